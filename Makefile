@@ -1,0 +1,54 @@
+# Bare `make` prints this help. Everything lives in .venv; nothing else is touched.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+ONLY ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help run test test-long check bench docs lock clean
+
+help: ## Show this help
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tenure needs Python 3.11 or newer; this is $$($(PYTHON) --version). Try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@echo "Setting up $(VENV) (once) …"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+run: $(READY) ## Set up and run the quick start
+	@$(BIN)/python examples/record_tour.py
+
+test: $(READY) ## Set up and run every test and check (what CI runs)
+	@$(MAKE) --no-print-directory lint
+	@$(BIN)/python -m pytest -m 'not long' -n 2 --dist worksteal
+
+test-long: $(READY) ## The searches and fault storms that take longer
+	@$(BIN)/python -m pytest -m long
+
+check: $(READY) ## The fast inner loop: lint, types, import rule, fast tests
+	@$(MAKE) --no-print-directory lint
+	@$(BIN)/python -m pytest -m 'not slow and not long' -n 2 --dist worksteal
+
+.PHONY: lint
+lint: $(READY)
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check --quiet
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache > $(VENV)/.imports.log 2>&1 || { cat $(VENV)/.imports.log; exit 1; }
+	@$(BIN)/python tools/state_diagram.py --check
+
+bench: $(READY) ## Measure against the limits (ONLY=name for one script)
+	@$(BIN)/python -m benchmarks $(ONLY)
+
+docs: $(READY) ## Write again the pages that are generated from code
+	@$(BIN)/python tools/state_diagram.py
+
+lock: ## Resolve the dependency versions again into constraints.txt (needs uv)
+	@uv pip compile --quiet --upgrade --no-header --no-annotate --no-emit-index-url \
+	  --python-version 3.11 --extra dev pyproject.toml -o constraints.txt
+
+clean: ## Remove the environment and caches
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis build dist

@@ -1,0 +1,362 @@
+"""``apply``: the one place where a status changes.
+
+A store hands in the run as it stands, the update, and what only the store can know at that
+instant; it gets back the run as it must be written, or an error and nothing to write.
+
+A store that keeps rows need not load the whole run: the run's own fields, the steps and hosts
+the update names, and, when the update ends a run whose counts show something running, the
+running ones too. What it leaves out is pending, and pending needs no row: how it reads after
+an end follows from the end (``close_step``), whoever asks and whenever.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, TypeVar
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from tenure.model import transitions
+from tenure.model.errors import InvalidTransition, StoreRejected
+from tenure.model.judge import CHECKS, Check, Circumstances, Verdict, choose_effect, judge
+from tenure.model.snapshot import Counts, HostState, ItemState, RunSnapshot, StepState
+from tenure.model.status import (
+    ENDED_HOST,
+    ENDED_STEP,
+    TERMINAL_RUN,
+    HostStatus,
+    RunStatus,
+    StepStatus,
+)
+from tenure.model.update import (
+    Effect,
+    HostChange,
+    ItemChange,
+    NewDelivery,
+    RunChange,
+    StepChange,
+    Update,
+)
+
+_TICK = timedelta(microseconds=1)
+_PLAIN_RUN_FIELDS = (
+    "message",
+    "error",
+    "last_error",
+    "interrupted_reason",
+    "unconfirmed_hosts",
+)
+_PLAIN_ITEM_FIELDS = (
+    "message",
+    "exit_code",
+    "attempts",
+    "changed",
+    "stdout",
+    "stderr",
+    "truncated",
+    "vars",
+)
+_Item = TypeVar("_Item", bound=ItemState)
+
+
+class Applied(NamedTuple):
+    snapshot: RunSnapshot
+    version: int
+    """What the writer is told; for a repetition the version of the first time."""
+    effect: Effect | None
+    """What to journal and to deliver; ``None`` when nothing is to be written."""
+
+
+def apply(
+    run: RunSnapshot,
+    update: Update,
+    *,
+    at: datetime,
+    circumstances: Circumstances = Circumstances(),
+    checks: tuple[Check, ...] = CHECKS,
+) -> Applied:
+    """The run after ``update``, or a ``Refused`` error that leaves no trace."""
+    effect = choose_effect(run, update, circumstances.lease_live)
+    verdict = judge(run, update, effect, circumstances, checks)
+    if verdict is Verdict.AGAIN:
+        return Applied(run, (update.base_version or 0) + 1, None)
+    if verdict is Verdict.NOTHING:
+        return Applied(run, run.version, None)
+    if effect.deliveries:
+        check_targets(run, effect.deliveries)
+    if run.updated_at is not None and at <= run.updated_at:
+        at = run.updated_at + _TICK
+    fields = _run_fields(run, effect.changes.run, at)
+    if effect.changes.steps:
+        _change_steps(run, effect.changes.steps, at, fields)
+    if not fields and update.base_version is None:
+        return Applied(run, run.version, None)
+    status = fields.get("status", run.status)
+    if status in TERMINAL_RUN and run.status not in TERMINAL_RUN:
+        _close_run(run, status, at, fields)
+    if "status" in fields and update.lease is None:
+        fields["fence"] = run.fence + 1
+    if update.release or status in TERMINAL_RUN:
+        fields["owner_id"] = None
+    version = run.version + 1
+    return Applied(replace(run, version=version, updated_at=at, **fields), version, effect)
+
+
+def check_targets(run: RunSnapshot, deliveries: tuple[NewDelivery, ...]) -> None:
+    known = {target.name for target in run.callbacks}
+    for delivery in deliveries:
+        if delivery.target not in known:
+            raise StoreRejected(run.run_id, f"has no callback target {delivery.target!r}")
+
+
+def _run_fields(run: RunSnapshot, change: RunChange, at: datetime) -> dict[str, Any]:
+    """The run's own fields that really change; an empty answer means "already so"."""
+    fields: dict[str, Any] = {}
+    if change.status is not UNSET and change.status != run.status:
+        fields["status"] = change.status
+        if change.status == RunStatus.RUNNING:
+            fields["started_at"] = at
+        elif change.status in TERMINAL_RUN:
+            fields["finished_at"] = at
+    for name in _PLAIN_RUN_FIELDS:
+        value = getattr(change, name)
+        if value is not UNSET and value != getattr(run, name):
+            fields[name] = value
+    if change.cancel is not UNSET and run.cancel_requested_at is None and not run.ended:
+        fields["cancel_requested_at"] = at
+        fields["cancel_reason"] = change.cancel.reason
+    if change.approve is not UNSET and run.approval.at is None:
+        fields["approval"] = replace(run.approval, by=change.approve, at=at)
+    if change.annotate:
+        known = {note.id for note in run.annotations}
+        new = tuple(replace(note, at=at) for note in change.annotate if note.id not in known)
+        if new:
+            fields["annotations"] = run.annotations + new
+    return fields
+
+
+def _change_steps(
+    run: RunSnapshot, changes: dict[int, StepChange], at: datetime, fields: dict[str, Any]
+) -> None:
+    steps = {step.index: step for step in run.steps}
+    tally = _Tally(run.counts)
+    for index, change in changes.items():
+        step = steps.get(index)
+        if step is None:
+            step = _added_step(run, index, change)
+            tally.add_step(len(step.hosts))
+        steps[index] = _change_step(run.run_id, step, change, at, tally)
+    fields["steps"] = tuple(steps[index] for index in sorted(steps))
+    fields["counts"] = tally.counts()
+    if tally.host_finished and run.takeovers_without_progress:
+        fields["takeovers_without_progress"] = 0
+
+
+def _added_step(run: RunSnapshot, index: int, change: StepChange) -> StepState:
+    if change.plan is None:
+        raise InvalidTransition(run.run_id, f"has no step {index}; a new one needs its plan")
+    plan = change.plan
+    return StepState(
+        index=index,
+        name=plan.name,
+        kind=plan.kind,
+        action=plan.action,
+        hosts={name: HostState() for name in plan.hosts},
+    )
+
+
+def _change_step(
+    run_id: str, step: StepState, change: StepChange, at: datetime, tally: _Tally
+) -> StepState:
+    fields: dict[str, Any] = {}
+    if change.message is not UNSET:
+        fields["message"] = change.message
+    if change.status is not UNSET and change.status != step.status:
+        if change.status not in transitions.STEP[step.status]:
+            raise InvalidTransition(
+                run_id,
+                f"step {step.index} ({step.name}) cannot go from {step.status} to {change.status}",
+            )
+        tally.step(step.status, change.status)
+        fields["status"] = change.status
+        if change.status == StepStatus.RUNNING:
+            fields["started_at"] = at
+        else:
+            fields["finished_at"] = at
+    elif step.status in ENDED_STEP and (fields or change.hosts):
+        raise InvalidTransition(run_id, f"step {step.index} ({step.name}) ended as {step.status}")
+    if change.hosts:
+        if fields.get("status", step.status) == StepStatus.PENDING:
+            raise InvalidTransition(run_id, f"step {step.index} ({step.name}) has not started")
+        hosts = step.hosts.copy()
+        for name, host_change in change.hosts.items():
+            host = hosts.get(name)
+            if host is None:
+                raise InvalidTransition(run_id, f"step {step.index} does not plan host {name!r}")
+            place = f"host {name!r} of step {step.index} ({step.name})"
+            changed = _change_host(run_id, place, host, host_change, at)
+            tally.host(host.status, changed.status)
+            hosts[name] = changed
+        fields["hosts"] = hosts
+    changed_step = replace(step, **fields) if fields else step
+    if changed_step.status in ENDED_STEP:
+        changed_step = close_hosts(changed_step)
+    return changed_step
+
+
+def _change_host(
+    run_id: str, place: str, host: HostState, change: HostChange, at: datetime
+) -> HostState:
+    changed = _change_item(run_id, place, host, change, at)
+    if not change.items:
+        return changed
+    items = list(host.items)
+    for position, item_change in sorted(change.items.items()):
+        if position == len(items):
+            items.append(ItemState())
+        elif not 0 <= position < len(items):
+            raise InvalidTransition(run_id, f"{place} has {len(items)} items, not {position + 1}")
+        place_of_item = f"item {position} on {place}"
+        items[position] = _change_item(run_id, place_of_item, items[position], item_change, at)
+    return replace(changed, items=tuple(items))
+
+
+def _change_item(run_id: str, place: str, item: _Item, change: ItemChange, at: datetime) -> _Item:
+    status = change.status
+    if item.status in ENDED_HOST or (
+        status is not UNSET
+        and status != item.status
+        and status not in transitions.HOST[item.status]
+    ):
+        wanted = "change" if status is UNSET else f"go to {status}"
+        raise InvalidTransition(run_id, f"{place} is {item.status} and cannot {wanted}")
+    fields = {
+        name: value for name in _PLAIN_ITEM_FIELDS if (value := getattr(change, name)) is not UNSET
+    }
+    if status is not UNSET and status != item.status:
+        fields["status"] = status
+        if status == HostStatus.RUNNING:
+            fields["started_at"] = at
+            fields["finished_at"] = None
+        else:
+            fields["finished_at"] = at
+    return replace(item, **fields)
+
+
+def _close_run(run: RunSnapshot, status: RunStatus, at: datetime, fields: dict[str, Any]) -> None:
+    """Nothing stays pending or running in a run that ended."""
+    steps: tuple[StepState, ...] = fields.get("steps", run.steps)
+    tally = _Tally(fields.get("counts", run.counts))
+    cut_short: list[str] = []
+    closed = tuple(_cut_step(run.run_id, step, status, at, tally, cut_short) for step in steps)
+    fields["steps"] = closed
+    fields["counts"] = tally.counts()
+    if cut_short and status == RunStatus.CANCELED:
+        confirmed_not = fields.get("unconfirmed_hosts", run.unconfirmed_hosts)
+        fields["unconfirmed_hosts"] = tuple(sorted({*confirmed_not, *cut_short}))
+
+
+def _cut_step(
+    run_id: str,
+    step: StepState,
+    status: RunStatus,
+    at: datetime,
+    tally: _Tally,
+    cut_short: list[str],
+) -> StepState:
+    running = [name for name, host in step.hosts.items() if host.status == HostStatus.RUNNING]
+    if status == RunStatus.SUCCESS and (running or step.status == StepStatus.RUNNING):
+        what = f"host {running[0]!r}" if running else "the step"
+        raise InvalidTransition(
+            run_id, f"cannot succeed: step {step.index} ({step.name}): {what} is still running"
+        )
+    if running:
+        end = transitions.HOST_CUT_SHORT[status]
+        hosts = step.hosts.copy()
+        for name in running:
+            hosts[name] = _cut_host(hosts[name], end, at)
+            tally.host(HostStatus.RUNNING, end)
+        cut_short += running
+        step = replace(step, hosts=hosts)
+    if step.status == StepStatus.RUNNING:
+        tally.step(StepStatus.RUNNING, transitions.STEP_CUT_SHORT[status])
+        step = replace(step, status=transitions.STEP_CUT_SHORT[status], finished_at=at)
+    return close_step(step, status, at)
+
+
+def _cut_host(host: HostState, end: HostStatus, at: datetime) -> HostState:
+    items = tuple(
+        replace(item, status=end, finished_at=at) if item.status == HostStatus.RUNNING else item
+        for item in host.items
+    )
+    return replace(host, status=end, finished_at=at, items=items)
+
+
+def close_step(step: StepState, run_status: RunStatus, finished_at: datetime | None) -> StepState:
+    """How a step of an ended run reads: what was never reached says why."""
+    if step.status == StepStatus.PENDING:
+        step = replace(
+            step, status=transitions.STEP_NOT_REACHED[run_status], finished_at=finished_at
+        )
+    return close_hosts(step)
+
+
+def close_hosts(step: StepState) -> StepState:
+    """How the hosts of an ended step read: those that never started say why."""
+    end = transitions.HOST_NOT_REACHED[step.status]
+    if not any(host.status == HostStatus.PENDING for host in step.hosts.values()):
+        return step
+    closed = HostState(status=end, finished_at=step.finished_at)
+    hosts = {
+        name: closed if host.status == HostStatus.PENDING else host
+        for name, host in step.hosts.items()
+    }
+    return replace(step, hosts=hosts)
+
+
+class _Tally:
+    """Counts of what was reached, moved along as statuses move."""
+
+    def __init__(self, counts: Counts) -> None:
+        self._steps = counts.steps.copy()
+        self._hosts = counts.hosts.copy()
+        self._steps_total = counts.steps_total
+        self._hosts_total = counts.hosts_total
+        self.host_finished = False
+
+    def add_step(self, hosts: int) -> None:
+        self._steps_total += 1
+        self._hosts_total += hosts
+
+    def step(self, old: StepStatus, new: StepStatus) -> None:
+        if old != StepStatus.PENDING:
+            _take(self._steps, old)
+        self._steps[new] = self._steps.get(new, 0) + 1
+
+    def host(self, old: HostStatus, new: HostStatus) -> None:
+        if old == new:
+            return
+        if old != HostStatus.PENDING:
+            _take(self._hosts, old)
+        self._hosts[new] = self._hosts.get(new, 0) + 1
+        self.host_finished |= new in ENDED_HOST
+
+    def counts(self) -> Counts:
+        return Counts(
+            steps=self._steps,
+            hosts=self._hosts,
+            steps_total=self._steps_total,
+            hosts_total=self._hosts_total,
+        )
+
+
+_Key = TypeVar("_Key")
+
+
+def _take(counts: dict[_Key, int], key: _Key) -> None:
+    left = counts[key] - 1
+    if left:
+        counts[key] = left
+    else:
+        del counts[key]

@@ -1,0 +1,68 @@
+"""Records as bytes, with the number of the schema that wrote them.
+
+For stores that keep whole records and for anything that leaves the process. Reading refuses a
+newer schema by name instead of guessing at its meaning.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from tenure.model.errors import StoreIncompatible, StoreRejected
+from tenure.model.snapshot import RunSnapshot
+
+SCHEMA = 1
+
+T = TypeVar("T")
+
+_encoder = msgspec.json.Encoder()
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    schema: int
+    run: msgspec.Raw
+
+
+_envelopes = msgspec.json.Decoder(_Envelope)
+_snapshots = msgspec.json.Decoder(RunSnapshot)
+
+
+def encode_snapshot(snapshot: RunSnapshot) -> bytes:
+    return encode(_Envelope(SCHEMA, msgspec.Raw(encode(snapshot))))
+
+
+def decode_snapshot(data: bytes) -> RunSnapshot:
+    envelope = decode(_envelopes, data)
+    if envelope.schema > SCHEMA:
+        raise StoreIncompatible(
+            f"this record was written with schema {envelope.schema}; this version of Tenure reads "
+            f"up to {SCHEMA}. Upgrade Tenure on this machine"
+        )
+    return decode(_snapshots, bytes(envelope.run))
+
+
+def encode(value: Any) -> bytes:
+    return _encoder.encode(value)
+
+
+def decode(decoder: msgspec.json.Decoder[T], data: bytes | str) -> T:
+    """Decode what a store kept. Damage is named, never passed on as a driver's error."""
+    try:
+        return decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StoreIncompatible(f"a stored record cannot be read: {error}") from error
+
+
+def storable(run_id: str, value: T) -> T:
+    """``value`` if it survives a trip through JSON, else ``StoreRejected``.
+
+    Catches what a store could never hold before it gets near a batch: a lone surrogate, an
+    integer beyond 64 bits, an object nobody can encode, nesting without end.
+    """
+    try:
+        _encoder.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise StoreRejected(run_id, f"cannot be stored: {error}") from error
+    return value

@@ -1,0 +1,175 @@
+"""Build complete updates, so that no writer forgets an event or a callback.
+
+Every status an update sets becomes an event, and every event that a run's callback targets
+asked for becomes a delivery: whoever changes a run (owner, reconciler, operator) goes through
+``effect_of`` and thereby notifies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import UNSET
+
+from tenure.model.events import Event
+from tenure.model.snapshot import Annotation, CallbackTarget, RunSnapshot
+from tenure.model.status import RunStatus
+from tenure.model.update import (
+    CancelRequest,
+    Changes,
+    Effect,
+    NewDelivery,
+    NewRun,
+    RunChange,
+    Update,
+)
+
+
+def effect_of(
+    snapshot: RunSnapshot, changes: Changes, delivery_ids: Iterator[str], *extra: Event
+) -> Effect:
+    """The changes with every event they imply and every callback those events owe."""
+    events = (*describe(snapshot, changes), *extra)
+    return Effect(
+        changes=changes,
+        events=events,
+        deliveries=address(snapshot.callbacks, events, delivery_ids),
+    )
+
+
+def new_run(
+    snapshot: RunSnapshot, update_id: str, delivery_ids: Iterator[str], **rest: object
+) -> NewRun:
+    """A creation with its first event; ``rest`` is ``definition`` and ``lease``."""
+    events = (
+        Event(type=f"run.{snapshot.status}", status=snapshot.status),
+        *_born_running(snapshot),
+    )
+    return NewRun(
+        snapshot=snapshot,
+        update_id=update_id,
+        events=events,
+        deliveries=address(snapshot.callbacks, events, delivery_ids),
+        **rest,  # type: ignore[arg-type]
+    )
+
+
+def cancel(
+    snapshot: RunSnapshot,
+    update_id: str,
+    delivery_ids: Iterator[str],
+    *,
+    reason: str | None = None,
+    by: str | None = None,
+) -> Update:
+    """Ask the owner to stop; without a live owner, end the run in the same statement."""
+    request = CancelRequest(reason=reason, by=by)
+    asked = Event(type="cancel.requested", message=reason, data={"by": by} if by else None)
+    ended = RunChange(
+        status=RunStatus.CANCELED,
+        message=reason or "canceled before anybody was running it",
+        cancel=request,
+    )
+    return Update(
+        run_id=snapshot.run_id,
+        update_id=update_id,
+        effect=Effect(changes=Changes(run=RunChange(cancel=request)), events=(asked,)),
+        if_unowned=effect_of(snapshot, Changes(run=ended), delivery_ids, asked),
+    )
+
+
+def annotate(run_id: str, annotation: Annotation) -> Update:
+    """The annotation's id names the update too: sent twice, it is stored once."""
+    said = Event(type="run.annotated", data={"by": annotation.by, "data": annotation.data})
+    return Update(
+        run_id=run_id,
+        update_id=annotation.id,
+        effect=Effect(changes=Changes(run=RunChange(annotate=(annotation,))), events=(said,)),
+    )
+
+
+def approve(run_id: str, update_id: str, by: str) -> Update:
+    said = Event(type="run.approved", data={"by": by})
+    return Update(
+        run_id=run_id,
+        update_id=update_id,
+        effect=Effect(changes=Changes(run=RunChange(approve=by)), events=(said,)),
+    )
+
+
+def describe(snapshot: RunSnapshot, changes: Changes) -> tuple[Event, ...]:
+    """One event for each status the changes set: hosts, then their step, then the run.
+
+    ``snapshot`` only lends names; it may be older than the update.
+    """
+    return tuple(_status_events(snapshot, changes))
+
+
+def _status_events(snapshot: RunSnapshot, changes: Changes) -> Iterator[Event]:
+    for index, step in changes.steps.items():
+        plan = step.plan or (snapshot.steps[index] if index < len(snapshot.steps) else None)
+        name = plan.name if plan is not None else None
+        starts = step.status == "running"
+        if starts:
+            yield _step_event(name, index, step.status, step.message)
+        for host, change in step.hosts.items():
+            if change.status is not UNSET:
+                yield Event(
+                    type=f"host.{change.status}",
+                    status=change.status,
+                    step=name,
+                    step_index=index,
+                    host=host,
+                    message=change.message or None,
+                )
+        if step.status is not UNSET and not starts:
+            yield _step_event(name, index, step.status, step.message)
+    run = changes.run
+    if run.status is not UNSET:
+        yield Event(
+            type=f"run.{run.status}",
+            status=run.status,
+            message=run.message or None,
+            error=run.error or None,
+        )
+
+
+def _step_event(name: str | None, index: int, status: object, message: object) -> Event:
+    return Event(
+        type=f"step.{status}",
+        status=str(status),
+        step=name,
+        step_index=index,
+        message=message if isinstance(message, str) else None,
+    )
+
+
+def address(
+    callbacks: tuple[CallbackTarget, ...], events: tuple[Event, ...], delivery_ids: Iterator[str]
+) -> tuple[NewDelivery, ...]:
+    """The callbacks these events owe: one per event and target that asked for its kind."""
+    if not callbacks:
+        return ()
+    return tuple(
+        NewDelivery(id=next(delivery_ids), target=target.name, seq=seq)
+        for seq, event in enumerate(events)
+        if event.status is not None
+        for target in callbacks
+        if event.kind in target.events
+    )
+
+
+def _born_running(snapshot: RunSnapshot) -> Iterator[Event]:
+    """Intents that a creation already carries."""
+    for step in snapshot.steps:
+        if step.status != "pending":
+            yield _step_event(step.name, step.index, step.status, step.message)
+        for name, host in step.hosts.items():
+            if host.status != "pending":
+                yield Event(
+                    type=f"host.{host.status}",
+                    status=host.status,
+                    step=step.name,
+                    step_index=step.index,
+                    host=name,
+                )

@@ -1,0 +1,149 @@
+"""Every error Tenure raises, in one tree.
+
+TenureError
+├── InvalidRunId                 the id breaks the rules; nothing was stored
+├── InvalidCursor                a page cursor this store did not hand out
+├── UnknownStore                 no such kind of store URL, or its extra is not installed
+└── StoreError
+    ├── RunNotFound
+    ├── DeliveryNotFound
+    ├── StoreUnavailable         outcome unknown: send the same update_id again
+    ├── StoreIncompatible        schema or library this version must not touch
+    └── Refused                  judged, refused, and nothing was written
+        ├── RunExists
+        ├── LeaseLost            stop, kill local children, never retry
+        ├── LeaseHeld            somebody lives there; ask again after its expiry
+        ├── NotRunnable
+        ├── VersionConflict      decide again on the newer record
+        ├── InvalidTransition
+        ├── DeliveryLost         another relay holds or settled this delivery
+        └── StoreRejected        this value can never be stored
+
+Adapters translate driver errors at their border with ``raise … from``; a driver's own
+exception never reaches a caller.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from tenure.model.status import RunStatus
+
+
+class TenureError(Exception):
+    """Root of every error this library raises on purpose."""
+
+
+class InvalidRunId(TenureError, ValueError):
+    """A run id must be 8-128 characters: first alphanumeric, then ``[A-Za-z0-9._:-]``."""
+
+
+class InvalidCursor(TenureError, ValueError):
+    """The page cursor is not one this store handed out."""
+
+
+class UnknownStore(TenureError, ValueError):
+    """The store URL names no installed kind of store."""
+
+
+class StoreError(TenureError):
+    """Anything a store answers other than success."""
+
+
+class RunNotFound(StoreError, LookupError):
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"no run {run_id!r} in this store")
+        self.run_id = run_id
+
+
+class DeliveryNotFound(StoreError, LookupError):
+    def __init__(self, delivery_id: str) -> None:
+        super().__init__(f"no callback delivery {delivery_id!r} in this store")
+        self.delivery_id = delivery_id
+
+
+class StoreUnavailable(StoreError):
+    """The store could not answer. The write may or may not have happened.
+
+    Send the same call with the same ``update_id`` again: the store recognises its own success.
+    """
+
+
+class StoreIncompatible(StoreError):
+    """This store's schema or library must not be used by this version of Tenure."""
+
+
+class Refused(StoreError):
+    """The store looked at the write, said no, and left no trace of it."""
+
+    def __init__(self, run_id: str, why: str) -> None:
+        super().__init__(f"run {run_id}: {why}")
+        self.run_id = run_id
+
+
+class RunExists(Refused):
+    def __init__(self, run_id: str) -> None:
+        super().__init__(run_id, "this run_id is taken; choose another or leave it out")
+
+
+class LeaseLost(Refused):
+    """The writer's fence or owner id is not (or no longer) the run's.
+
+    Raised also for an update that had been applied before ownership moved on: its sender
+    must not continue. ``fence`` and ``owner_id`` are the run's present ones.
+    """
+
+    def __init__(self, run_id: str, *, fence: int, owner_id: str | None) -> None:
+        holder = f"owner {owner_id}" if owner_id else "nobody"
+        super().__init__(run_id, f"lease lost; held by {holder} at fence {fence}")
+        self.fence = fence
+        self.owner_id = owner_id
+
+
+class LeaseHeld(Refused):
+    """A live lease stands in the way. ``expires_at`` says when asking again makes sense."""
+
+    def __init__(self, run_id: str, *, owner_id: str | None, expires_at: datetime | None) -> None:
+        until = f" until {expires_at.isoformat()}" if expires_at else ""
+        super().__init__(run_id, f"owned by {owner_id}{until}")
+        self.owner_id = owner_id
+        self.expires_at = expires_at
+
+
+class NotRunnable(Refused):
+    """Nobody holds the run, yet it may not be claimed; the message says why."""
+
+
+class VersionConflict(Refused):
+    """The update was based on an older version.
+
+    Carries what an owner needs to rebase its delta without reading the record.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        *,
+        base_version: int | None,
+        version: int,
+        fence: int,
+        status: RunStatus,
+        cancel_requested_at: datetime | None,
+    ) -> None:
+        super().__init__(run_id, f"is at version {version}, the update was based on {base_version}")
+        self.version = version
+        self.fence = fence
+        self.status = status
+        self.cancel_requested_at = cancel_requested_at
+
+
+class InvalidTransition(Refused):
+    """The status table does not allow this change."""
+
+
+class DeliveryLost(Refused):
+    """The delivery is no longer held under the token that tried to settle it."""
+
+
+class StoreRejected(Refused):
+    """The store can never hold this value; sending it again cannot help."""

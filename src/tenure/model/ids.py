@@ -1,0 +1,48 @@
+"""Run ids: ULIDs that only ever grow, and the rule for ids a caller brings.
+
+Written here rather than taken from a package because a run id must also grow when the wall
+clock steps back, must be a pure function of what is passed in, and is on the start-up path.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from tenure.model.errors import InvalidRunId
+
+_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_RANDOM_BITS = 80
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{7,127}", re.ASCII)
+
+
+def check_run_id(run_id: str) -> str:
+    """Return ``run_id`` unchanged, or raise before anything is stored or executed."""
+    if not _RUN_ID.fullmatch(run_id):
+        shown = repr(run_id[:80])
+        raise InvalidRunId(
+            f"run_id {shown} is not allowed: use 8-128 characters, the first a letter or digit, "
+            "then letters, digits, '.', '_', ':' or '-'"
+        )
+    return run_id
+
+
+def encode_ulid(value: int) -> str:
+    """The 128-bit value as 26 characters of Crockford's base 32."""
+    return "".join(_CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5))
+
+
+class RunIds:
+    """A source of ULIDs, each greater than the one before, whatever the clock does."""
+
+    def __init__(self, milliseconds: Callable[[], int], random_bits: Callable[[int], int]) -> None:
+        self._milliseconds = milliseconds
+        self._random_bits = random_bits
+        self._last = 0
+
+    def next(self) -> str:
+        fresh = self._milliseconds() << _RANDOM_BITS | self._random_bits(_RANDOM_BITS)
+        if fresh >> _RANDOM_BITS <= self._last >> _RANDOM_BITS:
+            fresh = self._last + 1
+        self._last = fresh
+        return encode_ulid(fresh)

@@ -1,0 +1,163 @@
+"""May this update be written? The checks, in the order that is part of the contract.
+
+The first check with an opinion answers. The order is what makes the answers safe:
+
+1. *ownership first*, before repetition: an owner that was replaced re-sends an intent which had
+   been applied; told "ok" it would start the task beside its successor's. Fence **and** owner
+   must match: a restored database can hand out a fence number twice.
+2. *repetition* before everything that depends on the base: after a lost answer the base is
+   stale by the writer's own success.
+3. *same end*: ending a run twice the same way is agreement, not an error.
+4. *released*: the run has nobody now; its last owner may repeat (2, 3) but not write anew.
+5. *held*: nobody ends a run under a live lease, as judged by the store in this statement.
+6. *base*, then 7. *transition*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from enum import Enum
+from typing import NamedTuple
+
+from msgspec import UNSET
+
+from tenure.model import transitions
+from tenure.model.errors import InvalidTransition, LeaseHeld, LeaseLost, VersionConflict
+from tenure.model.snapshot import RunSnapshot
+from tenure.model.status import TERMINAL_RUN
+from tenure.model.update import Effect, Update
+
+
+class Verdict(Enum):
+    WRITE = "write"
+    AGAIN = "again"
+    """Applied before: the first answer again."""
+    NOTHING = "nothing"
+    """Already so: present facts, nothing written."""
+
+
+class Circumstances(NamedTuple):
+    """What only the store knows at the instant of the statement."""
+
+    lease_live: bool = False
+    """The run has an owner whose lease has not expired, by the store's clock."""
+    applied_id: str | None = None
+    """The ``update_id`` of journal row ``base_version + 1``; only asked for on a stale base."""
+    lease_expires_at: datetime | None = None
+
+
+Check = Callable[[RunSnapshot, Update, Effect, Circumstances], Verdict | None]
+
+
+def judge(
+    run: RunSnapshot,
+    update: Update,
+    effect: Effect,
+    circumstances: Circumstances,
+    checks: tuple[Check, ...],
+) -> Verdict:
+    for check in checks:
+        verdict = check(run, update, effect, circumstances)
+        if verdict is not None:
+            return verdict
+    return Verdict.WRITE
+
+
+def choose_effect(run: RunSnapshot, update: Update, lease_live: bool) -> Effect:
+    """``if_unowned`` for a live run that nobody holds, else the plain effect."""
+    if update.if_unowned is None or lease_live or run.status in TERMINAL_RUN:
+        return update.effect
+    return update.if_unowned
+
+
+def check_ownership(
+    run: RunSnapshot, update: Update, effect: Effect, circumstances: Circumstances
+) -> Verdict | None:
+    lease = update.lease
+    if lease is None:
+        return None
+    if lease.fence != run.fence or (run.owner_id is not None and lease.owner_id != run.owner_id):
+        raise LeaseLost(run.run_id, fence=run.fence, owner_id=run.owner_id)
+    return None
+
+
+def check_repetition(
+    run: RunSnapshot, update: Update, effect: Effect, circumstances: Circumstances
+) -> Verdict | None:
+    base = update.base_version
+    stale = base is not None and base < run.version
+    return Verdict.AGAIN if stale and circumstances.applied_id == update.update_id else None
+
+
+def check_same_end(
+    run: RunSnapshot, update: Update, effect: Effect, circumstances: Circumstances
+) -> Verdict | None:
+    same = run.status in TERMINAL_RUN and effect.changes.run.status == run.status
+    return Verdict.NOTHING if same else None
+
+
+def check_released(
+    run: RunSnapshot, update: Update, effect: Effect, circumstances: Circumstances
+) -> Verdict | None:
+    if update.lease is not None and run.owner_id is None:
+        raise LeaseLost(run.run_id, fence=run.fence, owner_id=None)
+    return None
+
+
+def check_held(
+    run: RunSnapshot, update: Update, effect: Effect, circumstances: Circumstances
+) -> Verdict | None:
+    changes_status = effect.changes.run.status is not UNSET
+    if update.lease is None and changes_status and circumstances.lease_live:
+        raise LeaseHeld(
+            run.run_id, owner_id=run.owner_id, expires_at=circumstances.lease_expires_at
+        )
+    return None
+
+
+def check_base(
+    run: RunSnapshot, update: Update, effect: Effect, circumstances: Circumstances
+) -> Verdict | None:
+    if update.base_version is not None and update.base_version != run.version:
+        raise VersionConflict(
+            run.run_id,
+            base_version=update.base_version,
+            version=run.version,
+            fence=run.fence,
+            status=run.status,
+            cancel_requested_at=run.cancel_requested_at,
+        )
+    return None
+
+
+def check_transition(
+    run: RunSnapshot, update: Update, effect: Effect, circumstances: Circumstances
+) -> Verdict | None:
+    changes = effect.changes
+    status = changes.run.status
+    if status is not UNSET and status != run.status and status not in transitions.RUN[run.status]:
+        raise InvalidTransition(run.run_id, f"cannot go from {run.status} to {status}")
+    if run.status in TERMINAL_RUN and _touches_more_than_notes(effect):
+        raise InvalidTransition(run.run_id, f"ended as {run.status}; only annotations may follow")
+    return None
+
+
+def _touches_more_than_notes(effect: Effect) -> bool:
+    """A cancel request for an ended run is no mistake: the end stands and the answer says so."""
+    run, steps = effect.changes.run, effect.changes.steps
+    kept = (run.status, run.message, run.error, run.last_error, run.interrupted_reason)
+    return bool(steps) or any(
+        value is not UNSET for value in (*kept, run.unconfirmed_hosts, run.approve)
+    )
+
+
+CHECKS: tuple[Check, ...] = (
+    check_ownership,
+    check_repetition,
+    check_same_end,
+    check_released,
+    check_held,
+    check_base,
+    check_transition,
+)

@@ -1,0 +1,249 @@
+"""Birth and ownership of a run as pure decisions: create, claim, release, runnable.
+
+A claim is the only thing that raises a worker's fence, and raising the fence is the only thing
+that takes a run away from an owner. An expired lease by itself takes nothing: its owner may
+still write until somebody claims.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tenure.model.apply import check_targets
+from tenure.model.errors import LeaseHeld, LeaseLost, NotRunnable, StoreRejected
+from tenure.model.events import Event
+from tenure.model.ids import check_run_id
+from tenure.model.snapshot import Counts, HostState, RunSnapshot, StepState
+from tenure.model.status import HostStatus, Recovery, RunStatus, StepStatus
+from tenure.model.update import Fencing, NewRun
+
+MIN_PRIORITY, MAX_PRIORITY = -100, 100
+
+
+class Lease(Struct, frozen=True, kw_only=True):
+    """Exclusive right of ``owner_id`` to drive ``run_id``, until ``expires_at`` at least."""
+
+    run_id: str
+    owner_id: str
+    fence: int
+    expires_at: datetime
+
+    @property
+    def fencing(self) -> Fencing:
+        return Fencing(self.owner_id, self.fence)
+
+
+class ClaimedRun(Struct, frozen=True, kw_only=True):
+    """A lease and the record as read after the claim had committed."""
+
+    lease: Lease
+    snapshot: RunSnapshot
+
+
+class Renewal(Struct, frozen=True, kw_only=True):
+    """The answer for one lease. ``ok`` false: the run is somebody else's, or has ended."""
+
+    run_id: str
+    ok: bool
+    expires_at: datetime | None = None
+    cancel_requested_at: datetime | None = None
+    version: int | None = None
+
+
+class Purpose(StrEnum):
+    """Why a run is claimed decides which runs may be."""
+
+    EXECUTE = "execute"
+    RECONCILE = "reconcile"
+
+
+class ClaimRequest(Struct, frozen=True, kw_only=True):
+    """Ask for up to ``limit`` runs at once. ``claim_id`` as in ``LeaseRequest``.
+
+    ``dead_owners`` are owners this process has proven dead (same machine, same boot, their
+    process gone): a lease of theirs counts as ended at once.
+    ``expired`` false leaves expired leases alone: for a process that has just started or has
+    just met a store error, while their owners may only be waiting to come back.
+    """
+
+    owner_id: str
+    seconds: float
+    claim_id: str
+    limit: int = 1
+    queues: tuple[str, ...] = ("default",)
+    purpose: Purpose = Purpose.EXECUTE
+    expired: bool = True
+    dead_owners: frozenset[str] = frozenset()
+
+
+OLDEST_EVERY = 10
+"""One claimed run in so many is the oldest one, whatever its priority: nothing starves."""
+
+
+class Claimed(NamedTuple):
+    snapshot: RunSnapshot
+    event: Event | None
+    """``None``: this owner held it already and the claim only renews."""
+
+
+def create(new: NewRun, at: datetime) -> RunSnapshot:
+    """The run as it is born: version 1, times by the store's clock, counts made."""
+    given = new.snapshot
+    check_run_id(given.run_id)
+    if not MIN_PRIORITY <= given.priority <= MAX_PRIORITY:
+        raise StoreRejected(given.run_id, f"priority {given.priority} is not in -100…100")
+    if given.status not in (RunStatus.QUEUED, RunStatus.RUNNING):
+        raise StoreRejected(given.run_id, f"cannot be born {given.status}")
+    if len({target.name for target in given.callbacks}) != len(given.callbacks):
+        raise StoreRejected(given.run_id, "two callback targets have the same name")
+    check_targets(given, new.deliveries)
+    steps = tuple(_born_step(given.run_id, i, step, at) for i, step in enumerate(given.steps))
+    return replace(
+        given,
+        version=1,
+        fence=1 if new.lease else 0,
+        owner_id=new.lease.owner_id if new.lease else None,
+        owner_lost=False,
+        lease_expires_at=None,
+        takeovers=0,
+        takeovers_without_progress=0,
+        created_at=at,
+        updated_at=at,
+        started_at=at if given.status == RunStatus.RUNNING else None,
+        finished_at=None,
+        cancel_requested_at=None,
+        callback_error=None,
+        annotations=(),
+        steps=steps,
+        counts=_count(steps),
+    )
+
+
+def _born_step(run_id: str, index: int, step: StepState, at: datetime) -> StepState:
+    """A planned step, or one that starts in the very commit that creates the run."""
+    if step.index != index:
+        raise StoreRejected(run_id, f"step {index} carries index {step.index}")
+    if step.status not in (StepStatus.PENDING, StepStatus.RUNNING):
+        raise StoreRejected(run_id, f"step {index} cannot be born {step.status}")
+    if step.status == StepStatus.PENDING:
+        return replace(step, started_at=None, finished_at=None)
+    hosts = {name: _born_host(run_id, name, host, at) for name, host in step.hosts.items()}
+    return replace(step, started_at=at, finished_at=None, hosts=hosts)
+
+
+def _born_host(run_id: str, name: str, host: HostState, at: datetime) -> HostState:
+    if host.status == HostStatus.PENDING:
+        return host
+    if host.status != HostStatus.RUNNING:
+        raise StoreRejected(run_id, f"host {name!r} cannot be born {host.status}")
+    return replace(host, started_at=at, finished_at=None)
+
+
+def _count(steps: tuple[StepState, ...]) -> Counts:
+    running = [step for step in steps if step.status == StepStatus.RUNNING]
+    hosts = sum(
+        host.status == HostStatus.RUNNING for step in running for host in step.hosts.values()
+    )
+    return Counts(
+        steps={StepStatus.RUNNING: len(running)} if running else {},
+        hosts={HostStatus.RUNNING: hosts} if hosts else {},
+        steps_total=len(steps),
+        hosts_total=sum(len(step.hosts) for step in steps),
+    )
+
+
+def why_not_runnable(
+    run: RunSnapshot, at: datetime, purpose: Purpose = Purpose.EXECUTE
+) -> str | None:
+    """Why this run may not be claimed, lease aside; ``None`` if it may."""
+    if run.ended:
+        return f"it ended as {run.status}"
+    if purpose is Purpose.RECONCILE:
+        if run.recovery is not Recovery.INTERRUPT:
+            return "it resumes; a worker will take it over"
+        if run.owner_id is None and run.status == RunStatus.QUEUED:
+            return "it waits for its first owner"
+        return None
+    if run.status == RunStatus.RUNNING and run.recovery is not Recovery.RESUME:
+        return "its owner is gone and it does not resume; reconcile will mark it interrupted"
+    if run.approval.required and run.approval.at is None:
+        return "it waits for approval"
+    if run.run_after is not None and run.run_after > at:
+        return f"it waits until {run.run_after.isoformat()}"
+    return None
+
+
+def claim(
+    run: RunSnapshot,
+    owner_id: str,
+    *,
+    at: datetime,
+    lease_live: bool,
+    expires_at: datetime | None = None,
+    purpose: Purpose = Purpose.EXECUTE,
+) -> Claimed:
+    """Give the run to ``owner_id``: fence and version rise.
+
+    Only an expired lease makes it a takeover; a released run is simply picked up.
+    """
+    if lease_live:
+        if run.owner_id == owner_id:
+            return Claimed(run, None)
+        raise LeaseHeld(run.run_id, owner_id=run.owner_id, expires_at=expires_at)
+    reason = why_not_runnable(run, at, purpose)
+    if reason is not None:
+        raise NotRunnable(run.run_id, f"not runnable: {reason}")
+    takeover = run.owner_id is not None
+    fence = run.fence + 1
+    event = Event(
+        type="lease.taken_over" if takeover else "lease.claimed",
+        data={"owner_id": owner_id, "fence": fence, "purpose": purpose}
+        | ({"from": run.owner_id} if takeover else {}),
+    )
+    snapshot = replace(
+        run,
+        version=run.version + 1,
+        fence=fence,
+        owner_id=owner_id,
+        takeovers=run.takeovers + takeover,
+        takeovers_without_progress=run.takeovers_without_progress + takeover,
+        updated_at=max(at, run.updated_at or at),
+    )
+    return Claimed(snapshot, event)
+
+
+def release(run: RunSnapshot, fencing: Fencing, at: datetime) -> Claimed:
+    """Give the run back, status untouched: an unfinished ``resume`` run is runnable at once.
+
+    Repeating it, or releasing a run that this owner has ended, changes nothing.
+    """
+    if fencing.fence != run.fence or (run.owner_id or fencing.owner_id) != fencing.owner_id:
+        raise LeaseLost(run.run_id, fence=run.fence, owner_id=run.owner_id)
+    if run.owner_id is None:
+        return Claimed(run, None)
+    event = Event(type="lease.released", data={"owner_id": fencing.owner_id, "fence": run.fence})
+    snapshot = replace(
+        run,
+        version=run.version + 1,
+        owner_id=None,
+        updated_at=max(at, run.updated_at or at),
+    )
+    return Claimed(snapshot, event)
+
+
+def holds(run: RunSnapshot, fencing: Fencing) -> bool:
+    """Whether this owner may still write output and renew; expiry alone takes nothing away."""
+    return run.owner_id == fencing.owner_id and run.fence == fencing.fence
+
+
+def present(run: RunSnapshot, *, lease_live: bool, expires_at: datetime | None) -> RunSnapshot:
+    """The run as a reader sees it now: the lease is a fact of the moment, not of the record."""
+    owner_lost = run.status == RunStatus.RUNNING and not lease_live
+    if expires_at == run.lease_expires_at and owner_lost == run.owner_lost:
+        return run
+    return replace(run, lease_expires_at=expires_at, owner_lost=owner_lost)

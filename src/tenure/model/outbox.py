@@ -1,0 +1,120 @@
+"""Callbacks as durable values: what waits, in which order, and how it ends.
+
+A delivery waits until a relay claims it under a token for a short lease, sends it, and settles
+it under that token. Per run and target they go out in order of (version, seq), one at a time: a
+waiting one holds back the later ones of its own run and target and nothing else.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from tenure.model import transitions
+from tenure.model.errors import DeliveryLost, InvalidTransition
+from tenure.model.events import RecordedEvent
+from tenure.model.snapshot import CallbackError, CallbackTarget
+from tenure.model.status import DeliveryState, RunStatus
+
+
+class Delivery(Struct, frozen=True, kw_only=True):
+    """One callback: the event it tells of, where it goes, and how often that was tried."""
+
+    id: str
+    run_id: str
+    workflow_name: str
+    target: CallbackTarget
+    event: RecordedEvent
+    run_status: RunStatus
+    """Of the run after the change that caused this callback."""
+    state: DeliveryState = DeliveryState.WAITING
+    attempts: int = 0
+    due_at: datetime
+    settled_at: datetime | None = None
+    last_error: str | None = None
+    redelivery: bool = False
+    token: str | None = None
+    """Of the claim that holds it, or that settled it last."""
+
+
+class Delivered(Struct, frozen=True, tag="delivered"):
+    """The target took it."""
+
+
+class RetryLater(Struct, frozen=True, tag="retry"):
+    """Try again ``delay`` seconds from now, by the store's clock."""
+
+    delay: float
+    error: str
+
+
+class GiveUp(Struct, frozen=True, tag="dead"):
+    """To the dead letters."""
+
+    error: str
+
+
+Outcome = Delivered | RetryLater | GiveUp
+
+
+def settle(
+    delivery: Delivery, token: str, outcome: Outcome, *, at: datetime, due_at: datetime
+) -> Delivery:
+    """The delivery after one attempt. Settling the same attempt again changes nothing.
+
+    ``due_at`` is when a retry falls due; unused otherwise.
+    """
+    if delivery.token != token:
+        raise DeliveryLost(delivery.run_id, f"callback {delivery.id} is held by another relay")
+    if delivery.state is not DeliveryState.WAITING:
+        return delivery
+    attempts = delivery.attempts + 1
+    match outcome:
+        case Delivered():
+            return replace(
+                delivery,
+                state=DeliveryState.DELIVERED,
+                attempts=attempts,
+                settled_at=at,
+                last_error=None,
+            )
+        case GiveUp(error):
+            return replace(
+                delivery,
+                state=DeliveryState.DEAD,
+                attempts=attempts,
+                settled_at=at,
+                last_error=error,
+            )
+        case RetryLater(_, error):
+            return replace(delivery, attempts=attempts, due_at=due_at, last_error=error, token=None)
+
+
+def requeue(delivery: Delivery, at: datetime) -> Delivery:
+    """Send a settled delivery again under the same id. One that waits stays as it is."""
+    if delivery.state is DeliveryState.WAITING:
+        return delivery
+    if DeliveryState.WAITING not in transitions.DELIVERY[delivery.state]:
+        raise InvalidTransition(delivery.run_id, f"callback {delivery.id} is {delivery.state}")
+    return replace(
+        delivery,
+        state=DeliveryState.WAITING,
+        attempts=0,
+        due_at=at,
+        settled_at=None,
+        redelivery=True,
+        token=None,
+    )
+
+
+def as_callback_error(dead: Delivery) -> CallbackError:
+    """How a dead letter shows on its run."""
+    return CallbackError(
+        target=dead.target.name,
+        event=dead.event.type,
+        error=dead.last_error or "",
+        attempts=dead.attempts,
+        at=dead.settled_at or dead.due_at,
+    )

@@ -1,0 +1,177 @@
+"""What a run is at one version: frozen values, shown to users exactly as they are here.
+
+A snapshot never changes; ``transitions.apply`` makes the next one. The mappings inside
+(``vars``, ``hosts`` …) are plain dicts for speed: treat them as read-only.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from tenure.model.status import (
+    TERMINAL_RUN,
+    HostStatus,
+    Recovery,
+    RunStatus,
+    StepKind,
+    StepStatus,
+)
+
+
+class ErrorInfo(Struct, frozen=True, kw_only=True):
+    """Why something failed, in a form a person and a program can act on."""
+
+    kind: str
+    message: str
+    step: str | None = None
+    host: str | None = None
+    exit_code: int | None = None
+    stderr_tail: str | None = None
+    failed_hosts: tuple[str, ...] = ()
+    """The first twenty; ``failed_count`` has them all."""
+    failed_count: int = 0
+
+
+class Approval(Struct, frozen=True, kw_only=True):
+    required: bool = False
+    by: str | None = None
+    at: datetime | None = None
+    expires_at: datetime | None = None
+
+
+class Annotation(Struct, frozen=True, kw_only=True):
+    """What somebody found out later. Never touches status; allowed on ended runs."""
+
+    id: str
+    data: dict[str, Any]
+    by: str | None = None
+    at: datetime | None = None
+
+
+class CallbackTarget(Struct, frozen=True, kw_only=True):
+    """Where a run's events go. ``name`` orders and identifies; it is unique within a run."""
+
+    name: str
+    url: str | None = None
+    events: tuple[str, ...] = ("run",)
+    """Kinds asked for: ``run``, ``step``, ``host``."""
+    secret_env: str | None = None
+    headers: dict[str, str] = {}
+
+
+class CallbackError(Struct, frozen=True, kw_only=True):
+    """The newest dead letter of a run."""
+
+    target: str
+    event: str
+    error: str
+    attempts: int
+    at: datetime
+
+
+class ItemState(Struct, frozen=True, kw_only=True):
+    """One loop item on one host, or (as ``HostState``) the host itself."""
+
+    status: HostStatus = HostStatus.PENDING
+    message: str | None = None
+    exit_code: int | None = None
+    attempts: int = 0
+    changed: bool | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    stdout: str | None = None
+    stderr: str | None = None
+    truncated: bool = False
+    vars: dict[str, Any] = {}
+
+
+class HostState(ItemState, frozen=True, kw_only=True):
+    items: tuple[ItemState, ...] = ()
+
+
+class StepState(Struct, frozen=True, kw_only=True):
+    index: int
+    name: str = ""
+    kind: StepKind = StepKind.STEP
+    action: str = ""
+    status: StepStatus = StepStatus.PENDING
+    message: str | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    hosts: dict[str, HostState] = {}
+
+
+class Counts(Struct, frozen=True, kw_only=True):
+    """How many steps and hosts were reached, by status.
+
+    What the totals hold beyond the sum was not reached: still pending in a live run, skipped,
+    canceled or interrupted together with the run once it ended.
+    """
+
+    steps: dict[StepStatus, int] = {}
+    hosts: dict[HostStatus, int] = {}
+    steps_total: int = 0
+    hosts_total: int = 0
+
+
+class RunSummary(Struct, frozen=True, kw_only=True):
+    """A run without its steps and variables: what lists show."""
+
+    run_id: str
+    workflow_name: str
+    workflow_version: str | None = None
+    workflow_digest: str | None = None
+    status: RunStatus = RunStatus.QUEUED
+    message: str | None = None
+    error: ErrorInfo | None = None
+    last_error: ErrorInfo | None = None
+    interrupted_reason: str | None = None
+    version: int = 0
+    owner_id: str | None = None
+    owner_lost: bool = False
+    """Running without a live lease, by the store's clock at the moment of reading."""
+    fence: int = 0
+    lease_expires_at: datetime | None = None
+    takeovers: int = 0
+    takeovers_without_progress: int = 0
+    """Takeovers since a host last finished; what ``max_takeovers`` limits."""
+    recovery: Recovery = Recovery.INTERRUPT
+    cancel_requested_at: datetime | None = None
+    cancel_reason: str | None = None
+    unconfirmed_hosts: tuple[str, ...] = ()
+    approval: Approval = Approval()
+    queue: str = "default"
+    priority: int = 0
+    run_after: datetime | None = None
+    timeout: float | None = None
+    labels: dict[str, str] = {}
+    created_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    updated_at: datetime | None = None
+    retry_of: str | None = None
+    annotations: tuple[Annotation, ...] = ()
+    callback_error: CallbackError | None = None
+    counts: Counts = Counts()
+
+    @property
+    def ended(self) -> bool:
+        return self.status in TERMINAL_RUN
+
+
+class RunSnapshot(RunSummary, frozen=True, kw_only=True):
+    """A run at one version, down to each host."""
+
+    vars: dict[str, Any] = {}
+    callbacks: tuple[CallbackTarget, ...] = ()
+    steps: tuple[StepState, ...] = ()
+
+
+SUMMARY_FIELDS = RunSummary.__struct_fields__
+
+
+def summarize(snapshot: RunSnapshot) -> RunSummary:
+    return RunSummary(**{name: getattr(snapshot, name) for name in SUMMARY_FIELDS})

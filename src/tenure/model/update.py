@@ -1,0 +1,175 @@
+"""The only ways a stored run changes: it is created, or an ``Update`` is applied to it.
+
+An update is a delta. It says on which version it was decided (``base_version``), by which
+right (``lease``), and under which name a repetition is recognised (``update_id``); state,
+journal and callbacks change together or not at all.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+
+from tenure.model.events import Event
+from tenure.model.snapshot import Annotation, ErrorInfo, RunSnapshot, StepState
+from tenure.model.status import HostStatus, RunStatus, StepStatus
+
+
+class Fencing(Struct, frozen=True):
+    """The right to write as a run's owner: captured once, at claim."""
+
+    owner_id: str
+    fence: int
+
+
+class LeaseRequest(Struct, frozen=True, kw_only=True):
+    """Ask for a run's ownership. ``claim_id`` names this very request, so that a repetition
+    after a lost answer returns what the first one got."""
+
+    owner_id: str
+    seconds: float
+    claim_id: str
+
+
+class ItemChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What changed on a host, or on one loop item of it. Times are stamped by the store."""
+
+    status: HostStatus | UnsetType = UNSET
+    message: str | UnsetType | None = UNSET
+    exit_code: int | UnsetType | None = UNSET
+    attempts: int | UnsetType = UNSET
+    changed: bool | UnsetType | None = UNSET
+    stdout: str | UnsetType | None = UNSET
+    stderr: str | UnsetType | None = UNSET
+    truncated: bool | UnsetType = UNSET
+    vars: dict[str, Any] | UnsetType = UNSET
+
+
+class HostChange(ItemChange, frozen=True, kw_only=True, omit_defaults=True):
+    items: dict[int, ItemChange] = {}
+    """By position in the loop; a position one past the end adds an item."""
+
+
+class StepChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    status: StepStatus | UnsetType = UNSET
+    message: str | UnsetType | None = UNSET
+    hosts: dict[str, HostChange] = {}
+    plan: StepState | None = None
+    """Adds a step that was not planned at creation (a handler): name, kind, action, hosts."""
+
+
+class CancelRequest(Struct, frozen=True, kw_only=True):
+    reason: str | None = None
+    by: str | None = None
+
+
+class RunChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    status: RunStatus | UnsetType = UNSET
+    message: str | UnsetType | None = UNSET
+    error: ErrorInfo | UnsetType | None = UNSET
+    last_error: ErrorInfo | UnsetType | None = UNSET
+    interrupted_reason: str | UnsetType | None = UNSET
+    unconfirmed_hosts: tuple[str, ...] | UnsetType = UNSET
+    cancel: CancelRequest | UnsetType = UNSET
+    approve: str | UnsetType = UNSET
+    """Who approves."""
+    annotate: tuple[Annotation, ...] = ()
+
+
+NO_RUN_CHANGE = RunChange()
+
+
+class Changes(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    run: RunChange = NO_RUN_CHANGE
+    steps: dict[int, StepChange] = {}
+
+
+class NewDelivery(Struct, frozen=True, kw_only=True):
+    """A callback owed for event number ``seq`` of its update."""
+
+    id: str
+    target: str
+    seq: int
+
+
+class Effect(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """State, journal and callbacks that go together."""
+
+    changes: Changes = Changes()
+    events: tuple[Event, ...] = ()
+    deliveries: tuple[NewDelivery, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_deliveries(self.events, self.deliveries)
+
+
+def _check_deliveries(events: tuple[Event, ...], deliveries: tuple[NewDelivery, ...]) -> None:
+    for delivery in deliveries:
+        if not 0 <= delivery.seq < len(events):
+            raise ValueError(f"delivery {delivery.id} tells of event {delivery.seq}, which is none")
+
+
+class Update(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="update"):
+    """A delta for one run.
+
+    ``lease`` is the owner's right; without it the writer is an operator. ``base_version``
+    ``None`` means "any": allowed for operators, whose changes commute with the owner's.
+    ``if_unowned`` replaces ``effect`` when, in the very statement that writes, the run has not
+    ended and no live lease exists. Cancel is built from it: ask the owner, or end the run.
+    """
+
+    run_id: str
+    update_id: str
+    base_version: int | None = None
+    lease: Fencing | None = None
+    effect: Effect = Effect()
+    if_unowned: Effect | None = None
+    release: bool = False
+
+    def __post_init__(self) -> None:
+        if self.lease is not None and self.base_version is None:
+            raise ValueError(f"run {self.run_id}: an owner's update must name its base_version")
+        if self.lease is None and self.release:
+            raise ValueError(f"run {self.run_id}: only an owner can release")
+
+
+class NewRun(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="create"):
+    """A run to be born: ``queued`` for workers, or ``running`` with its first lease and its
+    first intents already in ``snapshot``, so that an embedded run is never up for grabs.
+
+    The store sets version, fence and every time; it ignores those of ``snapshot``.
+    """
+
+    snapshot: RunSnapshot
+    update_id: str
+    definition: str | None = None
+    lease: LeaseRequest | None = None
+    events: tuple[Event, ...] = ()
+    deliveries: tuple[NewDelivery, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_deliveries(self.events, self.deliveries)
+
+
+Write = NewRun | Update
+
+
+def run_id_of(write: Write) -> str:
+    return write.snapshot.run_id if isinstance(write, NewRun) else write.run_id
+
+
+class Receipt(Struct, frozen=True, kw_only=True):
+    """An accepted write: the version it made, and where the run stands.
+
+    A repeated write gets the version of its first answer and otherwise present facts.
+    """
+
+    run_id: str
+    version: int
+    fence: int
+    status: RunStatus
+    updated_at: datetime
+    cancel_requested_at: datetime | None = None
+    lease_expires_at: datetime | None = None

@@ -1,0 +1,57 @@
+"""Callbacks that wait to be sent."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from tenure.model.outbox import Delivery, Outcome
+from tenure.model.query import Page
+from tenure.model.status import DeliveryState
+
+
+@runtime_checkable
+class Outbox(Protocol):
+    """Without it callbacks are best effort from memory.
+
+    Deliveries come into being with the update that caused them, in the same atomic write.
+    A relay claims some, sends them, and settles each; any number of relays may do so at once.
+    Nothing here changes a run's version, status, message, error or times.
+    """
+
+    async def claim_deliveries(
+        self, token: str, *, limit: int = 100, seconds: float = 60.0
+    ) -> list[Delivery]:
+        """Hold up to ``limit`` due deliveries under ``token`` for ``seconds``, soonest due first.
+
+        Of each run and target only the lowest unsettled (version, seq) is eligible, and only
+        while no live claim holds it: one in flight per run and target, in order.
+        The same ``token`` again returns what is still held under it and claims no more.
+        """
+        ...
+
+    async def settle_delivery(self, delivery_id: str, token: str, outcome: Outcome) -> Delivery:
+        """Record how the attempt under ``token`` ended. ``DeliveryNotFound``, ``DeliveryLost``.
+
+        ``GiveUp`` makes a dead letter and shows it as the run's ``callback_error``; delivering the
+        newest dead letter clears it (an older dead letter then shows instead). Settling the same
+        attempt again changes nothing.
+        """
+        ...
+
+    async def list_deliveries(
+        self,
+        *,
+        state: DeliveryState | None = None,
+        run_id: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Delivery]:
+        """Newest first, in pages."""
+        ...
+
+    async def requeue_delivery(self, delivery_id: str) -> Delivery:
+        """Send a settled delivery again: same id, ``redelivery`` set, attempts from zero.
+
+        ``DeliveryNotFound``. One that is waiting stays as it is.
+        """
+        ...

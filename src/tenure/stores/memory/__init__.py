@@ -1,0 +1,37 @@
+"""The store that lives and dies with its process: for tests, trying out, and ``tracking`` off.
+
+It is a real store, not a fake: all protocols, all rules, the whole contract suite. One lock
+guards it; every method does its work in one piece under it, so it may be used from several
+threads and event loops.
+"""
+
+from __future__ import annotations
+
+from tenure.ports.clock import Clock
+from tenure.stores.memory.leases import MemoryLeases
+from tenure.stores.memory.logs import MemoryLogs
+from tenure.stores.memory.outbox import MemoryOutbox
+from tenure.stores.memory.runs import MemoryRuns
+from tenure.stores.memory.state import MemoryState
+from tenure.stores.memory.workers import MemoryWorkers
+from tenure.system import SystemClock
+
+
+class InMemoryStore(MemoryRuns, MemoryLeases, MemoryOutbox, MemoryLogs, MemoryWorkers):
+    """Every store protocol, kept in dictionaries."""
+
+    durable = False
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        state = MemoryState(clock or SystemClock())
+        MemoryRuns.__init__(self, state)
+        MemoryLeases.__init__(self, state)
+        MemoryOutbox.__init__(self, state)
+        MemoryLogs.__init__(self, state)
+        MemoryWorkers.__init__(self, state)
+
+    async def close(self) -> None:
+        """Nothing to let go of; here so that every store can be closed alike."""
+
+
+__all__ = ["InMemoryStore"]

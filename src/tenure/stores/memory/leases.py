@@ -1,0 +1,170 @@
+"""Ownership."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+
+from tenure.model.leasing import (
+    OLDEST_EVERY,
+    ClaimedRun,
+    ClaimRequest,
+    Lease,
+    Purpose,
+    Renewal,
+    claim,
+    holds,
+    release,
+    why_not_runnable,
+)
+from tenure.model.query import Page, RunFilter, bounded_limit, decode_cursor, encode_cursor
+from tenure.model.snapshot import RunSummary, summarize
+from tenure.model.update import Fencing, LeaseRequest
+from tenure.stores.memory.state import MemoryState, StoredRun, copied
+
+
+class MemoryLeases:
+    """``LeaseStore``."""
+
+    def __init__(self, state: MemoryState) -> None:
+        self._state = state
+        self._claims = 0
+
+    async def list_runnable(
+        self, where: RunFilter = RunFilter(), *, limit: int = 50, cursor: str | None = None
+    ) -> Page[RunSummary]:
+        after = decode_cursor("runnable", cursor, 3) if cursor else None
+        limit = bounded_limit(limit)
+        with self._state.lock:
+            at = self._state.clock.now()
+            found = sorted(
+                (stored for stored in self._free(at) if where.matches(stored.snapshot)),
+                key=_by_priority,
+            )
+            if after is not None:
+                found = [stored for stored in found if _by_priority(stored) > after]
+            page = found[:limit]
+            return Page(
+                items=tuple(copied(summarize(self._state.seen(stored))) for stored in page),
+                cursor=encode_cursor("runnable", *_by_priority(page[-1]))
+                if len(found) > limit
+                else None,
+            )
+
+    async def claim_run(
+        self, run_id: str, request: LeaseRequest, purpose: Purpose = Purpose.EXECUTE
+    ) -> ClaimedRun:
+        with self._state.lock:
+            stored = self._state.find(run_id)
+            if not self._held_under(stored, request.owner_id, request.claim_id):
+                live = self._state.is_live(stored)
+                self._claim(stored, request, purpose, live)
+            return self._claimed(stored)
+
+    async def claim_runs(self, request: ClaimRequest) -> list[ClaimedRun]:
+        with self._state.lock:
+            repeated = [
+                stored
+                for stored in self._state.unfinished.values()
+                if self._held_under(stored, request.owner_id, request.claim_id)
+            ]
+            if repeated:
+                return [self._claimed(stored) for stored in repeated]
+            lease = LeaseRequest(
+                owner_id=request.owner_id, seconds=request.seconds, claim_id=request.claim_id
+            )
+            picked = self._pick(request)
+            for stored in picked:
+                self._claim(stored, lease, request.purpose, live=False)
+            return [self._claimed(stored) for stored in picked]
+
+    def _pick(self, request: ClaimRequest) -> list[StoredRun]:
+        free = self._free(self._state.clock.now(), request)
+        waiting = [stored for stored in free if stored.snapshot.queue in request.queues]
+        picked: list[StoredRun] = []
+        while waiting and len(picked) < request.limit:
+            self._claims += 1
+            key: Callable[[StoredRun], tuple[int, ...]]
+            key = _by_age if self._claims % OLDEST_EVERY == 0 else _by_priority
+            chosen = min(waiting, key=key)
+            waiting.remove(chosen)
+            picked.append(chosen)
+        return picked
+
+    def _free(self, at: datetime, request: ClaimRequest | None = None) -> Iterable[StoredRun]:
+        purpose = request.purpose if request else Purpose.EXECUTE
+        for stored in list(self._state.unfinished.values()):
+            if self._blocked(stored, request):
+                continue
+            if why_not_runnable(stored.snapshot, at, purpose) is None:
+                yield stored
+
+    def _blocked(self, stored: StoredRun, request: ClaimRequest | None) -> bool:
+        owner = stored.snapshot.owner_id
+        if owner is None or (request is not None and owner in request.dead_owners):
+            return False
+        return self._state.is_live(stored) or (request is not None and not request.expired)
+
+    def _claim(
+        self, stored: StoredRun, request: LeaseRequest, purpose: Purpose, live: bool
+    ) -> None:
+        state = self._state
+        taken = claim(
+            stored.snapshot,
+            request.owner_id,
+            at=state.clock.now(),
+            lease_live=live,
+            expires_at=state.clock.as_wall(stored.lease_until),
+            purpose=purpose,
+        )
+        if taken.event is not None:
+            state.write(stored, taken.snapshot, request.claim_id, (taken.event,))
+        stored.lease_until = state.clock.until(request.seconds)
+        stored.claim_id = request.claim_id
+
+    @staticmethod
+    def _held_under(stored: StoredRun, owner_id: str, claim_id: str) -> bool:
+        return stored.claim_id == claim_id and stored.snapshot.owner_id == owner_id
+
+    def _claimed(self, stored: StoredRun) -> ClaimedRun:
+        return ClaimedRun(
+            lease=self._state.lease(stored), snapshot=copied(self._state.seen(stored))
+        )
+
+    async def renew_leases(self, leases: Sequence[Lease], seconds: float) -> list[Renewal]:
+        with self._state.lock:
+            return [self._renew(lease, seconds) for lease in leases]
+
+    def _renew(self, lease: Lease, seconds: float) -> Renewal:
+        state = self._state
+        stored = state.runs.get(lease.run_id)
+        if stored is None or not holds(stored.snapshot, lease.fencing):
+            return Renewal(run_id=lease.run_id, ok=False)
+        until = state.clock.until(seconds)
+        if not state.is_live(stored) or stored.lease_until is None or until > stored.lease_until:
+            stored.lease_until = until
+        return Renewal(
+            run_id=lease.run_id,
+            ok=True,
+            expires_at=state.clock.as_wall(stored.lease_until),
+            cancel_requested_at=stored.snapshot.cancel_requested_at,
+            version=stored.snapshot.version,
+        )
+
+    async def release_lease(self, run_id: str, fencing: Fencing, update_id: str) -> None:
+        with self._state.lock:
+            stored = self._state.find(run_id)
+            released = release(stored.snapshot, fencing, self._state.clock.now())
+            if released.event is not None:
+                self._state.write(stored, released.snapshot, update_id, (released.event,))
+
+
+def _by_age(stored: StoredRun) -> tuple[int, ...]:
+    """Oldest by the moment it could first have run."""
+    run = stored.snapshot
+    ready = run.run_after or run.created_at
+    return (int(ready.timestamp() * 1_000_000) if ready else 0, stored.seq)
+
+
+def _by_priority(stored: StoredRun) -> tuple[int, ...]:
+    return (-stored.snapshot.priority, *_by_age(stored))

@@ -1,0 +1,120 @@
+"""Records, history and definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tenure.model.apply import apply
+from tenure.model.codec import storable
+from tenure.model.errors import RunExists, StoreRejected, TenureError
+from tenure.model.events import Position, RecordedEvent
+from tenure.model.leasing import create
+from tenure.model.query import Page, RunFilter, bounded_limit, decode_cursor, encode_cursor
+from tenure.model.snapshot import RunSnapshot, RunSummary, summarize
+from tenure.model.update import NewDelivery, NewRun, Receipt, Update, Write, run_id_of
+from tenure.stores.memory.state import MemoryState, StoredRun, copied
+
+
+class MemoryRuns:
+    """``RunStateStore``, ``BatchUpdates``, ``EventLog``, ``Definitions``."""
+
+    def __init__(self, state: MemoryState) -> None:
+        self._state = state
+
+    async def create_run(self, new: NewRun) -> Receipt:
+        with self._state.lock:
+            return self._create(new)
+
+    async def update_run(self, update: Update) -> Receipt:
+        with self._state.lock:
+            return self._update(update)
+
+    async def update_runs(self, writes: Sequence[Write]) -> list[Receipt | TenureError]:
+        with self._state.lock:
+            seen: set[str] = set()
+            return [self._one_of_many(write, seen) for write in writes]
+
+    def _one_of_many(self, write: Write, seen: set[str]) -> Receipt | TenureError:
+        try:
+            run_id = run_id_of(write)
+            if run_id in seen:
+                raise StoreRejected(run_id, "is written twice in one batch")
+            seen.add(run_id)
+            return self._create(write) if isinstance(write, NewRun) else self._update(write)
+        except TenureError as error:
+            return error
+
+    def _create(self, new: NewRun) -> Receipt:
+        state = self._state
+        run_id = new.snapshot.run_id
+        existing = state.runs.get(run_id)
+        if existing is not None:
+            if existing.update_id_of(1) == new.update_id:
+                return state.receipt(existing, 1)
+            raise RunExists(run_id)
+        self._check_new(run_id, new.deliveries)
+        snapshot = create(copied(storable(run_id, new)), state.clock.now())
+        stored = StoredRun(len(state.runs) + 1, snapshot, new.definition)
+        if new.lease is not None:
+            stored.lease_until = state.clock.until(new.lease.seconds)
+            stored.claim_id = new.lease.claim_id
+        state.runs[run_id] = state.unfinished[run_id] = stored
+        state.write(stored, snapshot, new.update_id, new.events, new.deliveries)
+        return state.receipt(stored, 1)
+
+    def _update(self, update: Update) -> Receipt:
+        state = self._state
+        stored = state.find(update.run_id)
+        applied = apply(
+            stored.snapshot,
+            copied(storable(update.run_id, update)),
+            at=state.clock.now(),
+            circumstances=state.circumstances(stored, update.base_version),
+        )
+        if applied.effect is not None:
+            effect = applied.effect
+            self._check_new(update.run_id, effect.deliveries)
+            state.write(
+                stored, applied.snapshot, update.update_id, effect.events, effect.deliveries
+            )
+        return state.receipt(stored, applied.version)
+
+    def _check_new(self, run_id: str, deliveries: tuple[NewDelivery, ...]) -> None:
+        for delivery in deliveries:
+            if delivery.id in self._state.deliveries:
+                raise StoreRejected(run_id, f"delivery id {delivery.id} is taken")
+
+    async def get_run(self, run_id: str) -> RunSnapshot:
+        with self._state.lock:
+            return copied(self._state.seen(self._state.find(run_id)))
+
+    async def list_runs(
+        self, where: RunFilter = RunFilter(), *, limit: int = 50, cursor: str | None = None
+    ) -> Page[RunSummary]:
+        (before,) = decode_cursor("runs", cursor, 1) if cursor else (1 << 62,)
+        limit = bounded_limit(limit)
+        with self._state.lock:
+            found: list[StoredRun] = []
+            for stored in reversed(self._state.runs.values()):
+                if stored.seq < before and where.matches(stored.snapshot):
+                    found.append(stored)
+                    if len(found) > limit:
+                        break
+            more = len(found) > limit
+            page = found[:limit]
+            return Page(
+                items=tuple(copied(summarize(self._state.seen(stored))) for stored in page),
+                cursor=encode_cursor("runs", page[-1].seq) if more else None,
+            )
+
+    async def read_events(
+        self, run_id: str, after: Position = Position(), *, limit: int = 1000
+    ) -> list[RecordedEvent]:
+        with self._state.lock:
+            rows = self._state.find(run_id).journal[max(after.version - 1, 0) :]
+            events = [event for row in rows for event in row.events if event.position > after]
+            return [copied(event) for event in events[: max(limit, 1)]]
+
+    async def get_definition(self, run_id: str) -> str | None:
+        with self._state.lock:
+            return self._state.find(run_id).definition

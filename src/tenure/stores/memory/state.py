@@ -1,0 +1,150 @@
+"""What the memory store remembers. Everything here is touched under ``lock`` only."""
+
+from __future__ import annotations
+
+import threading
+from datetime import datetime
+from typing import TypeVar
+
+import msgspec
+
+from tenure.model.errors import RunNotFound
+from tenure.model.events import Event, RecordedEvent, record
+from tenure.model.judge import Circumstances
+from tenure.model.leasing import Lease, present
+from tenure.model.outbox import Delivery
+from tenure.model.snapshot import RunSnapshot
+from tenure.model.update import NewDelivery, Receipt
+from tenure.ports.clock import BootTime, Clock
+from tenure.stores.lease_clock import LeaseClock
+
+T = TypeVar("T")
+
+
+class JournalRow(msgspec.Struct, frozen=True):
+    update_id: str
+    events: tuple[RecordedEvent, ...]
+
+
+class StoredRun:
+    """One run and what surrounds its record. ``journal[v - 1]`` is the row of version ``v``."""
+
+    def __init__(self, seq: int, snapshot: RunSnapshot, definition: str | None) -> None:
+        self.seq = seq
+        self.snapshot = snapshot
+        self.definition = definition
+        self.lease_until: BootTime | None = None
+        self.claim_id: str | None = None
+        self.journal: list[JournalRow] = []
+
+    def update_id_of(self, version: int) -> str | None:
+        return self.journal[version - 1].update_id if version <= len(self.journal) else None
+
+
+class MemoryState:
+    def __init__(self, clock: Clock) -> None:
+        self.lock = threading.RLock()
+        self.clock = LeaseClock(clock)
+        self.runs: dict[str, StoredRun] = {}
+        self.unfinished: dict[str, StoredRun] = {}
+        self.deliveries: dict[str, Delivery] = {}
+        self.delivery_leases: dict[str, BootTime] = {}
+
+    def find(self, run_id: str) -> StoredRun:
+        stored = self.runs.get(run_id)
+        if stored is None:
+            raise RunNotFound(run_id)
+        return stored
+
+    def is_live(self, stored: StoredRun) -> bool:
+        return stored.snapshot.owner_id is not None and self.clock.is_live(stored.lease_until)
+
+    def circumstances(self, stored: StoredRun, base_version: int | None) -> Circumstances:
+        stale = base_version is not None and base_version < stored.snapshot.version
+        return Circumstances(
+            lease_live=self.is_live(stored),
+            applied_id=stored.update_id_of(base_version + 1) if stale and base_version else None,
+            lease_expires_at=self.clock.as_wall(stored.lease_until),
+        )
+
+    def write(
+        self,
+        stored: StoredRun,
+        snapshot: RunSnapshot,
+        update_id: str,
+        events: tuple[Event, ...],
+        deliveries: tuple[NewDelivery, ...] = (),
+    ) -> None:
+        """State, journal row and deliveries of one version, together."""
+        stored.snapshot = snapshot
+        if snapshot.owner_id is None:
+            stored.lease_until = stored.claim_id = None
+        if snapshot.ended:
+            self.unfinished.pop(snapshot.run_id, None)
+        at = snapshot.updated_at or self.clock.now()
+        recorded = tuple(
+            record(
+                event,
+                run_id=snapshot.run_id,
+                version=snapshot.version,
+                seq=seq,
+                at=at,
+                fence=snapshot.fence,
+            )
+            for seq, event in enumerate(events)
+        )
+        stored.journal.append(JournalRow(update_id, recorded))
+        self._enqueue(snapshot, recorded, deliveries, at)
+
+    def _enqueue(
+        self,
+        snapshot: RunSnapshot,
+        recorded: tuple[RecordedEvent, ...],
+        deliveries: tuple[NewDelivery, ...],
+        at: datetime,
+    ) -> None:
+        targets = {target.name: target for target in snapshot.callbacks}
+        for new in deliveries:
+            self.deliveries[new.id] = Delivery(
+                id=new.id,
+                run_id=snapshot.run_id,
+                workflow_name=snapshot.workflow_name,
+                target=targets[new.target],
+                event=recorded[new.seq],
+                run_status=snapshot.status,
+                due_at=at,
+            )
+
+    def seen(self, stored: StoredRun) -> RunSnapshot:
+        """The record as it reads now; still the store's own memory: ``copied`` before it leaves."""
+        return present(
+            stored.snapshot,
+            lease_live=self.is_live(stored),
+            expires_at=self.clock.as_wall(stored.lease_until),
+        )
+
+    def receipt(self, stored: StoredRun, version: int) -> Receipt:
+        run = stored.snapshot
+        return Receipt(
+            run_id=run.run_id,
+            version=version,
+            fence=run.fence,
+            status=run.status,
+            updated_at=run.updated_at or self.clock.now(),
+            cancel_requested_at=run.cancel_requested_at,
+            lease_expires_at=self.clock.as_wall(stored.lease_until),
+        )
+
+    def lease(self, stored: StoredRun) -> Lease:
+        run = stored.snapshot
+        return Lease(
+            run_id=run.run_id,
+            owner_id=run.owner_id or "",
+            fence=run.fence,
+            expires_at=self.clock.as_wall(stored.lease_until) or self.clock.now(),
+        )
+
+
+def copied(value: T) -> T:
+    """A value that shares no memory with its original."""
+    return msgspec.json.decode(msgspec.json.encode(value), type=type(value))

@@ -1,0 +1,109 @@
+"""What Tenure asks the operating system: time, and who this process is."""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+import threading
+import time
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+
+from tenure.model.ids import RunIds
+from tenure.ports.clock import BootTime
+
+# CLOCK_BOOTTIME counts suspended time too. macOS has no such name; its CLOCK_MONOTONIC does.
+_BOOT_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
+
+
+class SystemClock:
+    """This machine's clocks."""
+
+    def __init__(self) -> None:
+        self._boot_id = boot_id()
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def boot_time(self) -> BootTime:
+        return BootTime(self._boot_id, _boot_nanoseconds())
+
+
+def _boot_nanoseconds() -> int:
+    return time.clock_gettime_ns(_BOOT_CLOCK)
+
+
+def boot_id() -> str:
+    """Names this boot of this machine."""
+    try:
+        return _BOOT_ID_FILE.read_text().strip()
+    except OSError:
+        booted_at = time.time() - _boot_nanoseconds() / 1e9
+        return f"{platform.node()}-{round(booted_at / 60)}"
+
+
+def process_start(pid: int) -> str | None:
+    """When a process began, in a form unique for its pid on this boot; ``None`` if it is gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    # The command name may hold spaces and parentheses; fields are counted behind the last one.
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else fields[19]
+
+
+def _pid_namespace() -> str:
+    """Containers may share a host name and a boot; their process numbers mean nothing outside."""
+    try:
+        return str(Path("/proc/self/ns/pid").stat().st_ino)
+    except OSError:
+        return "0"
+
+
+def new_owner_id() -> str:
+    """Unique per process start: machine, boot, pid, process start time, random."""
+    pid = os.getpid()
+    start = process_start(pid) or "0"
+    return f"{platform.node()}/{boot_id()}/{_pid_namespace()}/{pid}/{start}/{secrets.token_hex(4)}"
+
+
+def proven_dead(owner_id: str) -> bool:
+    """Whether that owner was a process of this boot of this machine and is gone.
+
+    False whenever this process could not see it even if it lived.
+    """
+    machine, boot, namespace, pid, start, _ = (owner_id.split("/") + [""] * 6)[:6]
+    visible = (platform.node(), boot_id(), _pid_namespace()) == (machine, boot, namespace)
+    if not visible or not pid.isdigit() or process_start(os.getpid()) is None:
+        return False
+    return process_start(int(pid)) != start
+
+
+_run_ids = RunIds(lambda: time.time_ns() // 1_000_000, secrets.randbits)
+_run_ids_lock = threading.Lock()
+_process_part = secrets.token_hex(8)
+_counter = count()
+
+
+def _renew_process_part() -> None:
+    """A forked child must not repeat its parent's ids."""
+    global _process_part
+    _process_part = secrets.token_hex(8)
+
+
+os.register_at_fork(after_in_child=_renew_process_part)
+
+
+def new_run_id() -> str:
+    """A ULID greater than every one this process made before."""
+    with _run_ids_lock:
+        return _run_ids.next()
+
+
+def new_update_id() -> str:
+    """Unique everywhere, cheap on the hot path: a random part per process and a counter."""
+    return f"{_process_part}{next(_counter):x}"
