@@ -9,11 +9,13 @@ Names are loaded on first use, so that importing the package costs next to nothi
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from tenure._version import __version__
 
+TYPE_CHECKING = False  # what typing's own is at run time, without the cost of importing it
 if TYPE_CHECKING:
+    from typing import Any
+
     from tenure.bootstrap import open_store as open_store
     from tenure.model.errors import InvalidRunId as InvalidRunId
     from tenure.model.errors import InvalidTransition as InvalidTransition

@@ -1,0 +1,1 @@
+"""The command line. Printing lives here and nowhere else."""

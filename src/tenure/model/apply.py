@@ -30,6 +30,7 @@ from tenure.model.status import (
     StepStatus,
 )
 from tenure.model.update import (
+    NO_RUN_CHANGE,
     Effect,
     HostChange,
     ItemChange,
@@ -90,7 +91,7 @@ def apply(
     fields = _run_fields(run, effect.changes.run, at)
     if effect.changes.steps:
         _change_steps(run, effect.changes.steps, at, fields)
-    if not fields and update.base_version is None:
+    if not fields and update.lease is None:
         return Applied(run, run.version, None)
     status = fields.get("status", run.status)
     if status in TERMINAL_RUN and run.status not in TERMINAL_RUN:
@@ -113,6 +114,8 @@ def check_targets(run: RunSnapshot, deliveries: tuple[NewDelivery, ...]) -> None
 def _run_fields(run: RunSnapshot, change: RunChange, at: datetime) -> dict[str, Any]:
     """The run's own fields that really change; an empty answer means "already so"."""
     fields: dict[str, Any] = {}
+    if change is NO_RUN_CHANGE:
+        return fields
     if change.status is not UNSET and change.status != run.status:
         fields["status"] = change.status
         if change.status == RunStatus.RUNNING:
@@ -176,7 +179,7 @@ def _change_step(
         if change.status not in transitions.STEP[step.status]:
             raise InvalidTransition(
                 run_id,
-                f"step {step.index} ({step.name}) cannot go from {step.status} to {change.status}",
+                f"{_label(step)} cannot go from {step.status} to {change.status}",
             )
         tally.step(step.status, change.status)
         fields["status"] = change.status
@@ -185,16 +188,16 @@ def _change_step(
         else:
             fields["finished_at"] = at
     elif step.status in ENDED_STEP and (fields or change.hosts):
-        raise InvalidTransition(run_id, f"step {step.index} ({step.name}) ended as {step.status}")
+        raise InvalidTransition(run_id, f"{_label(step)} ended as {step.status}")
     if change.hosts:
         if fields.get("status", step.status) == StepStatus.PENDING:
-            raise InvalidTransition(run_id, f"step {step.index} ({step.name}) has not started")
+            raise InvalidTransition(run_id, f"{_label(step)} has not started")
         hosts = step.hosts.copy()
         for name, host_change in change.hosts.items():
             host = hosts.get(name)
             if host is None:
                 raise InvalidTransition(run_id, f"step {step.index} does not plan host {name!r}")
-            place = f"host {name!r} of step {step.index} ({step.name})"
+            place = f"host {name!r} of {_label(step)}"
             changed = _change_host(run_id, place, host, host_change, at)
             tally.host(host.status, changed.status)
             hosts[name] = changed
@@ -203,6 +206,10 @@ def _change_step(
     if changed_step.status in ENDED_STEP:
         changed_step = close_hosts(changed_step)
     return changed_step
+
+
+def _label(step: StepState) -> str:
+    return f"step {step.index} ({step.name})" if step.name else f"step {step.index}"
 
 
 def _change_host(
@@ -268,9 +275,7 @@ def _cut_step(
     running = [name for name, host in step.hosts.items() if host.status == HostStatus.RUNNING]
     if status == RunStatus.SUCCESS and (running or step.status == StepStatus.RUNNING):
         what = f"host {running[0]!r}" if running else "the step"
-        raise InvalidTransition(
-            run_id, f"cannot succeed: step {step.index} ({step.name}): {what} is still running"
-        )
+        raise InvalidTransition(run_id, f"cannot succeed: {_label(step)}: {what} is still running")
     if running:
         end = transitions.HOST_CUT_SHORT[status]
         hosts = step.hosts.copy()

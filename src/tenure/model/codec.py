@@ -55,6 +55,17 @@ def decode(decoder: msgspec.json.Decoder[T], data: bytes | str) -> T:
         raise StoreIncompatible(f"a stored record cannot be read: {error}") from error
 
 
+def full_record(value: Any) -> Any:
+    """Plain data with every field, unset ones as null: what users and the API are shown."""
+    if isinstance(value, msgspec.Struct):
+        return {name: full_record(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, dict):
+        return {key: full_record(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [full_record(item) for item in value]
+    return msgspec.to_builtins(value)
+
+
 def storable(run_id: str, value: T) -> T:
     """``value`` if it survives a trip through JSON, else ``StoreRejected``.
 

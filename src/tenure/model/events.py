@@ -10,7 +10,7 @@ from msgspec import Struct
 from tenure.model.snapshot import ErrorInfo
 
 
-class Event(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Event(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """``type`` is ``kind.what``: ``run.success``, ``host.failed``, ``lease.claimed`` …"""
 
     type: str
@@ -37,7 +37,7 @@ class Position(NamedTuple):
         return f"{self.version}.{self.seq}"
 
 
-class RecordedEvent(Event, frozen=True, kw_only=True, omit_defaults=True):
+class RecordedEvent(Event, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """An event with its place in the journal, stamped by the store."""
 
     run_id: str

@@ -25,7 +25,7 @@ from tenure.model.update import Fencing, NewRun
 MIN_PRIORITY, MAX_PRIORITY = -100, 100
 
 
-class Lease(Struct, frozen=True, kw_only=True):
+class Lease(Struct, frozen=True, gc=False, kw_only=True):
     """Exclusive right of ``owner_id`` to drive ``run_id``, until ``expires_at`` at least."""
 
     run_id: str
@@ -38,14 +38,14 @@ class Lease(Struct, frozen=True, kw_only=True):
         return Fencing(self.owner_id, self.fence)
 
 
-class ClaimedRun(Struct, frozen=True, kw_only=True):
+class ClaimedRun(Struct, frozen=True, gc=False, kw_only=True):
     """A lease and the record as read after the claim had committed."""
 
     lease: Lease
     snapshot: RunSnapshot
 
 
-class Renewal(Struct, frozen=True, kw_only=True):
+class Renewal(Struct, frozen=True, gc=False, kw_only=True):
     """The answer for one lease. ``ok`` false: the run is somebody else's, or has ended."""
 
     run_id: str
@@ -62,13 +62,13 @@ class Purpose(StrEnum):
     RECONCILE = "reconcile"
 
 
-class ClaimRequest(Struct, frozen=True, kw_only=True):
+class ClaimRequest(Struct, frozen=True, gc=False, kw_only=True):
     """Ask for up to ``limit`` runs at once. ``claim_id`` as in ``LeaseRequest``.
 
+    ``queues`` only matters for executing; a reconciler takes what it finds.
     ``dead_owners`` are owners this process has proven dead (same machine, same boot, their
     process gone): a lease of theirs counts as ended at once.
-    ``expired`` false leaves expired leases alone: for a process that has just started or has
-    just met a store error, while their owners may only be waiting to come back.
+    ``expired`` as in ``LeaseRequest``.
     """
 
     owner_id: str
@@ -155,6 +155,14 @@ def _count(steps: tuple[StepState, ...]) -> Counts:
         steps_total=len(steps),
         hosts_total=sum(len(step.hosts) for step in steps),
     )
+
+
+def created_before(run: RunSnapshot, new: NewRun) -> None:
+    """A creation sent again by its maker is answered, unless the run has moved on without it:
+    an owner that was replaced must not hear "ok" and begin."""
+    moved_on = run.fence != 1 or run.owner_id not in (None, new.lease and new.lease.owner_id)
+    if new.lease is not None and moved_on:
+        raise LeaseLost(run.run_id, fence=run.fence, owner_id=run.owner_id)
 
 
 def why_not_runnable(

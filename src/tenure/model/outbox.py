@@ -19,7 +19,7 @@ from tenure.model.snapshot import CallbackError, CallbackTarget
 from tenure.model.status import DeliveryState, RunStatus
 
 
-class Delivery(Struct, frozen=True, kw_only=True):
+class Delivery(Struct, frozen=True, gc=False, kw_only=True):
     """One callback: the event it tells of, where it goes, and how often that was tried."""
 
     id: str
@@ -39,18 +39,18 @@ class Delivery(Struct, frozen=True, kw_only=True):
     """Of the claim that holds it, or that settled it last."""
 
 
-class Delivered(Struct, frozen=True, tag="delivered"):
+class Delivered(Struct, frozen=True, gc=False, tag="delivered"):
     """The target took it."""
 
 
-class RetryLater(Struct, frozen=True, tag="retry"):
+class RetryLater(Struct, frozen=True, gc=False, tag="retry"):
     """Try again ``delay`` seconds from now, by the store's clock."""
 
     delay: float
     error: str
 
 
-class GiveUp(Struct, frozen=True, tag="dead"):
+class GiveUp(Struct, frozen=True, gc=False, tag="dead"):
     """To the dead letters."""
 
     error: str

@@ -1,7 +1,9 @@
 """What a run is at one version: frozen values, shown to users exactly as they are here.
 
-A snapshot never changes; ``transitions.apply`` makes the next one. The mappings inside
-(``vars``, ``hosts`` …) are plain dicts for speed: treat them as read-only.
+A snapshot never changes; ``apply`` makes the next one. The mappings inside (``vars``, ``hosts`` …)
+are plain dicts for speed: treat them as read-only. Encoded, fields at their default are left out,
+to keep stored rows small; ``codec.full_record`` gives what people and programs read: every field.
+``gc=False``: these trees have no cycles, and thousands of them must not slow the collector down.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from tenure.model.status import (
 )
 
 
-class ErrorInfo(Struct, frozen=True, kw_only=True):
+class ErrorInfo(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Why something failed, in a form a person and a program can act on."""
 
     kind: str
@@ -35,14 +37,14 @@ class ErrorInfo(Struct, frozen=True, kw_only=True):
     failed_count: int = 0
 
 
-class Approval(Struct, frozen=True, kw_only=True):
+class Approval(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     required: bool = False
     by: str | None = None
     at: datetime | None = None
     expires_at: datetime | None = None
 
 
-class Annotation(Struct, frozen=True, kw_only=True):
+class Annotation(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What somebody found out later. Never touches status; allowed on ended runs."""
 
     id: str
@@ -51,7 +53,7 @@ class Annotation(Struct, frozen=True, kw_only=True):
     at: datetime | None = None
 
 
-class CallbackTarget(Struct, frozen=True, kw_only=True):
+class CallbackTarget(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """Where a run's events go. ``name`` orders and identifies; it is unique within a run."""
 
     name: str
@@ -62,7 +64,7 @@ class CallbackTarget(Struct, frozen=True, kw_only=True):
     headers: dict[str, str] = {}
 
 
-class CallbackError(Struct, frozen=True, kw_only=True):
+class CallbackError(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """The newest dead letter of a run."""
 
     target: str
@@ -72,7 +74,7 @@ class CallbackError(Struct, frozen=True, kw_only=True):
     at: datetime
 
 
-class ItemState(Struct, frozen=True, kw_only=True):
+class ItemState(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """One loop item on one host, or (as ``HostState``) the host itself."""
 
     status: HostStatus = HostStatus.PENDING
@@ -88,11 +90,11 @@ class ItemState(Struct, frozen=True, kw_only=True):
     vars: dict[str, Any] = {}
 
 
-class HostState(ItemState, frozen=True, kw_only=True):
+class HostState(ItemState, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     items: tuple[ItemState, ...] = ()
 
 
-class StepState(Struct, frozen=True, kw_only=True):
+class StepState(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     index: int
     name: str = ""
     kind: StepKind = StepKind.STEP
@@ -104,7 +106,7 @@ class StepState(Struct, frozen=True, kw_only=True):
     hosts: dict[str, HostState] = {}
 
 
-class Counts(Struct, frozen=True, kw_only=True):
+class Counts(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """How many steps and hosts were reached, by status.
 
     What the totals hold beyond the sum was not reached: still pending in a live run, skipped,
@@ -117,7 +119,7 @@ class Counts(Struct, frozen=True, kw_only=True):
     hosts_total: int = 0
 
 
-class RunSummary(Struct, frozen=True, kw_only=True):
+class RunSummary(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """A run without its steps and variables: what lists show."""
 
     run_id: str
@@ -162,7 +164,7 @@ class RunSummary(Struct, frozen=True, kw_only=True):
         return self.status in TERMINAL_RUN
 
 
-class RunSnapshot(RunSummary, frozen=True, kw_only=True):
+class RunSnapshot(RunSummary, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """A run at one version, down to each host."""
 
     vars: dict[str, Any] = {}

@@ -17,23 +17,29 @@ from tenure.model.snapshot import Annotation, ErrorInfo, RunSnapshot, StepState
 from tenure.model.status import HostStatus, RunStatus, StepStatus
 
 
-class Fencing(Struct, frozen=True):
+class Fencing(Struct, frozen=True, gc=False):
     """The right to write as a run's owner: captured once, at claim."""
 
     owner_id: str
     fence: int
 
 
-class LeaseRequest(Struct, frozen=True, kw_only=True):
+class LeaseRequest(Struct, frozen=True, gc=False, kw_only=True):
     """Ask for a run's ownership. ``claim_id`` names this very request, so that a repetition
-    after a lost answer returns what the first one got."""
+    after a lost answer returns what the first one got, renewed.
+
+    ``expired`` false takes no expired lease over: for a process that has just started or has just
+    met a store error, while the owner may only be waiting to come back. A request that is sent
+    again after an error says so too.
+    """
 
     owner_id: str
     seconds: float
     claim_id: str
+    expired: bool = True
 
 
-class ItemChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ItemChange(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What changed on a host, or on one loop item of it. Times are stamped by the store."""
 
     status: HostStatus | UnsetType = UNSET
@@ -47,12 +53,12 @@ class ItemChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
     vars: dict[str, Any] | UnsetType = UNSET
 
 
-class HostChange(ItemChange, frozen=True, kw_only=True, omit_defaults=True):
+class HostChange(ItemChange, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     items: dict[int, ItemChange] = {}
     """By position in the loop; a position one past the end adds an item."""
 
 
-class StepChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class StepChange(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     status: StepStatus | UnsetType = UNSET
     message: str | UnsetType | None = UNSET
     hosts: dict[str, HostChange] = {}
@@ -60,12 +66,12 @@ class StepChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Adds a step that was not planned at creation (a handler): name, kind, action, hosts."""
 
 
-class CancelRequest(Struct, frozen=True, kw_only=True):
+class CancelRequest(Struct, frozen=True, gc=False, kw_only=True):
     reason: str | None = None
     by: str | None = None
 
 
-class RunChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RunChange(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     status: RunStatus | UnsetType = UNSET
     message: str | UnsetType | None = UNSET
     error: ErrorInfo | UnsetType | None = UNSET
@@ -81,12 +87,12 @@ class RunChange(Struct, frozen=True, kw_only=True, omit_defaults=True):
 NO_RUN_CHANGE = RunChange()
 
 
-class Changes(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Changes(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     run: RunChange = NO_RUN_CHANGE
     steps: dict[int, StepChange] = {}
 
 
-class NewDelivery(Struct, frozen=True, kw_only=True):
+class NewDelivery(Struct, frozen=True, gc=False, kw_only=True):
     """A callback owed for event number ``seq`` of its update."""
 
     id: str
@@ -94,7 +100,7 @@ class NewDelivery(Struct, frozen=True, kw_only=True):
     seq: int
 
 
-class Effect(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Effect(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """State, journal and callbacks that go together."""
 
     changes: Changes = Changes()
@@ -111,7 +117,7 @@ def _check_deliveries(events: tuple[Event, ...], deliveries: tuple[NewDelivery, 
             raise ValueError(f"delivery {delivery.id} tells of event {delivery.seq}, which is none")
 
 
-class Update(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="update"):
+class Update(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="update"):
     """A delta for one run.
 
     ``lease`` is the owner's right; without it the writer is an operator. ``base_version``
@@ -135,7 +141,7 @@ class Update(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="update"
             raise ValueError(f"run {self.run_id}: only an owner can release")
 
 
-class NewRun(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="create"):
+class NewRun(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="create"):
     """A run to be born: ``queued`` for workers, or ``running`` with its first lease and its
     first intents already in ``snapshot``, so that an embedded run is never up for grabs.
 
@@ -160,7 +166,7 @@ def run_id_of(write: Write) -> str:
     return write.snapshot.run_id if isinstance(write, NewRun) else write.run_id
 
 
-class Receipt(Struct, frozen=True, kw_only=True):
+class Receipt(Struct, frozen=True, gc=False, kw_only=True):
     """An accepted write: the version it made, and where the run stands.
 
     A repeated write gets the version of its first answer and otherwise present facts.

@@ -38,7 +38,7 @@ class LeaseStore(Protocol):
         """``RunNotFound``; ``LeaseHeld`` with its expiry; otherwise ``NotRunnable``.
 
         Claiming what this very owner holds under a live lease renews it at the same fence.
-        The same ``claim_id`` again returns the run if it is still held under it.
+        The same ``claim_id`` again returns the run if it is still held under it, renewed.
         """
         ...
 
@@ -46,7 +46,8 @@ class LeaseStore(Protocol):
         """Up to ``limit`` runs of the given queues, by priority, then oldest; of every ten runs
         claimed one is the oldest, whatever its priority.
 
-        The same ``claim_id`` again returns the runs still held under it and claims no others.
+        The same ``claim_id`` again returns the runs still held under it, renewed, and claims no
+        others.
         Never waits for a run somebody else is looking at.
         """
         ...

@@ -41,7 +41,7 @@ class RunStateStore(Protocol):
 
         ``InvalidRunId`` or ``StoreRejected`` for values that can never be stored; ``RunExists``
         for a used id, with nothing changed; the first answer if that run was created by this very
-        ``update_id``.
+        ``update_id``, but ``LeaseLost`` if it was born with a lease that has been lost since.
         """
         ...
 

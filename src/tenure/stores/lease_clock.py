@@ -7,40 +7,65 @@ machine last booted has expired, for its owner cannot have survived that.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from tenure.ports.clock import BootTime, Clock
 
 _BILLION = 1_000_000_000
 
 
+class LeaseEnd(NamedTuple):
+    """When a lease ends: by the clock that decides, and as people are told."""
+
+    boot_id: str
+    nanoseconds: int
+    wall: datetime
+
+
+class Instant(NamedTuple):
+    """One reading of both clocks, for all that one transaction decides."""
+
+    now: datetime
+    boot: BootTime
+
+    def until(self, seconds: float) -> LeaseEnd:
+        return LeaseEnd(
+            self.boot.boot_id,
+            self.boot.nanoseconds + round(seconds * _BILLION),
+            self.now + timedelta(seconds=seconds),
+        )
+
+    def extended(self, end: LeaseEnd | None, seconds: float) -> LeaseEnd:
+        """``seconds`` from now, or as it was if that is later: renewing never shortens."""
+        until = self.until(seconds)
+        kept = end is not None and self.is_live(end) and end.nanoseconds > until.nanoseconds
+        return end if kept and end is not None else until
+
+    def is_live(self, end: LeaseEnd | None) -> bool:
+        """A lease that ends this very instant has ended."""
+        return (
+            end is not None
+            and end.boot_id == self.boot.boot_id
+            and self.boot.nanoseconds < end.nanoseconds
+        )
+
+
+def shown(end: LeaseEnd | None) -> datetime | None:
+    return None if end is None else end.wall
+
+
 class LeaseClock:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
+    def read(self) -> Instant:
+        return Instant(self._clock.now(), self._clock.boot_time())
+
     def now(self) -> datetime:
         return self._clock.now()
 
-    def boot_time(self) -> BootTime:
-        return self._clock.boot_time()
+    def until(self, seconds: float) -> LeaseEnd:
+        return self.read().until(seconds)
 
-    def until(self, seconds: float) -> BootTime:
-        now = self._clock.boot_time()
-        return BootTime(now.boot_id, now.nanoseconds + round(seconds * _BILLION))
-
-    def is_live(self, until: BootTime | None) -> bool:
-        """A lease that ends this very instant has ended."""
-        if until is None:
-            return False
-        now = self._clock.boot_time()
-        return until.boot_id == now.boot_id and now.nanoseconds < until.nanoseconds
-
-    def as_wall(self, until: BootTime | None) -> datetime | None:
-        """For people. Of another boot nobody can say more than that it is over."""
-        if until is None:
-            return None
-        now = self._clock.boot_time()
-        if until.boot_id != now.boot_id:
-            return self._clock.now()
-        return self._clock.now() + timedelta(
-            microseconds=(until.nanoseconds - now.nanoseconds) // 1000
-        )
+    def is_live(self, end: LeaseEnd | None) -> bool:
+        return self.read().is_live(end)

@@ -7,6 +7,8 @@ threads and event loops.
 
 from __future__ import annotations
 
+from typing import Self
+
 from tenure.ports.clock import Clock
 from tenure.stores.memory.leases import MemoryLeases
 from tenure.stores.memory.logs import MemoryLogs
@@ -32,6 +34,12 @@ class InMemoryStore(MemoryRuns, MemoryLeases, MemoryOutbox, MemoryLogs, MemoryWo
 
     async def close(self) -> None:
         """Nothing to let go of; here so that every store can be closed alike."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exit_details: object) -> None:
+        await self.close()
 
 
 __all__ = ["InMemoryStore"]

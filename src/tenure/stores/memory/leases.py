@@ -20,6 +20,7 @@ from tenure.model.leasing import (
 from tenure.model.query import Page, RunFilter, bounded_limit, decode_cursor, encode_cursor
 from tenure.model.snapshot import RunSummary, summarize
 from tenure.model.update import Fencing, LeaseRequest
+from tenure.stores.lease_clock import shown
 from tenure.stores.memory.state import MemoryState, StoredRun, copied
 
 
@@ -56,9 +57,12 @@ class MemoryLeases:
     ) -> ClaimedRun:
         with self._state.lock:
             stored = self._state.find(run_id)
-            if not self._held_under(stored, request.owner_id, request.claim_id):
-                live = self._state.is_live(stored)
-                self._claim(stored, request, purpose, live)
+            held = stored.snapshot.owner_id is not None and (
+                not request.expired
+                or self._state.is_live(stored)
+                or self._held_under(stored, request.owner_id, request.claim_id)
+            )
+            self._claim(stored, request, purpose, held)
             return self._claimed(stored)
 
     async def claim_runs(self, request: ClaimRequest) -> list[ClaimedRun]:
@@ -68,19 +72,21 @@ class MemoryLeases:
                 for stored in self._state.unfinished.values()
                 if self._held_under(stored, request.owner_id, request.claim_id)
             ]
-            if repeated:
-                return [self._claimed(stored) for stored in repeated]
             lease = LeaseRequest(
                 owner_id=request.owner_id, seconds=request.seconds, claim_id=request.claim_id
             )
-            picked = self._pick(request)
+            picked = repeated or self._pick(request)
             for stored in picked:
-                self._claim(stored, lease, request.purpose, live=False)
+                self._claim(stored, lease, request.purpose, held=bool(repeated))
             return [self._claimed(stored) for stored in picked]
 
     def _pick(self, request: ClaimRequest) -> list[StoredRun]:
         free = self._free(self._state.clock.now(), request)
-        waiting = [stored for stored in free if stored.snapshot.queue in request.queues]
+        waiting = [
+            stored
+            for stored in free
+            if request.purpose is Purpose.RECONCILE or stored.snapshot.queue in request.queues
+        ]
         picked: list[StoredRun] = []
         while waiting and len(picked) < request.limit:
             self._claims += 1
@@ -106,20 +112,23 @@ class MemoryLeases:
         return self._state.is_live(stored) or (request is not None and not request.expired)
 
     def _claim(
-        self, stored: StoredRun, request: LeaseRequest, purpose: Purpose, live: bool
+        self, stored: StoredRun, request: LeaseRequest, purpose: Purpose, held: bool
     ) -> None:
+        """What this owner holds already is renewed."""
         state = self._state
+        instant = state.clock.read()
         taken = claim(
             stored.snapshot,
             request.owner_id,
-            at=state.clock.now(),
-            lease_live=live,
-            expires_at=state.clock.as_wall(stored.lease_until),
+            at=instant.now,
+            lease_live=held,
+            expires_at=shown(stored.lease_until),
             purpose=purpose,
         )
+        end = stored.lease_until if taken.event is None else None
         if taken.event is not None:
             state.write(stored, taken.snapshot, request.claim_id, (taken.event,))
-        stored.lease_until = state.clock.until(request.seconds)
+        stored.lease_until = instant.extended(end, request.seconds)
         stored.claim_id = request.claim_id
 
     @staticmethod
@@ -140,13 +149,11 @@ class MemoryLeases:
         stored = state.runs.get(lease.run_id)
         if stored is None or not holds(stored.snapshot, lease.fencing):
             return Renewal(run_id=lease.run_id, ok=False)
-        until = state.clock.until(seconds)
-        if not state.is_live(stored) or stored.lease_until is None or until > stored.lease_until:
-            stored.lease_until = until
+        stored.lease_until = state.clock.read().extended(stored.lease_until, seconds)
         return Renewal(
             run_id=lease.run_id,
             ok=True,
-            expires_at=state.clock.as_wall(stored.lease_until),
+            expires_at=shown(stored.lease_until),
             cancel_requested_at=stored.snapshot.cancel_requested_at,
             version=stored.snapshot.version,
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from datetime import datetime
 from typing import TypeVar
 
 import msgspec
@@ -15,8 +14,8 @@ from tenure.model.leasing import Lease, present
 from tenure.model.outbox import Delivery
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.update import NewDelivery, Receipt
-from tenure.ports.clock import BootTime, Clock
-from tenure.stores.lease_clock import LeaseClock
+from tenure.ports.clock import Clock
+from tenure.stores.lease_clock import LeaseClock, LeaseEnd, shown
 
 T = TypeVar("T")
 
@@ -33,7 +32,7 @@ class StoredRun:
         self.seq = seq
         self.snapshot = snapshot
         self.definition = definition
-        self.lease_until: BootTime | None = None
+        self.lease_until: LeaseEnd | None = None
         self.claim_id: str | None = None
         self.journal: list[JournalRow] = []
 
@@ -48,7 +47,7 @@ class MemoryState:
         self.runs: dict[str, StoredRun] = {}
         self.unfinished: dict[str, StoredRun] = {}
         self.deliveries: dict[str, Delivery] = {}
-        self.delivery_leases: dict[str, BootTime] = {}
+        self.delivery_leases: dict[str, LeaseEnd] = {}
 
     def find(self, run_id: str) -> StoredRun:
         stored = self.runs.get(run_id)
@@ -64,7 +63,7 @@ class MemoryState:
         return Circumstances(
             lease_live=self.is_live(stored),
             applied_id=stored.update_id_of(base_version + 1) if stale and base_version else None,
-            lease_expires_at=self.clock.as_wall(stored.lease_until),
+            lease_expires_at=shown(stored.lease_until),
         )
 
     def write(
@@ -94,15 +93,16 @@ class MemoryState:
             for seq, event in enumerate(events)
         )
         stored.journal.append(JournalRow(update_id, recorded))
-        self._enqueue(snapshot, recorded, deliveries, at)
+        self._enqueue(snapshot, recorded, deliveries)
 
     def _enqueue(
         self,
         snapshot: RunSnapshot,
         recorded: tuple[RecordedEvent, ...],
         deliveries: tuple[NewDelivery, ...],
-        at: datetime,
     ) -> None:
+        """Due at once by the clock: ``updated_at`` may be ahead of a clock that was set back."""
+        due_at = self.clock.now()
         targets = {target.name: target for target in snapshot.callbacks}
         for new in deliveries:
             self.deliveries[new.id] = Delivery(
@@ -112,7 +112,7 @@ class MemoryState:
                 target=targets[new.target],
                 event=recorded[new.seq],
                 run_status=snapshot.status,
-                due_at=at,
+                due_at=due_at,
             )
 
     def seen(self, stored: StoredRun) -> RunSnapshot:
@@ -120,7 +120,7 @@ class MemoryState:
         return present(
             stored.snapshot,
             lease_live=self.is_live(stored),
-            expires_at=self.clock.as_wall(stored.lease_until),
+            expires_at=shown(stored.lease_until),
         )
 
     def receipt(self, stored: StoredRun, version: int) -> Receipt:
@@ -132,7 +132,7 @@ class MemoryState:
             status=run.status,
             updated_at=run.updated_at or self.clock.now(),
             cancel_requested_at=run.cancel_requested_at,
-            lease_expires_at=self.clock.as_wall(stored.lease_until),
+            lease_expires_at=shown(stored.lease_until),
         )
 
     def lease(self, stored: StoredRun) -> Lease:
@@ -141,7 +141,7 @@ class MemoryState:
             run_id=run.run_id,
             owner_id=run.owner_id or "",
             fence=run.fence,
-            expires_at=self.clock.as_wall(stored.lease_until) or self.clock.now(),
+            expires_at=shown(stored.lease_until) or self.clock.now(),
         )
 
 

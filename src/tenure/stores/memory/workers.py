@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tenure.ports.clock import BootTime
 from tenure.ports.workers import WorkerInfo
+from tenure.stores.lease_clock import LeaseEnd
 from tenure.stores.memory.state import MemoryState, copied
 
 
@@ -14,7 +14,7 @@ class MemoryWorkers:
 
     def __init__(self, state: MemoryState) -> None:
         self._state = state
-        self._workers: dict[str, tuple[WorkerInfo, BootTime]] = {}
+        self._workers: dict[str, tuple[WorkerInfo, LeaseEnd]] = {}
 
     async def heartbeat(self, worker: WorkerInfo, seconds: float) -> None:
         clock = self._state.clock

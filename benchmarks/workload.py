@@ -1,0 +1,81 @@
+"""The run everybody measures: three steps on one host, an update for each moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+from tenure.model.compose import effect_of, new_run
+from tenure.model.snapshot import HostState, RunSnapshot, StepState
+from tenure.model.status import HostStatus, RunStatus, StepStatus
+from tenure.model.update import (
+    Changes,
+    Fencing,
+    HostChange,
+    LeaseRequest,
+    NewRun,
+    RunChange,
+    StepChange,
+    Update,
+)
+
+OWNER = "bench-owner"
+_ids = (f"id-{number:x}" for number in count())
+
+STARTED = StepChange(
+    status=StepStatus.RUNNING,
+    hosts={"web1": HostChange(status=HostStatus.RUNNING, attempts=1)},
+)
+FINISHED = StepChange(
+    status=StepStatus.SUCCESS,
+    hosts={
+        "web1": HostChange(
+            status=HostStatus.SUCCESS,
+            exit_code=0,
+            changed=True,
+            stdout="restarted the service and waited for it\n",
+        )
+    },
+)
+
+
+def three_steps(run_id: str, hosts: tuple[str, ...] = ("web1",)) -> RunSnapshot:
+    return RunSnapshot(
+        run_id=run_id,
+        workflow_name="rolling-deploy",
+        labels={"team": "web"},
+        vars={"release": "1.4"},
+        steps=tuple(
+            StepState(index=i, name=name, action="cmd.run", hosts={h: HostState() for h in hosts})
+            for i, name in enumerate(("drain", "restart", "restore"))
+        ),
+    )
+
+
+def created(run_id: str) -> NewRun:
+    """Held by its owner from the first commit, as an embedded run is."""
+    return new_run(
+        three_steps(run_id),
+        next(_ids),
+        _ids,
+        lease=LeaseRequest(owner_id=OWNER, seconds=3600, claim_id=next(_ids)),
+    )
+
+
+def updates_of(run: RunSnapshot) -> Iterator[Update]:
+    """Start, two in the middle, end: what the run's owner writes after creating it."""
+    moments = (
+        Changes(run=RunChange(status=RunStatus.RUNNING), steps={0: STARTED}),
+        Changes(steps={0: FINISHED, 1: STARTED}),
+        Changes(steps={1: FINISHED, 2: STARTED}),
+        Changes(run=RunChange(status=RunStatus.SUCCESS), steps={2: FINISHED}),
+    )
+    for version, changes in enumerate(moments, start=1):
+        yield Update(
+            run_id=run.run_id,
+            update_id=next(_ids),
+            base_version=version,
+            lease=Fencing(OWNER, 1),
+            effect=effect_of(run, changes, _ids),
+            release=version == len(moments),
+        )

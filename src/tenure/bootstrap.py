@@ -1,0 +1,129 @@
+"""The composition root: the only place that names adapters.
+
+A store is chosen by its URL. Tenure's own kinds are named here; further ones come from packages
+that declare the entry-point group ``tenure.stores``: the name is the URL's scheme, the value a
+callable that takes the URL and returns a store.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self, cast
+from urllib.parse import unquote, urlsplit
+
+from tenure.model.errors import UnknownStore
+from tenure.ports.run_store import RunStateStore
+
+ENTRY_POINTS = "tenure.stores"
+EXTRAS = {"postgresql": "postgres", "postgres": "postgres", "http": "client", "https": "client"}
+"""Kinds that an extra brings; an error can then say which."""
+
+_log = logging.getLogger("tenure")
+_warned = threading.Event()
+
+
+class OpenStore(RunStateStore, Protocol):
+    """A store that was opened and wants to be closed: ``async with open_store(url) as store``."""
+
+    async def close(self) -> None: ...
+    async def __aenter__(self) -> Self: ...
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+def open_store(url: str | None = None) -> Any:
+    """The store behind ``memory:``, ``file:///dir``, ``sqlite:///path`` or an installed kind.
+
+    ``sqlite:///runs.db`` is relative to the working directory, ``sqlite:////var/runs.db``
+    absolute. Without a URL runs live in memory, and a warning says so once.
+    """
+    if url is None:
+        store = open_memory("memory:")
+        warn_unless_durable(store)
+        return store
+    scheme, separator, _ = url.partition(":")
+    if not separator:
+        raise UnknownStore(
+            f"{url!r} is no store URL; examples: sqlite:///runs.db, file:///var/lib/runs, memory:"
+        )
+    store = _opener(scheme.lower())(url)
+    warn_unless_durable(store)
+    return store
+
+
+def warn_unless_durable(store: RunStateStore) -> None:
+    """One warning per process, visible with default logging."""
+    if store.durable or _warned.is_set():
+        return
+    _warned.set()
+    _log.warning(
+        "runs are kept by a store that is not durable (%s): they do not survive this process. "
+        "Open one that does, for example sqlite:///runs.db",
+        type(store).__name__,
+    )
+
+
+def open_memory(url: str) -> Any:
+    from tenure.stores.memory import InMemoryStore
+
+    return InMemoryStore()
+
+
+def open_file(url: str) -> Any:
+    from tenure.stores.file import FileStore
+
+    return FileStore(_path(url))
+
+
+def open_sqlite(url: str) -> Any:
+    try:
+        from tenure.stores.sqlite import SQLiteStore
+    except ModuleNotFoundError as error:
+        raise UnknownStore(
+            f"sqlite stores need the package {error.name!r}: pip install {error.name}"
+        ) from error
+    return SQLiteStore(_path(url))
+
+
+_OWN: dict[str, Callable[[str], Any]] = {
+    "memory": open_memory,
+    "file": open_file,
+    "sqlite": open_sqlite,
+}
+
+
+def _opener(scheme: str) -> Callable[[str], Any]:
+    own = _OWN.get(scheme)
+    if own is not None:
+        return own
+    for entry in entry_points(group=ENTRY_POINTS, name=scheme):
+        return cast("Callable[[str], Any]", entry.load())
+    extra = EXTRAS.get(scheme)
+    hint = f"pip install 'tenure[{extra}]'" if extra else "pip install the package that brings it"
+    known = ", ".join(sorted(_OWN))
+    raise UnknownStore(f"no store kind {scheme!r} is installed (there are: {known}); {hint}")
+
+
+def _path(url: str) -> Path:
+    """``scheme:///relative``, ``scheme:////absolute``; ``file:///absolute`` as everywhere."""
+    parts = urlsplit(url)
+    if parts.netloc or parts.query or parts.fragment:
+        raise UnknownStore(
+            f"{url!r} names a host, query or fragment; write three slashes and a path: "
+            f"{parts.scheme}:///runs"
+        )
+    path = unquote(parts.path)
+    if parts.scheme == "sqlite":
+        path = path.removeprefix("/")
+    if not path:
+        raise UnknownStore(f"{url!r} names no path; for example {parts.scheme}:///runs")
+    return Path(path).expanduser()

@@ -1,0 +1,124 @@
+"""Files as this store uses them: locked, written whole, synced, and with errors that help."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tenure.model.errors import StoreUnavailable
+
+_NO_SPACE = "free some space and send the same call again"
+_NO_RIGHT = "check owner and mode of the directory and its files, and the mount options"
+_NO_LOCKS = "put the store on a local file system"
+_ADVICE = {
+    errno.ENOSPC: _NO_SPACE,
+    errno.EDQUOT: _NO_SPACE,
+    errno.EFBIG: _NO_SPACE,
+    errno.EACCES: _NO_RIGHT,
+    errno.EPERM: _NO_RIGHT,
+    errno.EROFS: _NO_RIGHT,
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "raise the limit of open files",
+    errno.ENOENT: "check that the store's directory is still there",
+    errno.ENOLCK: _NO_LOCKS,
+    errno.EOPNOTSUPP: _NO_LOCKS,
+    errno.EIO: "check the disk; then send the same call again",
+}
+
+
+@contextmanager
+def reported(path: Path) -> Iterator[None]:
+    """Name the file and what to do about it, instead of letting the system's error through."""
+    try:
+        yield
+    except OSError as error:
+        advice = _ADVICE.get(error.errno or 0, "send the same call again")
+        raise StoreUnavailable(f"{path}: {error.strerror or error}; {advice}") from error
+
+
+class OpenFile:
+    """A descriptor that a forked child lets go of: it shares the lock, and would keep it."""
+
+    def __init__(self, path: Path, flags: int) -> None:
+        self.fd = os.open(path, flags | os.O_CLOEXEC, 0o666)
+        _open.add(self)
+
+    def __enter__(self) -> int:
+        return self.fd
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    def closed(self) -> bool:
+        return self.fd < 0
+
+    def lock(self, how: int) -> bool:
+        """False if somebody else has it and ``how`` says not to wait."""
+        try:
+            fcntl.flock(self.fd, how)
+        except BlockingIOError:
+            return False
+        return True
+
+    def close(self) -> None:
+        _open.discard(self)
+        if not self.closed:
+            os.close(self.fd)
+            self.fd = -1
+
+
+_open: set[OpenFile] = set()
+
+
+def _let_go_after_fork() -> None:
+    for file in list(_open):
+        file.close()
+
+
+os.register_at_fork(after_in_child=_let_go_after_fork)
+
+
+def open_locked(path: Path, *, exclusive: bool) -> OpenFile:
+    """The file, while nobody else writes it. Waits. ``FileNotFoundError`` if there is none.
+
+    A file that was taken back while we waited for its lock is not the one we asked for.
+    """
+    flags, how = (os.O_RDWR, fcntl.LOCK_EX) if exclusive else (os.O_RDONLY, fcntl.LOCK_SH)
+    while True:
+        file = OpenFile(path, flags)
+        try:
+            fcntl.flock(file.fd, how)
+            if os.fstat(file.fd).st_nlink:
+                return file
+        except BaseException:
+            file.close()
+            raise
+        file.close()
+
+
+def write_all(fd: int, data: bytes, offset: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(fd, view, offset)
+        view = view[written:]
+        offset += written
+
+
+def sync(fd: int) -> None:
+    """Down to the medium. macOS' ``fsync`` stops at the drive's cache."""
+    full = getattr(fcntl, "F_FULLFSYNC", None)
+    if full is None:
+        os.fsync(fd)
+    else:
+        fcntl.fcntl(fd, full)
+
+
+def sync_directory(directory: Path) -> None:
+    """Makes the names in it durable."""
+    with OpenFile(directory, os.O_RDONLY | os.O_DIRECTORY) as fd:
+        os.fsync(fd)

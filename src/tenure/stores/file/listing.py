@@ -1,0 +1,74 @@
+"""Pages of summaries. Every file is looked at; only those that changed are read again."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from typing import NamedTuple
+
+from tenure.model.errors import RunNotFound
+from tenure.model.query import Page, RunFilter, bounded_limit, decode_cursor, encode_cursor
+from tenure.model.snapshot import RunSummary, summarize
+from tenure.stores.file.disk import reported
+from tenure.stores.file.journal import Identity, identity_of
+from tenure.stores.file.names import Names, run_of_journal, tie_break
+from tenure.stores.file.runs import FileRuns, copied
+
+MAX_REMEMBERED = 10_000
+
+
+class _Row(NamedTuple):
+    position: tuple[int, int]
+    """(creation, tie): unique and never changing, so a page border stays where it is."""
+    summary: RunSummary
+    identity: Identity | None
+
+
+class Listing:
+    def __init__(self, names: Names, runs: FileRuns) -> None:
+        self._names = names
+        self._runs = runs
+        self._lock = threading.Lock()
+        self._rows: OrderedDict[str, _Row] = OrderedDict()
+
+    def page(self, where: RunFilter, limit: int, cursor: str | None) -> Page[RunSummary]:
+        before = decode_cursor("runs", cursor, 2) if cursor else None
+        limit = bounded_limit(limit)
+        found = [
+            row
+            for row in self._all_rows()
+            if (before is None or row.position < before) and where.matches(row.summary)
+        ]
+        found.sort(key=lambda row: row.position, reverse=True)
+        page = found[:limit]
+        return Page(
+            items=tuple(copied(row.summary) for row in page),
+            cursor=encode_cursor("runs", *page[-1].position) if len(found) > limit else None,
+        )
+
+    def _all_rows(self) -> list[_Row]:
+        with reported(self._names.directory), os.scandir(self._names.directory) as entries:
+            named = [(run_id, entry) for entry in entries if (run_id := run_of_journal(entry.name))]
+        rows = (self._row(run_id, entry) for run_id, entry in named)
+        return [row for row in rows if row is not None]
+
+    def _row(self, run_id: str, entry: os.DirEntry[str]) -> _Row | None:
+        known = self._rows.get(run_id)
+        try:
+            # Whether an owner lives is a fact of this moment: such runs are looked at each time.
+            if known and not known.summary.owner_id and known.identity == identity_of(entry.stat()):
+                return known
+            look = self._runs.look(run_id)
+        except (RunNotFound, FileNotFoundError):
+            return None
+        row = _Row((look.order, tie_break(run_id)), summarize(look.run), look.identity)
+        self._remember(run_id, row)
+        return row
+
+    def _remember(self, run_id: str, row: _Row) -> None:
+        with self._lock:
+            self._rows.pop(run_id, None)
+            self._rows[run_id] = row
+            while len(self._rows) > MAX_REMEMBERED:
+                self._rows.popitem(last=False)

@@ -1,0 +1,260 @@
+"""The port methods over files, blocking; ``store`` calls them in threads.
+
+A write locks the run's journal, takes in what others appended, asks the model, appends one
+record, syncs. A read locks it shared, so that it never shows a write that is not durable yet.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from tenure.model.apply import apply
+from tenure.model.errors import RunExists, RunNotFound, StoreError
+from tenure.model.events import Position, RecordedEvent
+from tenure.model.ids import check_run_id
+from tenure.model.judge import Circumstances
+from tenure.model.leasing import create, present
+from tenure.model.snapshot import RunSnapshot
+from tenure.model.update import NewRun, Receipt, Update
+from tenure.ports.clock import Clock
+from tenure.stores.file.birth import create_file, sweep_temporaries
+from tenure.stores.file.disk import open_locked, reported, sync, sync_directory
+from tenure.stores.file.frames import frame
+from tenure.stores.file.journal import Identity, Journal
+from tenure.stores.file.live import LiveLocks
+from tenure.stores.file.names import Names, is_run_id, run_of_live
+from tenure.stores.file.records import (
+    creation_record,
+    encode_record,
+    events_of,
+    own_copy,
+    update_record,
+)
+
+MAX_REPLAYED = 256
+"""Runs kept in memory as replayed; the others are read again when asked for."""
+
+_A_YEAR = 365 * 86400.0
+
+T = TypeVar("T")
+
+
+class Look(NamedTuple):
+    """A run at one moment, still the store's own memory: ``copied`` before it leaves."""
+
+    run: RunSnapshot
+    order: int
+    identity: Identity | None
+
+
+class FileRuns:
+    def __init__(self, names: Names, clock: Clock) -> None:
+        self._names = names
+        self._clock = clock
+        self._live = LiveLocks(names)
+        self._lock = threading.Lock()
+        self._journals: OrderedDict[str, Journal] = OrderedDict()
+        self._newest_order = 0
+
+    # Writing
+
+    def create(self, new: NewRun) -> Receipt:
+        run_id = check_run_id(new.snapshot.run_id)
+        path = self._names.journal(run_id)
+        with reported(path):
+            while True:
+                if not path.exists() and (receipt := self._create(new)):
+                    return receipt
+                # Not found: whoever was faster failed in the end and took the file back.
+                with suppress(RunNotFound):
+                    return self._created_before(new)
+
+    def _create(self, new: NewRun) -> Receipt | None:
+        """``None`` if somebody else was faster."""
+        new = own_copy(new)
+        run_id = new.snapshot.run_id
+        at = self._clock.now()
+        run = create(new, at)
+        line = frame(encode_record(creation_record(new, run, at, self._next_order(at))))
+        with create_file(self._names, run_id, line) as created:
+            if not created:
+                return None
+            self._complete(new)
+        seconds = new.lease.seconds if new.lease else 0.0
+        return self._receipt(run, 1, self._live_until(run, seconds))
+
+    def _complete(self, new: NewRun) -> None:
+        """What belongs to a birth beside the journal itself."""
+        run_id = new.snapshot.run_id
+        try:
+            if new.lease is not None:
+                self._live.hold(run_id)
+            sync_directory(self._names.directory)
+        except BaseException:
+            self._live.take_back(run_id)
+            raise
+
+    def _next_order(self, at: datetime) -> int:
+        """Newest last, also when the clock stands still or steps back within this process."""
+        with self._lock:
+            self._newest_order = max(self._newest_order + 1, round(at.timestamp() * 1_000_000))
+            return self._newest_order
+
+    def _created_before(self, new: NewRun) -> Receipt:
+        run_id = new.snapshot.run_id
+        with self._open(run_id, exclusive=True) as (fd, journal):
+            first = journal.record(fd, 1)
+            if first is None or first.write.update_id != new.update_id:
+                raise RunExists(run_id)
+            if new.lease is not None and new.lease.owner_id == journal.run.owner_id:
+                self._live.hold_unless_held(run_id)
+            # Whoever wrote it may have died before it was durable; we answer for it now.
+            sync(fd)
+            sync_directory(self._names.directory)
+            until = self._live_until(journal.run, journal.lease_seconds)
+            return self._receipt(journal.run, 1, until)
+
+    def update(self, update: Update) -> Receipt:
+        with self._open(update.run_id, exclusive=True) as (fd, journal):
+            before = journal.run
+            update = own_copy(update)
+            at = self._clock.now()
+            until = self._live_until(before, journal.lease_seconds)
+            circumstances = Circumstances(
+                lease_live=until is not None,
+                applied_id=_applied_id(journal, fd, update.base_version),
+                lease_expires_at=until,
+            )
+            applied = apply(before, update, at=at, circumstances=circumstances)
+            if applied.effect is None:
+                sync(fd)  # as above: what made it so may not be durable yet
+            else:
+                journal.append(fd, update_record(update, applied, at), applied.snapshot)
+            if before.owner_id is not None and applied.snapshot.owner_id is None:
+                until = None
+                with suppress(OSError):  # the write stands; the next store to open tidies up
+                    self._live.drop(update.run_id)
+            return self._receipt(applied.snapshot, applied.version, until)
+
+    # Reading
+
+    def look(self, run_id: str) -> Look:
+        with self._open(run_id, exclusive=False) as (fd, journal):
+            until = self._live_until(journal.run, journal.lease_seconds)
+            seen = present(journal.run, lease_live=until is not None, expires_at=until)
+            return Look(seen, journal.order, journal.identity(fd))
+
+    def is_live(self, run_id: str) -> bool:
+        with self._open(run_id, exclusive=False) as (_, journal):
+            return self._live_until(journal.run, journal.lease_seconds) is not None
+
+    def events(self, run_id: str, after: Position, limit: int) -> list[RecordedEvent]:
+        found: list[RecordedEvent] = []
+        with self._open(run_id, exclusive=False) as (fd, journal):
+            for record in journal.records(fd, after.version):
+                found += (event for event in events_of(record) if event.position > after)
+                if len(found) >= limit:
+                    break
+        return found[: max(limit, 1)]
+
+    def definition(self, run_id: str) -> str | None:
+        with self._open(run_id, exclusive=False) as (fd, journal):
+            first = journal.record(fd, 1)
+            return first.write.definition if first and isinstance(first.write, NewRun) else None
+
+    # Beginning and end
+
+    def tidy(self) -> None:
+        """Remove what processes that were killed left lying around."""
+        sweep_temporaries(self._names.directory)
+        with os.scandir(self._names.directory) as entries:
+            dead = [run_id for entry in entries if (run_id := run_of_live(entry.name))]
+        for run_id in dead:
+            with suppress(OSError, StoreError):
+                self._locked(run_id, self._live.remove_if_dead)
+
+    def close(self) -> None:
+        """Let go of every run; those that have not ended are dead from here on."""
+        for run_id in self._live.ours():
+            with suppress(OSError):
+                self._locked(run_id, self._live.drop)
+            self._live.let_go(run_id)
+
+    def _locked(self, run_id: str, act: Callable[[str], None]) -> None:
+        """Do it under the journal's lock, if there (still) is a journal."""
+        try:
+            file = open_locked(self._names.journal(run_id), exclusive=True)
+        except FileNotFoundError:
+            act(run_id)
+            return
+        with file:
+            act(run_id)
+
+    # Means
+
+    @contextmanager
+    def _open(self, run_id: str, *, exclusive: bool) -> Iterator[tuple[int, Journal]]:
+        """The run's journal, locked and read to its end. ``RunNotFound``."""
+        if not is_run_id(run_id):
+            raise RunNotFound(run_id)
+        path = self._names.journal(run_id)
+        with reported(path):
+            try:
+                file = open_locked(path, exclusive=exclusive)
+            except FileNotFoundError:
+                if not self._names.directory.is_dir():
+                    raise
+                raise RunNotFound(run_id) from None
+            with file as fd:
+                journal = self._journal(run_id)
+                with journal.lock:
+                    journal.catch_up(fd)
+                    yield fd, journal
+
+    def _journal(self, run_id: str) -> Journal:
+        with self._lock:
+            journal = self._journals.pop(run_id, None)
+            if journal is None:
+                journal = Journal(self._names.journal(run_id), run_id)
+            self._journals[run_id] = journal
+            while len(self._journals) > MAX_REPLAYED:
+                self._journals.popitem(last=False)
+            return journal
+
+    def _live_until(self, run: RunSnapshot, seconds: float) -> datetime | None:
+        """``None`` if nobody holds the run. A lock that holds is as good as renewed just now."""
+        if run.owner_id is None or not self._live.is_held(run.run_id):
+            return None
+        return self._clock.now() + timedelta(seconds=min(seconds, _A_YEAR))
+
+    def _receipt(self, run: RunSnapshot, version: int, live_until: datetime | None) -> Receipt:
+        return Receipt(
+            run_id=run.run_id,
+            version=version,
+            fence=run.fence,
+            status=run.status,
+            updated_at=run.updated_at or self._clock.now(),
+            cancel_requested_at=run.cancel_requested_at,
+            lease_expires_at=live_until,
+        )
+
+
+def _applied_id(journal: Journal, fd: int, base_version: int | None) -> str | None:
+    """Asked only when the base is stale: whose write took its place."""
+    if base_version is None or base_version >= journal.run.version:
+        return None
+    record = journal.record(fd, base_version + 1)
+    return record.write.update_id if record else None
+
+
+def copied(value: T) -> T:
+    """A value that shares no memory with its original."""
+    return msgspec.json.decode(msgspec.json.encode(value), type=type(value))

@@ -1,0 +1,105 @@
+"""The file store as asyncio sees it: every call is one piece of work in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from tenure.model.errors import StoreUnavailable
+from tenure.model.events import Position, RecordedEvent
+from tenure.model.query import Page, RunFilter
+from tenure.model.snapshot import RunSnapshot, RunSummary
+from tenure.model.update import NewRun, Receipt, Update
+from tenure.ports.clock import Clock
+from tenure.stores.file.disk import reported
+from tenure.stores.file.listing import Listing
+from tenure.stores.file.names import Names
+from tenure.stores.file.runs import FileRuns, copied
+from tenure.system import SystemClock
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_THREADS = 4
+
+
+class FileStore:
+    """``RunStateStore``, ``EventLog``, ``Definitions`` and ``LiveRuns`` in a directory.
+
+    For one machine and small histories: no workers, no leases that expire, no durable callbacks.
+    Any number of processes may share the directory. A run born with an owner counts as live
+    for as long as the store object that created it is open and its process exists; the seconds
+    of the lease it asked for play no part. Do not use a store object in a forked child.
+    """
+
+    durable = True
+
+    def __init__(self, directory: str | os.PathLike[str], clock: Clock | None = None) -> None:
+        names = Names(Path(directory).absolute())
+        with reported(names.directory):
+            names.directory.mkdir(parents=True, exist_ok=True)
+        self._runs = FileRuns(names, clock or SystemClock())
+        self._listing = Listing(names, self._runs)
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="tenure-file")
+        self._directory = names.directory
+        self._tidy_lock = threading.Lock()
+        self._tidied = False
+        self._closed = False
+
+    async def create_run(self, new: NewRun) -> Receipt:
+        return await self._in_thread(self._runs.create, new)
+
+    async def update_run(self, update: Update) -> Receipt:
+        return await self._in_thread(self._runs.update, update)
+
+    async def get_run(self, run_id: str) -> RunSnapshot:
+        return await self._in_thread(lambda: copied(self._runs.look(run_id).run))
+
+    async def list_runs(
+        self, where: RunFilter = RunFilter(), *, limit: int = 50, cursor: str | None = None
+    ) -> Page[RunSummary]:
+        return await self._in_thread(self._listing.page, where, limit, cursor)
+
+    async def read_events(
+        self, run_id: str, after: Position = Position(), *, limit: int = 1000
+    ) -> list[RecordedEvent]:
+        return await self._in_thread(self._runs.events, run_id, after, limit)
+
+    async def get_definition(self, run_id: str) -> str | None:
+        return await self._in_thread(self._runs.definition, run_id)
+
+    async def is_live(self, run_id: str) -> bool:
+        return await self._in_thread(self._runs.is_live, run_id)
+
+    async def close(self) -> None:
+        """Waits for what is under way, then lets go of the runs this store holds.
+
+        Runs that have not ended are dead from here on: reconcile will find them.
+        """
+        self._closed = True
+        await asyncio.to_thread(self._shut_down)
+
+    def _shut_down(self) -> None:
+        self._threads.shutdown()
+        self._runs.close()
+
+    async def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        if self._closed:
+            raise StoreUnavailable(f"{self._directory}: this store object is closed; open another")
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            self._threads, lambda: self._tidily(work, *args, **kwargs)
+        )
+
+    def _tidily(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        with self._tidy_lock:
+            if not self._tidied:
+                with reported(self._directory):
+                    self._runs.tidy()
+                self._tidied = True
+        return work(*args, **kwargs)

@@ -1,0 +1,163 @@
+"""One connection to the database file: opened safely, migrated, its errors translated."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+
+import apsw
+
+from tenure.model.errors import StoreIncompatible, StoreUnavailable
+
+APPLICATION_ID = 0x54_4E_55_52  # "TNUR", so that `file` and we ourselves can tell
+LOCK_PATIENCE = 60.0
+"""Seconds to wait for another process's transaction before the caller hears of it."""
+
+_FIXED_IN = (3, 51, 3)
+_BACKPORTS = {(3, 50): 7, (3, 44): 6}
+
+DATA_ERRORS = (
+    apsw.ConstraintError,
+    apsw.TooBigError,
+    UnicodeEncodeError,
+    OverflowError,
+    RecursionError,
+    TypeError,
+)
+"""What is wrong with a value, told apart from what is wrong with the database."""
+_DAMAGE = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError)
+
+
+def refuse_wal_reset_bug(version: str = apsw.sqlite_lib_version()) -> None:
+    """SQLite before 3.51.3 can corrupt a WAL database when two connections write and checkpoint
+    at the same moment. Exactly what we do, so: not with us."""
+    major, minor, patch = (int(part) for part in version.split(".")[:3])
+    backport = _BACKPORTS.get((major, minor))
+    if (major, minor, patch) >= _FIXED_IN or (backport is not None and patch >= backport):
+        return
+    raise StoreIncompatible(
+        f"SQLite {version} can corrupt a database that several processes write (WAL-reset bug, "
+        "fixed in 3.51.3). Install a newer 'apsw' package, which brings its own SQLite"
+    )
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """Driver errors become ours at this border."""
+    try:
+        yield
+    except _DAMAGE as error:
+        raise StoreIncompatible(f"{path} is damaged or not a Tenure database: {error}") from error
+    except apsw.FullError as error:
+        raise StoreUnavailable(
+            f"no space left for {path}: nothing was written; free some and try again"
+        ) from error
+    except apsw.BusyError as error:
+        raise StoreUnavailable(
+            f"another process has held {path} for {LOCK_PATIENCE:.0f} s: look for a stopped or "
+            "hung process that has it open"
+        ) from error
+    except apsw.Error as error:
+        raise StoreUnavailable(f"{path}: {error}") from error
+
+
+def connect(path: Path, pause: Callable[[float], object]) -> apsw.Connection:
+    """Open for several processes at once: WAL, and every commit on disk before it is answered.
+
+    ``pause`` waits between looks at a lock that somebody else holds.
+    """
+    refuse_wal_reset_bug()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        connection = apsw.Connection(str(path))
+    except (OSError, apsw.CantOpenError) as error:
+        raise StoreUnavailable(
+            f"cannot open {path}: {error}. Check that the directory exists and is writable"
+        ) from error
+    with translated(path):
+        connection.set_busy_handler(_patience(pause))
+        connection.execute("pragma journal_mode = wal")
+        connection.execute("pragma synchronous = full")
+        connection.execute("pragma cache_size = -16000")
+        connection.execute("pragma temp_store = memory")
+    return connection
+
+
+def _patience(pause: Callable[[float], object]) -> Callable[[int], bool]:
+    """Wait short and at random, so that many processes neither spin nor starve one another."""
+    waited = 0.0
+
+    def keep_waiting(attempt: int) -> bool:
+        nonlocal waited
+        waited = 0.0 if attempt == 0 else waited
+        if waited > LOCK_PATIENCE:
+            return False
+        delay = random.uniform(0.0002, min(0.0005 * (attempt + 1), 0.01))  # noqa: S311
+        pause(delay)
+        waited += delay
+        return True
+
+    return keep_waiting
+
+
+def migrations() -> list[tuple[int, str]]:
+    folder = files("tenure.stores.sqlite") / "migrations"
+    found = [entry for entry in folder.iterdir() if re.match(r"\d{4}_.*\.sql$", entry.name)]
+    return sorted((int(entry.name[:4]), entry.read_text()) for entry in found)
+
+
+def migrate(connection: apsw.Connection, path: Path) -> None:
+    """Bring the schema to this version's, under the write lock; never touch a newer one."""
+    known = migrations()
+    newest = known[-1][0]
+    if _schema_of(connection, path) == newest:
+        return
+    with transaction(connection):
+        present = _schema_of(connection, path)
+        if present > newest:
+            raise StoreIncompatible(
+                f"{path} has schema {present}, this version of Tenure knows up to {newest}: "
+                "upgrade Tenure on this machine"
+            )
+        for number, text in known:
+            if number > present:
+                connection.execute(text)
+        connection.execute(f"pragma application_id = {APPLICATION_ID}")
+        connection.execute(f"pragma user_version = {newest}")
+
+
+def _schema_of(connection: apsw.Connection, path: Path) -> int:
+    application_id = connection.pragma("application_id")
+    tables = connection.execute("select count(*) from sqlite_schema").fetchall()[0][0]
+    if tables and application_id != APPLICATION_ID:
+        raise StoreIncompatible(f"{path} is a database of another program; choose another file")
+    return int(connection.pragma("user_version"))
+
+
+@contextmanager
+def transaction(connection: apsw.Connection) -> Iterator[None]:
+    """All or nothing. Takes the write lock at once, so that no reader turns writer too late."""
+    connection.execute("begin immediate")
+    try:
+        yield
+        connection.execute("commit")
+    except BaseException:
+        # SQLite has already rolled back by itself after a full disk or an I/O error.
+        if connection.in_transaction:
+            connection.execute("rollback")
+        raise
+
+
+@contextmanager
+def one_view(connection: apsw.Connection) -> Iterator[None]:
+    """Several reads of one moment, while others write."""
+    connection.execute("begin")
+    try:
+        yield
+    finally:
+        if connection.in_transaction:
+            connection.execute("commit")

@@ -1,0 +1,208 @@
+-- Every statement of the SQLite store, by name. {head} is the column list of rows.HEAD_COLUMNS.
+
+-- name: head_by_id
+select {head} from runs r where r.run_id = ?
+
+-- name: head_by_seq
+select {head} from runs r where r.seq = ?
+
+-- name: seq_of_run
+select seq from runs where run_id = ?
+
+-- name: newest_created_at
+select created_at from runs order by seq desc limit 1
+
+-- name: insert_run
+insert into runs (run_id, workflow_name, status, version, fence, owner_id, claim_id, lease_boot,
+  lease_until, lease_wall, takeovers, takeovers_without_progress, recovery, queue, rank, ready_at,
+  readiness, cancel_requested_at, created_at, started_at, finished_at, updated_at, counts, detail)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+returning seq
+
+-- name: update_run
+update runs set status = ?, version = ?, fence = ?, owner_id = ?, claim_id = ?, lease_boot = ?,
+  lease_until = ?, lease_wall = ?, takeovers = ?, takeovers_without_progress = ?, readiness = ?,
+  cancel_requested_at = ?, started_at = ?, finished_at = ?, updated_at = ?, counts = ?, detail = ?
+where seq = ?
+
+-- name: update_progress
+-- Names no column of any index.
+update runs set version = ?, takeovers_without_progress = ?, cancel_requested_at = ?,
+  updated_at = ?, counts = ?, detail = ?
+where seq = ?
+
+-- name: insert_spec
+insert into run_specs (seq, definition_digest, summary, callbacks, vars, plan)
+values (?, ?, ?, ?, ?, ?)
+
+-- name: spec_for_lists
+select summary from run_specs where seq = ?
+
+-- name: spec
+select summary, callbacks, vars, plan from run_specs where seq = ?
+
+-- name: callbacks
+select callbacks from run_specs where seq = ?
+
+-- name: insert_label
+insert into run_labels (key, value, seq) values (?, ?, ?)
+
+-- name: insert_definition
+insert into definitions (digest, body) values (?, ?) on conflict (digest) do nothing
+
+-- name: definition
+select d.body from runs r
+  join run_specs s on s.seq = r.seq
+  left join definitions d on d.digest = s.definition_digest
+where r.run_id = ?
+
+-- name: step
+select body, added_hosts from steps where seq = ? and step = ?
+
+-- name: steps_of_run
+select step, body, added_hosts from steps where seq = ? order by step
+
+-- name: running_steps
+select step, body from steps where seq = ? and status = 'running'
+
+-- name: put_step
+insert into steps (seq, step, status, body, added_hosts) values (?, ?, ?, ?, ?)
+on conflict (seq, step) do update set status = excluded.status, body = excluded.body
+
+-- name: host
+select body from tasks where seq = ? and step = ? and host = ? and item = -1
+
+-- name: items_of_host
+select body from tasks where seq = ? and step = ? and host = ? and item >= 0 order by item
+
+-- name: tasks_of_run
+select step, host, item, body from tasks where seq = ? order by step, host, item
+
+-- name: running_hosts
+select step, host, body from tasks where seq = ? and status = 'running' and item = -1
+
+-- name: put_task
+insert into tasks (seq, step, host, item, status, body) values (?, ?, ?, ?, ?, ?)
+on conflict (seq, step, host, item) do update set status = excluded.status, body = excluded.body
+
+-- name: update_id_of
+select update_id from journal where seq = ? and version = ?
+
+-- name: insert_journal
+insert into journal (seq, version, at, fence, update_id, events) values (?, ?, ?, ?, ?, ?)
+
+-- name: journal_after
+select version, at, fence, events from journal where seq = ? and version >= ? order by version
+
+-- name: promote_parked
+-- Runs whose run_after has come join the ready ones.
+update runs set readiness = 1 where readiness = 2 and ready_at <= ?
+
+-- name: next_ready_queue
+select queue from runs where readiness = 1 and queue > ? order by queue limit 1
+
+-- name: ready_by_priority
+select seq, rank, ready_at from runs
+where readiness = 1 and queue = ? order by rank, ready_at, seq limit ?
+
+-- name: ready_by_age
+select seq, rank, ready_at from runs
+where readiness = 1 and queue = ? order by ready_at, seq limit ?
+
+-- name: parked_due
+select seq, rank, ready_at from runs where readiness = 2 and ready_at <= ?
+
+-- name: expired_leases
+-- Of this boot and past their end, or of another boot.
+select seq, rank, ready_at, queue, status, recovery from runs
+where owner_id is not null and lease_boot = ?1 and lease_until <= ?2
+union all
+select seq, rank, ready_at, queue, status, recovery from runs
+where owner_id is not null and lease_boot < ?1
+union all
+select seq, rank, ready_at, queue, status, recovery from runs
+where owner_id is not null and lease_boot > ?1
+
+-- name: leases_of_owner
+select seq, rank, ready_at, queue, status, recovery from runs where owner_id = ?
+
+-- name: orphaned
+-- Running, not resumable, and released by its owner: reconcile's.
+select seq, rank, ready_at from runs
+where owner_id is null and status = 'running' and recovery = 'interrupt' order by seq limit ?
+
+-- name: held_under_claim
+select seq from runs where owner_id = ? and claim_id = ? order by seq
+
+-- name: renew_lease
+update runs set lease_boot = ?, lease_until = ?, lease_wall = ? where seq = ?
+
+-- name: renewal_facts
+select seq, lease_boot, lease_until, lease_wall, cancel_requested_at, version from runs
+where run_id = ? and owner_id = ? and fence = ?
+
+-- name: ownership
+select fence, owner_id from runs where run_id = ?
+
+-- name: set_detail
+update runs set detail = ? where seq = ?
+
+-- name: insert_delivery
+-- Blocked if something of the same run and target waits already.
+insert into deliveries (id, seq, target, version, ordinal, run_status, state, blocked, attempts,
+  due_at, redelivery, event)
+values (?1, ?2, ?3, ?4, ?5, ?6, 'waiting',
+  exists (select 1 from deliveries where state = 'waiting' and seq = ?2 and target = ?3),
+  0, ?7, 0, ?8)
+
+-- name: due_deliveries
+-- Only heads of their run and target are looked at; one in flight holds back a redelivered other.
+select number from deliveries d
+where state = 'waiting' and blocked = 0 and due_at <= ?1
+  and not exists (
+    select 1 from deliveries e
+    where e.state = 'waiting' and e.seq = d.seq and e.target = d.target
+      and e.token is not null and e.lease_boot = ?2 and e.lease_until > ?3)
+order by due_at, number limit ?4
+
+-- name: unblock_head
+update deliveries set blocked = 0 where number = (
+  select number from deliveries where state = 'waiting' and seq = ? and target = ?
+  order by version, ordinal limit 1)
+
+-- name: block_all_but_head
+update deliveries set blocked = number <> (
+    select number from deliveries where state = 'waiting' and seq = ?1 and target = ?2
+    order by version, ordinal limit 1)
+where state = 'waiting' and seq = ?1 and target = ?2
+
+-- name: hold_delivery
+update deliveries set token = ?, lease_boot = ?, lease_until = ? where number = ?
+
+-- name: deliveries_under_token
+select number from deliveries where token = ? and state = 'waiting' order by due_at, number
+
+-- name: put_delivery
+update deliveries set state = ?, attempts = ?, due_at = ?, settled_at = ?, redelivery = ?,
+  token = ?, last_error = ?, lease_boot = null, lease_until = null
+where id = ?
+
+-- name: delivery_by_number
+select {delivery} where d.number = ?
+
+-- name: delivery_by_id
+select {delivery} where d.id = ?
+
+-- name: newest_dead_letter
+select {delivery} where d.seq = ? and d.state = 'dead' order by d.settled_at desc limit 1
+
+-- name: put_worker
+insert into workers (owner_id, seen_boot, seen_until, body) values (?, ?, ?, ?)
+on conflict (owner_id) do update set
+  seen_boot = excluded.seen_boot, seen_until = excluded.seen_until, body = excluded.body
+
+-- name: forget_silent_workers
+delete from workers where seen_boot <> ? or seen_until <= ?
+
+-- name: workers
+select body from workers where seen_boot = ? and seen_until > ? order by owner_id

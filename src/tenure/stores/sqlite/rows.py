@@ -1,0 +1,293 @@
+"""Between rows and the model's values. No SQL here, no decisions either."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from tenure.model.codec import decode, encode
+from tenure.model.leasing import why_not_runnable
+from tenure.model.snapshot import (
+    Annotation,
+    Approval,
+    CallbackError,
+    CallbackTarget,
+    Counts,
+    ErrorInfo,
+    HostState,
+    ItemState,
+    RunSnapshot,
+    StepState,
+)
+from tenure.model.status import Recovery, RunStatus, StepKind
+from tenure.stores.lease_clock import LeaseEnd
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+NOT_CLAIMABLE, READY, PARKED, UNAPPROVED = range(4)
+"""Values of ``runs.readiness``."""
+
+HOST_ITSELF = -1
+"""The ``item`` of a host's own row in ``tasks``."""
+
+
+def micros(moment: datetime) -> int:
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def moment(value: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=value)
+
+
+def micros_or_none(value: datetime | None) -> int | None:
+    return None if value is None else micros(value)
+
+
+def moment_or_none(value: int | None) -> datetime | None:
+    return None if value is None else moment(value)
+
+
+class Detail(Struct, frozen=True, gc=False, omit_defaults=True):
+    """The run's fields that are usually unset: one column for all of them."""
+
+    message: str | None = None
+    error: ErrorInfo | None = None
+    last_error: ErrorInfo | None = None
+    interrupted_reason: str | None = None
+    cancel_reason: str | None = None
+    unconfirmed_hosts: tuple[str, ...] = ()
+    approval: Approval = Approval()
+    annotations: tuple[Annotation, ...] = ()
+    callback_error: CallbackError | None = None
+
+
+class SpecSummary(Struct, frozen=True, gc=False, omit_defaults=True):
+    """What a run was given at birth and lists show."""
+
+    workflow_version: str | None = None
+    workflow_digest: str | None = None
+    run_after: datetime | None = None
+    timeout: float | None = None
+    labels: dict[str, str] = {}
+    retry_of: str | None = None
+
+
+class PlannedStep(Struct, frozen=True, gc=False, array_like=True):
+    name: str
+    kind: StepKind
+    action: str
+    hosts: tuple[str, ...]
+
+
+_details = msgspec.json.Decoder(Detail)
+_summaries = msgspec.json.Decoder(SpecSummary)
+_counts = msgspec.json.Decoder(Counts)
+_plans: msgspec.json.Decoder[tuple[PlannedStep, ...]] = msgspec.json.Decoder(
+    tuple[PlannedStep, ...]
+)
+_callbacks = msgspec.json.Decoder(tuple[CallbackTarget, ...])
+_vars = msgspec.json.Decoder(dict[str, Any])
+_names = msgspec.json.Decoder(tuple[str, ...])
+_steps = msgspec.json.Decoder(StepState)
+_hosts = msgspec.json.Decoder(HostState)
+_items = msgspec.json.Decoder(ItemState)
+
+_NO_DETAIL = Detail()
+_DETAIL_FIELDS = Detail.__struct_fields__
+
+
+class Head(NamedTuple):
+    """A row of ``runs``: the record without steps and spec, and the lease beside it."""
+
+    seq: int
+    run: RunSnapshot
+    claim_id: str | None
+    lease_until: LeaseEnd | None
+    counts: str
+    detail: str | None
+
+
+HEAD_COLUMNS = (
+    "r.seq, r.run_id, r.workflow_name, r.status, r.version, r.fence, r.owner_id, r.claim_id, "
+    "r.lease_boot, r.lease_until, r.lease_wall, r.takeovers, r.takeovers_without_progress, "
+    "r.recovery, r.queue, r.rank, r.cancel_requested_at, r.created_at, r.started_at, "
+    "r.finished_at, r.updated_at, r.counts, r.detail"
+)
+HEAD_WIDTH = HEAD_COLUMNS.count(",") + 1
+
+
+def head_of(row: tuple[Any, ...]) -> Head:
+    (
+        seq,
+        run_id,
+        workflow_name,
+        status,
+        version,
+        fence,
+        owner_id,
+        claim_id,
+        lease_boot,
+        lease_until,
+        lease_wall,
+        takeovers,
+        takeovers_without_progress,
+        recovery,
+        queue,
+        rank,
+        cancel_requested_at,
+        created_at,
+        started_at,
+        finished_at,
+        updated_at,
+        counts,
+        detail,
+    ) = row
+    more = _NO_DETAIL if detail is None else decode(_details, detail)
+    run = RunSnapshot(
+        run_id=run_id,
+        workflow_name=workflow_name,
+        status=RunStatus(status),
+        version=version,
+        fence=fence,
+        owner_id=owner_id,
+        takeovers=takeovers,
+        takeovers_without_progress=takeovers_without_progress,
+        recovery=Recovery(recovery),
+        queue=queue,
+        priority=-rank,
+        cancel_requested_at=moment_or_none(cancel_requested_at),
+        created_at=moment(created_at),
+        started_at=moment_or_none(started_at),
+        finished_at=moment_or_none(finished_at),
+        updated_at=moment(updated_at),
+        counts=decode(_counts, counts),
+        message=more.message,
+        error=more.error,
+        last_error=more.last_error,
+        interrupted_reason=more.interrupted_reason,
+        cancel_reason=more.cancel_reason,
+        unconfirmed_hosts=more.unconfirmed_hosts,
+        approval=more.approval,
+        annotations=more.annotations,
+        callback_error=more.callback_error,
+    )
+    until = None if lease_until is None else LeaseEnd(lease_boot, lease_until, moment(lease_wall))
+    return Head(seq, run, claim_id, until, counts, detail)
+
+
+def detail_text(run: RunSnapshot, old: Head | None = None) -> str | None:
+    if old is not None and _same_detail(run, old.run):
+        return old.detail
+    detail = Detail(*(getattr(run, name) for name in _DETAIL_FIELDS))
+    return None if detail == _NO_DETAIL else text(detail)
+
+
+def _same_detail(run: RunSnapshot, old: RunSnapshot) -> bool:
+    return (
+        run.message is old.message
+        and run.error is old.error
+        and run.last_error is old.last_error
+        and run.interrupted_reason is old.interrupted_reason
+        and run.cancel_reason is old.cancel_reason
+        and run.unconfirmed_hosts is old.unconfirmed_hosts
+        and run.approval is old.approval
+        and run.annotations is old.annotations
+        and run.callback_error is old.callback_error
+    )
+
+
+def counts_text(run: RunSnapshot, old: Head | None = None) -> str:
+    if old is not None and run.counts is old.run.counts:
+        return old.counts
+    return text(run.counts)
+
+
+def text(value: Any) -> str:
+    return encode(value).decode()
+
+
+def readiness(run: RunSnapshot, at: datetime) -> int:
+    """The column that says which claim index, if any, this run belongs in."""
+    if run.owner_id is not None or run.ended:
+        return NOT_CLAIMABLE
+    if run.status == RunStatus.RUNNING and run.recovery is not Recovery.RESUME:
+        return NOT_CLAIMABLE
+    if run.approval.required and run.approval.at is None:
+        return UNAPPROVED
+    return READY if why_not_runnable(run, at) is None else PARKED
+
+
+def ready_at(run: RunSnapshot, created_at: datetime) -> int:
+    return micros(run.run_after or created_at)
+
+
+def spec_summary(run: RunSnapshot) -> SpecSummary:
+    return SpecSummary(*(getattr(run, name) for name in SpecSummary.__struct_fields__))
+
+
+def spec_fields(summary: str) -> dict[str, Any]:
+    spec = decode(_summaries, summary)
+    return {name: getattr(spec, name) for name in SpecSummary.__struct_fields__}
+
+
+def with_spec(run: RunSnapshot, summary: str) -> RunSnapshot:
+    return msgspec.structs.replace(run, **spec_fields(summary))
+
+
+def plan_text(steps: tuple[StepState, ...]) -> str:
+    return text([PlannedStep(s.name, s.kind, s.action, tuple(s.hosts)) for s in steps])
+
+
+def planned_steps(plan: str) -> dict[int, StepState]:
+    steps = decode(_plans, plan)
+    return {
+        index: StepState(
+            index=index,
+            name=step.name,
+            kind=step.kind,
+            action=step.action,
+            hosts={name: HostState() for name in step.hosts},
+        )
+        for index, step in enumerate(steps)
+    }
+
+
+def step_text(step: StepState) -> str:
+    return text(msgspec.structs.replace(step, hosts={}) if step.hosts else step)
+
+
+def step_of(body: str) -> StepState:
+    return decode(_steps, body)
+
+
+def added_hosts(names: str) -> dict[str, HostState]:
+    return {name: HostState() for name in decode(_names, names)}
+
+
+def host_text(host: HostState) -> str:
+    return text(msgspec.structs.replace(host, items=()) if host.items else host)
+
+
+def host_of(body: str) -> HostState:
+    return decode(_hosts, body)
+
+
+def item_of(body: str) -> ItemState:
+    return decode(_items, body)
+
+
+def callbacks_of(value: str | None) -> tuple[CallbackTarget, ...]:
+    return () if value is None else decode(_callbacks, value)
+
+
+def vars_of(value: str | None) -> dict[str, Any]:
+    return {} if value is None else decode(_vars, value)
+
+
+def lease_columns(end: LeaseEnd | None) -> tuple[str | None, int | None, int | None]:
+    """``lease_boot``, ``lease_until``, ``lease_wall``."""
+    return (None, None, None) if end is None else (*end[:2], micros(end.wall))

@@ -1,0 +1,68 @@
+"""The SQL, by name, from ``queries.sql``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+import apsw
+
+from tenure.model.errors import StoreIncompatible
+from tenure.stores.sqlite.rows import HEAD_COLUMNS
+
+DELIVERY_COLUMNS = (
+    "d.id, r.run_id, r.workflow_name, s.callbacks, d.target, d.event, d.run_status, d.state, "
+    "d.attempts, d.due_at, d.settled_at, d.last_error, d.redelivery, d.token, d.seq, d.number "
+    "from deliveries d join runs r on r.seq = d.seq join run_specs s on s.seq = d.seq"
+)
+_NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
+
+
+def load(text: str) -> dict[str, str]:
+    """Statements keyed by name; a comment between name and statement is for the reader."""
+    parts = _NAME.split(text)[1:]
+    return {
+        name: "\n".join(
+            line for line in body.splitlines() if line.strip() and not line.startswith("--")
+        )
+        for name, body in zip(parts[::2], parts[1::2], strict=True)
+    }
+
+
+def _load_shipped() -> dict[str, str]:
+    text = (files("tenure.stores.sqlite") / "queries.sql").read_text()
+    return load(text.replace("{head}", HEAD_COLUMNS).replace("{delivery}", DELIVERY_COLUMNS))
+
+
+SQL = _load_shipped()
+
+Row = tuple[Any, ...]
+
+
+class Statements:
+    """The named statements on one connection."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._execute = connection.execute
+
+    def do(self, name: str, *values: object) -> None:
+        self._execute(SQL[name], values)
+
+    def all(self, name: str, *values: object) -> list[Row]:
+        return self.built(SQL[name], values)
+
+    def first(self, name: str, *values: object) -> Row | None:
+        return self._execute(SQL[name], values).fetchone()
+
+    def one(self, name: str, *values: object) -> Row:
+        """For a row that is there, or this database is not ours."""
+        row = self.first(name, *values)
+        if row is None:
+            raise StoreIncompatible(f"the database lacks a row that {name} needs")
+        return row
+
+    def built(self, statement: str, values: Sequence[object]) -> list[Row]:
+        """A statement put together from fixed fragments; values are always bound."""
+        return self._execute(statement, values).fetchall()

@@ -1,0 +1,199 @@
+"""All store protocols on one database file, for the processes of one machine.
+
+Three threads, each with its own connection: one writes, one reads, one handles output. A call is
+one hop into its thread and one transaction there. Writers of other processes are waited for, at
+``begin immediate``, before anything has been read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from tenure.model.errors import TenureError
+from tenure.model.events import Position, RecordedEvent
+from tenure.model.leasing import ClaimedRun, ClaimRequest, Lease, Purpose, Renewal
+from tenure.model.outbox import Delivery, Outcome
+from tenure.model.query import Page, RunFilter, bounded_limit, decode_cursor, encode_cursor
+from tenure.model.snapshot import RunSnapshot, RunSummary
+from tenure.model.status import DeliveryState
+from tenure.model.update import Fencing, LeaseRequest, NewRun, Receipt, Update, Write
+from tenure.ports.clock import Clock
+from tenure.ports.log_store import LogKey, LogSlice
+from tenure.ports.workers import WorkerInfo
+from tenure.stores.lease_clock import LeaseClock
+from tenure.stores.sqlite.leasing import Leasing
+from tenure.stores.sqlite.logs import Logging
+from tenure.stores.sqlite.outbox import Outboxing
+from tenure.stores.sqlite.reading import Reading
+from tenure.stores.sqlite.thread import DatabaseThread
+from tenure.stores.sqlite.workers import Workers
+from tenure.stores.sqlite.writing import Writing
+from tenure.system import SystemClock
+
+_NEWEST = 1 << 62
+
+
+class SQLiteStore:
+    """``RunStateStore``, ``BatchUpdates``, ``LeaseStore``, ``EventLog``, ``Definitions``,
+    ``Outbox``, ``LogStore`` and ``WorkerRegistry``."""
+
+    durable = True
+
+    def __init__(self, path: str | Path, clock: Clock | None = None) -> None:
+        """Open, and create or migrate if need be. Blocks for a moment; ``open`` does not."""
+        self.path = Path(path).absolute()
+        lease_clock = LeaseClock(clock or SystemClock())
+        self._threads: list[DatabaseThread] = []
+        try:
+            self._writer = self._thread("writer")
+            self._reader = self._thread("reader")
+            self._output = self._thread("output")
+        except BaseException:
+            self._close()
+            raise
+        self._writing = Writing(self._writer.connection, lease_clock)
+        self._leasing = Leasing(self._writer.connection, lease_clock)
+        self._outboxing = Outboxing(self._writer.connection, lease_clock)
+        self._workers = Workers(self._writer.connection, lease_clock)
+        self._reading = Reading(self._reader.connection, lease_clock)
+        self._lists = Leasing(self._reader.connection, lease_clock)
+        self._delivered = Outboxing(self._reader.connection, lease_clock)
+        self._logging = Logging(self._output.connection, Path(f"{self.path}.logs"))
+
+    def _thread(self, role: str) -> DatabaseThread:
+        thread = DatabaseThread(self.path, role)
+        self._threads.append(thread)
+        return thread
+
+    @classmethod
+    async def open(cls, path: str | Path, clock: Clock | None = None) -> Self:
+        """As the constructor, without holding up the event loop."""
+        return await asyncio.to_thread(cls, path, clock)
+
+    async def close(self) -> None:
+        """Finish what was asked for, then let go of the file. May be called twice."""
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        for thread in self._threads:
+            thread.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exit_details: object) -> None:
+        await self.close()
+
+    # RunStateStore and BatchUpdates
+
+    async def create_run(self, new: NewRun) -> Receipt:
+        return await self._writer.run(self._writing.one, new)
+
+    async def update_run(self, update: Update) -> Receipt:
+        return await self._writer.run(self._writing.one, update)
+
+    async def update_runs(self, writes: Sequence[Write]) -> list[Receipt | TenureError]:
+        return await self._writer.run(self._writing.many, writes)
+
+    async def get_run(self, run_id: str) -> RunSnapshot:
+        return await self._reader.read(self._reading.snapshot, run_id)
+
+    async def list_runs(
+        self, where: RunFilter = RunFilter(), *, limit: int = 50, cursor: str | None = None
+    ) -> Page[RunSummary]:
+        (before,) = decode_cursor("runs", cursor, 1) if cursor else (_NEWEST,)
+        limit = bounded_limit(limit)
+        found = await self._reader.read(self._reading.page, where, before, limit + 1)
+        return Page(
+            items=tuple(run for _, run in found[:limit]),
+            cursor=encode_cursor("runs", found[limit - 1][0]) if len(found) > limit else None,
+        )
+
+    # LeaseStore
+
+    async def list_runnable(
+        self, where: RunFilter = RunFilter(), *, limit: int = 50, cursor: str | None = None
+    ) -> Page[RunSummary]:
+        after = decode_cursor("runnable", cursor, 3) if cursor else None
+        limit = bounded_limit(limit)
+        found = await self._reader.read(self._lists.runnable, where, after, limit + 1)
+        return Page(
+            items=tuple(run for _, run in found[:limit]),
+            cursor=encode_cursor("runnable", *found[limit - 1][0]) if len(found) > limit else None,
+        )
+
+    async def claim_run(
+        self, run_id: str, request: LeaseRequest, purpose: Purpose = Purpose.EXECUTE
+    ) -> ClaimedRun:
+        return await self._writer.run(self._leasing.claim_one, run_id, request, purpose)
+
+    async def claim_runs(self, request: ClaimRequest) -> list[ClaimedRun]:
+        return await self._writer.run(self._leasing.claim_many, request)
+
+    async def renew_leases(self, leases: Sequence[Lease], seconds: float) -> list[Renewal]:
+        return await self._writer.run(self._leasing.renew, leases, seconds)
+
+    async def release_lease(self, run_id: str, fencing: Fencing, update_id: str) -> None:
+        await self._writer.run(self._leasing.release, run_id, fencing, update_id)
+
+    # EventLog and Definitions
+
+    async def read_events(
+        self, run_id: str, after: Position = Position(), *, limit: int = 1000
+    ) -> list[RecordedEvent]:
+        return await self._reader.read(self._reading.events, run_id, after, max(limit, 1))
+
+    async def get_definition(self, run_id: str) -> str | None:
+        return await self._reader.read(self._reading.definition, run_id)
+
+    # Outbox
+
+    async def claim_deliveries(
+        self, token: str, *, limit: int = 100, seconds: float = 60.0
+    ) -> list[Delivery]:
+        return await self._writer.run(self._outboxing.claim, token, limit, seconds)
+
+    async def settle_delivery(self, delivery_id: str, token: str, outcome: Outcome) -> Delivery:
+        return await self._writer.run(self._outboxing.settle, delivery_id, token, outcome)
+
+    async def list_deliveries(
+        self,
+        *,
+        state: DeliveryState | None = None,
+        run_id: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Delivery]:
+        (before,) = decode_cursor("deliveries", cursor, 1) if cursor else (_NEWEST,)
+        limit = bounded_limit(limit)
+        found = await self._reader.read(self._delivered.page, state, run_id, before, limit + 1)
+        return Page(
+            items=tuple(delivery for _, delivery in found[:limit]),
+            cursor=encode_cursor("deliveries", found[limit - 1][0]) if len(found) > limit else None,
+        )
+
+    async def requeue_delivery(self, delivery_id: str) -> Delivery:
+        return await self._writer.run(self._outboxing.requeue, delivery_id)
+
+    # LogStore
+
+    async def append(
+        self, run_id: str, fencing: Fencing, key: LogKey, offset: int, data: bytes
+    ) -> int:
+        return await self._output.run(self._logging.append, run_id, fencing, key, offset, data)
+
+    async def read(
+        self, run_id: str, key: LogKey, offset: int = 0, *, limit: int = 65536
+    ) -> LogSlice:
+        return await self._output.run(self._logging.read, run_id, key, offset, limit)
+
+    # WorkerRegistry
+
+    async def heartbeat(self, worker: WorkerInfo, seconds: float) -> None:
+        await self._writer.run(self._workers.heartbeat, worker, seconds)
+
+    async def list_workers(self) -> list[WorkerInfo]:
+        return await self._writer.run(self._workers.present)

@@ -1,0 +1,220 @@
+"""Write what changed of a run, row by row. Decides nothing; the transaction is the caller's."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from tenure.model.events import Event, record
+from tenure.model.snapshot import HostState, RunSnapshot, StepState
+from tenure.model.status import HostStatus, StepStatus
+from tenure.model.update import Effect, NewDelivery
+from tenure.stores.lease_clock import LeaseEnd
+from tenure.stores.sqlite import rows
+from tenure.stores.sqlite.rows import Head
+from tenure.stores.sqlite.statements import Statements
+
+
+class Storing:
+    def __init__(self, sql: Statements) -> None:
+        self._sql = sql
+
+    def insert_run(
+        self,
+        run: RunSnapshot,
+        definition: str | None,
+        claim_id: str | None,
+        until: LeaseEnd | None,
+        at: datetime,
+    ) -> int:
+        """A new run with its spec and the steps that start with it; its number."""
+        created_at = rows.micros(at)
+        (seq,) = self._sql.one(
+            "insert_run",
+            run.run_id,
+            run.workflow_name,
+            run.status.value,
+            run.version,
+            run.fence,
+            run.owner_id,
+            claim_id,
+            *rows.lease_columns(until),
+            run.takeovers,
+            run.takeovers_without_progress,
+            run.recovery.value,
+            run.queue,
+            -run.priority,
+            rows.ready_at(run, at),
+            rows.readiness(run, at),
+            None,
+            created_at,
+            rows.micros_or_none(run.started_at),
+            None,
+            created_at,
+            rows.text(run.counts),
+            rows.detail_text(run),
+        )
+        self._insert_spec(seq, run, definition)
+        for step in run.steps:
+            if step.status is not StepStatus.PENDING:
+                self._put_step(seq, step, None)
+        return int(seq)
+
+    def _insert_spec(self, seq: int, run: RunSnapshot, definition: str | None) -> None:
+        digest = None
+        if definition is not None:
+            digest = hashlib.sha256(definition.encode()).hexdigest()
+            self._sql.do("insert_definition", digest, definition)
+        self._sql.do(
+            "insert_spec",
+            seq,
+            digest,
+            rows.text(rows.spec_summary(run)),
+            rows.text(run.callbacks) if run.callbacks else None,
+            rows.text(run.vars) if run.vars else None,
+            rows.plan_text(run.steps),
+        )
+        for key, value in run.labels.items():
+            self._sql.do("insert_label", key, value, seq)
+
+    def put_head(
+        self,
+        head: Head,
+        run: RunSnapshot,
+        claim_id: str | None,
+        until: LeaseEnd | None,
+        at: datetime,
+    ) -> None:
+        """The run's own row. SQLite rewrites an index when a statement merely names one of its
+        columns, so plain progress has a statement of its own that names none."""
+        old = head.run
+        if (
+            run.status is old.status
+            and run.owner_id == old.owner_id
+            and run.fence == old.fence
+            and run.approval is old.approval
+            and until is head.lease_until
+        ):
+            self._sql.do(
+                "update_progress",
+                run.version,
+                run.takeovers_without_progress,
+                rows.micros_or_none(run.cancel_requested_at),
+                rows.micros(run.updated_at or at),
+                rows.counts_text(run, head),
+                rows.detail_text(run, head),
+                head.seq,
+            )
+            return
+        self._sql.do(
+            "update_run",
+            run.status.value,
+            run.version,
+            run.fence,
+            run.owner_id,
+            claim_id if run.owner_id is not None else None,
+            *rows.lease_columns(until),
+            run.takeovers,
+            run.takeovers_without_progress,
+            self._readiness(head.seq, run, at),
+            rows.micros_or_none(run.cancel_requested_at),
+            rows.micros_or_none(run.started_at),
+            rows.micros_or_none(run.finished_at),
+            rows.micros(run.updated_at or at),
+            rows.counts_text(run, head),
+            rows.detail_text(run, head),
+            head.seq,
+        )
+
+    def _readiness(self, seq: int, run: RunSnapshot, at: datetime) -> int:
+        """``run_after`` lives in the spec; it is asked for only where it could matter."""
+        ready = rows.readiness(run, at)
+        if ready != rows.READY:
+            return ready
+        (summary,) = self._sql.one("spec_for_lists", seq)
+        return rows.readiness(rows.with_spec(run, summary), at)
+
+    def put_steps(self, seq: int, before: RunSnapshot, after: RunSnapshot, effect: Effect) -> None:
+        if before.steps is after.steps:
+            return
+        old = {step.index: step for step in before.steps}
+        for step in after.steps:
+            known = old.get(step.index)
+            if known is None:
+                self._add_step(seq, step, effect)
+            elif known is not step:
+                self._put_step(seq, step, known)
+
+    def _add_step(self, seq: int, step: StepState, effect: Effect) -> None:
+        """One the plan did not know: its hosts are listed, and have rows once they start."""
+        touched = effect.changes.steps[step.index].hosts
+        hosts = {name: step.hosts[name] for name in touched}
+        self._put_step(seq, replace(step, hosts=hosts), None, rows.text(list(step.hosts)))
+
+    def _put_step(
+        self, seq: int, step: StepState, known: StepState | None, added: str | None = None
+    ) -> None:
+        if known is None or not _same_but_hosts(step, known):
+            body = rows.step_text(step)
+            self._sql.do("put_step", seq, step.index, step.status.value, body, added)
+        for name, host in step.hosts.items():
+            old = known.hosts.get(name) if known else None
+            if host is not old and not (old is None and host.status is HostStatus.PENDING):
+                self._put_host(seq, step.index, name, host, old)
+
+    def _put_host(
+        self, seq: int, step: int, name: str, host: HostState, old: HostState | None
+    ) -> None:
+        put, body = self._sql.do, rows.host_text(host)
+        put("put_task", seq, step, name, rows.HOST_ITSELF, host.status.value, body)
+        if host.items:
+            known = old.items if old else ()
+            for position, item in enumerate(host.items):
+                if position >= len(known) or known[position] is not item:
+                    body = rows.text(item)
+                    put("put_task", seq, step, name, position, item.status.value, body)
+
+    def journal(
+        self,
+        seq: int,
+        run: RunSnapshot,
+        update_id: str,
+        events: tuple[Event, ...],
+        deliveries: tuple[NewDelivery, ...],
+        at: datetime,
+    ) -> None:
+        """The version's one journal row, and the callbacks its events owe."""
+        moment = run.updated_at or at
+        stamp, body = rows.micros(moment), rows.text(events)
+        self._sql.do("insert_journal", seq, run.version, stamp, run.fence, update_id, body)
+        for new in deliveries:
+            event = record(
+                events[new.seq],
+                run_id=run.run_id,
+                version=run.version,
+                seq=new.seq,
+                at=moment,
+                fence=run.fence,
+            )
+            self._sql.do(
+                "insert_delivery",
+                new.id,
+                seq,
+                new.target,
+                run.version,
+                new.seq,
+                run.status.value,
+                stamp,
+                rows.text(event),
+            )
+
+
+def _same_but_hosts(step: StepState, other: StepState) -> bool:
+    return (
+        step.status is other.status
+        and step.message == other.message
+        and step.started_at == other.started_at
+        and step.finished_at == other.finished_at
+    )

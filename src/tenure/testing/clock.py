@@ -1,0 +1,45 @@
+"""A clock that moves only when told."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from tenure.ports.clock import BootTime
+
+_BILLION = 1_000_000_000
+_FIRST_WALL = datetime(2030, 1, 1, tzinfo=UTC)
+_UPTIME_AT_START = 100_000 * _BILLION
+_UPTIME_AFTER_REBOOT = 5 * _BILLION
+
+
+class ManualClock:
+    """Both clocks of a machine, in the hands of a test.
+
+    ``advance`` lets time pass as it really does: wall and boot time together. ``set_wall`` is an
+    administrator (or NTP) setting the wall clock: boot time does not notice. ``reboot`` starts a
+    new boot, whose time begins near zero again: below that of any lease from before.
+    """
+
+    def __init__(self, wall: datetime = _FIRST_WALL) -> None:
+        self._wall = wall
+        self._boots = 1
+        self._uptime = _UPTIME_AT_START
+
+    def now(self) -> datetime:
+        return self._wall
+
+    def boot_time(self) -> BootTime:
+        return BootTime(f"boot-{self._boots}", self._uptime)
+
+    def advance(self, seconds: float) -> None:
+        if seconds < 0:
+            raise ValueError("time does not run backwards; set_wall can set the wall clock back")
+        self._wall += timedelta(seconds=seconds)
+        self._uptime += round(seconds * _BILLION)
+
+    def set_wall(self, wall: datetime) -> None:
+        self._wall = wall
+
+    def reboot(self) -> None:
+        self._boots += 1
+        self._uptime = _UPTIME_AFTER_REBOOT

@@ -1,0 +1,49 @@
+"""What a store must do, as pytest classes.
+
+Subclass the contract of each protocol your store has, and give one fixture, a fresh store::
+
+    import pytest
+    from tenure.testing.contracts import LeaseStoreContract, RunStateStoreContract
+
+    class Mine:
+        @pytest.fixture
+        async def store(self, tmp_path):        # pytest-asyncio in auto mode
+            store = await MyStore.open(tmp_path)
+            yield store
+            await store.close()
+
+    class TestRuns(Mine, RunStateStoreContract): ...      # the only one every store needs
+    class TestLeases(Mine, LeaseStoreContract): ...       # really waits for leases to expire
+
+If your store takes a clock, nothing needs to wait: ``class Mine(ManualTime)``, and build it with
+the fixture ``clock``. See ``ContractHarness`` for the rest; ``SUITE_VERSION`` is what you passed.
+"""
+
+from tenure.testing.contracts.batch import BatchUpdatesContract
+from tenure.testing.contracts.definitions import DefinitionsContract
+from tenure.testing.contracts.durability import DurabilityContract
+from tenure.testing.contracts.events import EventLogContract, OwnershipEventsContract
+from tenure.testing.contracts.harness import SUITE_VERSION, ContractHarness, ManualTime
+from tenure.testing.contracts.leases import LeaseStoreContract
+from tenure.testing.contracts.logs import LogStoreContract
+from tenure.testing.contracts.machine_clock import MachineClockContract
+from tenure.testing.contracts.outbox import OutboxContract
+from tenure.testing.contracts.runs import RunStateStoreContract
+from tenure.testing.contracts.workers import WorkerRegistryContract
+
+__all__ = [
+    "SUITE_VERSION",
+    "BatchUpdatesContract",
+    "ContractHarness",
+    "DefinitionsContract",
+    "DurabilityContract",
+    "EventLogContract",
+    "LeaseStoreContract",
+    "LogStoreContract",
+    "MachineClockContract",
+    "ManualTime",
+    "OutboxContract",
+    "OwnershipEventsContract",
+    "RunStateStoreContract",
+    "WorkerRegistryContract",
+]

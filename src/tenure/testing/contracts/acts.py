@@ -1,0 +1,75 @@
+"""The few things nearly every contract does to a store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from tenure.model.leasing import Lease
+from tenure.model.snapshot import RunSnapshot
+from tenure.model.update import Update
+from tenure.ports.lease_store import LeaseStore
+from tenure.ports.run_store import RunStateStore
+from tenure.testing.factories import LONG, embedded_run, lease_request, new_run, start_step
+
+T = TypeVar("T")
+
+
+async def create(store: RunStateStore, **fields: Any) -> RunSnapshot:
+    """A queued run, as stored."""
+    new = new_run(**fields)
+    await store.create_run(new)
+    return await store.get_run(new.snapshot.run_id)
+
+
+async def create_embedded(
+    store: RunStateStore, owner_id: str = "owner-a", **fields: Any
+) -> RunSnapshot:
+    """A running run under a long lease of ``owner_id``, as stored; needs no ``LeaseStore``."""
+    new = embedded_run(owner_id, **fields)
+    await store.create_run(new)
+    return await store.get_run(new.snapshot.run_id)
+
+
+async def write(store: RunStateStore, update: Update) -> RunSnapshot:
+    """Apply ``update``; the run as it stands then."""
+    await store.update_run(update)
+    return await store.get_run(update.run_id)
+
+
+async def claim(
+    store: LeaseStore, run_id: str, owner_id: str = "owner-a", *, seconds: float = LONG
+) -> RunSnapshot:
+    """The run as claimed: what its owner builds its updates from."""
+    return (await store.claim_run(run_id, lease_request(owner_id, seconds=seconds))).snapshot
+
+
+async def start_first_step(store: RunStateStore, run: RunSnapshot) -> RunSnapshot:
+    return await write(store, start_step(run, 0))
+
+
+def lease_of(run: RunSnapshot) -> Lease:
+    """The lease under which this snapshot was claimed."""
+    assert run.owner_id is not None
+    assert run.lease_expires_at is not None
+    return Lease(
+        run_id=run.run_id,
+        owner_id=run.owner_id,
+        fence=run.fence,
+        expires_at=run.lease_expires_at,
+    )
+
+
+async def at_once(calls: Iterable[Awaitable[T]]) -> tuple[list[T], list[BaseException]]:
+    """Start all calls together; what succeeded and what was raised."""
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    good = [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
+    return good, [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+
+
+def record_of(run: RunSnapshot) -> RunSnapshot:
+    """What is written of the run: without the facts of the moment, which a clock can blur."""
+    return replace(run, lease_expires_at=None, owner_lost=False)

@@ -1,0 +1,280 @@
+"""``EventLog``: a run's history, whole and in order."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tenure.model.errors import InvalidTransition, RunNotFound
+from tenure.model.events import Event, Position, RecordedEvent
+from tenure.model.snapshot import ErrorInfo, RunSnapshot
+from tenure.model.status import RunStatus, StepStatus
+from tenure.model.update import Changes, Effect, Update
+from tenure.ports.event_log import EventLog
+from tenure.testing.contracts.acts import claim, create, create_embedded, write
+from tenure.testing.contracts.harness import (
+    ContractHarness,
+    JournalingLeasingStore,
+    JournalingStore,
+)
+from tenure.testing.factories import (
+    annotate,
+    cancel,
+    change_run,
+    end_run,
+    fencing_of,
+    finish_step,
+    operator_status,
+    owner_update,
+    start_step,
+    unique,
+)
+
+
+def _says(run: RunSnapshot, *types: str) -> Update:
+    events = tuple(Event(type=name) for name in types)
+    return Update(
+        run_id=run.run_id,
+        update_id=unique("says"),
+        base_version=run.version,
+        lease=fencing_of(run),
+        effect=Effect(events=events),
+    )
+
+
+class EventLogContract(ContractHarness):
+    async def test_store_is_an_event_log(self, store: JournalingStore) -> None:
+        assert isinstance(store, EventLog)
+
+    async def test_history_of_a_run_in_order(self, store: JournalingStore) -> None:
+        """Every status the run, its steps and its hosts went through, by version and place."""
+        run = await create_embedded(store)
+        run = await write(store, start_step(run, 0, ("web1",)))
+        run = await write(store, finish_step(run, 0))
+        run = await write(store, end_run(run))
+        events = await store.read_events(run.run_id)
+        assert [(event.version, event.seq, event.type) for event in events] == [
+            (1, 0, "run.running"),
+            (2, 0, "step.running"),
+            (2, 1, "host.running"),
+            (3, 0, "host.success"),
+            (3, 1, "step.success"),
+            (4, 0, "run.success"),
+        ]
+        assert {event.run_id for event in events} == {run.run_id}
+        assert {event.fence for event in events} == {1}
+
+    async def test_events_are_stamped_with_the_time_of_their_version(
+        self, store: JournalingStore
+    ) -> None:
+        run = await create_embedded(store)
+        times = {1: run.updated_at}
+        for number in range(3):
+            run = await write(store, _says(run, "test.first", "test.second"))
+            times[number + 2] = run.updated_at
+        for event in await store.read_events(run.run_id):
+            assert event.at == times[event.version]
+
+    async def test_every_field_of_an_event_survives(self, store: JournalingStore) -> None:
+        run = await create_embedded(store)
+        error = ErrorInfo(kind="exit", message="nö", exit_code=1, failed_hosts=("web1",))
+        full = Event(
+            type="host.failed",
+            status="failed",
+            step="drain",
+            step_index=3,
+            host="wéb",
+            message="line\nline",
+            error=error,
+            data={"deep": [{"n": None}], "f": 1.5},
+        )
+        update = _says(run)
+        await store.update_run(
+            Update(
+                run_id=run.run_id,
+                update_id=update.update_id,
+                base_version=run.version,
+                lease=update.lease,
+                effect=Effect(events=(full,)),
+            )
+        )
+        (event,) = await store.read_events(run.run_id, Position(1, 0))
+        for name in Event.__struct_fields__:
+            assert getattr(event, name) == getattr(full, name), name
+        assert type(event) is RecordedEvent
+
+    async def test_reading_on_from_any_place(self, store: JournalingStore) -> None:
+        run = await create_embedded(store)
+        for _ in range(3):
+            run = await write(store, _says(run, "test.a", "test.b", "test.c"))
+        history = await store.read_events(run.run_id)
+        assert len(history) == 10
+        for place, event in enumerate(history):
+            assert await store.read_events(run.run_id, event.position) == history[place + 1 :]
+        assert await store.read_events(run.run_id, Position(2, 99)) == history[4:]
+        assert await store.read_events(run.run_id, Position(99, 0)) == []
+
+    async def test_reading_in_small_pieces_gives_the_whole(self, store: JournalingStore) -> None:
+        run = await create_embedded(store)
+        for _ in range(3):
+            run = await write(store, _says(run, "test.a", "test.b", "test.c"))
+        read: list[RecordedEvent] = []
+        while piece := await store.read_events(
+            run.run_id, read[-1].position if read else Position(), limit=2
+        ):
+            assert len(piece) <= 2
+            read += piece
+        assert read == await store.read_events(run.run_id)
+
+    async def test_update_without_events_leaves_no_gap_for_readers(
+        self, store: JournalingStore
+    ) -> None:
+        run = await create_embedded(store)
+        run = await write(store, change_run(run, message="quiet"))
+        run = await write(store, _says(run, "test.loud"))
+        events = await store.read_events(run.run_id, Position(1, 0))
+        assert [(event.version, event.type) for event in events] == [(3, "test.loud")]
+
+    async def test_journal_has_every_version_of_the_run(self, store: JournalingStore) -> None:
+        run = await create_embedded(store)
+        run = await write(store, _says(run, "test.event"))
+        run = await write(store, cancel(run))
+        run = await write(store, annotate(run, found=1))
+        run = await write(store, end_run(run, RunStatus.CANCELED))
+        run = await write(store, annotate(run, found=2))
+        versions = [event.version for event in await store.read_events(run.run_id)]
+        assert versions == list(range(1, run.version + 1)) == [1, 2, 3, 4, 5, 6]
+
+    async def test_refused_repeated_and_empty_writes_leave_no_event(
+        self, store: JournalingStore
+    ) -> None:
+        run = await create_embedded(store)
+        ending = end_run(run, RunStatus.FAILED)
+        with pytest.raises(InvalidTransition):
+            await store.update_run(change_run(run, status=RunStatus.QUEUED))
+        ended = await write(store, ending)
+        before = await store.read_events(run.run_id)
+        await store.update_run(ending)
+        await store.update_run(end_run(run, RunStatus.FAILED))
+        await store.update_run(cancel(run))
+        with pytest.raises(InvalidTransition):
+            await store.update_run(operator_status(ended, RunStatus.SUCCESS))
+        assert await store.read_events(run.run_id) == before
+
+    async def test_effect_that_was_chosen_is_the_one_journaled(
+        self, store: JournalingStore
+    ) -> None:
+        """Cancel of an unowned run ends it and says so; of an owned one, it only asks."""
+        owned, free = await create_embedded(store), await create(store)
+        for run, expected in (
+            (owned, ["cancel.requested"]),
+            (free, ["run.canceled", "cancel.requested"]),
+        ):
+            await store.update_run(cancel(run))
+            events = await store.read_events(run.run_id, Position(1, 0))
+            assert [event.type for event in events] == expected
+
+    async def test_operators_status_change_is_journaled_under_the_new_fence(
+        self, store: JournalingStore
+    ) -> None:
+        run = await create(store)
+        ended = await write(store, operator_status(run, RunStatus.FAILED))
+        last = (await store.read_events(run.run_id))[-1]
+        assert (last.type, last.fence) == ("run.failed", ended.fence)
+
+    async def test_status_changes_are_never_merged_away(self, store: JournalingStore) -> None:
+        run = await create_embedded(store)
+        for index in (0, 1):
+            run = await write(store, start_step(run, index, ()))
+            run = await write(store, finish_step(run, index, StepStatus.FAILED))
+        types = [event.type for event in await store.read_events(run.run_id)]
+        assert types == ["run.running", *["step.running", "step.failed"] * 2]
+
+    async def test_readable_version_has_all_its_events(self, store: JournalingStore) -> None:
+        run = await create_embedded(store)
+        types = ("test.a", "test.b", "test.c")
+
+        async def keep_writing(run: RunSnapshot) -> None:
+            for _ in range(20):
+                run = await write(store, _says(run, *types))
+
+        async def keep_reading() -> None:
+            for _ in range(40):
+                version = (await store.get_run(run.run_id)).version
+                events = await store.read_events(run.run_id, Position(1, 0))
+                upto = [event for event in events if event.version <= version]
+                assert len(upto) == (version - 1) * len(types)
+
+        await asyncio.gather(keep_writing(run), keep_reading())
+        await keep_reading()
+
+    async def test_unknown_run_has_no_history(self, store: JournalingStore) -> None:
+        with pytest.raises(RunNotFound):
+            await store.read_events("never-created")
+
+    async def test_returned_events_share_nothing_with_the_store(
+        self, store: JournalingStore
+    ) -> None:
+        run = await write(store, annotate(await create(store), key="value"))
+        before = await store.read_events(run.run_id)
+        for event in await store.read_events(run.run_id):
+            if event.data is not None:
+                event.data.clear()
+        assert await store.read_events(run.run_id) == before
+
+    async def test_release_in_an_update_keeps_its_events(self, store: JournalingStore) -> None:
+        run = await create_embedded(store)
+        await store.update_run(owner_update(run, Changes(), release=True))
+        after = await write(store, cancel(run))
+        events = await store.read_events(run.run_id, Position(1, 0))
+        assert {event.version for event in events} == {after.version}
+
+
+class OwnershipEventsContract(ContractHarness):
+    """For stores with both an ``EventLog`` and leases: the journal knows who owned what."""
+
+    async def test_claims_takeovers_and_releases_are_in_the_journal(
+        self, store: JournalingLeasingStore
+    ) -> None:
+        run = await create(store)
+        await claim(store, run.run_id, "worker-1", seconds=self.lease_seconds)
+        await self.expire_leases()
+        taken = await claim(store, run.run_id, "worker-2")
+        await store.release_lease(run.run_id, fencing_of(taken), unique("release"))
+        again = await claim(store, run.run_id, "worker-3")
+        ended = await write(store, end_run(again, RunStatus.FAILED))
+        history = await store.read_events(run.run_id)
+        assert [(event.version, event.type, event.fence) for event in history] == [
+            (1, "run.queued", 0),
+            (2, "lease.claimed", 1),
+            (3, "lease.taken_over", 2),
+            (4, "lease.released", 2),
+            (5, "lease.claimed", 3),
+            (6, "run.failed", 3),
+        ]
+        assert ended.version == 6
+        owners = [event.data["owner_id"] for event in history if event.data]
+        assert owners == ["worker-1", "worker-2", "worker-2", "worker-3"]
+        assert history[2].data is not None
+        assert history[2].data["from"] == "worker-1"
+
+    async def test_renewals_leave_no_event(self, store: JournalingLeasingStore) -> None:
+        run = await create(store)
+        claimed = await claim(store, run.run_id, "worker-1", seconds=600)
+        before = await store.read_events(run.run_id)
+        await claim(store, run.run_id, "worker-1", seconds=1200)
+        assert await store.read_events(run.run_id) == before
+        assert (await store.get_run(run.run_id)).version == claimed.version
+
+    async def test_fence_never_falls_along_the_journal(self, store: JournalingLeasingStore) -> None:
+        run = await create(store)
+        for number in range(5):
+            held = await claim(store, run.run_id, f"worker-{number}")
+            held = await write(store, _says(held, "test.event"))
+            await store.release_lease(run.run_id, fencing_of(held), unique("release"))
+        history = await store.read_events(run.run_id)
+        fences = [event.fence for event in history]
+        assert fences == sorted(fences)
+        versions = [event.version for event in history]
+        assert versions == list(range(1, (await store.get_run(run.run_id)).version + 1))

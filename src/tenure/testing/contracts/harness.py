@@ -1,0 +1,88 @@
+"""What every contract class stands on: how a store is had, and how time passes for it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+import pytest
+
+from tenure.ports.batch import BatchUpdates
+from tenure.ports.definitions import Definitions
+from tenure.ports.event_log import EventLog
+from tenure.ports.lease_store import LeaseStore
+from tenure.ports.log_store import LogStore
+from tenure.ports.outbox import Outbox
+from tenure.ports.run_store import RunStateStore
+from tenure.testing.clock import ManualClock
+
+SUITE_VERSION = "1.0"
+"""Rises in its first part when a store that passed may fail, in its second when tests are added."""
+
+
+class ContractHarness:
+    """Base of every contract. In a hurry: define a fixture ``store`` and nothing else.
+
+    ``store``: a fresh, empty store for each test.
+
+    Time. Some tests let leases expire. By default they really wait, a little longer than
+    ``lease_seconds`` each; raise it for a store so slow that a lease of one second could run out
+    while the test is still at work. If your store takes a clock, put ``ManualTime`` in front of
+    the contract and build the store with the fixture ``clock``: nothing waits any more.
+    """
+
+    pytestmark = pytest.mark.asyncio
+
+    lease_seconds: float = 1.0
+    """The duration of leases that a test means to outlive."""
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let ``seconds`` go by for the store."""
+        await asyncio.sleep(seconds)
+
+    async def expire_leases(self) -> None:
+        """Outlive every lease of ``lease_seconds``, given at any moment until now."""
+        await self.pass_time(self.lease_seconds * 1.1)
+
+
+class ManualTime(ContractHarness):
+    """For stores that take a clock: time passes by moving it."""
+
+    lease_seconds = 30.0
+    _manual: ManualClock
+
+    @pytest.fixture
+    def clock(self) -> ManualClock:
+        self._manual = ManualClock()
+        return self._manual
+
+    async def pass_time(self, seconds: float) -> None:
+        self._manual.advance(seconds)
+
+
+class BatchingStore(RunStateStore, BatchUpdates, Protocol):
+    """What the batch contract needs."""
+
+
+class LeasingStore(RunStateStore, LeaseStore, Protocol):
+    """What the lease contract needs."""
+
+
+class JournalingStore(RunStateStore, EventLog, Protocol):
+    """What the event contract needs."""
+
+
+class JournalingLeasingStore(RunStateStore, EventLog, LeaseStore, Protocol):
+    """What the contract about events of ownership needs."""
+
+
+class DefiningStore(RunStateStore, Definitions, Protocol):
+    """What the definition contract needs."""
+
+
+class CallingStore(RunStateStore, Outbox, Protocol):
+    """What the outbox contract needs."""
+
+
+class LoggingStore(RunStateStore, LeaseStore, LogStore, Protocol):
+    """What the log contract needs: appends are fenced, so leases come with it."""

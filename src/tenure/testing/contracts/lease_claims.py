@@ -1,0 +1,190 @@
+"""One run, many who want it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from tenure.model.errors import LeaseHeld, LeaseLost, NotRunnable, RunNotFound
+from tenure.model.snapshot import Approval
+from tenure.model.status import Recovery, RunStatus
+from tenure.model.update import Changes
+from tenure.testing.contracts.acts import (
+    at_once,
+    claim,
+    create,
+    create_embedded,
+    record_of,
+    write,
+)
+from tenure.testing.contracts.harness import ContractHarness, LeasingStore
+from tenure.testing.factories import (
+    approve,
+    end_run,
+    fencing_of,
+    lease_request,
+    operator_status,
+    owner_update,
+    start_run,
+    unique,
+)
+
+
+class Claims(ContractHarness):
+    async def test_worker_claims_a_run_exclusively(self, store: LeasingStore) -> None:
+        run = await create(store)
+        await store.claim_run(run.run_id, lease_request("worker-1"))
+        with pytest.raises(LeaseHeld) as held:
+            await store.claim_run(run.run_id, lease_request("worker-2"))
+        assert held.value.owner_id == "worker-1"
+        assert held.value.expires_at is not None
+        assert (await store.get_run(run.run_id)).owner_id == "worker-1"
+
+    async def test_claim_raises_fence_and_version(self, store: LeasingStore) -> None:
+        run = await create(store)
+        claimed = await store.claim_run(run.run_id, lease_request("worker-1"))
+        assert (claimed.snapshot.fence, claimed.snapshot.version) == (1, 2)
+        lease = claimed.lease
+        assert (lease.run_id, lease.owner_id, lease.fence) == (run.run_id, "worker-1", 1)
+        now = await store.get_run(run.run_id)
+        assert record_of(now) == record_of(claimed.snapshot)
+        assert (now.status, now.owner_lost, now.takeovers) == (RunStatus.QUEUED, False, 0)
+        assert now.updated_at is not None
+        assert run.updated_at is not None
+        assert now.updated_at >= run.updated_at
+
+    async def test_lease_lasts_as_long_as_was_asked(self, store: LeasingStore) -> None:
+        long, short = await create(store), await create(store)
+        first = await store.claim_run(long.run_id, lease_request(seconds=1000))
+        second = await store.claim_run(short.run_id, lease_request(seconds=500))
+        apart = first.lease.expires_at - second.lease.expires_at
+        assert timedelta(seconds=400) < apart <= timedelta(seconds=500)
+        assert first.lease.expires_at > (first.snapshot.updated_at or first.lease.expires_at)
+
+    async def test_one_of_many_claimers_wins(self, store: LeasingStore) -> None:
+        run = await create(store)
+        won, errors = await at_once(
+            store.claim_run(run.run_id, lease_request(f"worker-{number}")) for number in range(20)
+        )
+        assert len(won) == 1
+        assert [type(error) for error in errors] == [LeaseHeld] * 19
+        now = await store.get_run(run.run_id)
+        assert (now.fence, now.version) == (1, 2)
+        assert now.owner_id == won[0].lease.owner_id
+
+    async def test_claim_of_an_unknown_run_is_refused(self, store: LeasingStore) -> None:
+        with pytest.raises(RunNotFound):
+            await store.claim_run("never-created", lease_request())
+
+    @pytest.mark.parametrize("status", ["success", "failed", "canceled", "interrupted"])
+    async def test_ended_run_cannot_be_claimed(self, store: LeasingStore, status: str) -> None:
+        ended = await write(store, end_run(await create_embedded(store), RunStatus(status)))
+        with pytest.raises(NotRunnable):
+            await store.claim_run(ended.run_id, lease_request("worker-2"))
+        assert await store.get_run(ended.run_id) == ended
+
+    async def test_run_waiting_for_approval_cannot_be_claimed(self, store: LeasingStore) -> None:
+        run = await create(store, approval=Approval(required=True))
+        with pytest.raises(NotRunnable):
+            await store.claim_run(run.run_id, lease_request())
+        await store.update_run(approve(run))
+        assert (await claim(store, run.run_id)).fence == 1
+
+    async def test_run_waiting_for_its_time_cannot_be_claimed(self, store: LeasingStore) -> None:
+        now = (await create(store)).created_at
+        assert now is not None
+        later = now + timedelta(seconds=self.lease_seconds)
+        run = await create(store, run_after=later)
+        with pytest.raises(NotRunnable):
+            await store.claim_run(run.run_id, lease_request())
+        await self.expire_leases()
+        assert (await claim(store, run.run_id)).fence == 1
+
+    async def test_live_lease_is_named_before_other_hindrances(self, store: LeasingStore) -> None:
+        """An embedded run does not resume, but that is not why it cannot be had now."""
+        run = await create_embedded(store)
+        with pytest.raises(LeaseHeld):
+            await store.claim_run(run.run_id, lease_request("worker-2"))
+
+    async def test_unowned_running_run_that_does_not_resume_is_not_runnable(
+        self, store: LeasingStore
+    ) -> None:
+        run = await create_embedded(store, recovery=Recovery.INTERRUPT)
+        await store.update_run(owner_update(run, Changes(), release=True))
+        with pytest.raises(NotRunnable):
+            await store.claim_run(run.run_id, lease_request("worker-2"))
+
+    async def test_refused_claim_leaves_no_trace(self, store: LeasingStore) -> None:
+        run = await create(store, approval=Approval(required=True))
+        with pytest.raises(NotRunnable):
+            await store.claim_run(run.run_id, lease_request())
+        assert await store.get_run(run.run_id) == run
+
+    async def test_claiming_what_one_holds_renews_it_at_the_same_fence(
+        self, store: LeasingStore
+    ) -> None:
+        run = await create(store)
+        first = await store.claim_run(run.run_id, lease_request("worker-1", seconds=600))
+        again = await store.claim_run(run.run_id, lease_request("worker-1", seconds=1200))
+        assert again.lease.fence == first.lease.fence
+        assert again.lease.expires_at > first.lease.expires_at
+        assert record_of(again.snapshot) == record_of(first.snapshot)
+
+    async def test_claim_sent_again_returns_what_the_first_one_got(
+        self, store: LeasingStore
+    ) -> None:
+        run = await create(store)
+        request = lease_request("worker-1")
+        first = await store.claim_run(run.run_id, request)
+        again = await store.claim_run(run.run_id, request)
+        assert again.lease.fence == first.lease.fence
+        assert (await store.get_run(run.run_id)).version == first.snapshot.version
+
+    async def test_one_claim_sent_many_times_at_once_claims_once(self, store: LeasingStore) -> None:
+        run = await create(store)
+        request = lease_request("worker-1")
+        claims, errors = await at_once(store.claim_run(run.run_id, request) for _ in range(20))
+        assert not errors
+        assert {claimed.lease.fence for claimed in claims} == {1}
+        assert (await store.get_run(run.run_id)).version == 2
+
+    async def test_claim_sent_again_after_the_run_was_lost_gets_nothing(
+        self, store: LeasingStore
+    ) -> None:
+        run = await create(store)
+        request = lease_request("worker-1", seconds=self.lease_seconds)
+        await store.claim_run(run.run_id, request)
+        await self.expire_leases()
+        await claim(store, run.run_id, "worker-2")
+        with pytest.raises(LeaseHeld):
+            await store.claim_run(run.run_id, request)
+
+    async def test_release_and_claim_again_gives_a_new_fence(self, store: LeasingStore) -> None:
+        """The same owner, but what it sent under the older fence is lost."""
+        run = await create(store)
+        older = await claim(store, run.run_id, "worker-1")
+        await store.release_lease(run.run_id, fencing_of(older), unique("release"))
+        newer = await claim(store, run.run_id, "worker-1")
+        assert newer.fence == older.fence + 1
+        with pytest.raises(LeaseLost):
+            await store.update_run(start_run(replace(older, version=newer.version)))
+        assert (await write(store, start_run(newer))).status == RunStatus.RUNNING
+
+    async def test_picking_up_a_released_run_is_no_takeover(self, store: LeasingStore) -> None:
+        run = await create(store)
+        older = await claim(store, run.run_id, "worker-1")
+        await store.release_lease(run.run_id, fencing_of(older), unique("release"))
+        assert (await claim(store, run.run_id, "worker-2")).takeovers == 0
+
+    async def test_operators_applied_status_change_sent_again_under_a_new_owner(
+        self, store: LeasingStore
+    ) -> None:
+        """Repetition is asked before the live lease: the change did happen."""
+        run = await create(store)
+        started = operator_status(run, RunStatus.RUNNING, base_version=run.version)
+        assert (await store.update_run(started)).version == 2
+        claimed = await claim(store, run.run_id, "worker-1")
+        assert (await store.update_run(started)).version == 2
+        assert record_of(await store.get_run(run.run_id)) == record_of(claimed)

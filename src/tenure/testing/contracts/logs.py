@@ -1,0 +1,160 @@
+"""``LogStore``: full output, appended by the owner alone."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from tenure.model.errors import LeaseLost, RunNotFound, StoreRejected
+from tenure.model.snapshot import RunSnapshot
+from tenure.model.status import RunStatus
+from tenure.ports.log_store import LogKey, LogStore
+from tenure.testing.contracts.acts import at_once, claim, create, write
+from tenure.testing.contracts.harness import ContractHarness, LoggingStore
+from tenure.testing.factories import LONG, end_run, fencing_of, unique
+
+OUT = LogKey(step=0, host="web1", stream="stdout")
+
+
+async def _owned(store: LoggingStore, *, seconds: float = LONG) -> RunSnapshot:
+    return await claim(store, (await create(store)).run_id, "worker-1", seconds=seconds)
+
+
+class LogStoreContract(ContractHarness):
+    async def test_store_is_a_log_store(self, store: LoggingStore) -> None:
+        assert isinstance(store, LogStore)
+
+    async def test_output_is_appended_and_read_by_offset(self, store: LoggingStore) -> None:
+        run = await _owned(store)
+        assert await store.append(run.run_id, fencing_of(run), OUT, 0, b"hello ") == 6
+        assert await store.append(run.run_id, fencing_of(run), OUT, 6, b"world") == 11
+        whole = await store.read(run.run_id, OUT)
+        assert (whole.offset, whole.data, whole.size) == (0, b"hello world", 11)
+        part = await store.read(run.run_id, OUT, 3, limit=4)
+        assert (part.offset, part.data, part.size) == (3, b"lo w", 11)
+        end = await store.read(run.run_id, OUT, 11)
+        assert (end.data, end.size) == (b"", 11)
+
+    async def test_following_by_small_reads_gives_every_byte(self, store: LoggingStore) -> None:
+        run = await _owned(store)
+        chunks = [bytes([number]) * (number + 1) for number in range(20)]
+        offset = 0
+        for chunk in chunks:
+            offset = await store.append(run.run_id, fencing_of(run), OUT, offset, chunk)
+        read = b""
+        while True:
+            piece = await store.read(run.run_id, OUT, len(read), limit=7)
+            assert len(piece.data) <= 7
+            read += piece.data
+            if len(read) == piece.size:
+                break
+        assert read == b"".join(chunks)
+
+    async def test_raw_bytes_are_kept(self, store: LoggingStore) -> None:
+        run = await _owned(store)
+        raw = bytes(range(256)) * 300
+        assert await store.append(run.run_id, fencing_of(run), OUT, 0, raw) == len(raw)
+        assert (await store.read(run.run_id, OUT, limit=len(raw))).data == raw
+
+    async def test_stream_nobody_wrote_is_empty(self, store: LoggingStore) -> None:
+        run = await _owned(store)
+        nothing = await store.read(run.run_id, OUT)
+        assert (nothing.offset, nothing.data, nothing.size) == (0, b"", 0)
+
+    async def test_streams_are_kept_apart(self, store: LoggingStore) -> None:
+        run, other = await _owned(store), await _owned(store)
+        keys = [
+            OUT,
+            replace(OUT, stream="stderr"),
+            replace(OUT, host="web2"),
+            replace(OUT, step=1),
+            replace(OUT, item=0),
+            replace(OUT, item=1),
+            replace(OUT, attempt=2),
+            replace(OUT, host="../wéb:1/€ %2e"),
+        ]
+        for number, key in enumerate(keys):
+            await store.append(run.run_id, fencing_of(run), key, 0, b"stream %d" % number)
+        for number, key in enumerate(keys):
+            assert (await store.read(run.run_id, key)).data == b"stream %d" % number
+            assert (await store.read(other.run_id, key)).size == 0
+
+    async def test_append_sent_again_changes_nothing(self, store: LoggingStore) -> None:
+        run = await _owned(store)
+        right = fencing_of(run)
+        await store.append(run.run_id, right, OUT, 0, b"first")
+        assert await store.append(run.run_id, right, OUT, 0, b"first") == 5
+        await store.append(run.run_id, right, OUT, 5, b" second")
+        assert await store.append(run.run_id, right, OUT, 0, b"first") == 12
+        assert await store.append(run.run_id, right, OUT, 5, b" second") == 12
+        assert (await store.read(run.run_id, OUT)).data == b"first second"
+
+    async def test_one_append_sent_many_times_at_once_is_written_once(
+        self, store: LoggingStore
+    ) -> None:
+        run = await _owned(store)
+        ends, errors = await at_once(
+            store.append(run.run_id, fencing_of(run), OUT, 0, b"once") for _ in range(10)
+        )
+        assert not errors
+        assert set(ends) == {4}
+        assert (await store.read(run.run_id, OUT)).data == b"once"
+
+    async def test_gap_and_contradiction_are_rejected(self, store: LoggingStore) -> None:
+        run = await _owned(store)
+        right = fencing_of(run)
+        await store.append(run.run_id, right, OUT, 0, b"there")
+        for offset, data in ((6, b"gap"), (0, b"other"), (4, b"EE"), (1000, b"far")):
+            with pytest.raises(StoreRejected):
+                await store.append(run.run_id, right, OUT, offset, data)
+        assert (await store.read(run.run_id, OUT)).data == b"there"
+
+    async def test_append_to_an_unknown_run_is_refused(self, store: LoggingStore) -> None:
+        run = await _owned(store)
+        with pytest.raises(RunNotFound):
+            await store.append("never-created", fencing_of(run), OUT, 0, b"x")
+        with pytest.raises(RunNotFound):
+            await store.read("never-created", OUT)
+
+    async def test_only_the_owner_appends(self, store: LoggingStore) -> None:
+        run = await _owned(store)
+        right = fencing_of(run)
+        for wrong in (replace(right, fence=right.fence + 1), replace(right, owner_id="worker-2")):
+            with pytest.raises(LeaseLost):
+                await store.append(run.run_id, wrong, OUT, 0, b"x")
+        assert (await store.read(run.run_id, OUT)).size == 0
+
+    async def test_frozen_worker_that_thaws_cannot_append(self, store: LoggingStore) -> None:
+        """None begun after a claim succeeds, not even the repetition of one that had."""
+        run = await _owned(store, seconds=self.lease_seconds)
+        await store.append(run.run_id, fencing_of(run), OUT, 0, b"before")
+        await self.expire_leases()
+        taken = await claim(store, run.run_id, "worker-2")
+        for offset, data in ((0, b"before"), (6, b" after")):
+            with pytest.raises(LeaseLost):
+                await store.append(run.run_id, fencing_of(run), OUT, offset, data)
+        assert await store.append(run.run_id, fencing_of(taken), OUT, 6, b"!") == 7
+
+    async def test_expired_lease_that_nobody_took_still_appends(self, store: LoggingStore) -> None:
+        run = await _owned(store, seconds=self.lease_seconds)
+        await self.expire_leases()
+        assert await store.append(run.run_id, fencing_of(run), OUT, 0, b"kept") == 4
+
+    async def test_nothing_is_appended_after_release_or_end(self, store: LoggingStore) -> None:
+        released, ended = await _owned(store), await _owned(store)
+        await store.release_lease(released.run_id, fencing_of(released), unique("release"))
+        await store.update_run(end_run(ended, RunStatus.FAILED))
+        for run in (released, ended):
+            with pytest.raises(LeaseLost):
+                await store.append(run.run_id, fencing_of(run), OUT, 0, b"late")
+
+    async def test_output_outlives_the_run(self, store: LoggingStore) -> None:
+        run = await _owned(store)
+        await store.append(run.run_id, fencing_of(run), OUT, 0, b"kept")
+        await write(store, end_run(run, RunStatus.FAILED))
+        assert (await store.read(run.run_id, OUT)).data == b"kept"
+
+    async def test_output_does_not_change_the_record(self, store: LoggingStore) -> None:
+        run = await _owned(store)
+        await store.append(run.run_id, fencing_of(run), OUT, 0, b"quiet")
+        assert (await store.get_run(run.run_id)).version == run.version

@@ -1,0 +1,212 @@
+"""A store on a bad day, and a client that lives with it.
+
+``FaultyStore`` stands before any store and, by a seed, does what a network and a database do:
+it fails before anything happened, it is slow, it does the work and loses the answer, or it does
+the work only after it has said that it could not. ``RetryingStore`` is the client the ports ask
+for: it sends the very same call again until it is answered. Through the two of them a store must
+keep every promise of its contract:
+
+    store = RetryingStore(FaultyStore(store, seed=7, rate=0.10))
+
+Both offer exactly the protocols of the store behind them, also to ``isinstance``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from tenure.model.errors import StoreUnavailable, TenureError
+from tenure.ports.batch import BatchUpdates
+from tenure.ports.definitions import Definitions
+from tenure.ports.event_log import EventLog
+from tenure.ports.lease_store import LeaseStore
+from tenure.ports.liveness import LiveRuns
+from tenure.ports.log_store import LogStore
+from tenure.ports.outbox import Outbox
+from tenure.ports.run_store import RunStateStore
+from tenure.ports.workers import WorkerRegistry
+
+PROTOCOLS: tuple[type, ...] = (
+    RunStateStore,
+    BatchUpdates,
+    LeaseStore,
+    EventLog,
+    Definitions,
+    Outbox,
+    LogStore,
+    WorkerRegistry,
+    LiveRuns,
+)
+METHODS: frozenset[str] = frozenset(
+    name
+    for protocol in PROTOCOLS
+    for name, member in vars(protocol).items()
+    if callable(member) and not name.startswith("_")
+)
+"""Every call a store can be asked for."""
+
+Method = Callable[..., Awaitable[Any]]
+Pause = Callable[[float], Awaitable[None]]
+
+
+class Fault(StrEnum):
+    BEFORE = "before"
+    """Refused at the door: nothing was applied."""
+    DELAY = "delay"
+    """Answered, but late: others get in between."""
+    LOST_ANSWER = "lost answer"
+    """Applied, but reported as failed."""
+    LATE = "late"
+    """Reported as failed, and applied a little later: before the next call, or, if that call is
+    its own repetition, perhaps just after it."""
+
+
+class _Call(NamedTuple):
+    name: str
+    method: Method
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    async def send(self) -> Any:
+        return await self.method(*self.args, **self.kwargs)
+
+    def repeats(self, other: _Call) -> bool:
+        return (self.name, self.args, self.kwargs) == (other.name, other.args, other.kwargs)
+
+
+class _Wrapper:
+    """Puts ``_ask`` between the caller and each protocol method that the store has.
+
+    The methods become attributes of the instance, not of the class: since Python 3.12
+    ``isinstance`` with a protocol sees no ``__getattr__``, and a class-level method would claim
+    powers the store lacks.
+    """
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.durable: bool = store.durable
+        for name in METHODS:
+            method = getattr(store, name, None)
+            if method is not None:
+                setattr(self, name, self._between(name, method))
+
+    def _between(self, name: str, method: Method) -> Method:
+        async def ask(*args: Any, **kwargs: Any) -> Any:
+            return await self._ask(_Call(name, method, args, kwargs))
+
+        return ask
+
+    async def _ask(self, call: _Call) -> Any:
+        return await call.send()
+
+    def __getattr__(self, name: str) -> Any:
+        """What is in no protocol (``close`` …) goes straight to the store."""
+        if name == "_store":
+            raise AttributeError(name)
+        return getattr(self._store, name)
+
+
+class FaultyStore(_Wrapper):
+    """``store`` with faults at ``rate`` per call; ``rates`` overrides it method by method.
+
+    The same seed and the same order of calls meet the same faults. ``injected`` counts them by
+    (method, fault), so that a test can show that it met any. ``pause`` is how a delay waits; a
+    simulation passes its own.
+    """
+
+    def __init__(
+        self,
+        store: Any,
+        *,
+        seed: int,
+        rate: float,
+        rates: Mapping[str, float] | None = None,
+        faults: tuple[Fault, ...] = tuple(Fault),
+        pause: Pause = asyncio.sleep,
+        longest_pause: float = 0.001,
+    ) -> None:
+        unknown = set(rates or ()) - METHODS
+        if unknown:
+            raise ValueError(f"no store has a method {sorted(unknown)[0]!r}")
+        self._random = random.Random(seed)  # noqa: S311 - reproducible, not secret
+        self._rate = rate
+        self._rates = dict(rates or {})
+        self._faults = faults
+        self._pause = pause
+        self._longest_pause = longest_pause
+        self._late: list[_Call] = []
+        self.calls: Counter[str] = Counter()
+        self.injected: Counter[tuple[str, Fault]] = Counter()
+        super().__init__(store)
+
+    async def _ask(self, call: _Call) -> Any:
+        self.calls[call.name] += 1
+        overtaken = await self._catch_up(call)
+        try:
+            return await self._meet_fault(call)
+        finally:
+            for late in overtaken:
+                await _drop_answer(late)
+
+    async def _meet_fault(self, call: _Call) -> Any:
+        fault = self._draw(call.name)
+        if fault is None:
+            return await call.send()
+        self.injected[call.name, fault] += 1
+        if fault is Fault.DELAY:
+            await self._pause(self._random.uniform(0, self._longest_pause))
+            return await call.send()
+        if fault is Fault.LATE:
+            self._late.append(call)
+        elif fault is Fault.LOST_ANSWER:
+            await _drop_answer(call)
+        raise StoreUnavailable(f"injected into {call.name}: {fault}")
+
+    def _draw(self, name: str) -> Fault | None:
+        if self._random.random() >= self._rates.get(name, self._rate):
+            return None
+        return self._random.choice(self._faults)
+
+    async def _catch_up(self, call: _Call) -> list[_Call]:
+        """Apply what is late; return the calls that ``call``, repeating them, may overtake."""
+        late, self._late = self._late, []
+        overtaken = []
+        for earlier in late:
+            if call.repeats(earlier) and self._random.random() < 0.5:
+                overtaken.append(earlier)
+            else:
+                await _drop_answer(earlier)
+        return overtaken
+
+
+async def _drop_answer(call: _Call) -> None:
+    """Apply the call; whatever it answers, nobody hears it."""
+    try:
+        await call.send()
+    except TenureError:
+        return
+
+
+class RetryingStore(_Wrapper):
+    """Sends the same call, ids and all, until it is answered; after ``attempts`` it gives up.
+
+    No backoff: it is for tests, where the fault is gone with the next draw.
+    """
+
+    def __init__(self, store: Any, *, attempts: int = 50) -> None:
+        self._attempts = attempts
+        self.resent = 0
+        super().__init__(store)
+
+    async def _ask(self, call: _Call) -> Any:
+        for _ in range(self._attempts - 1):
+            try:
+                return await call.send()
+            except StoreUnavailable:
+                self.resent += 1
+        return await call.send()

@@ -1,0 +1,73 @@
+"""A store against a plain model, driven at random: what no list of scenarios thinks of.
+
+Hypothesis chooses the operations (births, owners' and operators' writes, claims, renewals,
+releases, callbacks, output, time that passes, clocks that are set, calls that arrive twice);
+after each one the store's answer and its whole record are compared with a model of dictionaries
+that shares no decision with ``tenure.model``. A failure is shrunk to the shortest history.
+
+    @asynccontextmanager
+    async def open_my_store(clock):
+        store = await MyStore.connect(clock=clock)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+    def test_my_store():
+        run_store_machine(open_my_store)
+
+or, with settings and everything else unittest and pytest offer:
+
+    class MyMachine(StoreMachine):
+        open_store = staticmethod(open_my_store)
+
+    class TestMyStore(MyMachine.TestCase):
+        settings = settings(max_examples=500)
+
+Each example opens a store of its own, which must be empty and must take its time from the given
+clock. Protocols the store does not offer are not exercised.
+
+    plain, steps, runs, ownership, outbox   the model
+    driver, performing                      ask both, compare
+    draws, rules, reading                   what to ask
+"""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+from hypothesis import seed as hypothesis_seed
+from hypothesis.stateful import run_state_machine_as_test as play
+
+from tenure.testing.machine.driver import OpenStore
+from tenure.testing.machine.powers import LeaseRules, LogRules, OutboxRules
+from tenure.testing.machine.reading import ReadRules
+from tenure.testing.machine.rules import TimeRules
+
+
+class StoreMachine(LeaseRules, OutboxRules, LogRules, ReadRules, TimeRules):
+    """All rules. Give it ``open_store`` by subclassing, or use ``run_store_machine``."""
+
+
+def run_store_machine(
+    open_store: OpenStore, *, examples: int = 100, steps: int = 40, seed: int | None = None
+) -> None:
+    """Play ``examples`` random histories of up to ``steps`` operations each.
+
+    Without a ``seed`` every call plays the same ones, so that a red test stays red.
+    """
+
+    machine = type("StoreMachine", (StoreMachine,), {"open_store": staticmethod(open_store)})
+    play(
+        machine if seed is None else hypothesis_seed(seed)(machine),
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            database=None,
+            derandomize=seed is None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+__all__ = ["OpenStore", "StoreMachine", "run_store_machine"]

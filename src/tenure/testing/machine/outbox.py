@@ -1,0 +1,119 @@
+"""The plain model of callbacks and of output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tenure.model.errors import DeliveryLost, DeliveryNotFound, LeaseLost, StoreRejected
+from tenure.model.outbox import Delivered, GiveUp, Outcome, RetryLater
+from tenure.model.update import Fencing
+from tenure.ports.clock import Clock
+from tenure.ports.log_store import LogKey
+from tenure.testing.machine.ownership import LeaseModel
+from tenure.testing.machine.plain import NOW, Plain
+from tenure.testing.machine.runs import Run
+from tenure.testing.machine.steps import Refusal
+
+
+class StoreModel(LeaseModel):
+    """Everything a store remembers."""
+
+    def __init__(self, clock: Clock, *, leases: bool = True) -> None:
+        super().__init__(clock, leases=leases)
+        self.logs: dict[tuple[str, LogKey], bytes] = {}
+        self.deaths: list[str] = []
+        """Dead letters by id, in the order in which they died; a redelivered one leaves."""
+
+    def due(self) -> list[Plain]:
+        """What a relay may claim: per run and target the first unsettled, if due and free."""
+        lanes: dict[tuple[str, str], list[Plain]] = {}
+        for delivery in self.deliveries.values():
+            if delivery["state"] == "waiting":
+                lanes.setdefault((delivery["run_id"], delivery["target"]), []).append(delivery)
+        return [
+            head
+            for lane in lanes.values()
+            if not any(self.in_flight(one) for one in lane)
+            for head in (min(lane, key=lambda one: (one["version"], one["seq"])),)
+            if head["due_at"] <= self.clock.now()
+        ]
+
+    def in_flight(self, delivery: Plain) -> bool:
+        return delivery["token"] is not None and self.not_over(delivery["until"])
+
+    def held_by(self, token: str) -> list[Plain]:
+        return [
+            delivery
+            for delivery in self.deliveries.values()
+            if delivery["token"] == token and delivery["state"] == "waiting"
+        ]
+
+    def settle(self, delivery_id: str, token: str, outcome: Outcome) -> Plain:
+        delivery = self._delivery(delivery_id)
+        if delivery["token"] != token:
+            raise Refusal(DeliveryLost)
+        if delivery["state"] != "waiting":
+            return delivery
+        delivery["attempts"] += 1
+        delivery["until"] = None
+        match outcome:
+            case Delivered():
+                delivery.update(state="delivered", settled_at=NOW, last_error=None)
+                self._leave_dead(delivery_id)
+            case GiveUp(error):
+                delivery.update(state="dead", settled_at=NOW, last_error=error)
+                self._leave_dead(delivery_id)
+                self.deaths.append(delivery_id)
+            case RetryLater(_, error):
+                delivery.update(due_at=None, last_error=error, token=None)
+        return delivery
+
+    def _leave_dead(self, delivery_id: str) -> None:
+        if delivery_id in self.deaths:
+            self.deaths.remove(delivery_id)
+
+    def requeue(self, delivery_id: str) -> Plain:
+        delivery = self._delivery(delivery_id)
+        if delivery["state"] != "waiting":
+            delivery.update(
+                state="waiting",
+                attempts=0,
+                due_at=None,
+                settled_at=None,
+                redelivery=True,
+                token=None,
+                until=None,
+            )
+        return delivery
+
+    def _delivery(self, delivery_id: str) -> Plain:
+        if delivery_id not in self.deliveries:
+            raise Refusal(DeliveryNotFound)
+        return self.deliveries[delivery_id]
+
+    def dead_letters(self, run: Run) -> Iterator[str | None]:
+        """The dead letters this run may show, as delivery ids; ``None`` is none.
+
+        The newest. While that one waits to be sent again it may still show, or be gone already.
+        """
+        mine = [name for name in self.deaths if self.deliveries[name]["run_id"] == run_id_of(run)]
+        for name in reversed(mine):
+            yield name
+            if self.deliveries[name]["state"] == "dead":
+                return
+        yield None
+
+    # Output
+
+    def append(self, run_id: str, fencing: Fencing, key: LogKey, offset: int, data: bytes) -> int:
+        if not self.holds(self.find(run_id), fencing):
+            raise Refusal(LeaseLost)
+        stream = self.logs.get((run_id, key), b"")
+        if offset > len(stream) or not data.startswith(stream[offset : offset + len(data)]):
+            raise Refusal(StoreRejected)
+        self.logs[run_id, key] = stream[:offset] + data + stream[offset + len(data) :]
+        return len(self.logs[run_id, key])
+
+
+def run_id_of(run: Run) -> str:
+    return str(run.record["run_id"])

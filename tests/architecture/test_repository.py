@@ -1,0 +1,147 @@
+"""Promises the repository makes about itself."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tools import state_diagram
+
+from tenure.model import errors
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def shown(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+# -- size and names -------------------------------------------------------------------------------
+
+
+def test_the_readme_can_be_read_in_one_go() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) < 150
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=shown)
+def test_no_source_file_is_a_heap(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 500
+
+
+def test_no_module_is_named_after_nothing() -> None:
+    nothing = {"base", "common", "helper", "helpers", "manager", "misc", "util", "utils"}
+    named = [
+        shown(path)
+        for folder in ("src", "tests", "tools", "benchmarks", "examples")
+        for path in (ROOT / folder).rglob("*.py")
+        if nothing & {path.stem, *path.relative_to(ROOT).parts[:-1]}
+    ]
+    assert named == []
+
+
+# -- dependencies ---------------------------------------------------------------------------------
+
+
+def test_constraints_pin_versions_and_name_no_registry() -> None:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pin = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9.!+]+( *;.*)?")
+    odd = [line for line in lines if line.strip() and not pin.fullmatch(line)]
+    assert odd == [], "only name==version: no index, no address, no comment"
+
+
+@pytest.mark.parametrize("name", ["pyproject.toml", "Makefile", "constraints.txt", ".ci/run"])
+def test_no_file_that_installs_names_a_registry(name: str) -> None:
+    text = (ROOT / name).read_text()
+    address = re.compile(r"--(extra-)?index-url[= ]+\S|--find-links|--trusted-host|\b\w+://\S+")
+    assert [found.group() for found in address.finditer(text)] == []
+
+
+# -- documentation --------------------------------------------------------------------------------
+
+
+def anchors(page: Path) -> set[str]:
+    text = FENCE.sub("", page.read_text())
+    headings = re.findall(r"^#+ +(.+)$", text, re.MULTILINE)
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.strip().replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=shown)
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    broken = []
+    for link in LINK.findall(FENCE.sub("", page.read_text())):
+        if "://" in link or link.startswith("mailto:"):
+            continue
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+def test_every_page_can_be_reached_from_the_index() -> None:
+    start = ROOT / "docs" / "index.md"
+    reached, open_pages = {start}, [start]
+    while open_pages:
+        page = open_pages.pop()
+        for link in LINK.findall(FENCE.sub("", page.read_text())):
+            target = (page.parent / link.partition("#")[0]).resolve()
+            if target.suffix == ".md" and target.is_file() and target not in reached:
+                reached.add(target)
+                open_pages.append(target)
+    assert [shown(page) for page in PAGES if page not in reached] == []
+
+
+def runnable(page: Path) -> str:
+    """The blocks marked ```python run of a page, in order: one program."""
+    blocks = FENCE.finditer(page.read_text())
+    return "\n".join(block["body"] for block in blocks if block["info"] == "python run")
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if runnable(page)], ids=shown)
+def test_the_code_on_the_page_runs(page: Path, tmp_path: Path) -> None:
+    program = tmp_path / "page.py"
+    program.write_text(runnable(page))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", program], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
+def test_the_pages_a_newcomer_reads_first_do_run() -> None:
+    assert runnable(ROOT / "README.md")
+    assert runnable(ROOT / "docs" / "quick-start.md")
+    assert runnable(ROOT / "docs" / "guides" / "write-your-own-store.md")
+
+
+def test_every_error_is_explained() -> None:
+    explained = anchors(ROOT / "docs" / "reference" / "errors.md")
+    raised = [
+        name.lower()
+        for name, value in vars(errors).items()
+        if inspect.isclass(value) and issubclass(value, errors.TenureError)
+    ]
+    assert len(raised) > 10
+    assert sorted(set(raised) - explained) == []
+
+
+def test_a_stale_state_page_is_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "states.md"
+    assert state_diagram.main(["--check", "--page", str(page)]) == 1
+    assert state_diagram.main(["--page", str(page)]) == 0
+    assert state_diagram.main(["--check", "--page", str(page)]) == 0
+    page.write_text(page.read_text().replace("queued --> running", "queued --> success"))
+    assert state_diagram.main(["--check", "--page", str(page)]) == 1
+    assert "run `make docs`" in capsys.readouterr().err
+
+
+def test_the_committed_state_page_is_fresh() -> None:
+    assert state_diagram.main(["--check"]) == 0

@@ -1,0 +1,57 @@
+"""The memory store is a real store: it keeps every contract."""
+
+from __future__ import annotations
+
+import pytest
+
+from tenure.stores.memory import InMemoryStore
+from tenure.testing.clock import ManualClock
+from tenure.testing.contracts import (
+    BatchUpdatesContract,
+    DefinitionsContract,
+    EventLogContract,
+    LeaseStoreContract,
+    LogStoreContract,
+    MachineClockContract,
+    ManualTime,
+    OutboxContract,
+    OwnershipEventsContract,
+    RunStateStoreContract,
+    WorkerRegistryContract,
+)
+
+
+class Memory(ManualTime):
+    @pytest.fixture
+    def store(self, clock: ManualClock) -> InMemoryStore:
+        return InMemoryStore(clock)
+
+
+class TestRuns(Memory, RunStateStoreContract): ...
+
+
+class TestBatches(Memory, BatchUpdatesContract): ...
+
+
+class TestLeases(Memory, LeaseStoreContract): ...
+
+
+class TestMachineClock(Memory, MachineClockContract): ...
+
+
+class TestEvents(Memory, EventLogContract): ...
+
+
+class TestOwnershipEvents(Memory, OwnershipEventsContract): ...
+
+
+class TestDefinitions(Memory, DefinitionsContract): ...
+
+
+class TestOutbox(Memory, OutboxContract): ...
+
+
+class TestLogs(Memory, LogStoreContract): ...
+
+
+class TestWorkers(Memory, WorkerRegistryContract): ...

@@ -1,0 +1,73 @@
+"""SQLite keeps every contract, and keeps it over a restart."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tenure.stores.sqlite import SQLiteStore
+from tenure.testing.clock import ManualClock
+from tenure.testing.contracts import (
+    BatchUpdatesContract,
+    DefinitionsContract,
+    DurabilityContract,
+    EventLogContract,
+    LeaseStoreContract,
+    LogStoreContract,
+    MachineClockContract,
+    ManualTime,
+    OutboxContract,
+    OwnershipEventsContract,
+    RunStateStoreContract,
+    WorkerRegistryContract,
+)
+
+
+class SQLite(ManualTime):
+    @pytest.fixture
+    async def store(self, clock: ManualClock, tmp_path: Path) -> AsyncIterator[SQLiteStore]:
+        store = await SQLiteStore.open(tmp_path / "runs.db", clock=clock)
+        yield store
+        await store.close()
+
+
+class TestRuns(SQLite, RunStateStoreContract): ...
+
+
+class TestBatches(SQLite, BatchUpdatesContract): ...
+
+
+class TestLeases(SQLite, LeaseStoreContract): ...
+
+
+class TestMachineClock(SQLite, MachineClockContract): ...
+
+
+class TestEvents(SQLite, EventLogContract): ...
+
+
+class TestOwnershipEvents(SQLite, OwnershipEventsContract): ...
+
+
+class TestDefinitions(SQLite, DefinitionsContract): ...
+
+
+class TestOutbox(SQLite, OutboxContract): ...
+
+
+class TestLogs(SQLite, LogStoreContract): ...
+
+
+class TestWorkers(SQLite, WorkerRegistryContract): ...
+
+
+class TestDurability(SQLite, DurabilityContract):
+    @pytest.fixture
+    async def reopened(
+        self, store: SQLiteStore, clock: ManualClock, tmp_path: Path
+    ) -> AsyncIterator[SQLiteStore]:
+        second = await SQLiteStore.open(tmp_path / "runs.db", clock=clock)
+        yield second
+        await second.close()

@@ -1,0 +1,78 @@
+"""Every store of ours against the plain model, by random histories; also on a bad day."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenure.stores.file import FileStore
+from tenure.stores.memory import InMemoryStore
+from tenure.stores.sqlite import SQLiteStore
+from tenure.testing.clock import ManualClock
+from tenure.testing.faults import FaultyStore, RetryingStore
+from tenure.testing.machine import OpenStore, run_store_machine
+
+
+@asynccontextmanager
+async def memory(clock: ManualClock) -> AsyncIterator[Any]:
+    yield InMemoryStore(clock)
+
+
+@asynccontextmanager
+async def sqlite(clock: ManualClock) -> AsyncIterator[Any]:
+    with tempfile.TemporaryDirectory() as directory:
+        store = await SQLiteStore.open(Path(directory, "runs.db"), clock=clock)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+
+@asynccontextmanager
+async def file(clock: ManualClock) -> AsyncIterator[Any]:
+    with tempfile.TemporaryDirectory() as directory:
+        store = FileStore(Path(directory), clock=clock)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+
+def on_a_bad_day(open_store: OpenStore) -> OpenStore:
+    @asynccontextmanager
+    async def opened(clock: ManualClock) -> AsyncIterator[Any]:
+        async with open_store(clock) as store:
+            yield RetryingStore(FaultyStore(store, seed=1, rate=0.10))
+
+    return opened
+
+
+STORES = [
+    pytest.param(memory, 40, id="memory"),
+    pytest.param(on_a_bad_day(memory), 40, id="memory-10%"),
+    pytest.param(sqlite, 25, id="sqlite"),
+    pytest.param(on_a_bad_day(sqlite), 25, id="sqlite-10%"),
+    pytest.param(file, 15, id="file"),
+    pytest.param(on_a_bad_day(file), 15, id="file-10%"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("open_store", "examples"), STORES)
+def test_store_answers_like_the_model(open_store: OpenStore, examples: int) -> None:
+    run_store_machine(open_store, examples=examples)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(("open_store", "examples"), STORES)
+def test_store_answers_like_the_model_for_long(
+    open_store: OpenStore, examples: int, seed: int
+) -> None:
+    run_store_machine(open_store, examples=20 * examples, steps=60, seed=seed)

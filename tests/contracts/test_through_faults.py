@@ -1,0 +1,181 @@
+"""The contracts hold on a bad day: one call in a hundred, or in ten, goes wrong, and the client
+only ever sends the same call again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import pytest
+
+from tenure.model.errors import StoreUnavailable
+from tenure.ports.lease_store import LeaseStore
+from tenure.ports.outbox import Outbox
+from tenure.ports.run_store import RunStateStore
+from tenure.stores.file import FileStore
+from tenure.stores.memory import InMemoryStore
+from tenure.stores.sqlite import SQLiteStore
+from tenure.testing.clock import ManualClock
+from tenure.testing.contracts import (
+    BatchUpdatesContract,
+    DefinitionsContract,
+    EventLogContract,
+    LeaseStoreContract,
+    LogStoreContract,
+    ManualTime,
+    OutboxContract,
+    OwnershipEventsContract,
+    RunStateStoreContract,
+    WorkerRegistryContract,
+)
+from tenure.testing.factories import new_run
+from tenure.testing.faults import METHODS, Fault, FaultyStore, RetryingStore
+
+
+@asynccontextmanager
+async def opened(kind: str, clock: ManualClock, directory: Path) -> AsyncIterator[Any]:
+    if kind == "memory":
+        yield InMemoryStore(clock)
+        return
+    store = await SQLiteStore.open(directory / "runs.db", clock=clock)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "rate"),
+    [
+        pytest.param("memory", 0.01, id="memory-1%"),
+        pytest.param("memory", 0.10, id="memory-10%"),
+        pytest.param("sqlite", 0.01, id="sqlite-1%", marks=pytest.mark.slow),
+        pytest.param("sqlite", 0.10, id="sqlite-10%", marks=pytest.mark.slow),
+    ],
+)
+class ThroughFaults(ManualTime):
+    @pytest.fixture
+    async def store(
+        self,
+        kind: str,
+        rate: float,
+        clock: ManualClock,
+        tmp_path: Path,
+        request: pytest.FixtureRequest,
+    ) -> AsyncIterator[Any]:
+        """Every test meets faults of its own, and the same ones each time."""
+        seed = crc32(request.node.nodeid.encode())
+        async with opened(kind, clock, tmp_path) as store:
+            yield RetryingStore(FaultyStore(store, seed=seed, rate=rate))
+
+
+class TestRuns(ThroughFaults, RunStateStoreContract): ...
+
+
+class TestBatches(ThroughFaults, BatchUpdatesContract): ...
+
+
+class TestLeases(ThroughFaults, LeaseStoreContract): ...
+
+
+class TestEvents(ThroughFaults, EventLogContract): ...
+
+
+class TestOwnershipEvents(ThroughFaults, OwnershipEventsContract): ...
+
+
+class TestDefinitions(ThroughFaults, DefinitionsContract): ...
+
+
+class TestOutbox(ThroughFaults, OutboxContract): ...
+
+
+class TestLogs(ThroughFaults, LogStoreContract): ...
+
+
+class TestWorkers(ThroughFaults, WorkerRegistryContract): ...
+
+
+class TestTheFaultsThemselves:
+    """A suite that passes through a wrapper which does nothing has shown nothing."""
+
+    def faulty(self, *faults: Fault, rate: float = 1.0, **rates: float) -> Any:
+        return FaultyStore(
+            InMemoryStore(ManualClock()), seed=1, rate=rate, rates=rates, faults=faults
+        )
+
+    async def test_before_applies_nothing(self) -> None:
+        store = self.faulty(Fault.BEFORE, list_runs=0)
+        with pytest.raises(StoreUnavailable):
+            await store.create_run(new_run())
+        assert not (await store.list_runs()).items
+
+    async def test_lost_answer_applies_once_however_often_it_is_sent(self) -> None:
+        store = self.faulty(Fault.LOST_ANSWER, list_runs=0)
+        run = new_run()
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable):
+                await store.create_run(run)
+        assert [item.version for item in (await store.list_runs()).items] == [1]
+
+    async def test_late_is_applied_after_it_was_reported_as_failed(self) -> None:
+        store = self.faulty(Fault.LATE, list_runs=0)
+        with pytest.raises(StoreUnavailable):
+            await store.create_run(new_run())
+        assert not (await store._store.list_runs()).items
+        assert len((await store.list_runs()).items) == 1
+
+    async def test_delay_goes_through_the_given_pause(self) -> None:
+        waited: list[float] = []
+
+        async def pause(seconds: float) -> None:
+            waited.append(seconds)
+
+        store: Any = FaultyStore(
+            InMemoryStore(ManualClock()), seed=1, rate=1.0, faults=(Fault.DELAY,), pause=pause
+        )
+        await store.create_run(new_run())
+        assert waited
+
+    async def test_rates_are_kept_and_counted_by_method(self) -> None:
+        store = self.faulty(*Fault, rate=0.10, list_runs=0)
+        client: Any = RetryingStore(store)
+        for _ in range(300):
+            await client.create_run(new_run())
+            await client.list_runs()
+        assert {method for method, _ in store.injected} == {"create_run"}
+        assert {fault for _, fault in store.injected} == set(Fault)
+        assert 0.05 < store.injected.total() / store.calls["create_run"] < 0.20
+        assert client.resent
+
+    async def test_same_seed_same_faults(self) -> None:
+        async def faults() -> dict[tuple[str, Fault], int]:
+            store = self.faulty(*Fault, rate=0.5)
+            client: Any = RetryingStore(store)
+            for _ in range(30):
+                await client.create_run(new_run())
+            return dict(store.injected)
+
+        assert await faults() == await faults()
+
+    async def test_client_gives_up_in_the_end(self) -> None:
+        client: Any = RetryingStore(self.faulty(Fault.BEFORE), attempts=3)
+        with pytest.raises(StoreUnavailable):
+            await client.list_runs()
+        assert client.resent == 2
+
+    def test_wrappers_offer_what_the_store_offers(self, tmp_path: Path) -> None:
+        for store, has_leases in ((InMemoryStore(), True), (FileStore(tmp_path), False)):
+            wrapped = RetryingStore(FaultyStore(store, seed=1, rate=0.1))
+            assert isinstance(wrapped, RunStateStore)
+            assert isinstance(wrapped, LeaseStore) == has_leases
+            assert isinstance(wrapped, Outbox) == has_leases
+            assert wrapped.durable == store.durable
+
+    def test_rate_of_an_unknown_method_is_a_mistake(self) -> None:
+        assert "claim_run" in METHODS
+        with pytest.raises(ValueError, match="claim_rnu"):
+            self.faulty(claim_rnu=1.0)

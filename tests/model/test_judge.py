@@ -1,0 +1,280 @@
+"""The order of the checks: where two would answer, the earlier one does."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import pytest
+from msgspec.structs import replace
+
+from tenure.model import judge
+from tenure.model.apply import apply
+from tenure.model.errors import InvalidTransition, LeaseHeld, LeaseLost, Refused, VersionConflict
+from tenure.model.judge import CHECKS, Check, Circumstances, choose_effect
+from tenure.model.leasing import claim
+from tenure.model.snapshot import RunSnapshot
+from tenure.model.status import Recovery, RunStatus
+from tenure.model.update import Fencing, Update
+from tests.model.samples import (
+    ALICE,
+    AT,
+    BOB,
+    LIVE,
+    after,
+    as_bytes,
+    at_status,
+    by_operator,
+    by_owner,
+    effect,
+    running,
+)
+
+RUN = running(steps=0, recovery=Recovery.RESUME)
+"""Alice's, version 3, fence 1."""
+TAKEN = claim(RUN, BOB, at=after(60), lease_live=False).snapshot
+"""Bob's since, version 4, fence 2."""
+RELEASED = replace(RUN, owner_id=None)
+SUCCEEDED = at_status("success", version=9)
+END = effect(run=RunStatus.SUCCESS)
+BACK = effect(run=RunStatus.QUEUED)
+SENT_BEFORE = Circumstances(applied_id="mine")
+
+
+class Situation(NamedTuple):
+    earlier: Check
+    later: Check
+    run: RunSnapshot
+    update: Update
+    circumstances: Circumstances
+    answer: str
+    swapped: str
+
+
+def _mine(run: RunSnapshot, base: int, status: RunStatus = RunStatus.SUCCESS) -> Update:
+    return by_owner(run, effect(run=status), update_id="mine", base_version=base)
+
+
+SITUATIONS = {
+    "a lost owner repeats an applied update": Situation(
+        judge.check_ownership,
+        judge.check_repetition,
+        TAKEN,
+        replace(_mine(TAKEN, 2), lease=Fencing(ALICE, 1)),
+        SENT_BEFORE,
+        "LeaseLost",
+        "again 3",
+    ),
+    "the last owner repeats the update that ended the run": Situation(
+        judge.check_repetition,
+        judge.check_same_end,
+        SUCCEEDED,
+        _mine(SUCCEEDED, 4),
+        SENT_BEFORE,
+        "again 5",
+        "again 9",
+    ),
+    "the last owner ends the run the same way, anew": Situation(
+        judge.check_same_end,
+        judge.check_released,
+        SUCCEEDED,
+        _mine(SUCCEEDED, 9),
+        Circumstances(),
+        "again 9",
+        "LeaseLost",
+    ),
+    "an owner that released writes on an old base": Situation(
+        judge.check_released,
+        judge.check_base,
+        RELEASED,
+        _mine(RELEASED, 1),
+        Circumstances(),
+        "LeaseLost",
+        "VersionConflict",
+    ),
+    "an operator ends an owned run on an old base": Situation(
+        judge.check_held,
+        judge.check_base,
+        RUN,
+        by_operator(RUN, END, base_version=1),
+        LIVE,
+        "LeaseHeld",
+        "VersionConflict",
+    ),
+    "an owner sends an impossible change on an old base": Situation(
+        judge.check_base,
+        judge.check_transition,
+        RUN,
+        by_owner(RUN, BACK, base_version=1),
+        LIVE,
+        "VersionConflict",
+        "InvalidTransition",
+    ),
+    "an operator moves an owned run backwards": Situation(
+        judge.check_held,
+        judge.check_transition,
+        RUN,
+        by_operator(RUN, BACK),
+        LIVE,
+        "LeaseHeld",
+        "InvalidTransition",
+    ),
+    "an owner repeats its end on a base that is stale by now": Situation(
+        judge.check_same_end,
+        judge.check_base,
+        SUCCEEDED,
+        by_operator(SUCCEEDED, END, base_version=2),
+        Circumstances(),
+        "again 9",
+        "VersionConflict",
+    ),
+    "a lost owner sends what no longer fits": Situation(
+        judge.check_ownership,
+        judge.check_base,
+        TAKEN,
+        by_owner(TAKEN, END, base_version=3, lease=Fencing(ALICE, 1)),
+        LIVE,
+        "LeaseLost",
+        "VersionConflict",
+    ),
+    "a lost owner ends the run as it ended": Situation(
+        judge.check_ownership,
+        judge.check_same_end,
+        replace(SUCCEEDED, fence=7),
+        by_owner(SUCCEEDED, END),
+        Circumstances(),
+        "LeaseLost",
+        "again 9",
+    ),
+}
+
+
+def _answer(situation: Situation, checks: tuple[Check, ...]) -> str:
+    run, update, circumstances = situation.run, situation.update, situation.circumstances
+    before = as_bytes(run)
+    try:
+        applied = apply(run, update, at=after(99), circumstances=circumstances, checks=checks)
+    except Refused as refusal:
+        return type(refusal).__name__
+    finally:
+        assert as_bytes(run) == before
+    return f"{'again' if applied.effect is None else 'written'} {applied.version}"
+
+
+@pytest.mark.parametrize("story", SITUATIONS)
+def test_the_earlier_check_answers(story: str) -> None:
+    situation = SITUATIONS[story]
+    assert _answer(situation, CHECKS) == situation.answer
+
+
+@pytest.mark.parametrize("story", SITUATIONS)
+def test_in_the_other_order_the_answer_would_differ(story: str) -> None:
+    """So the situation really has two candidates, and the test above can fail."""
+    situation = SITUATIONS[story]
+    swap = {situation.earlier: situation.later, situation.later: situation.earlier}
+    wrong = tuple(swap.get(check, check) for check in CHECKS)
+    assert wrong != CHECKS
+    assert _answer(situation, wrong) == situation.swapped
+
+
+def test_every_adjacent_pair_that_can_meet_has_a_situation() -> None:
+    told = {(s.earlier, s.later) for s in SITUATIONS.values()}
+    adjacent = set(pairwise(CHECKS))
+    # "released" speaks to owners, "held" to operators: no update meets both.
+    assert adjacent - told == {(judge.check_released, judge.check_held)}
+
+
+@pytest.mark.parametrize(
+    ("lease", "accepted"),
+    [
+        (Fencing(ALICE, 1), True),
+        (Fencing(ALICE, 0), False),
+        (Fencing(ALICE, 2), False),
+        (Fencing(BOB, 1), False),
+        (Fencing(BOB, 2), False),
+    ],
+)
+def test_fence_and_owner_must_both_match(lease: Fencing, accepted: bool) -> None:
+    update = by_owner(RUN, END, lease=lease)
+    if accepted:
+        assert apply(RUN, update, at=AT).version == 4
+        return
+    with pytest.raises(LeaseLost) as lost:
+        apply(RUN, update, at=AT, circumstances=LIVE)
+    assert (lost.value.fence, lost.value.owner_id, lost.value.run_id) == (1, ALICE, RUN.run_id)
+
+
+def test_an_expired_lease_takes_nothing_from_its_owner() -> None:
+    assert apply(RUN, by_owner(RUN, END), at=AT, circumstances=Circumstances()).version == 4
+
+
+def test_a_released_run_refuses_new_writes_of_its_last_owner() -> None:
+    with pytest.raises(LeaseLost) as lost:
+        apply(RELEASED, by_owner(RELEASED, effect(message="late")), at=AT)
+    assert lost.value.owner_id is None
+
+
+def test_a_released_run_answers_a_repetition_of_its_last_owner() -> None:
+    update = by_owner(RELEASED, END, base_version=2, update_id="mine")
+    answer = apply(RELEASED, update, at=AT, circumstances=SENT_BEFORE)
+    assert (answer.effect, answer.version, answer.snapshot) == (None, 3, RELEASED)
+
+
+@pytest.mark.parametrize("base", [0, 1, 2, 4, 99])
+def test_any_other_base_is_a_conflict_that_carries_what_a_rebase_needs(base: int) -> None:
+    run = replace(RUN, cancel_requested_at=AT)
+    with pytest.raises(VersionConflict) as conflict:
+        apply(run, by_owner(run, END, base_version=base), at=AT)
+    error = conflict.value
+    assert (error.version, error.fence, error.status, error.cancel_requested_at) == (
+        3,
+        1,
+        RunStatus.RUNNING,
+        AT,
+    )
+
+
+def test_an_update_id_counts_only_on_a_stale_base() -> None:
+    """The row after the base is the only place where an applied update can be."""
+    update = by_owner(RUN, END, update_id="mine")
+    assert apply(RUN, update, at=AT, circumstances=SENT_BEFORE).effect is not None
+
+
+def test_another_update_in_that_row_is_no_repetition() -> None:
+    update = by_owner(RUN, END, update_id="other", base_version=2)
+    with pytest.raises(VersionConflict):
+        apply(RUN, update, at=AT, circumstances=SENT_BEFORE)
+
+
+def test_an_operator_may_not_end_a_run_somebody_holds() -> None:
+    with pytest.raises(LeaseHeld) as held:
+        apply(RUN, by_operator(RUN, END, base_version=None), at=AT, circumstances=LIVE)
+    assert (held.value.owner_id, held.value.expires_at) == (ALICE, LIVE.lease_expires_at)
+
+
+def test_an_operator_may_end_a_run_whose_lease_expired_and_raises_the_fence() -> None:
+    ended = apply(RUN, by_operator(RUN, effect(run=RunStatus.CANCELED)), at=AT).snapshot
+    assert (ended.status, ended.fence, ended.owner_id) == (RunStatus.CANCELED, 2, None)
+    with pytest.raises(LeaseLost):
+        apply(ended, by_owner(RUN, END), at=AT)
+
+
+def test_if_unowned_is_chosen_only_for_a_live_run_nobody_holds() -> None:
+    ask, end = effect(message="ask"), effect(run=RunStatus.CANCELED)
+    update = by_operator(RUN, ask, if_unowned=end)
+    assert choose_effect(RUN, update, lease_live=False) is end
+    assert choose_effect(RUN, update, lease_live=True) is ask
+    assert choose_effect(SUCCEEDED, update, lease_live=False) is ask
+    assert choose_effect(RUN, by_operator(RUN, ask), lease_live=False) is ask
+
+
+def test_impossible_updates_cannot_even_be_written_down() -> None:
+    with pytest.raises(ValueError, match="base_version"):
+        by_owner(RUN, END, base_version=None)
+    with pytest.raises(ValueError, match="release"):
+        by_operator(RUN, END, release=True)
+
+
+def test_refusals_name_the_run_and_the_reason() -> None:
+    with pytest.raises(InvalidTransition, match=r"run run-00001: cannot go from running to queued"):
+        apply(RUN, by_owner(RUN, BACK), at=AT)

@@ -1,0 +1,292 @@
+"""Birth and ownership."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tenure.model.errors import InvalidRunId, LeaseHeld, LeaseLost, NotRunnable, StoreRejected
+from tenure.model.events import Event
+from tenure.model.leasing import (
+    Lease,
+    Purpose,
+    claim,
+    create,
+    holds,
+    present,
+    release,
+    why_not_runnable,
+)
+from tenure.model.snapshot import (
+    Annotation,
+    Approval,
+    CallbackError,
+    CallbackTarget,
+    HostState,
+    RunSnapshot,
+    StepState,
+)
+from tenure.model.status import HostStatus, Recovery, RunStatus, StepStatus
+from tenure.model.update import Fencing, LeaseRequest, NewDelivery, NewRun
+from tests.model.samples import ALICE, AT, BOB, after, at_status, owned, plan, queued, running
+
+LEASE = LeaseRequest(owner_id=ALICE, seconds=60, claim_id="c1")
+
+
+def new(lease: LeaseRequest | None = None, **fields: Any) -> NewRun:
+    given: dict[str, Any] = {"run_id": "run-00001", "workflow_name": "deploy"}
+    return NewRun(snapshot=RunSnapshot(**given | fields), update_id="u1", lease=lease)
+
+
+# -- create ---------------------------------------------------------------------------------------
+
+
+def test_a_new_run_is_queued_at_version_one_with_nobody() -> None:
+    run = create(new(steps=plan()), AT)
+    assert (run.version, run.fence, run.owner_id, run.status) == (1, 0, None, RunStatus.QUEUED)
+    assert (run.created_at, run.updated_at, run.started_at, run.finished_at) == (AT, AT, None, None)
+    assert (run.counts.steps_total, run.counts.hosts_total, run.counts.hosts) == (2, 4, {})
+
+
+def test_an_embedded_run_is_born_running_owned_and_with_its_first_intent() -> None:
+    first = StepState(
+        index=0,
+        status=StepStatus.RUNNING,
+        hosts={"web1": HostState(status=HostStatus.RUNNING), "web2": HostState()},
+    )
+    run = create(new(LEASE, status=RunStatus.RUNNING, steps=(first, plan()[1])), AT)
+    assert (run.fence, run.owner_id, run.started_at) == (1, ALICE, AT)
+    assert run.steps[0].started_at == run.steps[0].hosts["web1"].started_at == AT
+    assert run.steps[0].hosts["web2"].started_at is None
+    assert run.counts.steps == {StepStatus.RUNNING: 1}
+    assert run.counts.hosts == {HostStatus.RUNNING: 1}
+
+
+def test_what_only_the_store_may_say_is_not_taken_from_the_caller() -> None:
+    cheeky: dict[str, Any] = {
+        "version": 9,
+        "fence": 9,
+        "owner_id": BOB,
+        "owner_lost": True,
+        "takeovers": 9,
+        "takeovers_without_progress": 9,
+        "created_at": after(9),
+        "updated_at": after(9),
+        "started_at": after(9),
+        "finished_at": after(9),
+        "lease_expires_at": after(9),
+        "cancel_requested_at": after(9),
+        "annotations": (Annotation(id="n", data={}),),
+        "callback_error": CallbackError(target="t", event="e", error="x", attempts=1, at=AT),
+    }
+    assert create(new(**cheeky), AT) == create(new(), AT)
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"priority": 101}, "priority 101"),
+        ({"priority": -101}, "priority -101"),
+        *(({"status": end}, "cannot be born") for end in ("success", "failed", "canceled")),
+        ({"status": RunStatus.INTERRUPTED}, "cannot be born"),
+        ({"steps": (StepState(index=1),)}, "carries index 1"),
+        ({"steps": (StepState(index=0, status=StepStatus.SUCCESS),)}, "cannot be born success"),
+        ({"callbacks": (CallbackTarget(name="a"), CallbackTarget(name="a"))}, "same name"),
+        (
+            {
+                "steps": (
+                    StepState(
+                        index=0,
+                        status=StepStatus.RUNNING,
+                        hosts={"web1": HostState(status=HostStatus.FAILED)},
+                    ),
+                )
+            },
+            "'web1' cannot be born failed",
+        ),
+    ],
+)
+def test_a_birth_that_makes_no_sense_is_rejected(fields: dict[str, Any], why: str) -> None:
+    with pytest.raises(StoreRejected, match=why):
+        create(new(**fields), AT)
+
+
+@pytest.mark.parametrize("priority", [-100, 0, 100])
+def test_the_ends_of_the_priority_range_are_in_it(priority: int) -> None:
+    assert create(new(priority=priority), AT).priority == priority
+
+
+def test_a_bad_id_is_refused_before_anything_else() -> None:
+    with pytest.raises(InvalidRunId):
+        create(new(run_id="../../etc", priority=999), AT)
+
+
+def test_a_first_callback_needs_its_target() -> None:
+    creation = NewRun(
+        snapshot=new().snapshot,
+        update_id="u1",
+        events=(Event(type="run.queued", status="queued"),),
+        deliveries=(NewDelivery(id="d", target="nobody", seq=0),),
+    )
+    with pytest.raises(StoreRejected, match="nobody"):
+        create(creation, AT)
+
+
+@pytest.mark.xfail(strict=True, reason="hosts of a pending step are not looked at")
+@pytest.mark.parametrize("status", [HostStatus.SUCCESS, HostStatus.RUNNING])
+def test_a_host_cannot_be_further_than_its_step_at_birth(status: HostStatus) -> None:
+    step = StepState(index=0, hosts={"web1": HostState(status=status)})
+    with pytest.raises(StoreRejected):
+        create(new(steps=(step,)), AT)
+
+
+@pytest.mark.xfail(strict=True, reason="a step may be born running in a queued run")
+def test_a_step_cannot_be_further_than_its_run_at_birth() -> None:
+    with pytest.raises(StoreRejected):
+        create(new(steps=(StepState(index=0, status=StepStatus.RUNNING),)), AT)
+
+
+# -- runnable -------------------------------------------------------------------------------------
+
+RESUME, INTERRUPT = Recovery.RESUME, Recovery.INTERRUPT
+
+
+@pytest.mark.parametrize(
+    ("run", "execute", "reconcile"),
+    [
+        (queued(), True, False),
+        (queued(recovery=RESUME), True, False),
+        (queued(run_after=after(1)), False, False),
+        (queued(run_after=AT), True, False),
+        (queued(approval=Approval(required=True)), False, False),
+        (queued(approval=Approval(required=True, by="ann", at=AT)), True, False),
+        (running(recovery=RESUME), True, False),
+        (running(recovery=INTERRUPT), False, True),
+        (owned(recovery=INTERRUPT), True, True),
+        *((at_status(end), False, False) for end in ("success", "failed", "canceled")),
+        (at_status("interrupted"), False, False),
+    ],
+)
+def test_who_may_be_claimed_for_what(run: RunSnapshot, execute: bool, reconcile: bool) -> None:
+    for purpose, expected in ((Purpose.EXECUTE, execute), (Purpose.RECONCILE, reconcile)):
+        assert (why_not_runnable(run, AT, purpose) is None) is expected, purpose
+        if expected:
+            assert claim(run, BOB, at=AT, lease_live=False, purpose=purpose).event is not None
+        else:
+            with pytest.raises(NotRunnable):
+                claim(run, BOB, at=AT, lease_live=False, purpose=purpose)
+
+
+# -- claim ----------------------------------------------------------------------------------------
+
+
+def test_a_first_claim_raises_fence_and_version_and_is_no_takeover() -> None:
+    claimed = claim(queued(), ALICE, at=after(1), lease_live=False)
+    run = claimed.snapshot
+    assert (run.version, run.fence, run.owner_id, run.takeovers) == (2, 1, ALICE, 0)
+    assert (run.status, run.updated_at) == (RunStatus.QUEUED, after(1))
+    assert claimed.event is not None
+    assert claimed.event.type == "lease.claimed"
+    assert claimed.event.data == {"owner_id": ALICE, "fence": 1, "purpose": Purpose.EXECUTE}
+
+
+def test_a_claim_after_expiry_is_a_takeover_and_names_both_owners() -> None:
+    claimed = claim(running(recovery=RESUME), BOB, at=after(90), lease_live=False)
+    run = claimed.snapshot
+    assert (run.fence, run.owner_id) == (2, BOB)
+    assert (run.takeovers, run.takeovers_without_progress) == (1, 1)
+    assert claimed.event is not None
+    assert claimed.event.type == "lease.taken_over"
+    assert claimed.event.data is not None
+    assert (claimed.event.data["owner_id"], claimed.event.data["from"]) == (BOB, ALICE)
+
+
+def test_a_claim_after_release_is_no_takeover_but_a_new_fence() -> None:
+    freed = release(running(recovery=RESUME), Fencing(ALICE, 1), after(1)).snapshot
+    again = claim(freed, ALICE, at=after(2), lease_live=False).snapshot
+    assert (again.fence, again.takeovers, again.owner_id) == (2, 0, ALICE)
+
+
+def test_a_live_lease_is_not_taken_by_another_and_only_renewed_by_its_owner() -> None:
+    run = owned()
+    with pytest.raises(LeaseHeld) as held:
+        claim(run, BOB, at=AT, lease_live=True, expires_at=after(60))
+    assert (held.value.owner_id, held.value.expires_at) == (ALICE, after(60))
+    mine = claim(run, ALICE, at=AT, lease_live=True)
+    assert (mine.snapshot, mine.event) == (run, None)
+
+
+def test_held_answers_before_not_runnable() -> None:
+    with pytest.raises(LeaseHeld):
+        claim(running(recovery=INTERRUPT), BOB, at=AT, lease_live=True)
+
+
+def test_time_does_not_run_backwards_for_a_claim() -> None:
+    run = owned()
+    assert claim(run, BOB, at=after(-99), lease_live=False).snapshot.updated_at == run.updated_at
+
+
+# -- release --------------------------------------------------------------------------------------
+
+
+def test_release_keeps_status_and_fence() -> None:
+    released = release(running(), Fencing(ALICE, 1), after(1))
+    run = released.snapshot
+    assert (run.version, run.fence, run.owner_id, run.status) == (4, 1, None, RunStatus.RUNNING)
+    assert released.event is not None
+    assert released.event.type == "lease.released"
+    again = release(run, Fencing(ALICE, 1), after(2))
+    assert (again.snapshot, again.event) == (run, None)
+
+
+def test_release_of_an_ended_run_by_its_last_owner_is_nothing() -> None:
+    run = at_status("success")
+    assert release(run, Fencing(ALICE, 1), after(2)).event is None
+
+
+@pytest.mark.parametrize("fencing", [Fencing(BOB, 1), Fencing(ALICE, 0), Fencing(ALICE, 2)])
+def test_only_the_owner_releases(fencing: Fencing) -> None:
+    with pytest.raises(LeaseLost):
+        release(running(), fencing, after(1))
+
+
+def test_an_old_owner_cannot_release_what_was_released_since() -> None:
+    taken = claim(running(recovery=RESUME), BOB, at=after(90), lease_live=False).snapshot
+    freed = release(taken, Fencing(BOB, 2), after(91)).snapshot
+    with pytest.raises(LeaseLost):
+        release(freed, Fencing(ALICE, 1), after(92))
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fencing", "held"),
+    [(Fencing(ALICE, 1), True), (Fencing(ALICE, 2), False), (Fencing(BOB, 1), False)],
+)
+def test_holds_asks_for_owner_and_fence(fencing: Fencing, held: bool) -> None:
+    assert holds(running(), fencing) is held
+    assert not holds(replace(running(), owner_id=None), fencing)
+
+
+@pytest.mark.parametrize(
+    ("status", "live", "lost"),
+    [
+        ("queued", False, False),
+        ("running", True, False),
+        ("running", False, True),
+        ("success", False, False),
+        ("interrupted", False, False),
+    ],
+)
+def test_owner_lost_means_running_without_a_live_lease(status: str, live: bool, lost: bool) -> None:
+    seen = present(at_status(status), lease_live=live, expires_at=after(60) if live else None)
+    assert seen.owner_lost is lost
+    assert seen.lease_expires_at == (after(60) if live else None)
+
+
+def test_a_lease_is_the_right_to_write() -> None:
+    lease = Lease(run_id="run-00001", owner_id=ALICE, fence=3, expires_at=AT)
+    assert lease.fencing == Fencing(ALICE, 3)

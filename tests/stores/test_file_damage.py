@@ -1,0 +1,198 @@
+"""Journals that were cut short or damaged: what never happened, and what must not be guessed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tenure.model.codec import encode
+from tenure.model.errors import RunExists, StoreIncompatible
+from tenure.stores.file import FileStore
+from tenure.stores.file.frames import ends_with_record, frame, unframe
+from tenure.stores.file.records import SCHEMA
+from tenure.testing.factories import annotate, embedded_run, new_run
+
+RUN_ID = "damaged-run"
+
+
+class Journal(NamedTuple):
+    path: Path
+    content: bytes
+    starts: list[int]
+    """Of its records; the last one is the end."""
+
+
+@pytest.fixture
+async def journal(tmp_path: Path) -> Journal:
+    """Four records: a creation and three annotations."""
+    store = FileStore(tmp_path)
+    new = new_run(run_id=RUN_ID)
+    await store.create_run(new)
+    (path,) = tmp_path.glob("*.journal")
+    starts = [0, path.stat().st_size]
+    for number in range(3):
+        await store.update_run(annotate(new.snapshot, number=number))
+        starts.append(path.stat().st_size)
+    await store.close()
+    return Journal(path, path.read_bytes(), starts)
+
+
+async def version_found(path: Path) -> int:
+    store = FileStore(path.parent)
+    try:
+        (listed,) = (await store.list_runs()).items
+        run = await store.get_run(RUN_ID)
+        assert listed.version == run.version == len(run.annotations) + 1
+        assert {event.version for event in await store.read_events(RUN_ID)} == set(
+            range(1, run.version + 1)
+        )
+        return run.version
+    finally:
+        await store.close()
+
+
+async def write_one_more(path: Path) -> int:
+    store = FileStore(path.parent)
+    try:
+        note = annotate(new_run(run_id=RUN_ID).snapshot, goes="on")
+        return (await store.update_run(note)).version
+    finally:
+        await store.close()
+
+
+async def test_write_cut_short_at_any_byte_never_happened(journal: Journal) -> None:
+    path, content, starts = journal
+    for cut in range(starts[3], starts[4]):
+        path.write_bytes(content[:cut])
+        assert await version_found(path) == 3, f"cut at {cut}"
+        assert path.stat().st_size == cut, "a reader changes nothing"
+        assert await write_one_more(path) == 4
+        assert await version_found(path) == 4
+        assert path.read_bytes()[: starts[3]] == content[: starts[3]]
+        assert all(map(unframe, path.read_bytes().splitlines(keepends=True))), "no rest remains"
+
+
+async def test_last_write_spoiled_at_any_byte_never_happened(journal: Journal) -> None:
+    """After a power failure the parts of one write may arrive in any order."""
+    path, content, starts = journal
+    for spoiled in range(starts[3], starts[4]):
+        path.write_bytes(flipped(content, spoiled))
+        assert await version_found(path) == 3, f"spoiled at {spoiled}"
+
+
+@pytest.mark.parametrize("rest", [b"\0" * 5000, b"\n" * 3, b"garbage", b"{}\n" * 100])
+async def test_rest_that_is_no_record_is_passed_over_and_cut_off(
+    journal: Journal, rest: bytes
+) -> None:
+    path, content, _ = journal
+    path.write_bytes(content + rest)
+    assert await version_found(path) == 4
+    assert await write_one_more(path) == 5
+    assert path.read_bytes().startswith(content)
+    assert await version_found(path) == 5
+    assert len(path.read_bytes().splitlines()) == 5
+
+
+async def test_store_that_has_read_a_spoiled_end_goes_on(journal: Journal) -> None:
+    """Even if what replaces it has the same length and comes within the same tick."""
+    path, content, _ = journal
+    reader = FileStore(path.parent)
+    for found, version in ((flipped(content, len(content) - 1), 3), (content, 4)):
+        path.write_bytes(found)
+        os.utime(path, ns=(0, 0))
+        assert (await reader.get_run(RUN_ID)).version == version
+        assert (await reader.list_runs()).items[0].version == version
+    await reader.close()
+
+
+@pytest.mark.parametrize("record", [0, 1, 2])
+async def test_damage_before_a_whole_record_is_named(journal: Journal, record: int) -> None:
+    path, content, starts = journal
+    for spoiled in range(starts[record], starts[record + 1]):
+        path.write_bytes(flipped(content, spoiled))
+        store = FileStore(path.parent)
+        with pytest.raises(StoreIncompatible, match="damaged") as damage:
+            await store.get_run(RUN_ID)
+        assert f"{path}, byte {starts[record]}:" in str(damage.value)
+        await store.close()
+    assert path.read_bytes() == flipped(content, starts[record + 1] - 1), "nobody touched it"
+
+
+async def test_missing_record_is_named(journal: Journal) -> None:
+    path, content, starts = journal
+    path.write_bytes(content[: starts[1]] + content[starts[2] :])
+    store = FileStore(path.parent)
+    with pytest.raises(StoreIncompatible, match=f"byte {starts[1]}: says version 3"):
+        await store.get_run(RUN_ID)
+    await store.close()
+
+
+async def test_damaged_file_is_neither_written_nor_created_over(journal: Journal) -> None:
+    path, content, _ = journal
+    damaged = flipped(content[: journal.starts[1]], 40)
+    path.write_bytes(damaged)
+    store = FileStore(path.parent)
+    with pytest.raises(StoreIncompatible):
+        await store.update_run(annotate(new_run(run_id=RUN_ID).snapshot, note=1))
+    with pytest.raises((StoreIncompatible, RunExists)):
+        await store.create_run(embedded_run(run_id=RUN_ID))
+    with pytest.raises(StoreIncompatible, match="move it away"):
+        await store.list_runs()
+    assert path.read_bytes() == damaged
+    path.rename(path.with_suffix(".damaged"))
+    assert (await store.list_runs()).items == ()
+    await store.close()
+
+
+async def test_newer_schema_is_refused_by_name(journal: Journal) -> None:
+    path, content, starts = journal
+    newer = {"schema": SCHEMA + 1, "surprise": True}
+    path.write_bytes(content + frame(encode(newer)))
+    store = FileStore(path.parent)
+    with pytest.raises(StoreIncompatible, match=f"schema {SCHEMA + 1}.*Upgrade") as refused:
+        await store.get_run(RUN_ID)
+    assert f"{path}, byte {starts[4]}" in str(refused.value)
+    with pytest.raises(StoreIncompatible):
+        await store.update_run(annotate(new_run(run_id=RUN_ID).snapshot, note=1))
+    await store.close()
+    assert path.read_bytes().startswith(content)
+
+
+@pytest.mark.parametrize("foreign", [{"hello": "world"}, {"schema": 1}, {"schema": "one"}])
+async def test_foreign_record_is_refused(journal: Journal, foreign: dict[str, object]) -> None:
+    path, content, _ = journal
+    path.write_bytes(content + frame(encode(foreign)))
+    store = FileStore(path.parent)
+    with pytest.raises(StoreIncompatible, match="not a record"):
+        await store.get_run(RUN_ID)
+    await store.close()
+
+
+async def test_journal_of_another_run_is_refused(journal: Journal) -> None:
+    path, content, _ = journal
+    store = FileStore(path.parent)
+    await store.create_run(new_run(run_id="other-run"))
+    (other,) = path.parent.glob("other-run.*")
+    other.write_bytes(content)
+    with pytest.raises(StoreIncompatible, match=f"belongs to run '{RUN_ID}'"):
+        await store.get_run("other-run")
+    await store.close()
+
+
+def flipped(content: bytes, position: int) -> bytes:
+    return content[:position] + bytes([content[position] ^ 0x5A]) + content[position + 1 :]
+
+
+def test_frames() -> None:
+    line = frame(b'{"a": 1}')
+    assert unframe(line) == b'{"a": 1}'
+    for position in range(len(line)):
+        assert unframe(flipped(line, position)) is None
+        assert unframe(line[:position]) is None
+    assert ends_with_record(b"left over" + line)
+    assert ends_with_record(b"00000008 12345678 " + line)
+    assert not ends_with_record(line[:-1])
+    assert not ends_with_record(b"")

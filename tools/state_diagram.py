@@ -1,0 +1,158 @@
+"""Write ``docs/reference/states.md`` from the tables in ``tenure.model.transitions``.
+
+python tools/state_diagram.py            write the page
+python tools/state_diagram.py --check    exit 1 if the page on disk is not what it would write
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import TypeVar
+
+from tenure.model import transitions
+from tenure.model.status import DeliveryState, HostStatus, RunStatus, StepStatus
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "states.md"
+
+HEAD = """\
+# States
+
+<!-- Written by `make docs` from src/tenure/model/transitions.py. `make check` compares. -->
+
+Every status in Tenure changes by these tables and in no other way. A change that is not listed
+is refused with `InvalidTransition` and leaves the record as it was.
+"""
+INTROS = {
+    "Run": "An end is final. The same end again is accepted and writes nothing.",
+    "Step": "A step is `pending` until it starts.",
+    "Host": (
+        "`unreachable`: it could not be contacted. `unknown`: its owner died while it ran, or its "
+        "run ended while it ran, and nobody could find out how it ended. `unknown` is no end: "
+        "while the run goes on, a rerun or a late finding settles it."
+    ),
+    "Delivery": (
+        "One callback. A retry leaves it `waiting`. A person may send a settled one again, under "
+        "the same id."
+    ),
+}
+FIRST: dict[str, tuple[StrEnum, ...]] = {
+    "Run": (RunStatus.QUEUED, RunStatus.RUNNING),
+    "Step": (StepStatus.PENDING, StepStatus.RUNNING),
+    "Host": (HostStatus.PENDING, HostStatus.RUNNING),
+    "Delivery": (DeliveryState.WAITING,),
+}
+BORN_RUNNING = """
+An embedded run is born `running`, with its lease and the first steps and hosts already started,
+in one commit."""
+
+State = TypeVar("State", bound=StrEnum)
+
+
+def ordered(states: Iterable[State]) -> list[State]:
+    """As the enumeration lists them, so that the page does not change from run to run."""
+    found = set(states)
+    return [state for state in type(next(iter(found))) if state in found] if found else []
+
+
+def diagram(first: tuple[StrEnum, ...], table: Mapping[State, frozenset[State]]) -> list[str]:
+    lines = ["```mermaid", "stateDiagram-v2"]
+    lines += [f"    [*] --> {state}" for state in first]
+    for old in ordered(table):
+        lines += [f"    {old} --> {new}" for new in ordered(table[old])]
+    lines += [f"    {state} --> [*]" for state in ordered(table) if not table[state]]
+    return [*lines, "```"]
+
+
+def code(states: Iterable[StrEnum]) -> str:
+    return ", ".join(f"`{state}`" for state in ordered(states)) or "nothing: this is an end"
+
+
+def changes(table: Mapping[State, frozenset[State]]) -> list[str]:
+    rows = [f"| `{old}` | {code(table[old])} |" for old in ordered(table)]
+    return ["| from | may become |", "|---|---|", *rows]
+
+
+def section(name: str, table: Mapping[State, frozenset[State]]) -> list[str]:
+    return [
+        f"## {name}",
+        "",
+        INTROS[name],
+        *([BORN_RUNNING] if name == "Run" else []),
+        "",
+        *diagram(FIRST[name], table),
+        "",
+        *changes(table),
+        "",
+    ]
+
+
+def mapping(ends: Iterable[State], *columns: Mapping[State, StrEnum]) -> list[str]:
+    def cell(column: Mapping[State, StrEnum], end: State) -> str:
+        return f"`{column[end]}`" if end in column else "the end is refused"
+
+    return [
+        f"| `{end}` | " + " | ".join(cell(column, end) for column in columns) + " |"
+        for end in ordered(ends)
+    ]
+
+
+def closing() -> list[str]:
+    run_ends = [state for state, followers in transitions.RUN.items() if not followers]
+    return [
+        "## What an end does to the rest",
+        "",
+        "In a run that has ended, no step or host is `pending` or `running`.",
+        "",
+        "| the run ends as | step not reached | step cut short | host cut short |",
+        "|---|---|---|---|",
+        *mapping(
+            run_ends,
+            transitions.STEP_NOT_REACHED,
+            transitions.STEP_CUT_SHORT,
+            transitions.HOST_CUT_SHORT,
+        ),
+        "",
+        "*Not reached* was `pending`, *cut short* was `running`. A run cannot succeed while",
+        "something of it runs. `started_at` tells an interrupted host that had begun from one that",
+        "had not.",
+        "",
+        "| the step ends as | host that never started |",
+        "|---|---|",
+        *mapping(transitions.HOST_NOT_REACHED, transitions.HOST_NOT_REACHED),
+    ]
+
+
+def page() -> str:
+    lines = [HEAD]
+    lines += section("Run", transitions.RUN)
+    lines += section("Step", transitions.STEP)
+    lines += section("Host", transitions.HOST)
+    lines += section("Delivery", transitions.DELIVERY)
+    lines += closing()
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Write the page of states from the code.")
+    parser.add_argument("--check", action="store_true", help="only say whether it is up to date")
+    parser.add_argument("--page", type=Path, default=PAGE, help="another file to write or check")
+    options = parser.parse_args(arguments)
+    path: Path = options.page
+    text = page()
+    if not options.check:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return 0
+    if path.is_file() and path.read_text(encoding="utf-8") == text:
+        return 0
+    state = "does not match" if path.is_file() else "is missing, made from"
+    print(f"{path} {state} src/tenure/model/transitions.py; run `make docs`", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
