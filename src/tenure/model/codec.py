@@ -18,6 +18,8 @@ SCHEMA = 1
 T = TypeVar("T")
 
 _encoder = msgspec.json.Encoder()
+_DEEP = 300
+_SPARE_DEPTH = 50
 
 
 class _Envelope(msgspec.Struct, frozen=True):
@@ -51,7 +53,7 @@ def decode(decoder: msgspec.json.Decoder[T], data: bytes | str) -> T:
     """Decode what a store kept. Damage is named, never passed on as a driver's error."""
     try:
         return decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise StoreIncompatible(f"a stored record cannot be read: {error}") from error
 
 
@@ -67,13 +69,32 @@ def full_record(value: Any) -> Any:
 
 
 def storable(run_id: str, value: T) -> T:
-    """``value`` if it survives a trip through JSON, else ``StoreRejected``.
+    """``value`` as a later reader will find it, sharing nothing with the caller's.
 
-    Catches what a store could never hold before it gets near a batch: a lone surrogate, an
-    integer beyond 64 bits, an object nobody can encode, nesting without end.
+    ``StoreRejected`` if it cannot be written down and read back: a lone surrogate, a value of the
+    wrong type, an object nobody can encode, nesting without end. So nothing gets into a store
+    that would make its run unreadable, and nothing gets near a batch that would fail it.
     """
     try:
-        _encoder.encode(value)
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        data = _encoder.encode(value)
+        if data.count(b"[") + data.count(b"{") > _DEEP:
+            # How deep one can decode depends on the reader's stack: leave it some room.
+            msgspec.json.decode(b"[" * _SPARE_DEPTH + data + b"]" * _SPARE_DEPTH)
+        return _decoder(type(value)).decode(data)
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise StoreRejected(run_id, f"cannot be stored: {error}") from error
-    return value
+
+
+def copied(value: T) -> T:
+    """A value that shares no memory with its original."""
+    return _decoder(type(value)).decode(_encoder.encode(value))
+
+
+_decoders: dict[type, msgspec.json.Decoder[Any]] = {}
+
+
+def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = msgspec.json.Decoder(kind)
+    return decoder

@@ -101,9 +101,18 @@ def embedded_run(owner_id: str = "owner-a", *, seconds: float = LONG, **fields: 
 
 
 def lease_request(
-    owner_id: str = "owner-a", *, seconds: float = LONG, claim_id: str | None = None
+    owner_id: str = "owner-a",
+    *,
+    seconds: float = LONG,
+    claim_id: str | None = None,
+    expired: bool = True,
 ) -> LeaseRequest:
-    return LeaseRequest(owner_id=owner_id, seconds=seconds, claim_id=claim_id or unique("claim"))
+    return LeaseRequest(
+        owner_id=owner_id,
+        seconds=seconds,
+        claim_id=claim_id or unique("claim"),
+        expired=expired,
+    )
 
 
 def claim_request(

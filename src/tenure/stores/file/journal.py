@@ -44,7 +44,6 @@ class Journal:
         self._newest_header = b""
         self.order = 0
         """Place of the run among its siblings."""
-        self.lease_seconds = 0.0
         """What its first owner asked for."""
 
     @property
@@ -99,7 +98,6 @@ class Journal:
     def _take(self, line: bytes, record: Record, run: RunSnapshot) -> None:
         if isinstance(record.write, NewRun):
             self.order = record.order
-            self.lease_seconds = record.write.lease.seconds if record.write.lease else 0.0
         self._run = run
         self._newest_header = line[:HEADER_SIZE]
         self._starts.append(self._end)

@@ -7,13 +7,14 @@ import threading
 from collections import OrderedDict
 from typing import NamedTuple
 
+from tenure.model.codec import copied
 from tenure.model.errors import RunNotFound
 from tenure.model.query import Page, RunFilter, bounded_limit, decode_cursor, encode_cursor
 from tenure.model.snapshot import RunSummary, summarize
 from tenure.stores.file.disk import reported
 from tenure.stores.file.journal import Identity, identity_of
 from tenure.stores.file.names import Names, run_of_journal, tie_break
-from tenure.stores.file.runs import FileRuns, copied
+from tenure.stores.file.runs import FileRuns
 
 MAX_REMEMBERED = 10_000
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import TypeVar, cast
+from typing import cast
 
 import msgspec
 from msgspec.structs import replace
 
 from tenure.model.apply import Applied, apply
-from tenure.model.codec import encode, storable
+from tenure.model.codec import encode
 from tenure.model.errors import StoreIncompatible, StoreRejected, TenureError
 from tenure.model.events import RecordedEvent, record
 from tenure.model.leasing import create
@@ -24,10 +24,6 @@ from tenure.model.update import NewRun, Update, Write, run_id_of
 from tenure.stores.file.frames import MAX_PAYLOAD
 
 SCHEMA = 1
-_SPARE_DEPTH = 50
-_DEEP = 300
-
-W = TypeVar("W", NewRun, Update)
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -46,18 +42,6 @@ class _Head(msgspec.Struct, frozen=True):
 
 _records = msgspec.json.Decoder(Record)
 _heads = msgspec.json.Decoder(_Head)
-
-
-def own_copy(write: W) -> W:
-    """The write as a later reader will find it; shares nothing with the caller's.
-
-    ``StoreRejected`` if it cannot be written down and read back.
-    """
-    run_id = run_id_of(write)
-    try:
-        return msgspec.json.decode(encode(storable(run_id, write)), type=type(write))
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise StoreRejected(run_id, f"cannot be stored: {error}") from error
 
 
 def creation_record(new: NewRun, born: RunSnapshot, at: datetime, order: int) -> Record:
@@ -82,20 +66,10 @@ def update_record(update: Update, applied: Applied, at: datetime) -> Record:
 
 def encode_record(record: Record) -> bytes:
     run_id = run_id_of(record.write)
-    payload = encode(storable(run_id, record))
+    payload = encode(record)
     if len(payload) > MAX_PAYLOAD:
         raise StoreRejected(run_id, "cannot be stored: one write is larger than 4 GiB")
-    if payload.count(b"[") + payload.count(b"{") > _DEEP:
-        _check_depth(run_id, payload)
     return payload
-
-
-def _check_depth(run_id: str, payload: bytes) -> None:
-    """How deep a value can be decoded depends on the reader's stack: leave it some room."""
-    try:
-        msgspec.json.decode(b"[" * _SPARE_DEPTH + payload + b"]" * _SPARE_DEPTH)
-    except RecursionError as error:
-        raise StoreRejected(run_id, "cannot be stored: nested too deeply") from error
 
 
 def decode_record(payload: bytes, place: str) -> Record:

@@ -11,17 +11,16 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime, timedelta
-from typing import NamedTuple, TypeVar
-
-import msgspec
+from datetime import datetime
+from typing import NamedTuple
 
 from tenure.model.apply import apply
+from tenure.model.codec import storable
 from tenure.model.errors import RunExists, RunNotFound, StoreError
 from tenure.model.events import Position, RecordedEvent
 from tenure.model.ids import check_run_id
 from tenure.model.judge import Circumstances
-from tenure.model.leasing import create, present
+from tenure.model.leasing import create, created_before, present
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.update import NewRun, Receipt, Update
 from tenure.ports.clock import Clock
@@ -35,16 +34,11 @@ from tenure.stores.file.records import (
     creation_record,
     encode_record,
     events_of,
-    own_copy,
     update_record,
 )
 
 MAX_REPLAYED = 256
 """Runs kept in memory as replayed; the others are read again when asked for."""
-
-_A_YEAR = 365 * 86400.0
-
-T = TypeVar("T")
 
 
 class Look(NamedTuple):
@@ -79,7 +73,7 @@ class FileRuns:
 
     def _create(self, new: NewRun) -> Receipt | None:
         """``None`` if somebody else was faster."""
-        new = own_copy(new)
+        new = storable(new.snapshot.run_id, new)
         run_id = new.snapshot.run_id
         at = self._clock.now()
         run = create(new, at)
@@ -88,8 +82,7 @@ class FileRuns:
             if not created:
                 return None
             self._complete(new)
-        seconds = new.lease.seconds if new.lease else 0.0
-        return self._receipt(run, 1, self._live_until(run, seconds))
+        return self._receipt(run, 1)
 
     def _complete(self, new: NewRun) -> None:
         """What belongs to a birth beside the journal itself."""
@@ -114,24 +107,22 @@ class FileRuns:
             first = journal.record(fd, 1)
             if first is None or first.write.update_id != new.update_id:
                 raise RunExists(run_id)
+            created_before(journal.run, new)
             if new.lease is not None and new.lease.owner_id == journal.run.owner_id:
                 self._live.hold_unless_held(run_id)
             # Whoever wrote it may have died before it was durable; we answer for it now.
             sync(fd)
             sync_directory(self._names.directory)
-            until = self._live_until(journal.run, journal.lease_seconds)
-            return self._receipt(journal.run, 1, until)
+            return self._receipt(journal.run, 1)
 
     def update(self, update: Update) -> Receipt:
         with self._open(update.run_id, exclusive=True) as (fd, journal):
             before = journal.run
-            update = own_copy(update)
+            update = storable(update.run_id, update)
             at = self._clock.now()
-            until = self._live_until(before, journal.lease_seconds)
             circumstances = Circumstances(
-                lease_live=until is not None,
+                lease_live=self._is_live(before),
                 applied_id=_applied_id(journal, fd, update.base_version),
-                lease_expires_at=until,
             )
             applied = apply(before, update, at=at, circumstances=circumstances)
             if applied.effect is None:
@@ -139,22 +130,20 @@ class FileRuns:
             else:
                 journal.append(fd, update_record(update, applied, at), applied.snapshot)
             if before.owner_id is not None and applied.snapshot.owner_id is None:
-                until = None
                 with suppress(OSError):  # the write stands; the next store to open tidies up
                     self._live.drop(update.run_id)
-            return self._receipt(applied.snapshot, applied.version, until)
+            return self._receipt(applied.snapshot, applied.version)
 
     # Reading
 
     def look(self, run_id: str) -> Look:
         with self._open(run_id, exclusive=False) as (fd, journal):
-            until = self._live_until(journal.run, journal.lease_seconds)
-            seen = present(journal.run, lease_live=until is not None, expires_at=until)
+            seen = present(journal.run, lease_live=self._is_live(journal.run), expires_at=None)
             return Look(seen, journal.order, journal.identity(fd))
 
     def is_live(self, run_id: str) -> bool:
         with self._open(run_id, exclusive=False) as (_, journal):
-            return self._live_until(journal.run, journal.lease_seconds) is not None
+            return self._is_live(journal.run)
 
     def events(self, run_id: str, after: Position, limit: int) -> list[RecordedEvent]:
         found: list[RecordedEvent] = []
@@ -229,13 +218,11 @@ class FileRuns:
                 self._journals.popitem(last=False)
             return journal
 
-    def _live_until(self, run: RunSnapshot, seconds: float) -> datetime | None:
-        """``None`` if nobody holds the run. A lock that holds is as good as renewed just now."""
-        if run.owner_id is None or not self._live.is_held(run.run_id):
-            return None
-        return self._clock.now() + timedelta(seconds=min(seconds, _A_YEAR))
+    def _is_live(self, run: RunSnapshot) -> bool:
+        """By the lock that its process holds: such a lease has no hour at which it ends."""
+        return run.owner_id is not None and self._live.is_held(run.run_id)
 
-    def _receipt(self, run: RunSnapshot, version: int, live_until: datetime | None) -> Receipt:
+    def _receipt(self, run: RunSnapshot, version: int) -> Receipt:
         return Receipt(
             run_id=run.run_id,
             version=version,
@@ -243,7 +230,6 @@ class FileRuns:
             status=run.status,
             updated_at=run.updated_at or self._clock.now(),
             cancel_requested_at=run.cancel_requested_at,
-            lease_expires_at=live_until,
         )
 
 
@@ -253,8 +239,3 @@ def _applied_id(journal: Journal, fd: int, base_version: int | None) -> str | No
         return None
     record = journal.record(fd, base_version + 1)
     return record.write.update_id if record else None
-
-
-def copied(value: T) -> T:
-    """A value that shares no memory with its original."""
-    return msgspec.json.decode(msgspec.json.encode(value), type=type(value))

@@ -8,8 +8,9 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, Self, TypeVar
 
+from tenure.model.codec import copied
 from tenure.model.errors import StoreUnavailable
 from tenure.model.events import Position, RecordedEvent
 from tenure.model.query import Page, RunFilter
@@ -19,7 +20,7 @@ from tenure.ports.clock import Clock
 from tenure.stores.file.disk import reported
 from tenure.stores.file.listing import Listing
 from tenure.stores.file.names import Names
-from tenure.stores.file.runs import FileRuns, copied
+from tenure.stores.file.runs import FileRuns
 from tenure.system import SystemClock
 
 P = ParamSpec("P")
@@ -50,6 +51,12 @@ class FileStore:
         self._tidy_lock = threading.Lock()
         self._tidied = False
         self._closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exit_details: object) -> None:
+        await self.close()
 
     async def create_run(self, new: NewRun) -> Receipt:
         return await self._in_thread(self._runs.create, new)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
+from tenure.model.codec import copied
 from tenure.model.leasing import (
     OLDEST_EVERY,
     ClaimedRun,
@@ -21,7 +22,7 @@ from tenure.model.query import Page, RunFilter, bounded_limit, decode_cursor, en
 from tenure.model.snapshot import RunSummary, summarize
 from tenure.model.update import Fencing, LeaseRequest
 from tenure.stores.lease_clock import shown
-from tenure.stores.memory.state import MemoryState, StoredRun, copied
+from tenure.stores.memory.state import MemoryState, StoredRun
 
 
 class MemoryLeases:

@@ -7,11 +7,12 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
+from tenure.model.codec import copied
 from tenure.model.errors import DeliveryNotFound
 from tenure.model.outbox import Delivery, Outcome, RetryLater, as_callback_error, requeue, settle
 from tenure.model.query import Page, bounded_limit, decode_cursor, encode_cursor
 from tenure.model.status import DeliveryState
-from tenure.stores.memory.state import MemoryState, copied
+from tenure.stores.memory.state import MemoryState
 
 
 class MemoryOutbox:

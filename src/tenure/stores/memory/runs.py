@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenure.model.apply import apply
-from tenure.model.codec import storable
+from tenure.model.codec import copied, storable
 from tenure.model.errors import RunExists, StoreRejected, TenureError
 from tenure.model.events import Position, RecordedEvent
 from tenure.model.leasing import create, created_before
 from tenure.model.query import Page, RunFilter, bounded_limit, decode_cursor, encode_cursor
 from tenure.model.snapshot import RunSnapshot, RunSummary, summarize
 from tenure.model.update import NewDelivery, NewRun, Receipt, Update, Write, run_id_of
-from tenure.stores.memory.state import MemoryState, StoredRun, copied
+from tenure.stores.memory.state import MemoryState, StoredRun
 
 
 class MemoryRuns:
@@ -54,7 +54,7 @@ class MemoryRuns:
             created_before(existing.snapshot, new)
             return state.receipt(existing, 1)
         self._check_new(run_id, new.deliveries)
-        snapshot = create(copied(storable(run_id, new)), state.clock.now())
+        snapshot = create(storable(run_id, new), state.clock.now())
         stored = StoredRun(len(state.runs) + 1, snapshot, new.definition)
         if new.lease is not None:
             stored.lease_until = state.clock.until(new.lease.seconds)
@@ -68,7 +68,7 @@ class MemoryRuns:
         stored = state.find(update.run_id)
         applied = apply(
             stored.snapshot,
-            copied(storable(update.run_id, update)),
+            storable(update.run_id, update),
             at=state.clock.now(),
             circumstances=state.circumstances(stored, update.base_version),
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from typing import TypeVar
 
 import msgspec
 
@@ -16,8 +15,6 @@ from tenure.model.snapshot import RunSnapshot
 from tenure.model.update import NewDelivery, Receipt
 from tenure.ports.clock import Clock
 from tenure.stores.lease_clock import LeaseClock, LeaseEnd, shown
-
-T = TypeVar("T")
 
 
 class JournalRow(msgspec.Struct, frozen=True):
@@ -143,8 +140,3 @@ class MemoryState:
             fence=run.fence,
             expires_at=shown(stored.lease_until) or self.clock.now(),
         )
-
-
-def copied(value: T) -> T:
-    """A value that shares no memory with its original."""
-    return msgspec.json.decode(msgspec.json.encode(value), type=type(value))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from tenure.model.codec import copied
 from tenure.ports.workers import WorkerInfo
 from tenure.stores.lease_clock import LeaseEnd
-from tenure.stores.memory.state import MemoryState, copied
+from tenure.stores.memory.state import MemoryState
 
 
 class MemoryWorkers:

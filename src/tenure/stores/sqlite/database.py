@@ -11,7 +11,7 @@ from pathlib import Path
 
 import apsw
 
-from tenure.model.errors import StoreIncompatible, StoreUnavailable
+from tenure.model.errors import StoreError, StoreIncompatible, StoreUnavailable
 
 APPLICATION_ID = 0x54_4E_55_52  # "TNUR", so that `file` and we ourselves can tell
 LOCK_PATIENCE = 60.0
@@ -50,6 +50,8 @@ def translated(path: Path) -> Iterator[None]:
     """Driver errors become ours at this border."""
     try:
         yield
+    except (UnicodeEncodeError, OverflowError) as error:
+        raise StoreError(f"no such value can be looked up in {path}: {error}") from error
     except _DAMAGE as error:
         raise StoreIncompatible(f"{path} is damaged or not a Tenure database: {error}") from error
     except apsw.FullError as error:

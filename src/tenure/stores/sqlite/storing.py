@@ -206,7 +206,7 @@ class Storing:
                 run.version,
                 new.seq,
                 run.status.value,
-                stamp,
+                rows.micros(at),
                 rows.text(event),
             )
 

@@ -13,6 +13,7 @@ from datetime import datetime
 import apsw
 
 from tenure.model.apply import apply
+from tenure.model.codec import storable
 from tenure.model.errors import RunExists, RunNotFound, StoreRejected, TenureError
 from tenure.model.events import Event
 from tenure.model.judge import Circumstances, choose_effect
@@ -95,6 +96,7 @@ class Writing:
             raise _Poisoned(index, _rejected(write, error)) from error
 
     def _write(self, write: Write, instant: Instant) -> Receipt:
+        write = storable(run_id_of(write), write)
         if isinstance(write, Update):
             return self._update(write, instant)
         return self._create(write, instant)

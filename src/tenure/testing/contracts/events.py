@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from copy import deepcopy
 
 import pytest
 
@@ -32,14 +33,15 @@ from tenure.testing.factories import (
 )
 
 
-def _says(run: RunSnapshot, *types: str) -> Update:
-    events = tuple(Event(type=name) for name in types)
+def _says(run: RunSnapshot, *events: str | Event) -> Update:
+    """An owner's update that changes nothing and tells of ``events``."""
+    said = tuple(Event(type=event) if isinstance(event, str) else event for event in events)
     return Update(
         run_id=run.run_id,
         update_id=unique("says"),
         base_version=run.version,
         lease=fencing_of(run),
-        effect=Effect(events=events),
+        effect=Effect(events=said),
     )
 
 
@@ -89,16 +91,7 @@ class EventLogContract(ContractHarness):
             error=error,
             data={"deep": [{"n": None}], "f": 1.5},
         )
-        update = _says(run)
-        await store.update_run(
-            Update(
-                run_id=run.run_id,
-                update_id=update.update_id,
-                base_version=run.version,
-                lease=update.lease,
-                effect=Effect(events=(full,)),
-            )
-        )
+        await store.update_run(_says(run, full))
         (event,) = await store.read_events(run.run_id, Position(1, 0))
         for name in Event.__struct_fields__:
             assert getattr(event, name) == getattr(full, name), name
@@ -217,7 +210,7 @@ class EventLogContract(ContractHarness):
         self, store: JournalingStore
     ) -> None:
         run = await write(store, annotate(await create(store), key="value"))
-        before = await store.read_events(run.run_id)
+        before = deepcopy(await store.read_events(run.run_id))
         for event in await store.read_events(run.run_id):
             if event.data is not None:
                 event.data.clear()

@@ -63,6 +63,18 @@ class ClaimsInBatches(ContractHarness):
         assert {one.lease.fence for one in again} == {1}
         assert len((await store.list_runnable()).items) == 3
 
+    async def test_batch_claim_sent_again_renews_what_is_still_held(
+        self, store: LeasingStore
+    ) -> None:
+        await create(store)
+        request = claim_request("worker-1", seconds=self.lease_seconds)
+        (first,) = await store.claim_runs(request)
+        await self.expire_leases()
+        (again,) = await store.claim_runs(request)
+        assert again.lease.fence == first.lease.fence
+        assert again.lease.expires_at > first.lease.expires_at
+        assert await store.claim_runs(claim_request("worker-2")) == []
+
     async def test_batch_claim_sent_again_returns_only_what_is_still_held(
         self, store: LeasingStore
     ) -> None:

@@ -27,6 +27,7 @@ from tenure.testing.factories import (
     lease_request,
     operator_status,
     owner_update,
+    planned_steps,
     start_run,
     unique,
 )
@@ -141,6 +142,40 @@ class Claims(ContractHarness):
         again = await store.claim_run(run.run_id, request)
         assert again.lease.fence == first.lease.fence
         assert (await store.get_run(run.run_id)).version == first.snapshot.version
+
+    async def test_claim_sent_again_renews_what_is_still_held(self, store: LeasingStore) -> None:
+        """Its sender counts the lease from now on; nobody took it meanwhile."""
+        run = await create(store)
+        request = lease_request("worker-1", seconds=self.lease_seconds)
+        first = await store.claim_run(run.run_id, request)
+        await self.expire_leases()
+        again = await store.claim_run(run.run_id, request)
+        assert again.lease.fence == first.lease.fence
+        assert again.lease.expires_at > first.lease.expires_at
+        assert (again.snapshot.version, again.snapshot.takeovers) == (first.snapshot.version, 0)
+        with pytest.raises(LeaseHeld):
+            await store.claim_run(run.run_id, lease_request("worker-2"))
+
+    async def test_expired_lease_may_be_left_alone(self, store: LeasingStore) -> None:
+        """A process that just started must not take what its owner may come back for."""
+        run = await create(store)
+        held = await claim(store, run.run_id, "worker-1", seconds=self.lease_seconds)
+        await self.expire_leases()
+        with pytest.raises(LeaseHeld):
+            await store.claim_run(run.run_id, lease_request("worker-2", expired=False))
+        assert record_of(await store.get_run(run.run_id)) == record_of(held)
+        fresh = await create(store)
+        careful = await store.claim_run(fresh.run_id, lease_request("worker-2", expired=False))
+        assert careful.lease.fence == 1
+
+    async def test_claimed_record_shares_nothing_with_the_store(self, store: LeasingStore) -> None:
+        run = await create(store, labels={"team": "web"})
+        request = lease_request()
+        claimed = await store.claim_run(run.run_id, request)
+        claimed.snapshot.labels.clear()
+        claimed.snapshot.steps[0].hosts.clear()
+        again = (await store.claim_run(run.run_id, request)).snapshot
+        assert (again.labels, again.steps) == ({"team": "web"}, planned_steps())
 
     async def test_one_claim_sent_many_times_at_once_claims_once(self, store: LeasingStore) -> None:
         run = await create(store)

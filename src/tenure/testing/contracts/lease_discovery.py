@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from datetime import timedelta
 
 import pytest
@@ -158,7 +159,7 @@ class RunnableDiscovery(ContractHarness):
         assert [item.run_id for item in after.items] == [second.run_id]
 
     async def test_listing_takes_nothing(self, store: LeasingStore) -> None:
-        run = await create(store)
+        run = deepcopy(await create(store))
         await store.list_runnable()
         assert await store.get_run(run.run_id) == run
         (item,) = (await store.list_runnable()).items

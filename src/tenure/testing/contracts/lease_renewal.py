@@ -137,6 +137,18 @@ class Renewals(ContractHarness):
         await store.release_lease(held.run_id, fencing_of(held), update_id)
         assert await store.get_run(held.run_id) == released
 
+    async def test_release_sent_again_after_the_next_claim_is_lost(
+        self, store: LeasingStore
+    ) -> None:
+        """It must not take the run away from whoever picked it up."""
+        held = await claim(store, (await create(store)).run_id, "worker-1")
+        update_id = unique("release")
+        await store.release_lease(held.run_id, fencing_of(held), update_id)
+        taken = await claim(store, held.run_id, "worker-2")
+        with pytest.raises(LeaseLost):
+            await store.release_lease(held.run_id, fencing_of(held), update_id)
+        assert record_of(await store.get_run(held.run_id)) == record_of(taken)
+
     async def test_release_by_somebody_else_is_refused(self, store: LeasingStore) -> None:
         held = await claim(store, (await create(store)).run_id, "worker-1")
         right = fencing_of(held)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from tenure.model.errors import InvalidTransition, StoreRejected
+from tenure.model.errors import StoreRejected, VersionConflict
 from tenure.model.outbox import Delivered, Delivery, RetryLater
 from tenure.model.snapshot import CallbackTarget
 from tenure.model.status import DeliveryState, RunStatus
@@ -17,7 +17,6 @@ from tenure.testing.contracts.harness import CallingStore, ContractHarness
 from tenure.testing.factories import (
     CHATTY,
     HOOK,
-    change_run,
     end_run,
     finish_step,
     start_step,
@@ -45,16 +44,8 @@ class DeliveryClaims(ContractHarness):
     async def test_refused_update_owes_nothing(self, store: CallingStore) -> None:
         run = await create_embedded(store, callbacks=(HOOK,))
         await _send_all(store)
-        with pytest.raises(InvalidTransition):
-            await store.update_run(
-                replace(
-                    end_run(run),
-                    effect=replace(
-                        end_run(run).effect,
-                        changes=change_run(run, status=RunStatus.QUEUED).effect.changes,
-                    ),
-                )
-            )
+        with pytest.raises(VersionConflict):
+            await store.update_run(replace(end_run(run), base_version=run.version + 1))
         assert await _claim(store) == []
 
     async def test_update_sent_again_owes_nothing_more(self, store: CallingStore) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from tenure.model.errors import InvalidRunId, RunExists, RunNotFound, StoreRejected
+from tenure.model.errors import InvalidRunId, LeaseLost, RunExists, RunNotFound, StoreRejected
 from tenure.model.snapshot import (
     Approval,
     CallbackTarget,
@@ -18,15 +19,18 @@ from tenure.model.snapshot import (
     StepState,
 )
 from tenure.model.status import HostStatus, Recovery, RunStatus, StepKind, StepStatus
-from tenure.model.update import NewDelivery
+from tenure.model.update import Changes, NewDelivery
 from tenure.ports.run_store import RunStateStore
 from tenure.testing.contracts.acts import at_once, create, create_embedded, write
 from tenure.testing.contracts.harness import ContractHarness
 from tenure.testing.factories import (
     HOOK,
     embedded_run,
+    end_run,
     lease_request,
     new_run,
+    operator_status,
+    owner_update,
     planned_steps,
     start_step,
 )
@@ -179,6 +183,29 @@ class RunCreation(ContractHarness):
         assert late.version == 1
         assert (await store.get_run(run.run_id)).version == moved.version == 2
 
+    async def test_creation_sent_again_after_its_owner_lost_the_run_is_lost(
+        self, store: RunStateStore
+    ) -> None:
+        """Told "ok", it would begin to execute what is no longer its own."""
+        new = embedded_run()
+        await store.create_run(new)
+        run = await store.get_run(new.snapshot.run_id)
+        released = await write(store, owner_update(run, Changes(), release=True))
+        ended = await write(store, operator_status(released, RunStatus.CANCELED))
+        with pytest.raises(LeaseLost):
+            await store.create_run(new)
+        assert await store.get_run(run.run_id) == ended
+
+    async def test_creation_sent_again_after_its_owner_ended_the_run_is_answered(
+        self, store: RunStateStore
+    ) -> None:
+        new = embedded_run()
+        await store.create_run(new)
+        ended = await write(store, end_run(await store.get_run(new.snapshot.run_id)))
+        again = await store.create_run(new)
+        assert (again.version, again.status) == (1, RunStatus.SUCCESS)
+        assert await store.get_run(ended.run_id) == ended
+
     async def test_one_of_many_creations_of_one_id_wins(self, store: RunStateStore) -> None:
         news = [new_run(run_id="contested", vars={"number": number}) for number in range(20)]
         receipts, errors = await at_once(store.create_run(new) for new in news)
@@ -252,21 +279,22 @@ class RunCreation(ContractHarness):
 
     async def test_returned_values_share_nothing_with_the_store(self, store: RunStateStore) -> None:
         run = await create(store, vars={"list": [1]}, labels={"team": "web"})
+        before = deepcopy(run)
         _vandalise(await store.get_run(run.run_id))
         (await store.list_runs()).items[0].labels.clear()
-        assert await store.get_run(run.run_id) == run
+        assert await store.get_run(run.run_id) == before
 
     async def test_given_values_share_nothing_with_the_store(self, store: RunStateStore) -> None:
         new = new_run(vars={"list": [1]}, labels={"team": "web"})
         await store.create_run(new)
-        before = await store.get_run(new.snapshot.run_id)
+        before = deepcopy(await store.get_run(new.snapshot.run_id))
         _vandalise(new.snapshot)
         assert await store.get_run(new.snapshot.run_id) == before
 
     async def test_given_update_shares_nothing_with_the_store(self, store: RunStateStore) -> None:
         run = await create_embedded(store)
         update = start_step(run)
-        before = await write(store, update)
+        before = deepcopy(await write(store, update))
         update.effect.changes.steps[0].hosts.clear()
         update.effect.changes.steps.clear()
         assert (await store.get_run(run.run_id)).steps == before.steps

@@ -117,7 +117,6 @@ class RunListing(ContractHarness):
             (RunFilter(workflow_name="backup", owner_id="owner-b"), "b"),
             (RunFilter(workflow_name="backup", owner_id="owner-c"), ""),
         ],
-        ids=str,
     )
     async def test_filters(self, store: RunStateStore, where: RunFilter, expected: str) -> None:
         both: dict[str, Any] = {"labels": {"team": "web", "env": "prod"}, "queue": "gpu"}

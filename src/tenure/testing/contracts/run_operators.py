@@ -171,6 +171,14 @@ class OperatorUpdates(ContractHarness):
         assert (await store.update_run(based)).version == first.version
         assert await store.get_run(run.run_id) == first
 
+    async def test_based_operator_update_that_changes_nothing_writes_nothing(
+        self, store: RunStateStore
+    ) -> None:
+        run = await write(store, cancel(await create_embedded(store)))
+        again = replace(cancel(run), base_version=run.version, if_unowned=None)
+        assert (await store.update_run(again)).version == run.version
+        assert record_of(await store.get_run(run.run_id)) == record_of(run)
+
     async def test_effect_for_an_unowned_run_is_chosen_by_the_store(
         self, store: RunStateStore
     ) -> None:

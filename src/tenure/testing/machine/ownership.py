@@ -33,7 +33,8 @@ class LeaseModel(RunModel):
         if self.live(run):
             if run.record["owner_id"] != request.owner_id:
                 raise Refusal(LeaseHeld)
-            self.hold(run, request.seconds, request.claim_id)
+            self._extend(run, request.seconds)
+            run.claim_id = request.claim_id
             return run
         if not self.runnable(run, purpose):
             raise Refusal(NotRunnable)
@@ -75,10 +76,13 @@ class LeaseModel(RunModel):
         run = self.runs.get(lease.run_id)
         if run is None or not self.holds(run, lease.fencing):
             return False
-        until = self.lease_end(seconds)
-        if not self.live(run) or run.until is None or until > run.until:
-            self.hold(run, seconds, run.claim_id)
+        self._extend(run, seconds)
         return True
+
+    def _extend(self, run: Run, seconds: float) -> None:
+        """Never shortened."""
+        if not self.live(run) or run.until is None or self.lease_end(seconds) >= run.until:
+            self.hold(run, seconds, run.claim_id)
 
     def release(self, run_id: str, fencing: Fencing, update_id: str) -> None:
         run = self.find(run_id)

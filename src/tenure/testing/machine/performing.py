@@ -71,7 +71,8 @@ class Performing(StoreDriver):
         self.agree("claim_runs", None, answer)
         chosen = [model.runs[claimed.lease.run_id] for claimed in answer]
         if held:
-            assert {run.number for run in chosen} == {run.number for run in held}
+            again = {run.number for run in chosen} == {run.number for run in held}
+            assert again, "a repeated claim must return what is held under it, and only that"
         else:
             check_choice(eligible, chosen, request.limit)
             for run in chosen:
@@ -98,7 +99,7 @@ class Performing(StoreDriver):
         expected = [self.model.renew(lease, seconds) for lease in leases]
         answers = self.ask("renew_leases", leases, seconds)
         self.agree("renew_leases", None, answers)
-        assert [answer.ok for answer in answers] == expected
+        check_same("renewals", expected, [answer.ok for answer in answers])
         for answer in answers:
             run = self.model.runs.get(answer.run_id)
             if run is not None:
@@ -133,7 +134,8 @@ class Performing(StoreDriver):
         self.agree("claim_deliveries", None, answer)
         chosen = [model.deliveries[delivery.id] for delivery in answer]
         if held:
-            assert {one["id"] for one in chosen} == {one["id"] for one in held}
+            again = {one["id"] for one in chosen} == {one["id"] for one in held}
+            assert again, "a repeated token must return what is held under it, and only that"
         else:
             assert len(chosen) == min(limit, len(due)), "wrong number of callbacks claimed"
             assert all(one in due for one in chosen), "a callback was claimed out of turn"

@@ -72,7 +72,7 @@ class ReadRules(RunRules):
     def _check_summaries(self, expected: list[Run], found: list[RunSummary]) -> None:
         names = [summary.run_id for summary in found]
         assert len(set(names)) == len(names), "a run is on two pages"
-        assert set(names) == {run.record["run_id"] for run in expected}
+        check_same("listed runs", sorted(run.record["run_id"] for run in expected), sorted(names))
         for summary in found:
             read = self.as_read(self.model.runs[summary.run_id])
             short = {name: read[name] for name in read if name not in _NOT_IN_SUMMARIES}

@@ -41,7 +41,8 @@ class Run:
         self.record: Plain = plain(new.snapshot)
         self.reached: Reached = set()
         self.until: BootTime | None = None
-        self.until_wall: datetime | None = None
+        self.until_walls: set[datetime] = set()
+        """The same end in wall time, as it looked whenever it was set."""
         self.claim_id: str | None = None
         self.update_ids: list[str] = []
         self.events: list[Plain] = []
@@ -78,7 +79,7 @@ class Run:
         self.strictly_later = strictly_later
 
     def disown(self) -> None:
-        self.record["owner_id"] = self.until = self.until_wall = self.claim_id = None
+        self.record["owner_id"] = self.until = self.claim_id = None
 
 
 class RunModel:
@@ -107,8 +108,11 @@ class RunModel:
         return self.not_over(run.until) if self.leases else run.until is not None
 
     def hold(self, run: Run, seconds: float, claim_id: str | None) -> None:
-        run.until, run.claim_id = self.lease_end(seconds), claim_id
-        run.until_wall = self.clock.now() + timedelta(seconds=seconds)
+        until = self.lease_end(seconds)
+        if until != run.until:
+            run.until_walls = set()
+        run.until, run.claim_id = until, claim_id
+        run.until_walls.add(self.clock.now() + timedelta(seconds=seconds))
 
     def expiries(self, run: Run) -> set[datetime | None]:
         """What a reader may be told: the end in wall time as it was when the lease was given, or
@@ -118,7 +122,7 @@ class RunModel:
         boot_id, nanoseconds = self.clock.boot_time()
         same_boot = run.until.boot_id == boot_id
         left = (run.until.nanoseconds - nanoseconds) // 1000 if same_boot else 0
-        return {run.until_wall, self.clock.now() + timedelta(microseconds=left)}
+        return {*run.until_walls, self.clock.now() + timedelta(microseconds=left)}
 
     # Create
 
