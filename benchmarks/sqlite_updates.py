@@ -91,12 +91,12 @@ async def _record(path: Path, calls: Sequence[Sequence[Update]]) -> list[Recorde
     async with await SQLiteStore.open(path) as store:
         connection = store._writer.connection
 
-        def note(_: object, sql: str, values: object) -> bool:
+        def note(_: object, sql: str, values: Any) -> bool:
             if sql.lstrip().startswith(("insert", "update", "delete")):
-                recorded[-1].append((sql, tuple(values)))  # type: ignore[arg-type]
+                recorded[-1].append((sql, tuple(values)))
             return True
 
-        connection.exec_trace = note  # type: ignore[assignment]
+        connection.exec_trace = note
         for updates in calls:
             recorded.append([])
             await _send(store, updates)

@@ -21,13 +21,13 @@ import msgspec
 from tenure.model.apply import apply
 from tenure.model.codec import storable
 from tenure.model.compose import cancel, new_run
-from tenure.model.errors import RunExists, RunNotFound
+from tenure.model.errors import RunNotFound
 from tenure.model.judge import Circumstances
-from tenure.model.leasing import create, present
+from tenure.model.leasing import check_repeated, create, present
 from tenure.model.query import Page, RunFilter, bounded_limit, decode_cursor, encode_cursor
 from tenure.model.snapshot import RunSnapshot, RunSummary, summarize
 from tenure.model.status import RunStatus
-from tenure.model.update import LeaseRequest, NewRun, Receipt, Update
+from tenure.model.update import LeaseRequest, NewRun, Receipt, Update, receipt
 from tenure.system import SystemClock
 
 
@@ -67,15 +67,7 @@ class Document(msgspec.Struct, frozen=True):
         return self.update_ids[base] if base is not None and 0 <= base < self.run.version else None
 
     def receipt(self, version: int, now: datetime) -> Receipt:
-        return Receipt(
-            run_id=self.run.run_id,
-            version=version,
-            fence=self.run.fence,
-            status=self.run.status,
-            updated_at=self.run.updated_at or now,
-            cancel_requested_at=self.run.cancel_requested_at,
-            lease_expires_at=self.live_until(now),
-        )
+        return receipt(self.run, version, self.live_until(now))
 
     def seen(self, now: datetime) -> RunSnapshot:
         until = self.live_until(now)
@@ -101,8 +93,7 @@ class DocumentStore:
             if await self._service.replace(run_id, None, msgspec.json.encode(born)):
                 return born.receipt(1, now)
         _, there = await self._read(run_id)
-        if there.update_ids[0] != new.update_id:
-            raise RunExists(run_id)
+        check_repeated(there.run, there.update_ids[0], new)
         return there.receipt(1, now)
 
     async def update_run(self, update: Update) -> Receipt:

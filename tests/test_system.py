@@ -110,14 +110,12 @@ def test_a_pid_that_is_none_is_not_dead(pid: str) -> None:
 
 
 @needs_proc
-@pytest.mark.xfail(strict=True, reason="'²'.isdigit() is true; int() then raises ValueError")
 @pytest.mark.parametrize("pid", ["²", "9" * 5000])
 def test_a_pid_that_only_looks_like_one_is_not_dead(pid: str) -> None:
     assert not system.proven_dead(replaced(system.new_owner_id(), 3, pid))
 
 
 @needs_proc
-@pytest.mark.xfail(strict=True, reason="a missing start time counts as a different one")
 def test_a_cut_off_id_of_a_live_process_is_not_dead() -> None:
     assert not system.proven_dead(system.new_owner_id().rsplit("/", 2)[0])
 
@@ -159,7 +157,6 @@ def test_run_ids_grow_and_pass_their_own_rule() -> None:
     assert all(check_run_id(run_id) == run_id for run_id in made)
 
 
-@pytest.mark.xfail(strict=True, reason="a forked child continues its parent's run ids")
 def test_run_ids_differ_after_a_fork_within_one_millisecond(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

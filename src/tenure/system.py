@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import secrets
 import threading
 import time
@@ -17,6 +18,7 @@ from tenure.ports.clock import BootTime
 # CLOCK_BOOTTIME counts suspended time too. macOS has no such name; its CLOCK_MONOTONIC does.
 _BOOT_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
+_OWNER_ID = re.compile(r"([^/]+)/([^/]+)/(\d+)/(\d{1,10})/(\d+)/[0-9a-f]+", re.ASCII)
 
 
 class SystemClock:
@@ -46,7 +48,10 @@ def boot_id() -> str:
 
 
 def process_start(pid: int) -> str | None:
-    """When a process began, in a form unique for its pid on this boot; ``None`` if it is gone."""
+    """When a process began, in a form unique for its pid on this boot; ``None`` if it is gone.
+
+    A zombie is gone: it only waits for somebody to take note.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -76,26 +81,47 @@ def proven_dead(owner_id: str) -> bool:
 
     False whenever this process could not see it even if it lived.
     """
-    machine, boot, namespace, pid, start, _ = (owner_id.split("/") + [""] * 6)[:6]
-    visible = (platform.node(), boot_id(), _pid_namespace()) == (machine, boot, namespace)
-    if not visible or not pid.isdigit() or process_start(os.getpid()) is None:
+    match = _OWNER_ID.fullmatch(owner_id)
+    if match is None or process_start(os.getpid()) is None:
         return False
-    return process_start(int(pid)) != start
+    machine, boot, namespace, number, start = match.groups()
+    if (machine, boot, namespace) != (platform.node(), boot_id(), _pid_namespace()):
+        return False
+    pid = int(number)
+    seen = process_start(pid)
+    return seen != start and (seen is not None or not _hidden(pid))
 
 
-_run_ids = RunIds(lambda: time.time_ns() // 1_000_000, secrets.randbits)
+def _hidden(pid: int) -> bool:
+    """A live process of another user that /proc does not show us (``hidepid``)."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (ProcessLookupError, OverflowError):
+        return False
+    return False
+
+
+def _fresh_run_ids() -> RunIds:
+    return RunIds(lambda: time.time_ns() // 1_000_000, secrets.randbits)
+
+
+_run_ids = _fresh_run_ids()
 _run_ids_lock = threading.Lock()
 _process_part = secrets.token_hex(8)
 _counter = count()
 
 
-def _renew_process_part() -> None:
-    """A forked child must not repeat its parent's ids."""
-    global _process_part
+def _begin_anew() -> None:
+    """A forked child must not repeat its parent's ids, nor wait for a lock nobody will release."""
+    global _process_part, _run_ids, _run_ids_lock
     _process_part = secrets.token_hex(8)
+    _run_ids = _fresh_run_ids()
+    _run_ids_lock = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_renew_process_part)
+os.register_at_fork(after_in_child=_begin_anew)
 
 
 def new_run_id() -> str:

@@ -245,7 +245,6 @@ def test_a_value_of_the_wrong_type_is_rejected_and_a_plain_word_becomes_its_stat
     assert kept.status is RunStatus.RUNNING
 
 
-@pytest.mark.xfail(strict=True, reason="NaN and infinity become null without a word")
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_a_number_json_does_not_have_is_rejected(value: float) -> None:
     with pytest.raises(StoreRejected):

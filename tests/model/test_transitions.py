@@ -249,7 +249,8 @@ def test_every_pair_of_a_delivery(old: str, verb: str, new: str) -> None:
         run_status=RunStatus.FAILED,
         state=DeliveryState(old),
         due_at=AT,
-        token="t",
+        token="t" if old == "waiting" else None,
+        settled_token=None if old == "waiting" else "t",
     )
     after_it = VERBS[verb](delivery)
     assert after_it.state == new

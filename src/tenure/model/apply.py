@@ -4,9 +4,10 @@ A store hands in the run as it stands, the update, and what only the store can k
 instant; it gets back the run as it must be written, or an error and nothing to write.
 
 A store that keeps rows need not load the whole run: the run's own fields, the steps and hosts
-the update names, and, when the update ends a run whose counts show something running, the
-running ones too. What it leaves out is pending, and pending needs no row: how it reads after
-an end follows from the end (``close_step``), whoever asks and whenever.
+the update names (a host with its items), the running hosts of a step that the update ends and,
+when it ends the run, every step and host that is running or unknown. What it leaves out has ended
+or is pending, and pending needs no row: how it reads after an end follows from the end
+(``close_step``), whoever asks and whenever.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from msgspec.structs import replace
 from tenure.model import transitions
 from tenure.model.errors import InvalidTransition, StoreRejected
 from tenure.model.judge import CHECKS, Check, Circumstances, Verdict, choose_effect, judge
-from tenure.model.snapshot import Counts, HostState, ItemState, RunSnapshot, StepState
+from tenure.model.snapshot import Counts, ErrorInfo, HostState, ItemState, RunSnapshot, StepState
 from tenure.model.status import (
     ENDED_HOST,
     ENDED_STEP,
@@ -86,8 +87,7 @@ def apply(
         return Applied(run, run.version, None)
     if effect.deliveries:
         check_targets(run, effect.deliveries)
-    if run.updated_at is not None and at <= run.updated_at:
-        at = run.updated_at + _TICK
+    at = moved_forward(run, at)
     fields = _run_fields(run, effect.changes.run, at)
     if effect.changes.steps:
         _change_steps(run, effect.changes.steps, at, fields)
@@ -96,12 +96,19 @@ def apply(
     status = fields.get("status", run.status)
     if status in TERMINAL_RUN and run.status not in TERMINAL_RUN:
         _close_run(run, status, at, fields)
+        _explain_end(run, status, fields)
     if "status" in fields and update.lease is None:
         fields["fence"] = run.fence + 1
     if update.release or status in TERMINAL_RUN:
         fields["owner_id"] = None
     version = run.version + 1
     return Applied(replace(run, version=version, updated_at=at, **fields), version, effect)
+
+
+def moved_forward(run: RunSnapshot, at: datetime) -> datetime:
+    """``at``, or just behind the run's newest moment if the clock has been set back."""
+    newest = run.updated_at
+    return at if newest is None or at > newest else newest + _TICK
 
 
 def check_targets(run: RunSnapshot, deliveries: tuple[NewDelivery, ...]) -> None:
@@ -139,15 +146,28 @@ def _run_fields(run: RunSnapshot, change: RunChange, at: datetime) -> dict[str, 
     return fields
 
 
+def _explain_end(run: RunSnapshot, status: RunStatus, fields: dict[str, Any]) -> None:
+    """A failed or interrupted run always says why, even if its writer did not."""
+    if status not in (RunStatus.FAILED, RunStatus.INTERRUPTED):
+        return
+    error: ErrorInfo | None = fields.get("error", run.error)
+    if error is None:
+        said = fields.get("interrupted_reason", run.interrupted_reason)
+        message = said or fields.get("message", run.message) or "no reason was given"
+        error = fields["error"] = ErrorInfo(kind=status.value, message=message)
+    if "last_error" not in fields:
+        fields["last_error"] = error
+
+
 def _change_steps(
     run: RunSnapshot, changes: dict[int, StepChange], at: datetime, fields: dict[str, Any]
 ) -> None:
     steps = {step.index: step for step in run.steps}
     tally = _Tally(run.counts)
-    for index, change in changes.items():
+    for index, change in sorted(changes.items()):
         step = steps.get(index)
         if step is None:
-            step = _added_step(run, index, change)
+            step = _added_step(run, index, change, tally.steps_total)
             tally.add_step(len(step.hosts))
         steps[index] = _change_step(run.run_id, step, change, at, tally)
     fields["steps"] = tuple(steps[index] for index in sorted(steps))
@@ -156,9 +176,11 @@ def _change_steps(
         fields["takeovers_without_progress"] = 0
 
 
-def _added_step(run: RunSnapshot, index: int, change: StepChange) -> StepState:
-    if change.plan is None:
-        raise InvalidTransition(run.run_id, f"has no step {index}; a new one needs its plan")
+def _added_step(run: RunSnapshot, index: int, change: StepChange, total: int) -> StepState:
+    if change.plan is None or index != total:
+        raise InvalidTransition(
+            run.run_id, f"has no step {index}; a new one needs a plan and is number {total}"
+        )
     plan = change.plan
     return StepState(
         index=index,
@@ -204,8 +226,17 @@ def _change_step(
         fields["hosts"] = hosts
     changed_step = replace(step, **fields) if fields else step
     if changed_step.status in ENDED_STEP:
+        _check_hosts_ended(run_id, changed_step)
         changed_step = close_hosts(changed_step)
     return changed_step
+
+
+def _check_hosts_ended(run_id: str, step: StepState) -> None:
+    for name, host in step.hosts.items():
+        if host.status == HostStatus.RUNNING:
+            raise InvalidTransition(
+                run_id, f"{_label(step)} cannot end: host {name!r} is still running"
+            )
 
 
 def _label(step: StepState) -> str:
@@ -216,9 +247,17 @@ def _change_host(
     run_id: str, place: str, host: HostState, change: HostChange, at: datetime
 ) -> HostState:
     changed = _change_item(run_id, place, host, change, at)
-    if not change.items:
+    if change.items:
+        changed = replace(changed, items=_change_items(run_id, place, host.items, change, at))
+    if not changed.items or changed.status in (HostStatus.PENDING, HostStatus.RUNNING):
         return changed
-    items = list(host.items)
+    return _close_items(run_id, place, changed)
+
+
+def _change_items(
+    run_id: str, place: str, known: tuple[ItemState, ...], change: HostChange, at: datetime
+) -> tuple[ItemState, ...]:
+    items = list(known)
     for position, item_change in sorted(change.items.items()):
         if position == len(items):
             items.append(ItemState())
@@ -226,7 +265,25 @@ def _change_host(
             raise InvalidTransition(run_id, f"{place} has {len(items)} items, not {position + 1}")
         place_of_item = f"item {position} on {place}"
         items[position] = _change_item(run_id, place_of_item, items[position], item_change, at)
-    return replace(changed, items=tuple(items))
+    return tuple(items)
+
+
+def _close_items(run_id: str, place: str, host: HostState) -> HostState:
+    """The items of a host that ended, or of which nobody knows, follow it."""
+    items = list(host.items)
+    for position, item in enumerate(items):
+        end = item.status
+        if item.status == HostStatus.PENDING:
+            end = transitions.ITEM_NOT_REACHED.get(host.status, item.status)
+        elif item.status == HostStatus.RUNNING:
+            if host.status not in transitions.ITEM_CUT_SHORT:
+                raise InvalidTransition(
+                    run_id, f"{place} cannot end: its item {position} is still running"
+                )
+            end = transitions.ITEM_CUT_SHORT[host.status]
+        if end is not item.status:
+            items[position] = replace(item, status=end, finished_at=host.finished_at)
+    return replace(host, items=tuple(items))
 
 
 def _change_item(run_id: str, place: str, item: _Item, change: ItemChange, at: datetime) -> _Item:
@@ -276,26 +333,35 @@ def _cut_step(
     if status == RunStatus.SUCCESS and (running or step.status == StepStatus.RUNNING):
         what = f"host {running[0]!r}" if running else "the step"
         raise InvalidTransition(run_id, f"cannot succeed: {_label(step)}: {what} is still running")
-    if running:
-        end = transitions.HOST_CUT_SHORT[status]
-        hosts = step.hosts.copy()
-        for name in running:
-            hosts[name] = _cut_host(hosts[name], end, at)
-            tally.host(HostStatus.RUNNING, end)
-        cut_short += running
-        step = replace(step, hosts=hosts)
+    hosts = {name: _cut_host(host, status, at) for name, host in step.hosts.items()}
+    for name in running:
+        tally.host(HostStatus.RUNNING, hosts[name].status)
+    cut_short += running
+    step = replace(step, hosts=hosts)
     if step.status == StepStatus.RUNNING:
         tally.step(StepStatus.RUNNING, transitions.STEP_CUT_SHORT[status])
         step = replace(step, status=transitions.STEP_CUT_SHORT[status], finished_at=at)
     return close_step(step, status, at)
 
 
-def _cut_host(host: HostState, end: HostStatus, at: datetime) -> HostState:
+def _cut_host(host: HostState, status: RunStatus, at: datetime) -> HostState:
+    """Stopped by the end of its run if it was running. Items of a host that stays unknown are
+    closed too: the run ends, and nobody will look for them again."""
+    if host.status == HostStatus.RUNNING:
+        host = replace(host, status=transitions.HOST_CUT_SHORT[status], finished_at=at)
+    elif host.status != HostStatus.UNKNOWN:
+        return host
+    if not host.items:
+        return host
+    ends = {
+        HostStatus.PENDING: transitions.HOST_NOT_REACHED[transitions.STEP_NOT_REACHED[status]],
+        HostStatus.RUNNING: host.status,
+    }
     items = tuple(
-        replace(item, status=end, finished_at=at) if item.status == HostStatus.RUNNING else item
+        replace(item, status=ends[item.status], finished_at=at) if item.status in ends else item
         for item in host.items
     )
-    return replace(host, status=end, finished_at=at, items=items)
+    return replace(host, items=items)
 
 
 def close_step(step: StepState, run_status: RunStatus, finished_at: datetime | None) -> StepState:
@@ -326,12 +392,12 @@ class _Tally:
     def __init__(self, counts: Counts) -> None:
         self._steps = counts.steps.copy()
         self._hosts = counts.hosts.copy()
-        self._steps_total = counts.steps_total
+        self.steps_total = counts.steps_total
         self._hosts_total = counts.hosts_total
         self.host_finished = False
 
     def add_step(self, hosts: int) -> None:
-        self._steps_total += 1
+        self.steps_total += 1
         self._hosts_total += hosts
 
     def step(self, old: StepStatus, new: StepStatus) -> None:
@@ -351,7 +417,7 @@ class _Tally:
         return Counts(
             steps=self._steps,
             hosts=self._hosts,
-            steps_total=self._steps_total,
+            steps_total=self.steps_total,
             hosts_total=self._hosts_total,
         )
 

@@ -6,6 +6,7 @@ newer schema by name instead of guessing at its meaning.
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any, TypeVar
 
 import msgspec
@@ -80,9 +81,21 @@ def storable(run_id: str, value: T) -> T:
         if data.count(b"[") + data.count(b"{") > _DEEP:
             # How deep one can decode depends on the reader's stack: leave it some room.
             msgspec.json.decode(b"[" * _SPARE_DEPTH + data + b"]" * _SPARE_DEPTH)
-        return _decoder(type(value)).decode(data)
+        copy = _decoder(type(value)).decode(data)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise StoreRejected(run_id, f"cannot be stored: {error}") from error
+    if b"null" in data and _has_no_number(msgspec.to_builtins(value)):
+        raise StoreRejected(run_id, "cannot be stored: NaN and infinity have no form in JSON")
+    return copy
+
+
+def _has_no_number(value: Any) -> bool:
+    """Such a number would be written as null and come back as nothing."""
+    if isinstance(value, float):
+        return not isfinite(value)
+    if isinstance(value, dict):
+        return any(map(_has_no_number, value.values()))
+    return isinstance(value, list) and any(map(_has_no_number, value))
 
 
 def copied(value: T) -> T:

@@ -33,6 +33,17 @@ from tenure.model.status import RunStatus
 class TenureError(Exception):
     """Root of every error this library raises on purpose."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Errors cross process borders whole, whatever their constructors ask for."""
+        return _rebuilt, (type(self), self.args, self.__dict__)
+
+
+def _rebuilt(kind: type[TenureError], args: tuple[object, ...], facts: dict[str, object]) -> object:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(facts)
+    return error
+
 
 class InvalidRunId(TenureError, ValueError):
     """A run id must be 8-128 characters: first alphanumeric, then ``[A-Za-z0-9._:-]``."""

@@ -9,7 +9,8 @@ The first check with an opinion answers. The order is what makes the answers saf
    stale by the writer's own success.
 3. *same end*: ending a run twice the same way is agreement, not an error.
 4. *released*: the run has nobody now; its last owner may repeat (2, 3) but not write anew.
-5. *held*: nobody ends a run under a live lease, as judged by the store in this statement.
+5. *held*: under a live lease, as judged by the store in this statement, others may ask (cancel),
+   approve and annotate, and nothing else.
 6. *base*, then 7. *transition*.
 """
 
@@ -108,8 +109,7 @@ def check_released(
 def check_held(
     run: RunSnapshot, update: Update, effect: Effect, circumstances: Circumstances
 ) -> Verdict | None:
-    changes_status = effect.changes.run.status is not UNSET
-    if update.lease is None and changes_status and circumstances.lease_live:
+    if update.lease is None and circumstances.lease_live and _is_the_owners(effect):
         raise LeaseHeld(
             run.run_id, owner_id=run.owner_id, expires_at=circumstances.lease_expires_at
         )
@@ -138,17 +138,24 @@ def check_transition(
     status = changes.run.status
     if status is not UNSET and status != run.status and status not in transitions.RUN[run.status]:
         raise InvalidTransition(run.run_id, f"cannot go from {run.status} to {status}")
-    if run.status in TERMINAL_RUN and _touches_more_than_notes(effect):
+    if run.status in TERMINAL_RUN and (_is_the_owners(effect) or changes.run.approve is not UNSET):
         raise InvalidTransition(run.run_id, f"ended as {run.status}; only annotations may follow")
     return None
 
 
-def _touches_more_than_notes(effect: Effect) -> bool:
-    """A cancel request for an ended run is no mistake: the end stands and the answer says so."""
-    run, steps = effect.changes.run, effect.changes.steps
-    kept = (run.status, run.message, run.error, run.last_error, run.interrupted_reason)
-    return bool(steps) or any(
-        value is not UNSET for value in (*kept, run.unconfirmed_hosts, run.approve)
+def _is_the_owners(effect: Effect) -> bool:
+    """Whether it changes what only an owner may: all but cancel request, approval, annotations.
+
+    (A cancel request for an ended run is no mistake: the end stands and the answer says so.)
+    """
+    run = effect.changes.run
+    return bool(effect.changes.steps) or not (
+        run.status is UNSET
+        and run.message is UNSET
+        and run.error is UNSET
+        and run.last_error is UNSET
+        and run.interrupted_reason is UNSET
+        and run.unconfirmed_hosts is UNSET
     )
 
 

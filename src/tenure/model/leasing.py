@@ -14,8 +14,8 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tenure.model.apply import check_targets
-from tenure.model.errors import LeaseHeld, LeaseLost, NotRunnable, StoreRejected
+from tenure.model.apply import check_targets, moved_forward
+from tenure.model.errors import LeaseHeld, LeaseLost, NotRunnable, RunExists, StoreRejected
 from tenure.model.events import Event
 from tenure.model.ids import check_run_id
 from tenure.model.snapshot import Counts, HostState, RunSnapshot, StepState
@@ -102,7 +102,7 @@ def create(new: NewRun, at: datetime) -> RunSnapshot:
     if len({target.name for target in given.callbacks}) != len(given.callbacks):
         raise StoreRejected(given.run_id, "two callback targets have the same name")
     check_targets(given, new.deliveries)
-    steps = tuple(_born_step(given.run_id, i, step, at) for i, step in enumerate(given.steps))
+    steps = tuple(_born_step(given, i, step, at) for i, step in enumerate(given.steps))
     return replace(
         given,
         version=1,
@@ -117,6 +117,12 @@ def create(new: NewRun, at: datetime) -> RunSnapshot:
         started_at=at if given.status == RunStatus.RUNNING else None,
         finished_at=None,
         cancel_requested_at=None,
+        cancel_reason=None,
+        approval=replace(given.approval, at=at if given.approval.by else None),
+        error=None,
+        last_error=None,
+        interrupted_reason=None,
+        unconfirmed_hosts=(),
         callback_error=None,
         annotations=(),
         steps=steps,
@@ -124,24 +130,29 @@ def create(new: NewRun, at: datetime) -> RunSnapshot:
     )
 
 
-def _born_step(run_id: str, index: int, step: StepState, at: datetime) -> StepState:
+def _born_step(run: RunSnapshot, index: int, step: StepState, at: datetime) -> StepState:
     """A planned step, or one that starts in the very commit that creates the run."""
     if step.index != index:
-        raise StoreRejected(run_id, f"step {index} carries index {step.index}")
-    if step.status not in (StepStatus.PENDING, StepStatus.RUNNING):
-        raise StoreRejected(run_id, f"step {index} cannot be born {step.status}")
-    if step.status == StepStatus.PENDING:
-        return replace(step, started_at=None, finished_at=None)
-    hosts = {name: _born_host(run_id, name, host, at) for name, host in step.hosts.items()}
-    return replace(step, started_at=at, finished_at=None, hosts=hosts)
+        raise StoreRejected(run.run_id, f"step {index} carries index {step.index}")
+    running = step.status == StepStatus.RUNNING
+    if running and run.status != RunStatus.RUNNING:
+        raise StoreRejected(run.run_id, f"step {index} is running in a run that is not")
+    if not running and step.status != StepStatus.PENDING:
+        raise StoreRejected(run.run_id, f"step {index} cannot be born {step.status}")
+    hosts = {
+        name: _born_host(run.run_id, name, host, running, at) for name, host in step.hosts.items()
+    }
+    return replace(step, started_at=at if running else None, finished_at=None, hosts=hosts)
 
 
-def _born_host(run_id: str, name: str, host: HostState, at: datetime) -> HostState:
+def _born_host(
+    run_id: str, name: str, host: HostState, step_running: bool, at: datetime
+) -> HostState:
     if host.status == HostStatus.PENDING:
-        return host
-    if host.status != HostStatus.RUNNING:
+        return HostState()
+    if host.status != HostStatus.RUNNING or not step_running:
         raise StoreRejected(run_id, f"host {name!r} cannot be born {host.status}")
-    return replace(host, started_at=at, finished_at=None)
+    return replace(host, started_at=at, finished_at=None, items=())
 
 
 def _count(steps: tuple[StepState, ...]) -> Counts:
@@ -157,9 +168,14 @@ def _count(steps: tuple[StepState, ...]) -> Counts:
     )
 
 
-def created_before(run: RunSnapshot, new: NewRun) -> None:
-    """A creation sent again by its maker is answered, unless the run has moved on without it:
-    an owner that was replaced must not hear "ok" and begin."""
+def check_repeated(run: RunSnapshot, first_update_id: str | None, new: NewRun) -> None:
+    """``run`` is there already: may its creation be answered once more?
+
+    ``RunExists`` unless this is the very write that made it, and ``LeaseLost`` if the run has
+    moved on without its maker: an owner that was replaced must not hear "ok" and begin.
+    """
+    if first_update_id != new.update_id:
+        raise RunExists(run.run_id)
     moved_on = run.fence != 1 or run.owner_id not in (None, new.lease and new.lease.owner_id)
     if new.lease is not None and moved_on:
         raise LeaseLost(run.run_id, fence=run.fence, owner_id=run.owner_id)
@@ -220,7 +236,7 @@ def claim(
         owner_id=owner_id,
         takeovers=run.takeovers + takeover,
         takeovers_without_progress=run.takeovers_without_progress + takeover,
-        updated_at=max(at, run.updated_at or at),
+        updated_at=moved_forward(run, at),
     )
     return Claimed(snapshot, event)
 
@@ -239,7 +255,7 @@ def release(run: RunSnapshot, fencing: Fencing, at: datetime) -> Claimed:
         run,
         version=run.version + 1,
         owner_id=None,
-        updated_at=max(at, run.updated_at or at),
+        updated_at=moved_forward(run, at),
     )
     return Claimed(snapshot, event)
 

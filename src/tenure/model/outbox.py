@@ -34,9 +34,13 @@ class Delivery(Struct, frozen=True, gc=False, kw_only=True):
     due_at: datetime
     settled_at: datetime | None = None
     last_error: str | None = None
+    died_at: datetime | None = None
+    """When it became a dead letter; kept through a redelivery until that succeeds."""
     redelivery: bool = False
     token: str | None = None
-    """Of the claim that holds it, or that settled it last."""
+    """Of the claim that holds it."""
+    settled_token: str | None = None
+    """Of the attempt that was settled last: by it a repeated settling is recognised."""
 
 
 class Delivered(Struct, frozen=True, gc=False, tag="delivered"):
@@ -66,30 +70,30 @@ def settle(
 
     ``due_at`` is when a retry falls due; unused otherwise.
     """
-    if delivery.token != token:
-        raise DeliveryLost(delivery.run_id, f"callback {delivery.id} is held by another relay")
-    if delivery.state is not DeliveryState.WAITING:
+    if delivery.settled_token == token:
         return delivery
-    attempts = delivery.attempts + 1
+    if delivery.token != token or delivery.state is not DeliveryState.WAITING:
+        raise DeliveryLost(delivery.run_id, f"callback {delivery.id} is held by another relay")
+    delivery = replace(delivery, token=None, settled_token=token, attempts=delivery.attempts + 1)
     match outcome:
         case Delivered():
             return replace(
                 delivery,
                 state=DeliveryState.DELIVERED,
-                attempts=attempts,
                 settled_at=at,
+                died_at=None,
                 last_error=None,
             )
         case GiveUp(error):
             return replace(
                 delivery,
                 state=DeliveryState.DEAD,
-                attempts=attempts,
                 settled_at=at,
+                died_at=at,
                 last_error=error,
             )
         case RetryLater(_, error):
-            return replace(delivery, attempts=attempts, due_at=due_at, last_error=error, token=None)
+            return replace(delivery, due_at=due_at, last_error=error)
 
 
 def requeue(delivery: Delivery, at: datetime) -> Delivery:
@@ -106,6 +110,7 @@ def requeue(delivery: Delivery, at: datetime) -> Delivery:
         settled_at=None,
         redelivery=True,
         token=None,
+        settled_token=None,
     )
 
 
@@ -116,5 +121,5 @@ def as_callback_error(dead: Delivery) -> CallbackError:
         event=dead.event.type,
         error=dead.last_error or "",
         attempts=dead.attempts,
-        at=dead.settled_at or dead.due_at,
+        at=dead.died_at or dead.due_at,
     )

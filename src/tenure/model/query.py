@@ -70,6 +70,6 @@ def decode_cursor(listing: str, cursor: str, places: int) -> tuple[int, ...]:
         raise InvalidCursor(f"{cursor[:80]!r} is not a cursor of this store") from error
     if made_for != listing or len(position) != places:
         raise InvalidCursor(f"this cursor belongs to another listing than {listing!r}")
-    if not all(isinstance(part, int) for part in position):
+    if not all(isinstance(part, int) and -(1 << 63) <= part < 1 << 63 for part in position):
         raise InvalidCursor(f"{cursor[:80]!r} is not a cursor of this store")
     return tuple(position)

@@ -36,7 +36,8 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
         """
         if failed_attempts >= self.attempts:
             return None
-        # Capped before multiplying: 4 ** 500 is not a float.
-        growth = self.backoff ** min(failed_attempts - 1, 64)
-        wait = min(self.delay * growth, self.max_delay)
+        try:
+            wait = min(self.delay * self.backoff ** (failed_attempts - 1), self.max_delay)
+        except OverflowError:
+            wait = self.max_delay if self.delay else 0.0
         return max(wait * (1 - self.jitter * luck), min(at_least, self.max_delay))

@@ -77,6 +77,23 @@ HOST_NOT_REACHED: dict[StepStatus, HostStatus] = {
     StepStatus.INTERRUPTED: HostStatus.INTERRUPTED,
 }
 
+# What the end of a host does to its loop items: first those that never started, then those that
+# were running. A success or failure with an item still running is a contradiction: no entry.
+ITEM_NOT_REACHED: dict[HostStatus, HostStatus] = {
+    HostStatus.SUCCESS: HostStatus.SKIPPED,
+    HostStatus.FAILED: HostStatus.SKIPPED,
+    HostStatus.SKIPPED: HostStatus.SKIPPED,
+    HostStatus.CANCELED: HostStatus.CANCELED,
+    HostStatus.INTERRUPTED: HostStatus.INTERRUPTED,
+    HostStatus.UNREACHABLE: HostStatus.UNREACHABLE,
+}
+ITEM_CUT_SHORT: dict[HostStatus, HostStatus] = {
+    HostStatus.CANCELED: HostStatus.CANCELED,
+    HostStatus.INTERRUPTED: HostStatus.INTERRUPTED,
+    HostStatus.UNREACHABLE: HostStatus.UNREACHABLE,
+    HostStatus.UNKNOWN: HostStatus.UNKNOWN,
+}
+
 # A host that was running when its run ended without anybody saying how the host ended.
 # ``started_at`` tells an interrupted host that had begun from one that had not.
 HOST_CUT_SHORT: dict[RunStatus, HostStatus] = {

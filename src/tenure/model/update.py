@@ -176,6 +176,18 @@ class Receipt(Struct, frozen=True, gc=False, kw_only=True):
     version: int
     fence: int
     status: RunStatus
-    updated_at: datetime
+    updated_at: datetime | None = None
     cancel_requested_at: datetime | None = None
     lease_expires_at: datetime | None = None
+
+
+def receipt(run: RunSnapshot, version: int, lease_expires_at: datetime | None = None) -> Receipt:
+    return Receipt(
+        run_id=run.run_id,
+        version=version,
+        fence=run.fence,
+        status=run.status,
+        updated_at=run.updated_at,
+        cancel_requested_at=run.cancel_requested_at,
+        lease_expires_at=lease_expires_at,
+    )

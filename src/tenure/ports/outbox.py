@@ -25,7 +25,7 @@ class Outbox(Protocol):
 
         Of each run and target only the lowest unsettled (version, seq) is eligible, and only
         while no live claim holds it: one in flight per run and target, in order.
-        The same ``token`` again returns what is still held under it and claims no more.
+        The same ``token`` again returns what is still held under it, renewed, and claims no more.
         """
         ...
 

@@ -21,9 +21,8 @@ from tenure.model.errors import (
     VersionConflict,
 )
 from tenure.model.judge import Circumstances
-from tenure.model.leasing import Purpose, claim, create, holds, release
+from tenure.model.leasing import Purpose, check_repeated, claim, create, holds, release
 from tenure.model.snapshot import RunSnapshot
-from tenure.model.status import Recovery
 from tenure.model.update import Fencing
 from tests.model.explorer.messages import Answer, Heard, Message, Verb, new_run, update_of, view_of
 from tests.model.explorer.rules import Bounds, Rules
@@ -115,16 +114,15 @@ class Desk:
             return Handled(store, Answer(Heard.INVALID))
 
     def _create(self, store: Store, message: Message) -> Handled:
+        new = new_run(message, self._bounds.recovery, self._bounds.tasks)
         if store.record is None:
-            new = new_run(message, self._bounds.recovery, self._bounds.tasks)
             born = create(new, AT)
             claim_id = message.id if new.lease else None
             store = Store(interned(born), (message.id,), new.lease is not None, claim_id)
         run = store.run
         assert run is not None
-        born_leased = self._bounds.recovery is Recovery.INTERRUPT
-        if born_leased and self._rules.create_checks_owner and _lost_since_birth(run, message):
-            return Handled(store, Answer(Heard.LOST, run.version, run.fence))
+        if self._rules.create_checks_owner:
+            check_repeated(run, store.journal[0], new)
         return Handled(store, Answer(Heard.OK, 1, run.fence, view=view_of(run)))
 
     def _update(self, store: Store, run: RunSnapshot, message: Message) -> Handled:
@@ -195,11 +193,6 @@ def _written(store: Store, run: RunSnapshot, update_id: str) -> Store:
         claim_id=store.claim_id if owned else None,
         shown=None,
     )
-
-
-def _lost_since_birth(run: RunSnapshot, message: Message) -> bool:
-    """What ``check_ownership`` says of an update, said of a creation: the first fence is 1."""
-    return run.fence != 1 or run.owner_id not in (None, message.sender)
 
 
 def _with_rows(run: RunSnapshot, shown: Record | None) -> RunSnapshot:

@@ -16,13 +16,13 @@ from typing import NamedTuple
 
 from tenure.model.apply import apply
 from tenure.model.codec import storable
-from tenure.model.errors import RunExists, RunNotFound, StoreError
+from tenure.model.errors import RunNotFound, StoreError
 from tenure.model.events import Position, RecordedEvent
 from tenure.model.ids import check_run_id
 from tenure.model.judge import Circumstances
-from tenure.model.leasing import create, created_before, present
+from tenure.model.leasing import check_repeated, create, present
 from tenure.model.snapshot import RunSnapshot
-from tenure.model.update import NewRun, Receipt, Update
+from tenure.model.update import NewRun, Receipt, Update, receipt
 from tenure.ports.clock import Clock
 from tenure.stores.file.birth import create_file, sweep_temporaries
 from tenure.stores.file.disk import open_locked, reported, sync, sync_directory
@@ -65,8 +65,8 @@ class FileRuns:
         path = self._names.journal(run_id)
         with reported(path):
             while True:
-                if not path.exists() and (receipt := self._create(new)):
-                    return receipt
+                if not path.exists() and (born := self._create(new)):
+                    return born
                 # Not found: whoever was faster failed in the end and took the file back.
                 with suppress(RunNotFound):
                     return self._created_before(new)
@@ -82,7 +82,7 @@ class FileRuns:
             if not created:
                 return None
             self._complete(new)
-        return self._receipt(run, 1)
+        return receipt(run, 1)
 
     def _complete(self, new: NewRun) -> None:
         """What belongs to a birth beside the journal itself."""
@@ -105,15 +105,13 @@ class FileRuns:
         run_id = new.snapshot.run_id
         with self._open(run_id, exclusive=True) as (fd, journal):
             first = journal.record(fd, 1)
-            if first is None or first.write.update_id != new.update_id:
-                raise RunExists(run_id)
-            created_before(journal.run, new)
+            check_repeated(journal.run, first.write.update_id if first else None, new)
             if new.lease is not None and new.lease.owner_id == journal.run.owner_id:
                 self._live.hold_unless_held(run_id)
             # Whoever wrote it may have died before it was durable; we answer for it now.
             sync(fd)
             sync_directory(self._names.directory)
-            return self._receipt(journal.run, 1)
+            return receipt(journal.run, 1)
 
     def update(self, update: Update) -> Receipt:
         with self._open(update.run_id, exclusive=True) as (fd, journal):
@@ -132,7 +130,7 @@ class FileRuns:
             if before.owner_id is not None and applied.snapshot.owner_id is None:
                 with suppress(OSError):  # the write stands; the next store to open tidies up
                     self._live.drop(update.run_id)
-            return self._receipt(applied.snapshot, applied.version)
+            return receipt(applied.snapshot, applied.version)
 
     # Reading
 
@@ -221,16 +219,6 @@ class FileRuns:
     def _is_live(self, run: RunSnapshot) -> bool:
         """By the lock that its process holds: such a lease has no hour at which it ends."""
         return run.owner_id is not None and self._live.is_held(run.run_id)
-
-    def _receipt(self, run: RunSnapshot, version: int) -> Receipt:
-        return Receipt(
-            run_id=run.run_id,
-            version=version,
-            fence=run.fence,
-            status=run.status,
-            updated_at=run.updated_at or self._clock.now(),
-            cancel_requested_at=run.cancel_requested_at,
-        )
 
 
 def _applied_id(journal: Journal, fd: int, base_version: int | None) -> str | None:

@@ -26,20 +26,17 @@ class MemoryOutbox:
     ) -> list[Delivery]:
         state = self._state
         with state.lock:
+            now, until = state.clock.now(), state.clock.until(seconds)
             held = [
                 delivery
                 for delivery in state.deliveries.values()
                 if delivery.token == token and delivery.state is DeliveryState.WAITING
             ]
-            if held:
-                return [copied(delivery) for delivery in held]
-            now = state.clock.now()
             due = [
                 head for head in self._heads() if head.due_at <= now and not self._in_flight(head)
             ]
             due.sort(key=lambda delivery: delivery.due_at)
-            until = state.clock.until(seconds)
-            claimed = [replace(delivery, token=token) for delivery in due[: max(limit, 0)]]
+            claimed = held or [replace(delivery, token=token) for delivery in due[: max(limit, 0)]]
             for delivery in claimed:
                 state.deliveries[delivery.id] = delivery
                 state.delivery_leases[delivery.id] = until
@@ -81,18 +78,17 @@ class MemoryOutbox:
             )
             state.deliveries[delivery_id] = settled
             state.delivery_leases.pop(delivery_id, None)
-            self._show_newest_dead_letter(settled.run_id)
+            if settled.state is not DeliveryState.WAITING:
+                self._show_newest_dead_letter(settled.run_id)
             return copied(settled)
 
     def _show_newest_dead_letter(self, run_id: str) -> None:
         dead = [
-            delivery
-            for delivery in self._state.deliveries.values()
-            if delivery.run_id == run_id and delivery.state is DeliveryState.DEAD
+            (delivery.died_at, number, delivery)
+            for number, delivery in enumerate(self._state.deliveries.values())
+            if delivery.run_id == run_id and delivery.died_at is not None
         ]
-        newest = max(
-            dead, key=lambda delivery: delivery.settled_at or delivery.due_at, default=None
-        )
+        newest = max(dead)[-1] if dead else None
         stored = self._state.find(run_id)
         stored.snapshot = replace(
             stored.snapshot, callback_error=as_callback_error(newest) if newest else None

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from tenure.model.apply import apply
 from tenure.model.codec import copied, storable
-from tenure.model.errors import RunExists, StoreRejected, TenureError
+from tenure.model.errors import StoreRejected, TenureError
 from tenure.model.events import Position, RecordedEvent
-from tenure.model.leasing import create, created_before
+from tenure.model.leasing import check_repeated, create
 from tenure.model.query import Page, RunFilter, bounded_limit, decode_cursor, encode_cursor
 from tenure.model.snapshot import RunSnapshot, RunSummary, summarize
 from tenure.model.update import NewDelivery, NewRun, Receipt, Update, Write, run_id_of
@@ -49,9 +49,7 @@ class MemoryRuns:
         run_id = new.snapshot.run_id
         existing = state.runs.get(run_id)
         if existing is not None:
-            if existing.update_id_of(1) != new.update_id:
-                raise RunExists(run_id)
-            created_before(existing.snapshot, new)
+            check_repeated(existing.snapshot, existing.update_id_of(1), new)
             return state.receipt(existing, 1)
         self._check_new(run_id, new.deliveries)
         snapshot = create(storable(run_id, new), state.clock.now())

@@ -12,7 +12,7 @@ from tenure.model.judge import Circumstances
 from tenure.model.leasing import Lease, present
 from tenure.model.outbox import Delivery
 from tenure.model.snapshot import RunSnapshot
-from tenure.model.update import NewDelivery, Receipt
+from tenure.model.update import NewDelivery, Receipt, receipt
 from tenure.ports.clock import Clock
 from tenure.stores.lease_clock import LeaseClock, LeaseEnd, shown
 
@@ -121,16 +121,7 @@ class MemoryState:
         )
 
     def receipt(self, stored: StoredRun, version: int) -> Receipt:
-        run = stored.snapshot
-        return Receipt(
-            run_id=run.run_id,
-            version=version,
-            fence=run.fence,
-            status=run.status,
-            updated_at=run.updated_at or self.clock.now(),
-            cancel_requested_at=run.cancel_requested_at,
-            lease_expires_at=shown(stored.lease_until),
-        )
+        return receipt(stored.snapshot, version, shown(stored.lease_until))
 
     def lease(self, stored: StoredRun) -> Lease:
         run = stored.snapshot

@@ -54,6 +54,11 @@ def translated(path: Path) -> Iterator[None]:
         raise StoreError(f"no such value can be looked up in {path}: {error}") from error
     except _DAMAGE as error:
         raise StoreIncompatible(f"{path} is damaged or not a Tenure database: {error}") from error
+    except apsw.SQLError as error:
+        raise StoreIncompatible(
+            f"{path} was not made by this version of Tenure ({error}): upgrade Tenure, or move the "
+            "file away"
+        ) from error
     except apsw.FullError as error:
         raise StoreUnavailable(
             f"no space left for {path}: nothing was written; free some and try again"

@@ -1,7 +1,6 @@
 """Load as much of a run as one update concerns, and no more.
 
-That is the run's own row, the steps and hosts the update names and, if it ends a run that has
-something running, the running ones: what ``apply`` asks for.
+Which that is, ``model.apply`` says.
 """
 
 from __future__ import annotations
@@ -10,10 +9,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tenure.model.errors import InvalidTransition
 from tenure.model.snapshot import HostState, RunSnapshot, StepState
-from tenure.model.status import TERMINAL_RUN, HostStatus, StepStatus
-from tenure.model.update import Effect, HostChange, StepChange
+from tenure.model.status import ENDED_STEP, TERMINAL_RUN, HostStatus, StepStatus
+from tenure.model.update import Effect, StepChange
 from tenure.stores.sqlite import rows
 from tenure.stores.sqlite.rows import Head
 from tenure.stores.sqlite.statements import Statements
@@ -47,52 +45,46 @@ class Loading:
             if step is not None:
                 steps[index] = step
         if changes.run.status in TERMINAL_RUN and not run.ended:
-            self._add_running(head, steps)
+            self._add_unsettled(head, steps)
         if steps:
             fields["steps"] = tuple(steps.values())
         return replace(run, **fields) if fields else run
 
     def _step(self, head: Head, index: int, change: StepChange) -> StepState | None:
-        """``None`` for a step this update adds behind the last one."""
+        """``None`` for a step that is not there; whether it may be added is not decided here."""
         row = self._sql.first("step", head.seq, index)
-        total = head.run.counts.steps_total
-        if row is None and not 0 <= index < total:
-            if change.plan is not None and index == total:
-                return None
-            raise InvalidTransition(
-                head.run.run_id, f"has no step {index}; a new one needs its plan"
-            )
+        if row is None and not 0 <= index < head.run.counts.steps_total:
+            return None
         step = StepState(index=index) if row is None else rows.step_of(row[0])
-        if not change.hosts:
-            return step
-        hosts = {
-            name: self._host(head.seq, index, name, host) for name, host in change.hosts.items()
-        }
-        return replace(step, hosts=hosts)
+        hosts = {name: self._host(head.seq, index, name) for name in change.hosts}
+        if change.status in ENDED_STEP:
+            for name, body, items in self._sql.all("running_hosts_of_step", head.seq, index):
+                if name not in hosts:
+                    hosts[name] = self._host_of(body, items, head.seq, index, name)
+        return replace(step, hosts=hosts) if hosts else step
 
-    def _host(self, seq: int, step: int, name: str, change: HostChange) -> HostState:
+    def _host(self, seq: int, step: int, name: str) -> HostState:
         row = self._sql.first("host", seq, step, name)
-        host = HostState() if row is None else rows.host_of(row[0])
-        return self._with_items(host, seq, step, name) if change.items else host
+        return HostState() if row is None else self._host_of(row[0], row[1], seq, step, name)
 
-    def _with_items(self, host: HostState, seq: int, step: int, name: str) -> HostState:
-        items = self._sql.all("items_of_host", seq, step, name)
-        return replace(host, items=tuple(rows.item_of(body) for (body,) in items))
+    def _host_of(self, body: str, items: int, seq: int, step: int, name: str) -> HostState:
+        host = rows.host_of(body)
+        if not items:
+            return host
+        found = self._sql.all("items_of_host", seq, step, name)
+        return replace(host, items=tuple(rows.item_of(text) for (text,) in found))
 
-    def _add_running(self, head: Head, steps: dict[int, StepState]) -> None:
-        """What the end of the run cuts short, over and above what the update names."""
+    def _add_unsettled(self, head: Head, steps: dict[int, StepState]) -> None:
+        """What the end of the run closes, over and above what the update names."""
         counts = head.run.counts
         if StepStatus.RUNNING in counts.steps:
             for index, body in self._sql.all("running_steps", head.seq):
                 steps.setdefault(index, rows.step_of(body))
-        if HostStatus.RUNNING not in counts.hosts:
+        if HostStatus.RUNNING not in counts.hosts and HostStatus.UNKNOWN not in counts.hosts:
             return
-        for index, name, body in self._sql.all("running_hosts", head.seq):
-            step = steps.get(index)
-            if step is None:
-                row = self._sql.one("step", head.seq, index)
-                step = rows.step_of(row[0])
+        for index, name, body, items in self._sql.all("unsettled_hosts", head.seq):
+            step = steps.get(index) or rows.step_of(self._sql.one("step", head.seq, index)[0])
             if name not in step.hosts:
-                host = self._with_items(rows.host_of(body), head.seq, index, name)
+                host = self._host_of(body, items, head.seq, index, name)
                 step = replace(step, hosts={**step.hosts, name: host})
             steps[index] = step

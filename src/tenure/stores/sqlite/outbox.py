@@ -31,14 +31,13 @@ class Outboxing:
 
     def claim(self, token: str, limit: int, seconds: float) -> list[Delivery]:
         with transaction(self._connection):
-            numbers = self._sql.all("deliveries_under_token", token)
-            if not numbers:
-                instant = self._clock.read()
-                due = rows.micros(instant.now)
-                numbers = self._sql.all("due_deliveries", due, *instant.boot, max(limit, 0))
-                until = instant.until(seconds)
-                for (number,) in numbers:
-                    self._sql.do("hold_delivery", token, until.boot_id, until.nanoseconds, number)
+            instant = self._clock.read()
+            until, due = instant.until(seconds), rows.micros(instant.now)
+            numbers = self._sql.all("deliveries_under_token", token) or self._sql.all(
+                "due_deliveries", due, *instant.boot, max(limit, 0)
+            )
+            for (number,) in numbers:
+                self._sql.do("hold_delivery", token, until.boot_id, until.nanoseconds, number)
             return [
                 delivery_of(self._sql.one("delivery_by_number", number)) for (number,) in numbers
             ]
@@ -100,8 +99,10 @@ class Outboxing:
             delivery.attempts,
             rows.micros(delivery.due_at),
             rows.micros_or_none(delivery.settled_at),
+            rows.micros_or_none(delivery.died_at),
             delivery.redelivery,
             delivery.token,
+            delivery.settled_token,
             delivery.last_error,
             delivery.id,
         )
@@ -128,9 +129,11 @@ def delivery_of(row: Row) -> Delivery:
         attempts,
         due_at,
         settled_at,
+        died_at,
         last_error,
         redelivery,
         token,
+        settled_token,
         _seq,
         _number,
     ) = row
@@ -145,9 +148,11 @@ def delivery_of(row: Row) -> Delivery:
         attempts=attempts,
         due_at=rows.moment(due_at),
         settled_at=rows.moment_or_none(settled_at),
+        died_at=rows.moment_or_none(died_at),
         last_error=last_error,
         redelivery=bool(redelivery),
         token=token,
+        settled_token=settled_token,
     )
 
 

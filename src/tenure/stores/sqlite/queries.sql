@@ -70,7 +70,7 @@ insert into steps (seq, step, status, body, added_hosts) values (?, ?, ?, ?, ?)
 on conflict (seq, step) do update set status = excluded.status, body = excluded.body
 
 -- name: host
-select body from tasks where seq = ? and step = ? and host = ? and item = -1
+select body, items from tasks where seq = ? and step = ? and host = ? and item = -1
 
 -- name: items_of_host
 select body from tasks where seq = ? and step = ? and host = ? and item >= 0 order by item
@@ -78,12 +78,18 @@ select body from tasks where seq = ? and step = ? and host = ? and item >= 0 ord
 -- name: tasks_of_run
 select step, host, item, body from tasks where seq = ? order by step, host, item
 
--- name: running_hosts
-select step, host, body from tasks where seq = ? and status = 'running' and item = -1
+-- name: running_hosts_of_step
+select host, body, items from tasks
+where seq = ? and step = ? and status = 'running' and item = -1
+
+-- name: unsettled_hosts
+select step, host, body, items from tasks
+where seq = ? and status in ('running', 'unknown') and item = -1
 
 -- name: put_task
-insert into tasks (seq, step, host, item, status, body) values (?, ?, ?, ?, ?, ?)
-on conflict (seq, step, host, item) do update set status = excluded.status, body = excluded.body
+insert into tasks (seq, step, host, item, items, status, body) values (?, ?, ?, ?, ?, ?, ?)
+on conflict (seq, step, host, item) do update set
+  items = excluded.items, status = excluded.status, body = excluded.body
 
 -- name: update_id_of
 select update_id from journal where seq = ? and version = ?
@@ -183,8 +189,8 @@ update deliveries set token = ?, lease_boot = ?, lease_until = ? where number = 
 select number from deliveries where token = ? and state = 'waiting' order by due_at, number
 
 -- name: put_delivery
-update deliveries set state = ?, attempts = ?, due_at = ?, settled_at = ?, redelivery = ?,
-  token = ?, last_error = ?, lease_boot = null, lease_until = null
+update deliveries set state = ?, attempts = ?, due_at = ?, settled_at = ?, died_at = ?,
+  redelivery = ?, token = ?, settled_token = ?, last_error = ?, lease_boot = null, lease_until = null
 where id = ?
 
 -- name: delivery_by_number
@@ -194,7 +200,8 @@ select {delivery} where d.number = ?
 select {delivery} where d.id = ?
 
 -- name: newest_dead_letter
-select {delivery} where d.seq = ? and d.state = 'dead' order by d.settled_at desc limit 1
+select {delivery} where d.seq = ? and d.died_at is not null
+order by d.died_at desc, d.number desc limit 1
 
 -- name: put_worker
 insert into workers (owner_id, seen_boot, seen_until, body) values (?, ?, ?, ?)

@@ -14,7 +14,8 @@ from tenure.stores.sqlite.rows import HEAD_COLUMNS
 
 DELIVERY_COLUMNS = (
     "d.id, r.run_id, r.workflow_name, s.callbacks, d.target, d.event, d.run_status, d.state, "
-    "d.attempts, d.due_at, d.settled_at, d.last_error, d.redelivery, d.token, d.seq, d.number "
+    "d.attempts, d.due_at, d.settled_at, d.died_at, d.last_error, d.redelivery, d.token, "
+    "d.settled_token, d.seq, d.number "
     "from deliveries d join runs r on r.seq = d.seq join run_specs s on s.seq = d.seq"
 )
 _NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)

@@ -167,14 +167,13 @@ class Storing:
     def _put_host(
         self, seq: int, step: int, name: str, host: HostState, old: HostState | None
     ) -> None:
-        put, body = self._sql.do, rows.host_text(host)
-        put("put_task", seq, step, name, rows.HOST_ITSELF, host.status.value, body)
-        if host.items:
-            known = old.items if old else ()
-            for position, item in enumerate(host.items):
-                if position >= len(known) or known[position] is not item:
-                    body = rows.text(item)
-                    put("put_task", seq, step, name, position, item.status.value, body)
+        put, body, items = self._sql.do, rows.host_text(host), host.items
+        put("put_task", seq, step, name, rows.HOST_ITSELF, len(items), host.status.value, body)
+        known = old.items if old else ()
+        for position, item in enumerate(items):
+            if position >= len(known) or known[position] is not item:
+                body = rows.text(item)
+                put("put_task", seq, step, name, position, 0, item.status.value, body)
 
     def journal(
         self,

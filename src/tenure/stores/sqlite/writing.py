@@ -14,12 +14,12 @@ import apsw
 
 from tenure.model.apply import apply
 from tenure.model.codec import storable
-from tenure.model.errors import RunExists, RunNotFound, StoreRejected, TenureError
+from tenure.model.errors import RunNotFound, StoreRejected, TenureError
 from tenure.model.events import Event
 from tenure.model.judge import Circumstances, choose_effect
-from tenure.model.leasing import create, created_before
+from tenure.model.leasing import check_repeated, create
 from tenure.model.snapshot import RunSnapshot
-from tenure.model.update import NewRun, Receipt, Update, Write, run_id_of
+from tenure.model.update import NewRun, Receipt, Update, Write, receipt, run_id_of
 from tenure.stores.lease_clock import Instant, LeaseClock, LeaseEnd, shown
 from tenure.stores.sqlite import rows
 from tenure.stores.sqlite.database import DATA_ERRORS, transaction
@@ -105,17 +105,15 @@ class Writing:
         run_id = new.snapshot.run_id
         existing = self.loading.find(run_id)
         if existing is not None:
-            if self.loading.update_id_of(existing.seq, 1) != new.update_id:
-                raise RunExists(run_id)
-            created_before(existing.run, new)
-            return _receipt(existing.run, 1, existing.lease_until, instant)
+            check_repeated(existing.run, self.loading.update_id_of(existing.seq, 1), new)
+            return receipt(existing.run, 1, shown(existing.lease_until))
         at = self._creation_time(instant)
         run = create(new, at)
         lease = new.lease
         claim_id, until = (lease.claim_id, instant.until(lease.seconds)) if lease else (None, None)
         seq = self._storing.insert_run(run, new.definition, claim_id, until, at)
         self._storing.journal(seq, run, new.update_id, new.events, new.deliveries, at)
-        return _receipt(run, 1, until, instant)
+        return receipt(run, 1, shown(until))
 
     def _creation_time(self, instant: Instant) -> datetime:
         """Never before the newest run's: lists by time and lists by number then agree."""
@@ -131,14 +129,14 @@ class Writing:
         before = self.loading.for_effect(head, effect)
         after, version, written = apply(before, update, at=instant.now, circumstances=circumstances)
         if written is None:
-            return _receipt(head.run, version, head.lease_until, instant)
+            return receipt(head.run, version, shown(head.lease_until))
         until = head.lease_until if after.owner_id is not None else None
         self._storing.put_head(head, after, head.claim_id, until, instant.now)
         self._storing.put_steps(head.seq, before, after, effect)
         self._storing.journal(
             head.seq, after, update.update_id, effect.events, effect.deliveries, instant.now
         )
-        return _receipt(after, version, until, instant)
+        return receipt(after, version, shown(until))
 
     def _circumstances(self, head: Head, update: Update, instant: Instant) -> Circumstances:
         base = update.base_version
@@ -164,18 +162,6 @@ class Writing:
         self._storing.put_head(head, run, claim_id, until, at)
         if event is not None:
             self._storing.journal(head.seq, run, update_id, (event,), (), at)
-
-
-def _receipt(run: RunSnapshot, version: int, until: LeaseEnd | None, instant: Instant) -> Receipt:
-    return Receipt(
-        run_id=run.run_id,
-        version=version,
-        fence=run.fence,
-        status=run.status,
-        updated_at=run.updated_at or instant.now,
-        cancel_requested_at=run.cancel_requested_at,
-        lease_expires_at=shown(until),
-    )
 
 
 def _rejected(write: Write, error: Exception) -> StoreRejected:

@@ -22,6 +22,7 @@ from tenure.testing.contracts.acts import (
 from tenure.testing.contracts.harness import ContractHarness, LeasingStore
 from tenure.testing.factories import (
     approve,
+    embedded_run,
     end_run,
     fencing_of,
     lease_request,
@@ -29,6 +30,7 @@ from tenure.testing.factories import (
     owner_update,
     planned_steps,
     start_run,
+    start_step,
     unique,
 )
 
@@ -63,6 +65,17 @@ class Claims(ContractHarness):
         apart = first.lease.expires_at - second.lease.expires_at
         assert timedelta(seconds=400) < apart <= timedelta(seconds=500)
         assert first.lease.expires_at > (first.snapshot.updated_at or first.lease.expires_at)
+
+    async def test_lease_given_at_creation_tells_when_it_ends(self, store: LeasingStore) -> None:
+        new = embedded_run("owner-a")
+        receipt = await store.create_run(new)
+        run = await store.get_run(new.snapshot.run_id)
+        assert receipt.lease_expires_at == run.lease_expires_at is not None
+        with pytest.raises(LeaseHeld) as held:
+            await store.update_run(operator_status(run, RunStatus.FAILED))
+        assert held.value.expires_at == run.lease_expires_at
+        written = await store.update_run(start_step(run))
+        assert written.lease_expires_at == run.lease_expires_at
 
     async def test_one_of_many_claimers_wins(self, store: LeasingStore) -> None:
         run = await create(store)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
+from contextlib import suppress
+
 from msgspec.structs import replace
 
 from tenure.model.errors import DeliveryLost
@@ -77,6 +78,17 @@ class DeadLetters(ContractHarness):
         assert now.callback_error is not None
         assert now.callback_error.error == "second"
 
+    async def test_redelivery_that_must_be_tried_again_still_shows(
+        self, store: CallingStore
+    ) -> None:
+        """Only a delivery clears the error, not the intention to deliver."""
+        run = await create(store, callbacks=(HOOK,))
+        dead = await _settle_next(store, GiveUp("410"))
+        await store.requeue_delivery(dead.id)
+        assert _shown(await store.get_run(run.run_id)) == "410"
+        await _settle_next(store, RetryLater(delay=0, error="503"))
+        assert _shown(await store.get_run(run.run_id)) == "410"
+
     async def test_newest_dead_letter_shows_and_gives_way_to_the_older(
         self, store: CallingStore
     ) -> None:
@@ -132,12 +144,18 @@ class DeadLetters(ContractHarness):
         held = await _claim_next(store)
         assert (held.id, held.redelivery) == (done.id, True)
 
-    async def test_settling_from_before_a_requeue_is_lost(self, store: CallingStore) -> None:
+    async def test_settling_from_before_a_requeue_settles_nothing(
+        self, store: CallingStore
+    ) -> None:
+        """Neither its repetition nor another outcome of that attempt ends the new one."""
         await create(store, callbacks=(HOOK,))
-        dead = await _settle_next(store, GiveUp("410"))
-        await store.requeue_delivery(dead.id)
-        with pytest.raises(DeliveryLost):
-            await store.settle_delivery(dead.id, dead.token or "", Delivered())
+        held = await _claim_next(store)
+        await store.settle_delivery(held.id, held.token or "", GiveUp("410"))
+        again = await store.requeue_delivery(held.id)
+        for outcome in (GiveUp("410"), Delivered()):
+            with suppress(DeliveryLost):
+                await store.settle_delivery(held.id, held.token or "", outcome)
+            assert (await store.list_deliveries()).items == (again,)
 
     async def test_redelivery_goes_out_before_what_waits_behind_it(
         self, store: CallingStore

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from tenure.model.errors import DeliveryLost, DeliveryNotFound
-from tenure.model.outbox import Delivered, Delivery, GiveUp, RetryLater
+from tenure.model.outbox import Delivered, Delivery, GiveUp, Outcome, RetryLater
 from tenure.model.status import DeliveryState
 from tenure.testing.contracts.acts import create
 from tenure.testing.contracts.harness import CallingStore, ContractHarness
@@ -39,9 +39,11 @@ class Settling(ContractHarness):
         done = await store.settle_delivery(again.id, again.token or "", Delivered())
         assert (done.attempts, done.last_error) == (2, None)
 
-    @pytest.mark.parametrize("outcome", [Delivered(), GiveUp("410")], ids=str)
+    @pytest.mark.parametrize(
+        "outcome", [Delivered(), GiveUp("410"), RetryLater(delay=3000, error="503")], ids=str
+    )
     async def test_settling_sent_again_gets_the_first_answer(
-        self, store: CallingStore, outcome: Delivered | GiveUp
+        self, store: CallingStore, outcome: Outcome
     ) -> None:
         held = await _held(store)
         first = await store.settle_delivery(held.id, held.token or "", outcome)
@@ -51,13 +53,18 @@ class Settling(ContractHarness):
         assert (await store.list_deliveries()).items == (first,)
         assert await store.get_run(held.run_id) == run
 
-    async def test_retry_sent_again_counts_one_attempt(self, store: CallingStore) -> None:
+    async def test_retry_sent_again_while_another_relay_sends_changes_nothing(
+        self, store: CallingStore
+    ) -> None:
         held = await _held(store)
-        outcome = RetryLater(delay=3000, error="503")
-        first = await store.settle_delivery(held.id, held.token or "", outcome)
+        outcome = RetryLater(delay=0, error="503")
+        await store.settle_delivery(held.id, held.token or "", outcome)
+        (next_try,) = await store.claim_deliveries("next-relay", seconds=3600)
         with suppress(DeliveryLost):
             await store.settle_delivery(held.id, held.token or "", outcome)
-        assert (await store.list_deliveries()).items == (first,)
+        assert (await store.list_deliveries()).items == (next_try,)
+        done = await store.settle_delivery(held.id, "next-relay", Delivered())
+        assert (done.state, done.attempts) == (DeliveryState.DELIVERED, 2)
 
     async def test_stale_token_settles_nothing(self, store: CallingStore) -> None:
         """Its claim expired and another relay is sending: only that one may say how it ended."""

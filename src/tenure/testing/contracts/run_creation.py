@@ -115,7 +115,6 @@ class RunCreation(ContractHarness):
         assert run.steps[0].hosts["web2"] == HostState()
         assert run.steps[1].started_at is None
         assert not run.owner_lost
-        assert run.lease_expires_at is not None
         assert run.takeovers == 0
         assert run.counts == Counts(
             steps={StepStatus.RUNNING: 1},
@@ -124,7 +123,6 @@ class RunCreation(ContractHarness):
             hosts_total=4,
         )
         assert (receipt.fence, receipt.status) == (1, RunStatus.RUNNING)
-        assert receipt.lease_expires_at is not None
 
     async def test_queued_run_may_be_born_owned(self, store: RunStateStore) -> None:
         new = new_run(lease=lease_request("owner-a"))
@@ -252,6 +250,8 @@ class RunCreation(ContractHarness):
             {"priority": -101},
             {"steps": (StepState(index=1, name="misnumbered"),)},
             {"steps": (StepState(index=0, status=StepStatus.SUCCESS),)},
+            {"steps": (StepState(index=0, status=StepStatus.RUNNING),)},
+            {"steps": (StepState(index=0, hosts={"web1": HostState(status=HostStatus.RUNNING)}),)},
             {"callbacks": (HOOK, HOOK)},
             {"vars": {"poison": "\ud800"}},
             {"labels": {"poison": "\udfff"}},

@@ -99,6 +99,26 @@ class RunEndings(ContractHarness):
             await store.update_run(end_run(run))
         assert record_of(await store.get_run(run.run_id)) == record_of(run)
 
+    async def test_step_cannot_end_with_a_host_still_running(self, store: RunStateStore) -> None:
+        run = await start_first_step(store, await create_embedded(store))
+        for status in (StepStatus.SUCCESS, StepStatus.FAILED):
+            early = Changes(steps={0: StepChange(status=status)})
+            with pytest.raises(InvalidTransition):
+                await store.update_run(owner_update(run, early))
+        assert record_of(await store.get_run(run.run_id)) == record_of(run)
+
+    @pytest.mark.parametrize("status", [RunStatus.FAILED, RunStatus.INTERRUPTED])
+    async def test_failed_or_interrupted_run_always_says_why(
+        self, store: RunStateStore, status: RunStatus
+    ) -> None:
+        """Even if whoever ended it did not."""
+        run = await create_embedded(store)
+        silent = Changes(run=RunChange(status=status))
+        ended = await write(store, owner_update(run, silent, release=True))
+        assert ended.error is not None
+        assert ended.error.message
+        assert ended.last_error == ended.error
+
     async def test_last_results_ride_with_the_end(self, store: RunStateStore) -> None:
         run = await start_first_step(store, await create_embedded(store))
         hosts = {name: HostChange(status=HostStatus.SUCCESS) for name in ("web1", "web2")}
@@ -139,6 +159,18 @@ class RunEndings(ContractHarness):
         )
         ended = await write(store, end_run(run, RunStatus.INTERRUPTED))
         assert ended.steps[0].hosts["web1"].items[0].status == HostStatus.INTERRUPTED
+
+    async def test_host_cannot_succeed_with_an_item_still_running(
+        self, store: RunStateStore
+    ) -> None:
+        run = await start_first_step(store, await create_embedded(store))
+        looping = HostChange(items={0: ItemChange(status=HostStatus.RUNNING)})
+        run = await write(
+            store, owner_update(run, Changes(steps={0: StepChange(hosts={"web1": looping})}))
+        )
+        with pytest.raises(InvalidTransition):
+            await store.update_run(finish_host(run, 0, "web1"))
+        assert record_of(await store.get_run(run.run_id)) == record_of(run)
 
     async def test_canceled_run_names_hosts_that_did_not_confirm(
         self, store: RunStateStore

@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from tenure.model.errors import InvalidTransition, LeaseHeld, StoreRejected
-from tenure.model.snapshot import Approval
+from tenure.model.snapshot import Annotation, Approval
 from tenure.model.status import HostStatus, RunStatus, StepStatus
-from tenure.model.update import Changes, Effect, RunChange
+from tenure.model.update import Changes, Effect, RunChange, StepChange
 from tenure.ports.run_store import RunStateStore
 from tenure.testing.contracts.acts import (
     at_once,
@@ -137,7 +137,7 @@ class OperatorUpdates(ContractHarness):
         assert sorted(receipt.version for receipt in receipts) == list(range(2, 22))
         noted = await store.get_run(run.run_id)
         assert sorted(note.data["number"] for note in noted.annotations) == list(range(20))
-        versions = {receipt.updated_at for receipt in receipts}
+        versions = {receipt.updated_at for receipt in receipts if receipt.updated_at}
         assert [note.at for note in noted.annotations] == sorted(versions)
 
     async def test_poisoned_annotation_is_rejected(self, store: RunStateStore) -> None:
@@ -163,6 +163,24 @@ class OperatorUpdates(ContractHarness):
             await store.update_run(operator_status(run, status, base_version=run.version))
         assert record_of(await store.get_run(run.run_id)) == record_of(run)
 
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            Changes(run=RunChange(message="from outside")),
+            Changes(run=RunChange(unconfirmed_hosts=("web1",))),
+            Changes(steps={0: StepChange(status=StepStatus.SKIPPED)}),
+        ],
+        ids=["message", "hosts", "step"],
+    )
+    async def test_operator_does_not_do_the_owners_work_under_a_live_lease(
+        self, store: RunStateStore, changes: Changes
+    ) -> None:
+        """Only cancel request, approval and annotations commute with what the owner writes."""
+        run = await create_embedded(store)
+        with pytest.raises(LeaseHeld):
+            await store.update_run(replace(cancel(run), effect=Effect(changes=changes)))
+        assert record_of(await store.get_run(run.run_id)) == record_of(run)
+
     async def test_operator_may_insist_on_a_base(self, store: RunStateStore) -> None:
         run = await create(store)
         based = replace(annotate(run, seen=1), base_version=run.version)
@@ -184,15 +202,18 @@ class OperatorUpdates(ContractHarness):
     ) -> None:
         """One update, two runs that differ only in their lease: two effects."""
         owned, free = await create_embedded(store), await create(store)
-        for run, message in ((owned, "asked"), (free, "ended")):
+        for run, chosen in ((owned, "asked"), (free, "ended")):
             update = replace(
                 annotate(run),
                 update_id=unique("either"),
-                effect=_says("asked"),
-                if_unowned=_says("ended"),
+                effect=_noting("asked"),
+                if_unowned=_noting("ended"),
             )
-            assert (await write(store, update)).message == message
+            assert [note.data for note in (await write(store, update)).annotations] == [
+                {"chosen": chosen}
+            ]
 
 
-def _says(message: str) -> Effect:
-    return Effect(changes=Changes(run=RunChange(message=message)))
+def _noting(chosen: str) -> Effect:
+    note = Annotation(id=unique("note"), data={"chosen": chosen})
+    return Effect(changes=Changes(run=RunChange(annotate=(note,))))

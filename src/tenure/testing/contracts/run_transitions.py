@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tenure.model.errors import InvalidTransition
-from tenure.model.snapshot import RunSnapshot
+from tenure.model.snapshot import RunSnapshot, StepState
 from tenure.model.status import HostStatus, RunStatus, StepStatus
 from tenure.model.update import Changes, HostChange, StepChange, Update
 from tenure.ports.run_store import RunStateStore
@@ -159,6 +159,8 @@ class RunTransitions(ContractHarness):
         run = await start_first_step(store, await create_embedded(store))
         await _refused(store, run, finish_host(run, 0, "web99"))
         await _refused(store, run, start_step(run, 7))
+        gap = StepChange(plan=StepState(index=7, name="too far"), status=StepStatus.RUNNING)
+        await _refused(store, run, owner_update(run, Changes(steps={7: gap})))
 
 
 async def _refused(store: RunStateStore, run: RunSnapshot, update: Update) -> None:

@@ -68,7 +68,6 @@ class RunUpdates(ContractHarness):
             assert receipt.version == run.version == version
             assert (receipt.fence, receipt.status) == (run.fence, run.status)
             assert receipt.updated_at == run.updated_at
-            assert receipt.lease_expires_at is not None
 
     async def test_updated_at_moves_strictly_forward(self, store: RunStateStore) -> None:
         """Also when the clock did not: readers order by it."""

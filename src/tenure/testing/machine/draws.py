@@ -38,7 +38,7 @@ T = TypeVar("T")
 OWNERS = ("owner-a", "owner-b", "owner-c")
 QUEUES = ("default", "night")
 HOSTS = ("web1", "web2", "web3")
-SECONDS = (5.0, 30.0, 120.0)
+SECONDS = (5.0, 60.0, 600.0)
 TARGETS = (
     CallbackTarget(name="hook", url="https://hooks.example/run"),
     CallbackTarget(name="chat", events=("run", "step", "host"), headers={"X-Team": "web"}),
@@ -72,7 +72,7 @@ class Draw:
 
 
 def new_snapshot(draw: Draw, run_id: str, now: datetime, owned: bool) -> RunSnapshot:
-    later = draw.one((None, None, None, -60, 20, 600))
+    later = draw.one((None, None, None, -60, 20, 3600))
     running = owned and draw.maybe()
     return RunSnapshot(
         run_id=run_id,
@@ -132,7 +132,9 @@ def _next_step(draw: Draw, record: Plain) -> dict[int, StepChange]:
         return _handler(draw, record) if draw.seldom() else {}
     step = open_steps[0]
     if step["status"] == "pending":
-        hosts = {name: _starts(draw) for name in _among(draw, list(step["hosts"]))}
+        hosts = {name: _starts() for name in _among(draw, list(step["hosts"]))}
+        if draw.seldom():
+            hosts["unplanned"] = _starts()
         return {step["index"]: StepChange(status=StepStatus.RUNNING, hosts=hosts)}
     open_hosts = [name for name, host in step["hosts"].items() if host["status"] not in HOST_ENDS]
     hosts = {name: _next_host(draw, step["hosts"][name]) for name in _among(draw, open_hosts)}
@@ -158,13 +160,13 @@ def _among(draw: Draw, names: list[str]) -> list[str]:
     return draw.some(names) if names else []
 
 
-def _starts(draw: Draw) -> HostChange:
+def _starts() -> HostChange:
     return HostChange(status=HostStatus.RUNNING, attempts=1)
 
 
 def _next_host(draw: Draw, host: Plain) -> HostChange:
     if host["status"] == "pending":
-        return _starts(draw)
+        return _starts()
     kind = draw.one(("success", "failed", "unknown", "output", "item"))
     match kind:
         case "output":
@@ -182,7 +184,9 @@ def _next_host(draw: Draw, host: Plain) -> HostChange:
 
 def _any_step(draw: Draw, record: Plain) -> dict[int, StepChange]:
     """Whatever the types allow."""
-    index = draw(st.integers(0, len(record["steps"])))
+    index = draw(st.integers(0, len(record["steps"]) + 1))
+    if index > len(record["steps"]):  # a gap
+        return {index: StepChange(plan=StepState(index=index, name="far off"))}
     hosts = {name: HostChange(status=draw.one(tuple(HostStatus))) for name in draw.some(HOSTS)}
     message: dict[str, Any] = {"message": "anything"} if draw.maybe() else {}
     status: dict[str, Any] = {"status": draw.one(tuple(StepStatus))} if draw.maybe() else {}

@@ -21,7 +21,7 @@ from tenure.ports.liveness import LiveRuns
 from tenure.ports.outbox import Outbox
 from tenure.testing.clock import ManualClock
 from tenure.testing.machine.outbox import StoreModel, run_id_of
-from tenure.testing.machine.plain import Plain, check_same, plain
+from tenure.testing.machine.plain import NOW, Plain, check_same, plain
 from tenure.testing.machine.runs import Run
 from tenure.testing.machine.steps import Refusal
 
@@ -47,6 +47,8 @@ class StoreDriver(RuleBasedStateMachine):
         super().__init__()
         self.clock = ManualClock()
         self.sent: list[Call] = []
+        self.applied: list[Call] = []
+        """Those that changed something: the ones whose repetition must be recognised."""
         self._numbers = count(1)
         self._loop = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         self._opened = type(self).open_store(self.clock)
@@ -78,8 +80,15 @@ class StoreDriver(RuleBasedStateMachine):
 
     def send(self, method: str, *args: Any) -> None:
         """A call that may change something: kept, so that it can arrive once more."""
-        self.sent.append(Call(method, args))
-        self.perform(self.sent[-1])
+        call = Call(method, args)
+        self.sent.append(call)
+        before = self._versions()
+        self.perform(call)
+        if self._versions() != before:
+            self.applied.append(call)
+
+    def _versions(self) -> list[int]:
+        return [run.version for run in self.model.runs.values()]
 
     def perform(self, call: Call) -> None:
         getattr(self, f"on_{call.method}")(*call.args)
@@ -151,6 +160,9 @@ class StoreDriver(RuleBasedStateMachine):
         """A write is stamped by the store's clock, and never before the write it follows."""
         if not run.unread:
             return
+        assert seen["version"] == run.version, (
+            f"run {run_id_of(run)} is at version {seen['version']}, not {run.version}"
+        )
         at, now = seen["updated_at"], self.clock.now()
         before = max(
             (event["at"] for event in run.events if event["version"] < run.version), default=None
@@ -228,6 +240,9 @@ class StoreDriver(RuleBasedStateMachine):
         }
         check_same(f"callback {seen.id}", {name: expected[name] for name in told}, told)
         assert (seen.settled_at is None) == (expected["settled_at"] is None)
+        if expected["settled_at"] == NOW:
+            expected["settled_at"] = seen.settled_at
+        assert seen.settled_at == expected["settled_at"], f"callback {seen.id} settled anew"
         if expected["due_at"] is None:
             expected["due_at"] = seen.due_at
         assert seen.due_at == expected["due_at"], f"callback {seen.id} is due at another time"

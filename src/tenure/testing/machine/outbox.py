@@ -50,12 +50,12 @@ class StoreModel(LeaseModel):
 
     def settle(self, delivery_id: str, token: str, outcome: Outcome) -> Plain:
         delivery = self._delivery(delivery_id)
+        if delivery["settled_token"] == token:
+            return delivery
         if delivery["token"] != token:
             raise Refusal(DeliveryLost)
-        if delivery["state"] != "waiting":
-            return delivery
         delivery["attempts"] += 1
-        delivery["until"] = None
+        delivery.update(token=None, settled_token=token, until=None)
         match outcome:
             case Delivered():
                 delivery.update(state="delivered", settled_at=NOW, last_error=None)
@@ -65,7 +65,7 @@ class StoreModel(LeaseModel):
                 self._leave_dead(delivery_id)
                 self.deaths.append(delivery_id)
             case RetryLater(_, error):
-                delivery.update(due_at=None, last_error=error, token=None)
+                delivery.update(due_at=None, last_error=error)
         return delivery
 
     def _leave_dead(self, delivery_id: str) -> None:
@@ -81,8 +81,7 @@ class StoreModel(LeaseModel):
                 due_at=None,
                 settled_at=None,
                 redelivery=True,
-                token=None,
-                until=None,
+                settled_token=None,
             )
         return delivery
 
@@ -94,14 +93,17 @@ class StoreModel(LeaseModel):
     def dead_letters(self, run: Run) -> Iterator[str | None]:
         """The dead letters this run may show, as delivery ids; ``None`` is none.
 
-        The newest. While that one waits to be sent again it may still show, or be gone already.
+        The newest; several if they died at one instant of the wall clock, or it was set back.
+        While one waits to be sent again it may still show, or be gone already.
         """
-        mine = [name for name in self.deaths if self.deliveries[name]["run_id"] == run_id_of(run)]
-        for name in reversed(mine):
-            yield name
-            if self.deliveries[name]["state"] == "dead":
-                return
-        yield None
+        mine = [self.deliveries[name] for name in self.deaths]
+        mine = [one for one in mine if one["run_id"] == run_id_of(run)]
+        dead = [one for one in mine if one["state"] == "dead"]
+        for one in mine:
+            if one["state"] == "waiting" or one["settled_at"] >= dead[-1]["settled_at"]:
+                yield one["id"]
+        if not dead:
+            yield None
 
     # Output
 

@@ -28,13 +28,11 @@ class LeaseModel(RunModel):
 
     def claim_run(self, run_id: str, request: LeaseRequest, purpose: Purpose) -> Run:
         run = self.find(run_id)
-        if self.held_under(run, request.owner_id, request.claim_id):
-            return run
-        if self.live(run):
-            if run.record["owner_id"] != request.owner_id:
+        owner, repeated = run.record["owner_id"], self.held_under(run, request)
+        if repeated or self.live(run) or (owner is not None and not request.expired):
+            if owner != request.owner_id:
                 raise Refusal(LeaseHeld)
-            self._extend(run, request.seconds)
-            run.claim_id = request.claim_id
+            self.keep(run, request)
             return run
         if not self.runnable(run, purpose):
             raise Refusal(NotRunnable)
@@ -42,10 +40,16 @@ class LeaseModel(RunModel):
         return run
 
     @staticmethod
-    def held_under(run: Run, owner_id: str, claim_id: str) -> bool:
-        return run.claim_id == claim_id and run.record["owner_id"] == owner_id
+    def held_under(run: Run, request: LeaseRequest | ClaimRequest) -> bool:
+        mine = run.record["owner_id"] == request.owner_id
+        return mine and run.claim_id == request.claim_id
 
-    def take(self, run: Run, request: LeaseRequest) -> None:
+    def keep(self, run: Run, request: LeaseRequest | ClaimRequest) -> None:
+        """Claimed by its own holder: renewed, same fence."""
+        self._extend(run, request.seconds)
+        run.claim_id = request.claim_id
+
+    def take(self, run: Run, request: LeaseRequest | ClaimRequest) -> None:
         """Fence and version rise; only somebody's unreturned lease makes it a takeover."""
         record = run.record
         taken_over = record["owner_id"] is not None

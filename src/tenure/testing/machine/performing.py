@@ -61,11 +61,7 @@ class Performing(StoreDriver):
 
     def on_claim_runs(self, request: ClaimRequest) -> None:
         model = self.model
-        held = [
-            run
-            for run in model.runs.values()
-            if model.held_under(run, request.owner_id, request.claim_id)
-        ]
+        held = [run for run in model.runs.values() if model.held_under(run, request)]
         eligible = model.claimable(request)
         answer = self.ask("claim_runs", request)
         self.agree("claim_runs", None, answer)
@@ -73,10 +69,12 @@ class Performing(StoreDriver):
         if held:
             again = {run.number for run in chosen} == {run.number for run in held}
             assert again, "a repeated claim must return what is held under it, and only that"
+            for run in held:
+                model.keep(run, request)
         else:
             check_choice(eligible, chosen, request.limit)
             for run in chosen:
-                model.take(run, _as_lease_request(request))
+                model.take(run, request)
         for claimed in answer:
             self._check_claimed(claimed)
         for run in eligible:
@@ -151,8 +149,8 @@ class Performing(StoreDriver):
     def on_settle_delivery(self, delivery_id: str, token: str, outcome: Outcome) -> None:
         expected = self.expect(self.model.settle, delivery_id, token, outcome)
         answer = self.ask("settle_delivery", delivery_id, token, outcome)
-        if self.agree("settle_delivery", expected, answer):
-            if isinstance(outcome, RetryLater) and answer.state == "waiting":
+        if self.agree("settle_delivery", expected, answer) and not isinstance(expected, Refusal):
+            if isinstance(outcome, RetryLater) and expected["due_at"] is None:
                 assert (answer.due_at - self.clock.now()).total_seconds() == outcome.delay
             self.check_delivery(self.model.deliveries[delivery_id], answer)
             self.check_run(answer.run_id)
@@ -180,9 +178,3 @@ class Performing(StoreDriver):
         stream = self.model.logs.get((run_id, key), b"")
         seen = self.ask("read", run_id, key)
         assert (seen.offset, seen.data, seen.size) == (0, stream, len(stream))
-
-
-def _as_lease_request(request: ClaimRequest) -> LeaseRequest:
-    return LeaseRequest(
-        owner_id=request.owner_id, seconds=request.seconds, claim_id=request.claim_id
-    )

@@ -18,11 +18,17 @@ from tenure.testing.machine.rules import RunRules, can
 class LeaseRules(RunRules):
     def _request(self, draw: Draw) -> LeaseRequest:
         return LeaseRequest(
-            owner_id=draw.one(OWNERS), seconds=draw.one(SECONDS), claim_id=self.new_name("claim")
+            owner_id=draw.one(OWNERS),
+            seconds=draw.one(SECONDS),
+            claim_id=self.new_name("claim"),
+            expired=not draw.seldom(),
         )
 
     @precondition(can(LeaseStore))
     @rule(data=st.data(), purpose=st.sampled_from(Purpose))
+    def claim_alone(self, data: st.DataObject, purpose: Purpose) -> None:
+        self.claim_one(data, purpose)
+
     def claim_one(self, data: st.DataObject, purpose: Purpose) -> None:
         draw = Draw(data)
         run_id = "run-that-is-not" if draw.seldom() else self.a_run(draw).record["run_id"]
@@ -70,6 +76,17 @@ class LeaseRules(RunRules):
         self.send("release_lease", run.record["run_id"], fencing, self.new_name("release"))
 
     @precondition(can(LeaseStore))
+    @rule(data=st.data())
+    def frozen_owner_thaws(self, data: st.DataObject) -> None:
+        """An owner falls silent, another takes its run over, and the first one comes back with
+        what it had sent before."""
+        self.clock.advance(max(SECONDS))
+        self.claim_one(data, Purpose.EXECUTE)
+        writes = [call for call in self.applied if call.method == "update_run"]
+        if writes:
+            self.perform(data.draw(st.sampled_from(writes)))
+
+    @precondition(can(LeaseStore))
     @rule()
     def reboot(self) -> None:
         """Whoever held a lease cannot have survived it."""
@@ -89,13 +106,13 @@ class OutboxRules(RunRules):
     @rule(data=st.data())
     def relay_settles(self, data: st.DataObject) -> None:
         draw = Draw(data)
-        held = [one for one in self.model.deliveries.values() if one["token"] is not None]
-        one = draw.one(held if held and not draw.seldom() else list(self.model.deliveries.values()))
-        token = "token-wrong" if draw.seldom() else one["token"] or "token-never"
+        known = list(self.model.deliveries.values())
+        held = [one for one in known if one["token"] is not None]
+        one = draw.one(held if held and not draw.seldom() else known)
+        token = one["token"] or one["settled_token"] or "token-never"
         outcomes: tuple[Outcome, ...] = (Delivered(), GiveUp("404"), RetryLater(10.0, "503"))
-        outcome = draw.one(outcomes)
-        again = one["state"] == "waiting" or not isinstance(outcome, RetryLater)
-        self.send("settle_delivery", one["id"], token, outcome if again else Delivered())
+        wrong = draw.seldom()
+        self.send("settle_delivery", one["id"], "wrong" if wrong else token, draw.one(outcomes))
 
     @precondition(lambda self: bool(self.model.deliveries))
     @precondition(can(Outbox))

@@ -9,7 +9,6 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from tenure.model.outbox import RetryLater
 from tenure.model.snapshot import Annotation
 from tenure.model.status import RunStatus
 from tenure.model.update import (
@@ -26,6 +25,7 @@ from tenure.model.update import (
 from tenure.ports.batch import BatchUpdates
 from tenure.testing.machine import draws
 from tenure.testing.machine.draws import OWNERS, SECONDS, Draw
+from tenure.testing.machine.driver import Call
 from tenure.testing.machine.performing import Performing
 from tenure.testing.machine.plain import RUN_ENDS
 from tenure.testing.machine.runs import Run
@@ -50,6 +50,11 @@ class RunRules(Performing):
         living = [name for name, run in self.model.runs.items() if not run.ended]
         names = list(self.model.runs) if not living or draw.seldom() else living
         return self.model.runs[draw.one(names)]
+
+    def an_owned_run(self, draw: Draw) -> Run:
+        """One that somebody holds, if there is any."""
+        owned = [name for name, run in self.model.runs.items() if run.record["owner_id"]]
+        return self.model.runs[draw.one(owned)] if owned else self.a_run(draw)
 
     def fencing(self, draw: Draw, run: Run) -> Fencing:
         """The run's own, or a wrong one: an older fence, another owner, both."""
@@ -91,10 +96,12 @@ class RunRules(Performing):
     @precondition(has_runs)
     @rule(data=st.data())
     def owner_writes(self, data: st.DataObject) -> None:
-        self.send("update_run", self.owner_update(Draw(data)))
+        """Often a few in a row: that is what owners do."""
+        for _ in range(data.draw(st.integers(1, 3))):
+            self.send("update_run", self.owner_update(Draw(data)))
 
     def owner_update(self, draw: Draw) -> Update:
-        run = self.a_run(draw)
+        run = self.an_owned_run(draw)
         base = run.version
         if draw.seldom():
             base = max(1, base + draw.one((-1, -2, 1)))
@@ -114,9 +121,10 @@ class RunRules(Performing):
         self.send("update_run", self.operator_update(Draw(data), what))
 
     def operator_update(self, draw: Draw, what: str) -> Update:
-        run = self.a_run(draw)
+        run = self.an_owned_run(draw) if draw.maybe() else self.a_run(draw)
         unsure = run.record["owner_id"] is not None and not self.knows_liveness
-        base = max(1, run.version + draw.one((0, 0, -1))) if draw.seldom() else None
+        back = draw.one((None, None, 0, 1))
+        base = None if back is None else max(1, run.version - back)
         request = CancelRequest(reason=draw.one(("enough", None)), by="ops")
         asked, ended = RunChange(), None
         match what:
@@ -158,30 +166,32 @@ class RunRules(Performing):
             case what:
                 return self.operator_update(draw, what)
 
+    @precondition(lambda self: bool(self.applied))
+    @rule(data=st.data())
+    def resend_applied(self, data: st.DataObject) -> None:
+        """An answer was lost: what has been done is asked for again, at once or much later."""
+        recent = self.applied[-2:] if data.draw(st.booleans()) else self.applied
+        self._resend(data.draw(st.sampled_from(recent)))
+
     @precondition(lambda self: bool(self.sent))
     @rule(data=st.data())
     def resend(self, data: st.DataObject) -> None:
-        """An answer was lost, or a network was slow: an earlier call arrives once more."""
-        recent = self.sent[-4:] if data.draw(st.booleans()) else self.sent
-        call = data.draw(st.sampled_from(recent))
+        """A slow network: any earlier call, refused ones too, arrives once more."""
+        self._resend(data.draw(st.sampled_from(self.sent)))
+
+    def _resend(self, call: Call) -> None:
         if self.worth_repeating(call.method, call.args):
             self.perform(call)
 
     def worth_repeating(self, method: str, args: tuple[Any, ...]) -> bool:
         """The ports leave open what becomes of a claim that returns after everything it got was
-        given back, of a relay's claim after its time, and of a retry settled twice."""
+        given back, and of a relay's claim after its time."""
         match method:
             case "claim_runs":
-                held = self.model.held_under
-                (request,) = args
-                return any(
-                    held(run, request.owner_id, request.claim_id)
-                    for run in self.model.runs.values()
-                )
+                runs = self.model.runs.values()
+                return any(self.model.held_under(run, args[0]) for run in runs)
             case "claim_deliveries":
                 return any(self.model.in_flight(one) for one in self.model.held_by(args[0]))
-            case "settle_delivery":
-                return not isinstance(args[2], RetryLater)
         return True
 
 
@@ -190,7 +200,7 @@ class TimeRules(Performing):
         for run_id in self.model.runs:
             self.check_run(run_id)
 
-    @rule(seconds=st.sampled_from((0.001, 1.0, 10.0, 31.0, 121.0, 700.0)))
+    @rule(seconds=st.sampled_from((0.001, 1.0, 4.0, 10.0, 61.0, 700.0)))
     def time_passes(self, seconds: float) -> None:
         self.clock.advance(seconds)
         self._check_all()

@@ -129,9 +129,7 @@ class RunModel:
     def create(self, new: NewRun) -> int:
         given = new.snapshot
         if given.run_id in self.runs:
-            if self.runs[given.run_id].update_ids[0] == new.update_id:
-                return 1
-            raise Refusal(RunExists)
+            return self._created_before(self.runs[given.run_id], new)
         if not 8 <= len(given.run_id) <= 128:
             raise Refusal(InvalidRunId)
         if not -100 <= given.priority <= 100 or given.status.value not in RUN_MAY:
@@ -151,6 +149,15 @@ class RunModel:
         run.wrote(new.update_id, [plain(event) for event in new.events])
         self.runs[given.run_id] = run
         self._enqueue(run, new.events, new.deliveries)
+        return 1
+
+    @staticmethod
+    def _created_before(run: Run, new: NewRun) -> int:
+        if run.update_ids[0] != new.update_id:
+            raise Refusal(RunExists)
+        owner = run.record["owner_id"]
+        if new.lease and (run.record["fence"] != 1 or owner not in (None, new.lease.owner_id)):
+            raise Refusal(LeaseLost)
         return 1
 
     @staticmethod
@@ -176,7 +183,7 @@ class RunModel:
         changed = copy.deepcopy(run)
         self._check_deliveries(changed, effect.deliveries)
         self._apply(changed, update, effect)
-        if update.base_version is None and changed.record == run.record:
+        if update.lease is None and changed.record == run.record:
             return run.version
         record = changed.record
         record["version"] += 1
@@ -224,6 +231,8 @@ class RunModel:
             record["takeovers_without_progress"] = 0
         if run.ended and not was_ended:
             close_run(record, run.reached)
+            if record["status"] in ("failed", "interrupted") and changes.run.last_error is UNSET:
+                record["last_error"] = record["error"]
 
     @staticmethod
     def _change_run(run: Run, change: RunChange) -> None:
@@ -274,5 +283,6 @@ class RunModel:
                 "last_error": None,
                 "redelivery": False,
                 "token": None,
+                "settled_token": None,
                 "until": None,
             }

@@ -68,6 +68,7 @@ def change_step(record: Plain, reached: Reached, index: int, change: StepChange)
     """Apply one step's change; true if a host finished by it."""
     steps: list[Plain] = record["steps"]
     if index >= len(steps):
+        _need(index == len(steps))
         steps.append(_planned(index, change))
     step = steps[index]
     status = step["status"] if change.status is UNSET else change.status.value
@@ -91,6 +92,7 @@ def change_step(record: Plain, reached: Reached, index: int, change: StepChange)
             reached.add((index, name))
             finished |= host["status"] in HOST_ENDS
     if step["status"] in STEP_ENDS:
+        _need(all(host["status"] != "running" for host in step["hosts"].values()))
         _close_hosts(step)
     return finished
 
@@ -116,6 +118,20 @@ def _change_host(host: Plain, change: HostChange) -> None:
         if position == len(host["items"]):
             host["items"].append(fresh_item())
         _change_item(host["items"][position], item_change)
+    if host["status"] not in ("pending", "running"):
+        _close_items(host)
+
+
+def _close_items(host: Plain) -> None:
+    """Items follow their host; of one that succeeded or failed all items must be known."""
+    end = host["status"]
+    for item in host["items"]:
+        if item["status"] == "running":
+            _need(end in ("canceled", "interrupted", "unreachable", "unknown"))
+            item.update(status=end, finished_at=host["finished_at"])
+        elif item["status"] == "pending" and end != "unknown":
+            known = UNREACHED.get(end, end)
+            item.update(status=known, finished_at=host["finished_at"])
 
 
 def _change_item(item: Plain, change: ItemChange) -> None:
@@ -143,11 +159,12 @@ def close_run(record: Plain, reached: Reached) -> None:
         for name, host in step["hosts"].items():
             if host["status"] == "running":
                 _need(end != "success")
-                for part in (host, *host["items"]):
-                    if part["status"] == "running":
-                        part.update(status=HOST_CUT[end], finished_at=NOW)
+                host.update(status=HOST_CUT[end], finished_at=NOW)
                 reached.add((index, name))
                 cut.add(name)
+                _end_items(host, end)
+            elif host["status"] == "unknown":
+                _end_items(host, end)
         if step["status"] == "running":
             _need(end != "success")
             step.update(status=end, finished_at=NOW)
@@ -157,6 +174,15 @@ def close_run(record: Plain, reached: Reached) -> None:
         _close_hosts(step)
     if end == "canceled" and cut:
         record["unconfirmed_hosts"] = sorted({*record["unconfirmed_hosts"], *cut})
+
+
+def _end_items(host: Plain, end: str) -> None:
+    """The run is over: nobody will look for these again."""
+    for item in host["items"]:
+        if item["status"] == "running":
+            item.update(status=host["status"], finished_at=NOW)
+        elif item["status"] == "pending":
+            item.update(status=UNREACHED[end], finished_at=NOW)
 
 
 def _close_hosts(step: Plain) -> None:

@@ -77,6 +77,7 @@ create table tasks (
   step integer not null,
   host text not null,
   item integer not null,                -- -1: the host itself
+  items integer not null,               -- how many loop items the host has; 0 on an item's row
   status text not null,
   body text not null,
   primary key (seq, step, host, item)
@@ -105,8 +106,10 @@ create table deliveries (
   attempts integer not null,
   due_at integer not null,
   settled_at integer,
+  died_at integer,
   redelivery integer not null,
   token text,
+  settled_token text,
   lease_boot text,
   lease_until integer,
   last_error text,
@@ -119,7 +122,7 @@ create index deliveries_in_order on deliveries (seq, target, version, ordinal)
 create index deliveries_held on deliveries (token) where token is not null;
 create index deliveries_by_state on deliveries (state, number);
 create index deliveries_of_run on deliveries (seq, number);
-create index deliveries_dead on deliveries (seq, settled_at) where state = 'dead';
+create index deliveries_dead on deliveries (seq, died_at) where died_at is not null;
 
 create table workers (
   owner_id text primary key,
