@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from tenure.model import transitions
 from tenure.model.errors import InvalidTransition, StoreRejected
+from tenure.model.events import Event
 from tenure.model.judge import CHECKS, Check, Circumstances, Verdict, choose_effect, judge
 from tenure.model.snapshot import Counts, ErrorInfo, HostState, ItemState, RunSnapshot, StepState
 from tenure.model.status import (
@@ -79,6 +80,7 @@ def apply(
     checks: tuple[Check, ...] = CHECKS,
 ) -> Applied:
     """The run after ``update``, or a ``Refused`` error that leaves no trace."""
+    _check_form(update)
     effect = choose_effect(run, update, circumstances.lease_live)
     verdict = judge(run, update, effect, circumstances, checks)
     if verdict is Verdict.AGAIN:
@@ -86,7 +88,7 @@ def apply(
     if verdict is Verdict.NOTHING:
         return Applied(run, run.version, None)
     if effect.deliveries:
-        check_targets(run, effect.deliveries)
+        check_deliveries(run, effect.events, effect.deliveries)
     at = moved_forward(run, at)
     fields = _run_fields(run, effect.changes.run, at)
     if effect.changes.steps:
@@ -111,11 +113,26 @@ def moved_forward(run: RunSnapshot, at: datetime) -> datetime:
     return at if newest is None or at > newest else newest + _TICK
 
 
-def check_targets(run: RunSnapshot, deliveries: tuple[NewDelivery, ...]) -> None:
+def _check_form(update: Update) -> None:
+    """What no well-made update looks like, whatever the run."""
+    if update.lease is not None and update.base_version is None:
+        raise StoreRejected(update.run_id, "an owner's update must name its base_version")
+    if update.lease is None and update.release:
+        raise StoreRejected(update.run_id, "only an owner can release")
+
+
+def check_deliveries(
+    run: RunSnapshot, events: tuple[Event, ...], deliveries: tuple[NewDelivery, ...]
+) -> None:
+    """Each must tell of an event that is there, to a target the run has."""
     known = {target.name for target in run.callbacks}
     for delivery in deliveries:
         if delivery.target not in known:
             raise StoreRejected(run.run_id, f"has no callback target {delivery.target!r}")
+        if not 0 <= delivery.seq < len(events):
+            raise StoreRejected(
+                run.run_id, f"callback {delivery.id} tells of event {delivery.seq}: there is none"
+            )
 
 
 def _run_fields(run: RunSnapshot, change: RunChange, at: datetime) -> dict[str, Any]:
@@ -219,8 +236,7 @@ def _change_step(
             host = hosts.get(name)
             if host is None:
                 raise InvalidTransition(run_id, f"step {step.index} does not plan host {name!r}")
-            place = f"host {name!r} of {_label(step)}"
-            changed = _change_host(run_id, place, host, host_change, at)
+            changed = _change_host(_Place(run_id, step, name), host, host_change, at)
             tally.host(host.status, changed.status)
             hosts[name] = changed
         fields["hosts"] = hosts
@@ -243,32 +259,45 @@ def _label(step: StepState) -> str:
     return f"step {step.index} ({step.name})" if step.name else f"step {step.index}"
 
 
-def _change_host(
-    run_id: str, place: str, host: HostState, change: HostChange, at: datetime
-) -> HostState:
-    changed = _change_item(run_id, place, host, change, at)
+class _Place(NamedTuple):
+    """Where something is wrong; put into words only if it is."""
+
+    run_id: str
+    step: StepState
+    host: str
+    item: int | None = None
+
+    def refuse(self, why: str) -> InvalidTransition:
+        item = "" if self.item is None else f"item {self.item} on "
+        return InvalidTransition(
+            self.run_id, f"{item}host {self.host!r} of {_label(self.step)} {why}"
+        )
+
+
+def _change_host(place: _Place, host: HostState, change: HostChange, at: datetime) -> HostState:
+    changed = _change_item(place, host, change, at)
     if change.items:
-        changed = replace(changed, items=_change_items(run_id, place, host.items, change, at))
+        changed = replace(changed, items=_change_items(place, host.items, change, at))
     if not changed.items or changed.status in (HostStatus.PENDING, HostStatus.RUNNING):
         return changed
-    return _close_items(run_id, place, changed)
+    return _close_items(place, changed)
 
 
 def _change_items(
-    run_id: str, place: str, known: tuple[ItemState, ...], change: HostChange, at: datetime
+    place: _Place, known: tuple[ItemState, ...], change: HostChange, at: datetime
 ) -> tuple[ItemState, ...]:
     items = list(known)
     for position, item_change in sorted(change.items.items()):
         if position == len(items):
             items.append(ItemState())
         elif not 0 <= position < len(items):
-            raise InvalidTransition(run_id, f"{place} has {len(items)} items, not {position + 1}")
-        place_of_item = f"item {position} on {place}"
-        items[position] = _change_item(run_id, place_of_item, items[position], item_change, at)
+            raise place.refuse(f"has {len(items)} items, not {position + 1}")
+        of_item = place._replace(item=position)
+        items[position] = _change_item(of_item, items[position], item_change, at)
     return tuple(items)
 
 
-def _close_items(run_id: str, place: str, host: HostState) -> HostState:
+def _close_items(place: _Place, host: HostState) -> HostState:
     """The items of a host that ended, or of which nobody knows, follow it."""
     items = list(host.items)
     for position, item in enumerate(items):
@@ -277,16 +306,14 @@ def _close_items(run_id: str, place: str, host: HostState) -> HostState:
             end = transitions.ITEM_NOT_REACHED.get(host.status, item.status)
         elif item.status == HostStatus.RUNNING:
             if host.status not in transitions.ITEM_CUT_SHORT:
-                raise InvalidTransition(
-                    run_id, f"{place} cannot end: its item {position} is still running"
-                )
+                raise place.refuse(f"cannot end: its item {position} is still running")
             end = transitions.ITEM_CUT_SHORT[host.status]
         if end is not item.status:
             items[position] = replace(item, status=end, finished_at=host.finished_at)
     return replace(host, items=tuple(items))
 
 
-def _change_item(run_id: str, place: str, item: _Item, change: ItemChange, at: datetime) -> _Item:
+def _change_item(place: _Place, item: _Item, change: ItemChange, at: datetime) -> _Item:
     status = change.status
     if item.status in ENDED_HOST or (
         status is not UNSET
@@ -294,10 +321,12 @@ def _change_item(run_id: str, place: str, item: _Item, change: ItemChange, at: d
         and status not in transitions.HOST[item.status]
     ):
         wanted = "change" if status is UNSET else f"go to {status}"
-        raise InvalidTransition(run_id, f"{place} is {item.status} and cannot {wanted}")
-    fields = {
-        name: value for name in _PLAIN_ITEM_FIELDS if (value := getattr(change, name)) is not UNSET
-    }
+        raise place.refuse(f"is {item.status} and cannot {wanted}")
+    fields: dict[str, Any] = {}
+    for name in _PLAIN_ITEM_FIELDS:
+        value = getattr(change, name)
+        if value is not UNSET:
+            fields[name] = value
     if status is not UNSET and status != item.status:
         fields["status"] = status
         if status == HostStatus.RUNNING:

@@ -14,11 +14,11 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tenure.model.apply import check_targets, moved_forward
+from tenure.model.apply import check_deliveries, moved_forward
 from tenure.model.errors import LeaseHeld, LeaseLost, NotRunnable, RunExists, StoreRejected
 from tenure.model.events import Event
 from tenure.model.ids import check_run_id
-from tenure.model.snapshot import Counts, HostState, RunSnapshot, StepState
+from tenure.model.snapshot import Counts, HostState, RunSnapshot, RunSummary, StepState
 from tenure.model.status import HostStatus, Recovery, RunStatus, StepStatus
 from tenure.model.update import Fencing, NewRun
 
@@ -101,7 +101,7 @@ def create(new: NewRun, at: datetime) -> RunSnapshot:
         raise StoreRejected(given.run_id, f"cannot be born {given.status}")
     if len({target.name for target in given.callbacks}) != len(given.callbacks):
         raise StoreRejected(given.run_id, "two callback targets have the same name")
-    check_targets(given, new.deliveries)
+    check_deliveries(given, new.events, new.deliveries)
     steps = tuple(_born_step(given, i, step, at) for i, step in enumerate(given.steps))
     return replace(
         given,
@@ -182,7 +182,7 @@ def check_repeated(run: RunSnapshot, first_update_id: str | None, new: NewRun) -
 
 
 def why_not_runnable(
-    run: RunSnapshot, at: datetime, purpose: Purpose = Purpose.EXECUTE
+    run: RunSummary, at: datetime, purpose: Purpose = Purpose.EXECUTE
 ) -> str | None:
     """Why this run may not be claimed, lease aside; ``None`` if it may."""
     if run.ended:

@@ -107,15 +107,6 @@ class Effect(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     events: tuple[Event, ...] = ()
     deliveries: tuple[NewDelivery, ...] = ()
 
-    def __post_init__(self) -> None:
-        _check_deliveries(self.events, self.deliveries)
-
-
-def _check_deliveries(events: tuple[Event, ...], deliveries: tuple[NewDelivery, ...]) -> None:
-    for delivery in deliveries:
-        if not 0 <= delivery.seq < len(events):
-            raise ValueError(f"delivery {delivery.id} tells of event {delivery.seq}, which is none")
-
 
 class Update(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="update"):
     """A delta for one run.
@@ -134,12 +125,6 @@ class Update(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, ta
     if_unowned: Effect | None = None
     release: bool = False
 
-    def __post_init__(self) -> None:
-        if self.lease is not None and self.base_version is None:
-            raise ValueError(f"run {self.run_id}: an owner's update must name its base_version")
-        if self.lease is None and self.release:
-            raise ValueError(f"run {self.run_id}: only an owner can release")
-
 
 class NewRun(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="create"):
     """A run to be born: ``queued`` for workers, or ``running`` with its first lease and its
@@ -154,9 +139,6 @@ class NewRun(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, ta
     lease: LeaseRequest | None = None
     events: tuple[Event, ...] = ()
     deliveries: tuple[NewDelivery, ...] = ()
-
-    def __post_init__(self) -> None:
-        _check_deliveries(self.events, self.deliveries)
 
 
 Write = NewRun | Update

@@ -122,7 +122,10 @@ class Desk:
         run = store.run
         assert run is not None
         if self._rules.create_checks_owner:
-            check_repeated(run, store.journal[0], new)
+            try:
+                check_repeated(run, store.journal[0], new)
+            except LeaseLost:
+                return Handled(store, Answer(Heard.LOST, run.version, run.fence))
         return Handled(store, Answer(Heard.OK, 1, run.fence, view=view_of(run)))
 
     def _update(self, store: Store, run: RunSnapshot, message: Message) -> Handled:

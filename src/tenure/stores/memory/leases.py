@@ -76,6 +76,7 @@ class MemoryLeases:
             lease = LeaseRequest(
                 owner_id=request.owner_id, seconds=request.seconds, claim_id=request.claim_id
             )
+            repeated.sort(key=_by_priority)
             picked = repeated or self._pick(request)
             for stored in picked:
                 self._claim(stored, lease, request.purpose, held=bool(repeated))
@@ -168,10 +169,10 @@ class MemoryLeases:
 
 
 def _by_age(stored: StoredRun) -> tuple[int, ...]:
-    """Oldest by the moment it could first have run."""
+    """Oldest by the moment it could first have run; a ``run_after`` in the past changes nothing."""
     run = stored.snapshot
-    ready = run.run_after or run.created_at
-    return (int(ready.timestamp() * 1_000_000) if ready else 0, stored.seq)
+    moments = [moment for moment in (run.run_after, run.created_at) if moment is not None]
+    return (int(max(moments).timestamp() * 1_000_000) if moments else 0, stored.seq)
 
 
 def _by_priority(stored: StoredRun) -> tuple[int, ...]:

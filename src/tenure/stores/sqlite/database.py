@@ -160,6 +160,20 @@ def transaction(connection: apsw.Connection) -> Iterator[None]:
 
 
 @contextmanager
+def savepoint(connection: apsw.Connection) -> Iterator[None]:
+    """A part of a transaction that can fail alone."""
+    connection.execute("savepoint part")
+    try:
+        yield
+    except BaseException:
+        connection.execute("rollback to part")
+        raise
+    finally:
+        if connection.in_transaction:
+            connection.execute("release part")
+
+
+@contextmanager
 def one_view(connection: apsw.Connection) -> Iterator[None]:
     """Several reads of one moment, while others write."""
     connection.execute("begin")

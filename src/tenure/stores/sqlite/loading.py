@@ -1,7 +1,4 @@
-"""Load as much of a run as one update concerns, and no more.
-
-Which that is, ``model.apply`` says.
-"""
+"""The run, with the steps and hosts that one update concerns: ``model.apply`` says which."""
 
 from __future__ import annotations
 
@@ -10,18 +7,29 @@ from typing import Any
 from msgspec.structs import replace
 
 from tenure.model.snapshot import HostState, RunSnapshot, StepState
-from tenure.model.status import ENDED_STEP, TERMINAL_RUN, HostStatus, StepStatus
+from tenure.model.status import ENDED_STEP, TERMINAL_RUN
 from tenure.model.update import Effect, StepChange
 from tenure.stores.sqlite import rows
+from tenure.stores.sqlite.reading import Reading
+from tenure.stores.sqlite.recent import Known, Recent
 from tenure.stores.sqlite.rows import Head
 from tenure.stores.sqlite.statements import Statements
 
 
 class Loading:
-    def __init__(self, sql: Statements) -> None:
+    def __init__(self, sql: Statements, reading: Reading) -> None:
         self._sql = sql
+        self._reading = reading
+        self.recent = Recent()
 
     def find(self, run_id: str) -> Head | None:
+        known = self.recent.get(run_id)
+        if known is not None:
+            head = rows.still_as(known.head, self._sql.first("mark", known.head.seq))
+            if head is not None:
+                known.head = head
+                return head
+            self.recent.forget(run_id)
         row = self._sql.first("head_by_id", run_id)
         return rows.head_of(row) if row else None
 
@@ -33,58 +41,67 @@ class Loading:
         return row[0] if row else None
 
     def for_effect(self, head: Head, effect: Effect) -> RunSnapshot:
-        """The run with what ``effect`` concerns. Left out means pending, or already ended."""
+        """What this leaves out is pending, or has ended."""
         run, changes = head.run, effect.changes
         fields: dict[str, Any] = {}
         if effect.deliveries:
             (callbacks,) = self._sql.one("callbacks", head.seq)
             fields["callbacks"] = rows.callbacks_of(callbacks)
-        steps: dict[int, StepState] = {}
-        for index, change in changes.steps.items():
-            step = self._step(head, index, change)
-            if step is not None:
-                steps[index] = step
-        if changes.run.status in TERMINAL_RUN and not run.ended:
-            self._add_unsettled(head, steps)
-        if steps:
-            fields["steps"] = tuple(steps.values())
+        ends = changes.run.status in TERMINAL_RUN and not run.ended
+        if ends or changes.steps:
+            fields["steps"] = self._steps(self._known(head), changes.steps, ends)
         return replace(run, **fields) if fields else run
 
-    def _step(self, head: Head, index: int, change: StepChange) -> StepState | None:
+    def _known(self, head: Head) -> Known:
+        known = self.recent.get(head.run.run_id)
+        if known is None:
+            known = Known(head, self._reading.steps(head))
+            if not head.run.ended:
+                self.recent.put(known)
+        return known
+
+    def _steps(
+        self, known: Known, changes: dict[int, StepChange], ends: bool
+    ) -> tuple[StepState, ...]:
+        found = {index: self._step(known, index, change) for index, change in changes.items()}
+        if ends:
+            for index in known.running_steps():
+                if index not in found:
+                    found[index] = self._with_hosts(known, index, {})
+                else:
+                    found[index] = self._with_hosts(known, index, _hosts_of(found[index]))
+        return tuple(step for step in found.values() if step is not None)
+
+    def _step(self, known: Known, index: int, change: StepChange) -> StepState | None:
         """``None`` for a step that is not there; whether it may be added is not decided here."""
-        row = self._sql.first("step", head.seq, index)
-        if row is None and not 0 <= index < head.run.counts.steps_total:
+        step = known.steps.get(index)
+        if step is None:
             return None
-        step = StepState(index=index) if row is None else rows.step_of(row[0])
-        hosts = {name: self._host(head.seq, index, name) for name in change.hosts}
+        hosts: dict[str, HostState] = {}
+        for name in change.hosts:
+            host = self._host(known, index, name)
+            if host is not None:
+                hosts[name] = host
         if change.status in ENDED_STEP:
-            for name, body, items in self._sql.all("running_hosts_of_step", head.seq, index):
-                if name not in hosts:
-                    hosts[name] = self._host_of(body, items, head.seq, index, name)
+            return self._with_hosts(known, index, hosts)
         return replace(step, hosts=hosts) if hosts else step
 
-    def _host(self, seq: int, step: int, name: str) -> HostState:
-        row = self._sql.first("host", seq, step, name)
-        return HostState() if row is None else self._host_of(row[0], row[1], seq, step, name)
+    @staticmethod
+    def _with_hosts(known: Known, index: int, hosts: dict[str, HostState]) -> StepState:
+        return replace(known.steps[index], hosts={**known.open[index], **hosts})
 
-    def _host_of(self, body: str, items: int, seq: int, step: int, name: str) -> HostState:
-        host = rows.host_of(body)
-        if not items:
+    def _host(self, known: Known, step: int, name: str) -> HostState | None:
+        """``None`` for a host that the step does not plan."""
+        host = known.open[step].get(name)
+        if host is not None:
             return host
-        found = self._sql.all("items_of_host", seq, step, name)
-        return replace(host, items=tuple(rows.item_of(text) for (text,) in found))
+        if name in known.pending[step]:
+            return HostState()
+        row = self._sql.first("host", known.head.seq, step, name)
+        if row is not None:
+            return rows.host_of(row[0])
+        return HostState() if known.steps[step].status in ENDED_STEP else None
 
-    def _add_unsettled(self, head: Head, steps: dict[int, StepState]) -> None:
-        """What the end of the run closes, over and above what the update names."""
-        counts = head.run.counts
-        if StepStatus.RUNNING in counts.steps:
-            for index, body in self._sql.all("running_steps", head.seq):
-                steps.setdefault(index, rows.step_of(body))
-        if HostStatus.RUNNING not in counts.hosts and HostStatus.UNKNOWN not in counts.hosts:
-            return
-        for index, name, body, items in self._sql.all("unsettled_hosts", head.seq):
-            step = steps.get(index) or rows.step_of(self._sql.one("step", head.seq, index)[0])
-            if name not in step.hosts:
-                host = self._host_of(body, items, head.seq, index, name)
-                step = replace(step, hosts={**step.hosts, name: host})
-            steps[index] = step
+
+def _hosts_of(step: StepState | None) -> dict[str, HostState]:
+    return step.hosts if step is not None else {}

@@ -6,6 +6,11 @@ select {head} from runs r where r.run_id = ?
 -- name: head_by_seq
 select {head} from runs r where r.seq = ?
 
+-- name: mark
+-- Tells whether a run is still as this process left it.
+select version, updated_at, fence, detail, claim_id, lease_boot, lease_until, lease_wall
+from runs where seq = ?
+
 -- name: seq_of_run
 select seq from runs where run_id = ?
 
@@ -41,6 +46,9 @@ select summary from run_specs where seq = ?
 -- name: spec
 select summary, callbacks, vars, plan from run_specs where seq = ?
 
+-- name: plan
+select plan from run_specs where seq = ?
+
 -- name: callbacks
 select callbacks from run_specs where seq = ?
 
@@ -56,40 +64,22 @@ select d.body from runs r
   left join definitions d on d.digest = s.definition_digest
 where r.run_id = ?
 
--- name: step
-select body, added_hosts from steps where seq = ? and step = ?
-
 -- name: steps_of_run
 select step, body, added_hosts from steps where seq = ? order by step
 
--- name: running_steps
-select step, body from steps where seq = ? and status = 'running'
-
 -- name: put_step
-insert into steps (seq, step, status, body, added_hosts) values (?, ?, ?, ?, ?)
-on conflict (seq, step) do update set status = excluded.status, body = excluded.body
+insert into steps (seq, step, body, added_hosts) values (?, ?, ?, ?)
+on conflict (seq, step) do update set body = excluded.body
 
 -- name: host
-select body, items from tasks where seq = ? and step = ? and host = ? and item = -1
-
--- name: items_of_host
-select body from tasks where seq = ? and step = ? and host = ? and item >= 0 order by item
+select body from tasks where seq = ? and step = ? and host = ? and item = -1
 
 -- name: tasks_of_run
 select step, host, item, body from tasks where seq = ? order by step, host, item
 
--- name: running_hosts_of_step
-select host, body, items from tasks
-where seq = ? and step = ? and status = 'running' and item = -1
-
--- name: unsettled_hosts
-select step, host, body, items from tasks
-where seq = ? and status in ('running', 'unknown') and item = -1
-
 -- name: put_task
-insert into tasks (seq, step, host, item, items, status, body) values (?, ?, ?, ?, ?, ?, ?)
-on conflict (seq, step, host, item) do update set
-  items = excluded.items, status = excluded.status, body = excluded.body
+insert into tasks (seq, step, host, item, body) values (?, ?, ?, ?, ?)
+on conflict (seq, step, host, item) do update set body = excluded.body
 
 -- name: update_id_of
 select update_id from journal where seq = ? and version = ?
@@ -120,17 +110,17 @@ select seq, rank, ready_at from runs where readiness = 2 and ready_at <= ?
 
 -- name: expired_leases
 -- Of this boot and past their end, or of another boot.
-select seq, rank, ready_at, queue, status, recovery from runs
+select seq, rank, ready_at from runs
 where owner_id is not null and lease_boot = ?1 and lease_until <= ?2
 union all
-select seq, rank, ready_at, queue, status, recovery from runs
+select seq, rank, ready_at from runs
 where owner_id is not null and lease_boot < ?1
 union all
-select seq, rank, ready_at, queue, status, recovery from runs
+select seq, rank, ready_at from runs
 where owner_id is not null and lease_boot > ?1
 
 -- name: leases_of_owner
-select seq, rank, ready_at, queue, status, recovery from runs where owner_id = ?
+select seq, rank, ready_at from runs where owner_id = ?
 
 -- name: orphaned
 -- Running, not resumable, and released by its owner: reconcile's.
@@ -138,7 +128,7 @@ select seq, rank, ready_at from runs
 where owner_id is null and status = 'running' and recovery = 'interrupt' order by seq limit ?
 
 -- name: held_under_claim
-select seq from runs where owner_id = ? and claim_id = ? order by seq
+select seq from runs where owner_id = ? and claim_id = ? order by rank, ready_at, seq
 
 -- name: renew_lease
 update runs set lease_boot = ?, lease_until = ?, lease_wall = ? where seq = ?

@@ -100,6 +100,9 @@ class Reading:
         live = run.owner_id is not None and self._clock.is_live(head.lease_until)
         return present(run, lease_live=live, expires_at=shown(head.lease_until))
 
+    def steps(self, head: Head) -> tuple[StepState, ...]:
+        return self._steps(head, self._sql.one("plan", head.seq)[0])
+
     def _steps(self, head: Head, plan: str) -> tuple[StepState, ...]:
         """The plan, overlaid with what has been reached, closed as far as it has ended."""
         steps = rows.planned_steps(plan)

@@ -179,6 +179,22 @@ def head_of(row: tuple[Any, ...]) -> Head:
     return Head(seq, run, claim_id, until, counts, detail)
 
 
+def still_as(head: Head, mark: tuple[Any, ...] | None) -> Head | None:
+    """``head``, if ``mark`` says that nobody wrote the run since; only its lease may have moved."""
+    if mark is None:
+        return None
+    version, updated_at, fence, detail, claim_id, boot_id, nanoseconds, wall = mark
+    run, end = head.run, head.lease_until
+    if version != run.version or fence != run.fence or detail != head.detail:
+        return None
+    if updated_at != micros_or_none(run.updated_at):
+        return None
+    if nanoseconds == (end and end.nanoseconds) and claim_id == head.claim_id:
+        return head
+    moved = None if nanoseconds is None else LeaseEnd(boot_id, nanoseconds, moment(wall))
+    return head._replace(claim_id=claim_id, lease_until=moved)
+
+
 def detail_text(run: RunSnapshot, old: Head | None = None) -> str | None:
     if old is not None and _same_detail(run, old.run):
         return old.detail
@@ -222,7 +238,8 @@ def readiness(run: RunSnapshot, at: datetime) -> int:
 
 
 def ready_at(run: RunSnapshot, created_at: datetime) -> int:
-    return micros(run.run_after or created_at)
+    """A ``run_after`` in the past makes nobody older than he is."""
+    return micros(max(run.run_after or created_at, created_at))
 
 
 def spec_summary(run: RunSnapshot) -> SpecSummary:

@@ -24,10 +24,12 @@ from tenure.ports.clock import Clock
 from tenure.ports.log_store import LogKey, LogSlice
 from tenure.ports.workers import WorkerInfo
 from tenure.stores.lease_clock import LeaseClock
+from tenure.stores.sqlite.choosing import Choosing
 from tenure.stores.sqlite.leasing import Leasing
 from tenure.stores.sqlite.logs import Logging
 from tenure.stores.sqlite.outbox import Outboxing
 from tenure.stores.sqlite.reading import Reading
+from tenure.stores.sqlite.statements import Statements
 from tenure.stores.sqlite.thread import DatabaseThread
 from tenure.stores.sqlite.workers import Workers
 from tenure.stores.sqlite.writing import Writing
@@ -54,12 +56,13 @@ class SQLiteStore:
         except BaseException:
             self._close()
             raise
+        self._clock = lease_clock
         self._writing = Writing(self._writer.connection, lease_clock)
-        self._leasing = Leasing(self._writer.connection, lease_clock)
+        self._leasing = Leasing(self._writing)
         self._outboxing = Outboxing(self._writer.connection, lease_clock)
         self._workers = Workers(self._writer.connection, lease_clock)
         self._reading = Reading(self._reader.connection, lease_clock)
-        self._lists = Leasing(self._reader.connection, lease_clock)
+        self._lists = Choosing(Statements(self._reader.connection), self._reading)
         self._delivered = Outboxing(self._reader.connection, lease_clock)
         self._logging = Logging(self._output.connection, Path(f"{self.path}.logs"))
 
@@ -119,7 +122,9 @@ class SQLiteStore:
     ) -> Page[RunSummary]:
         after = decode_cursor("runnable", cursor, 3) if cursor else None
         limit = bounded_limit(limit)
-        found = await self._reader.read(self._lists.runnable, where, after, limit + 1)
+        found = await self._reader.read(
+            self._lists.runnable, where, after, limit + 1, self._clock.read()
+        )
         return Page(
             items=tuple(run for _, run in found[:limit]),
             cursor=encode_cursor("runnable", *found[limit - 1][0]) if len(found) > limit else None,

@@ -28,9 +28,10 @@ class Storing:
         claim_id: str | None,
         until: LeaseEnd | None,
         at: datetime,
-    ) -> int:
-        """A new run with its spec and the steps that start with it; its number."""
+    ) -> Head:
+        """A new run with its spec and the steps that start with it."""
         created_at = rows.micros(at)
+        counts, detail = rows.text(run.counts), rows.detail_text(run)
         (seq,) = self._sql.one(
             "insert_run",
             run.run_id,
@@ -53,21 +54,21 @@ class Storing:
             rows.micros_or_none(run.started_at),
             None,
             created_at,
-            rows.text(run.counts),
-            rows.detail_text(run),
+            counts,
+            detail,
         )
         self._insert_spec(seq, run, definition)
         for step in run.steps:
             if step.status is not StepStatus.PENDING:
                 self._put_step(seq, step, None)
-        return int(seq)
+        return Head(seq, run, claim_id, until, counts, detail)
 
     def _insert_spec(self, seq: int, run: RunSnapshot, definition: str | None) -> None:
         digest = None
         if definition is not None:
             digest = hashlib.sha256(definition.encode()).hexdigest()
-            self._sql.do("insert_definition", digest, definition)
-        self._sql.do(
+            self._sql.later("insert_definition", digest, definition)
+        self._sql.later(
             "insert_spec",
             seq,
             digest,
@@ -77,7 +78,7 @@ class Storing:
             rows.plan_text(run.steps),
         )
         for key, value in run.labels.items():
-            self._sql.do("insert_label", key, value, seq)
+            self._sql.later("insert_label", key, value, seq)
 
     def put_head(
         self,
@@ -86,10 +87,11 @@ class Storing:
         claim_id: str | None,
         until: LeaseEnd | None,
         at: datetime,
-    ) -> None:
-        """The run's own row. SQLite rewrites an index when a statement merely names one of its
-        columns, so plain progress has a statement of its own that names none."""
+    ) -> Head:
+        """The run's own row, and how it now reads. SQLite rewrites an index when a statement merely
+        names one of its columns, so plain progress has a statement of its own that names none."""
         old = head.run
+        counts, detail = rows.counts_text(run, head), rows.detail_text(run, head)
         if (
             run.status is old.status
             and run.owner_id == old.owner_id
@@ -97,24 +99,26 @@ class Storing:
             and run.approval is old.approval
             and until is head.lease_until
         ):
-            self._sql.do(
+            self._sql.later(
                 "update_progress",
                 run.version,
                 run.takeovers_without_progress,
                 rows.micros_or_none(run.cancel_requested_at),
                 rows.micros(run.updated_at or at),
-                rows.counts_text(run, head),
-                rows.detail_text(run, head),
+                counts,
+                detail,
                 head.seq,
             )
-            return
-        self._sql.do(
+            return Head(head.seq, run, claim_id, until, counts, detail)
+        if run.owner_id is None:
+            claim_id = None
+        self._sql.later(
             "update_run",
             run.status.value,
             run.version,
             run.fence,
             run.owner_id,
-            claim_id if run.owner_id is not None else None,
+            claim_id,
             *rows.lease_columns(until),
             run.takeovers,
             run.takeovers_without_progress,
@@ -123,10 +127,11 @@ class Storing:
             rows.micros_or_none(run.started_at),
             rows.micros_or_none(run.finished_at),
             rows.micros(run.updated_at or at),
-            rows.counts_text(run, head),
-            rows.detail_text(run, head),
+            counts,
+            detail,
             head.seq,
         )
+        return Head(head.seq, run, claim_id, until, counts, detail)
 
     def _readiness(self, seq: int, run: RunSnapshot, at: datetime) -> int:
         """``run_after`` lives in the spec; it is asked for only where it could matter."""
@@ -158,7 +163,7 @@ class Storing:
     ) -> None:
         if known is None or not _same_but_hosts(step, known):
             body = rows.step_text(step)
-            self._sql.do("put_step", seq, step.index, step.status.value, body, added)
+            self._sql.later("put_step", seq, step.index, body, added)
         for name, host in step.hosts.items():
             old = known.hosts.get(name) if known else None
             if host is not old and not (old is None and host.status is HostStatus.PENDING):
@@ -167,13 +172,13 @@ class Storing:
     def _put_host(
         self, seq: int, step: int, name: str, host: HostState, old: HostState | None
     ) -> None:
-        put, body, items = self._sql.do, rows.host_text(host), host.items
-        put("put_task", seq, step, name, rows.HOST_ITSELF, len(items), host.status.value, body)
-        known = old.items if old else ()
-        for position, item in enumerate(items):
-            if position >= len(known) or known[position] is not item:
-                body = rows.text(item)
-                put("put_task", seq, step, name, position, 0, item.status.value, body)
+        put = self._sql.later
+        put("put_task", seq, step, name, rows.HOST_ITSELF, rows.host_text(host))
+        if host.items:
+            known = old.items if old else ()
+            for position, item in enumerate(host.items):
+                if position >= len(known) or known[position] is not item:
+                    put("put_task", seq, step, name, position, rows.text(item))
 
     def journal(
         self,
@@ -187,7 +192,7 @@ class Storing:
         """The version's one journal row, and the callbacks its events owe."""
         moment = run.updated_at or at
         stamp, body = rows.micros(moment), rows.text(events)
-        self._sql.do("insert_journal", seq, run.version, stamp, run.fence, update_id, body)
+        self._sql.later("insert_journal", seq, run.version, stamp, run.fence, update_id, body)
         for new in deliveries:
             event = record(
                 events[new.seq],
@@ -197,7 +202,7 @@ class Storing:
                 at=moment,
                 fence=run.fence,
             )
-            self._sql.do(
+            self._sql.later(
                 "insert_delivery",
                 new.id,
                 seq,

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from typing import Any
 
 import apsw
+from msgspec.structs import replace
 
 from tenure.model.apply import apply
 from tenure.model.codec import storable
@@ -19,23 +21,23 @@ from tenure.model.events import Event
 from tenure.model.judge import Circumstances, choose_effect
 from tenure.model.leasing import check_repeated, create
 from tenure.model.snapshot import RunSnapshot
-from tenure.model.update import NewRun, Receipt, Update, Write, receipt, run_id_of
+from tenure.model.update import Effect, NewRun, Receipt, Update, Write, receipt, run_id_of
 from tenure.stores.lease_clock import Instant, LeaseClock, LeaseEnd, shown
 from tenure.stores.sqlite import rows
-from tenure.stores.sqlite.database import DATA_ERRORS, transaction
+from tenure.stores.sqlite.database import DATA_ERRORS, savepoint, transaction
 from tenure.stores.sqlite.loading import Loading
-from tenure.stores.sqlite.rows import Head
+from tenure.stores.sqlite.reading import Reading
+from tenure.stores.sqlite.recent import Known
+from tenure.stores.sqlite.rows import Head, SpecSummary
 from tenure.stores.sqlite.statements import Statements
 from tenure.stores.sqlite.storing import Storing
 
-
-class _Poisoned(Exception):
-    """Write number ``index`` failed half-way; the whole transaction must be done again without."""
-
-    def __init__(self, index: int, error: TenureError) -> None:
-        super().__init__(index)
-        self.index = index
-        self.error = error
+_NOT_IN_HEAD: dict[str, Any] = {
+    "steps": (),
+    "callbacks": (),
+    "vars": {},
+    **{name: getattr(SpecSummary(), name) for name in SpecSummary.__struct_fields__},
+}
 
 
 class Writing:
@@ -43,15 +45,26 @@ class Writing:
         self._connection = connection
         self._clock = clock
         self.sql = Statements(connection)
-        self.loading = Loading(self.sql)
+        self.reading = Reading(connection, clock)
+        self.loading = Loading(self.sql, self.reading)
         self._storing = Storing(self.sql)
 
     @contextmanager
     def transaction(self) -> Iterator[Instant]:
         """The write lock, and the one instant at which all within is judged: while the lock is
         held nobody else can change what was true then."""
-        with transaction(self._connection):
-            yield self._clock.read()
+        try:
+            with transaction(self._connection):
+                yield self._clock.read()
+                self.sql.flush()
+        except BaseException:
+            # Rolled back: what we gathered and what we remember has never happened.
+            self.sql.drop()
+            self.loading.recent.forget_all()
+            raise
+
+    def now(self) -> datetime:
+        return self._clock.now()
 
     def one(self, write: Write) -> Receipt:
         try:
@@ -61,39 +74,37 @@ class Writing:
             raise _rejected(write, error) from error
 
     def many(self, writes: Sequence[Write]) -> list[Receipt | TenureError]:
-        """One commit for all that are accepted. A write whose values the database cannot hold is
-        known only half-way through: the others are then done again without it."""
-        poisoned: dict[int, TenureError] = {}
-        while True:
-            try:
-                with self.transaction() as instant:
-                    return self._all(writes, poisoned, instant)
-            except _Poisoned as found:
-                poisoned[found.index] = found.error
+        """One commit for all that are accepted. If the database cannot hold some value, nobody
+        knows yet whose: all is done again, each write apart from the others."""
+        try:
+            with self.transaction() as instant:
+                return [self._one_of_many(write, instant) for write in _no_run_twice(writes)]
+        except DATA_ERRORS:
+            with self.transaction() as instant:
+                return [self._apart(write, instant) for write in _no_run_twice(writes)]
 
-    def _all(
-        self, writes: Sequence[Write], poisoned: dict[int, TenureError], instant: Instant
-    ) -> list[Receipt | TenureError]:
-        outcomes: list[Receipt | TenureError] = []
-        seen: set[str] = set()
-        for index, write in enumerate(writes):
-            run_id = run_id_of(write)
-            if index in poisoned:
-                outcomes.append(poisoned[index])
-            elif run_id in seen:
-                outcomes.append(StoreRejected(run_id, "is written twice in one batch"))
-            else:
-                seen.add(run_id)
-                outcomes.append(self._one_of_many(index, write, instant))
-        return outcomes
-
-    def _one_of_many(self, index: int, write: Write, instant: Instant) -> Receipt | TenureError:
+    def _one_of_many(self, write: Write | TenureError, instant: Instant) -> Receipt | TenureError:
+        if isinstance(write, TenureError):
+            return write
         try:
             return self._write(write, instant)
         except TenureError as error:
             return error
+
+    def _apart(self, write: Write | TenureError, instant: Instant) -> Receipt | TenureError:
+        if isinstance(write, TenureError):
+            return write
+        try:
+            with savepoint(self._connection):
+                receipt = self._write(write, instant)
+                self.sql.flush()
+                return receipt
+        except TenureError as error:
+            return error
         except DATA_ERRORS as error:
-            raise _Poisoned(index, _rejected(write, error)) from error
+            self.sql.drop()
+            self.loading.recent.forget_all()
+            return _rejected(write, error)
 
     def _write(self, write: Write, instant: Instant) -> Receipt:
         write = storable(run_id_of(write), write)
@@ -111,8 +122,10 @@ class Writing:
         run = create(new, at)
         lease = new.lease
         claim_id, until = (lease.claim_id, instant.until(lease.seconds)) if lease else (None, None)
-        seq = self._storing.insert_run(run, new.definition, claim_id, until, at)
-        self._storing.journal(seq, run, new.update_id, new.events, new.deliveries, at)
+        head = self._storing.insert_run(run, new.definition, claim_id, until, at)
+        self._storing.journal(head.seq, run, new.update_id, new.events, new.deliveries, at)
+        if lease is not None:
+            self.loading.recent.put(Known(_without_spec(head), run.steps))
         return receipt(run, 1, shown(until))
 
     def _creation_time(self, instant: Instant) -> datetime:
@@ -131,11 +144,12 @@ class Writing:
         if written is None:
             return receipt(head.run, version, shown(head.lease_until))
         until = head.lease_until if after.owner_id is not None else None
-        self._storing.put_head(head, after, head.claim_id, until, instant.now)
+        now = self._storing.put_head(head, after, head.claim_id, until, instant.now)
         self._storing.put_steps(head.seq, before, after, effect)
         self._storing.journal(
             head.seq, after, update.update_id, effect.events, effect.deliveries, instant.now
         )
+        self._remember(now, after, effect)
         return receipt(after, version, shown(until))
 
     def _circumstances(self, head: Head, update: Update, instant: Instant) -> Circumstances:
@@ -147,6 +161,16 @@ class Writing:
             # Only an operator can be told "held until …".
             lease_expires_at=shown(head.lease_until) if update.lease is None else None,
         )
+
+    def _remember(self, head: Head, after: RunSnapshot, effect: Effect) -> None:
+        known = self.loading.recent.get(after.run_id)
+        if known is None:
+            return
+        if after.ended:
+            self.loading.recent.forget(after.run_id)
+        else:
+            bare = head._replace(run=replace(after, steps=(), callbacks=()))
+            known.advance(bare, after, effect)
 
     def put_ownership(
         self,
@@ -162,6 +186,22 @@ class Writing:
         self._storing.put_head(head, run, claim_id, until, at)
         if event is not None:
             self._storing.journal(head.seq, run, update_id, (event,), (), at)
+
+
+def _no_run_twice(writes: Sequence[Write]) -> Iterator[Write | TenureError]:
+    seen: set[str] = set()
+    for write in writes:
+        run_id = run_id_of(write)
+        if run_id in seen:
+            yield StoreRejected(run_id, "is written twice in one batch")
+        else:
+            seen.add(run_id)
+            yield write
+
+
+def _without_spec(head: Head) -> Head:
+    """As a row of ``runs`` reads: what lives in other tables is not part of it."""
+    return head._replace(run=replace(head.run, **_NOT_IN_HEAD))
 
 
 def _rejected(write: Write, error: Exception) -> StoreRejected:

@@ -159,8 +159,8 @@ class Takeovers(ContractHarness):
             if isinstance(written, Receipt):
                 assert finished
             else:
+                # Lost, but perhaps applied before: its answer may have been.
                 assert isinstance(written, LeaseLost)
-                assert not finished
             assert record_of(await store.get_run(frozen.run_id)) == record_of(taken)
 
     async def test_progress_ends_a_row_of_takeovers(self, store: LeasingStore) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
@@ -30,7 +30,7 @@ OpenStore = Callable[[ManualClock], AbstractAsyncContextManager[Any]]
 
 T = TypeVar("T")
 
-_SMALL_STEP = timedelta(milliseconds=1)
+_TICK = timedelta(milliseconds=1)
 
 
 class Call(NamedTuple):
@@ -164,15 +164,19 @@ class StoreDriver(RuleBasedStateMachine):
             f"run {run_id_of(run)} is at version {seen['version']}, not {run.version}"
         )
         at, now = seen["updated_at"], self.clock.now()
-        before = max(
-            (event["at"] for event in run.events if event["version"] < run.version), default=None
-        )
-        latest = now if before is None else max(now, before + _SMALL_STEP)
+        earlier = [event["at"] for event in run.events if event["version"] < run.version]
+        before = max(earlier, default=None)
+        latest = max(now, self._newest_birth()) if before is None else max(now, before + _TICK)
         assert now <= at <= latest, f"stamped {at}, while it is {now}"
         if before is not None:
             later = at > before if run.strictly_later else at >= before
             assert later, f"updated_at went from {before} to {at}"
         run.learn(at)
+
+    def _newest_birth(self) -> datetime:
+        """A store may keep births in order although the wall clock was set back."""
+        births = (run.record["created_at"] for run in self.model.runs.values())
+        return max((birth for birth in births if birth != NOW), default=self.clock.now())
 
     def as_read(self, run: Run) -> Plain:
         """The model's record as a reader must find it at this moment."""

@@ -66,7 +66,6 @@ create table definitions (
 create table steps (
   seq integer not null,
   step integer not null,
-  status text not null,
   body text not null,
   added_hosts text,                     -- of a step that the plan did not know (a handler)
   primary key (seq, step)
@@ -77,8 +76,6 @@ create table tasks (
   step integer not null,
   host text not null,
   item integer not null,                -- -1: the host itself
-  items integer not null,               -- how many loop items the host has; 0 on an item's row
-  status text not null,
   body text not null,
   primary key (seq, step, host, item)
 ) without rowid;
