@@ -19,27 +19,29 @@ from tenure.model.update import (
     Update,
 )
 
+HOSTS = ("web1", "web2", "web3", "web4", "web5")
 OWNER = "bench-owner"
 _ids = (f"id-{number:x}" for number in count())
 
 STARTED = StepChange(
     status=StepStatus.RUNNING,
-    hosts={"web1": HostChange(status=HostStatus.RUNNING, attempts=1)},
+    hosts={host: HostChange(status=HostStatus.RUNNING, attempts=1) for host in HOSTS},
 )
 FINISHED = StepChange(
     status=StepStatus.SUCCESS,
     hosts={
-        "web1": HostChange(
+        host: HostChange(
             status=HostStatus.SUCCESS,
             exit_code=0,
             changed=True,
             stdout="restarted the service and waited for it\n",
         )
+        for host in HOSTS
     },
 )
 
 
-def three_steps(run_id: str, hosts: tuple[str, ...] = ("web1",)) -> RunSnapshot:
+def three_steps(run_id: str, hosts: tuple[str, ...] = HOSTS) -> RunSnapshot:
     return RunSnapshot(
         run_id=run_id,
         workflow_name="rolling-deploy",

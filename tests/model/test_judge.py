@@ -10,7 +10,14 @@ from msgspec.structs import replace
 
 from tenure.model import judge
 from tenure.model.apply import apply
-from tenure.model.errors import InvalidTransition, LeaseHeld, LeaseLost, Refused, VersionConflict
+from tenure.model.errors import (
+    InvalidTransition,
+    LeaseHeld,
+    LeaseLost,
+    Refused,
+    StoreRejected,
+    VersionConflict,
+)
 from tenure.model.judge import CHECKS, Check, Circumstances, choose_effect
 from tenure.model.leasing import claim
 from tenure.model.snapshot import RunSnapshot
@@ -268,11 +275,11 @@ def test_if_unowned_is_chosen_only_for_a_live_run_nobody_holds() -> None:
     assert choose_effect(RUN, by_operator(RUN, ask), lease_live=False) is ask
 
 
-def test_impossible_updates_cannot_even_be_written_down() -> None:
-    with pytest.raises(ValueError, match="base_version"):
-        by_owner(RUN, END, base_version=None)
-    with pytest.raises(ValueError, match="release"):
-        by_operator(RUN, END, release=True)
+def test_ill_formed_updates_are_rejected_before_anything_is_judged() -> None:
+    with pytest.raises(StoreRejected, match="base_version"):
+        apply(RUN, by_owner(RUN, END, base_version=None), at=AT)
+    with pytest.raises(StoreRejected, match="release"):
+        apply(RUN, by_operator(RUN, END, release=True), at=AT)
 
 
 def test_refusals_name_the_run_and_the_reason() -> None:

@@ -62,6 +62,12 @@ _PLAIN_ITEM_FIELDS = (
 )
 _Item = TypeVar("_Item", bound=ItemState)
 
+# Looked up once: on Python 3.11 naming a member costs nearly as much as a call.
+_HOST_PENDING = HostStatus.PENDING
+_HOST_RUNNING = HostStatus.RUNNING
+_STEP_PENDING = StepStatus.PENDING
+_STEP_RUNNING = StepStatus.RUNNING
+
 
 class Applied(NamedTuple):
     snapshot: RunSnapshot
@@ -185,9 +191,10 @@ def _change_steps(
         step = steps.get(index)
         if step is None:
             step = _added_step(run, index, change, tally.steps_total)
-            tally.add_step(len(step.hosts))
+            tally.steps_total += 1
+            tally.hosts_total += len(step.hosts)
         steps[index] = _change_step(run.run_id, step, change, at, tally)
-    fields["steps"] = tuple(steps[index] for index in sorted(steps))
+    fields["steps"] = tuple(steps.values())
     fields["counts"] = tally.counts()
     if tally.host_finished and run.takeovers_without_progress:
         fields["takeovers_without_progress"] = 0
@@ -222,21 +229,21 @@ def _change_step(
             )
         tally.step(step.status, change.status)
         fields["status"] = change.status
-        if change.status == StepStatus.RUNNING:
+        if change.status == _STEP_RUNNING:
             fields["started_at"] = at
         else:
             fields["finished_at"] = at
     elif step.status in ENDED_STEP and (fields or change.hosts):
         raise InvalidTransition(run_id, f"{_label(step)} ended as {step.status}")
     if change.hosts:
-        if fields.get("status", step.status) == StepStatus.PENDING:
+        if fields.get("status", step.status) == _STEP_PENDING:
             raise InvalidTransition(run_id, f"{_label(step)} has not started")
         hosts = step.hosts.copy()
         for name, host_change in change.hosts.items():
             host = hosts.get(name)
             if host is None:
                 raise InvalidTransition(run_id, f"step {step.index} does not plan host {name!r}")
-            changed = _change_host(_Place(run_id, step, name), host, host_change, at)
+            changed = _change_host(run_id, step, name, host, host_change, at)
             tally.host(host.status, changed.status)
             hosts[name] = changed
         fields["hosts"] = hosts
@@ -249,7 +256,7 @@ def _change_step(
 
 def _check_hosts_ended(run_id: str, step: StepState) -> None:
     for name, host in step.hosts.items():
-        if host.status == HostStatus.RUNNING:
+        if host.status == _HOST_RUNNING:
             raise InvalidTransition(
                 run_id, f"{_label(step)} cannot end: host {name!r} is still running"
             )
@@ -259,61 +266,62 @@ def _label(step: StepState) -> str:
     return f"step {step.index} ({step.name})" if step.name else f"step {step.index}"
 
 
-class _Place(NamedTuple):
-    """Where something is wrong; put into words only if it is."""
+def _change_host(
+    run_id: str, step: StepState, name: str, host: HostState, change: HostChange, at: datetime
+) -> HostState:
+    try:
+        changed = _change_item(host, change, at)
+        if change.items:
+            changed = replace(changed, items=_change_items(host.items, change, at))
+        if changed.items and changed.status not in (_HOST_PENDING, _HOST_RUNNING):
+            changed = _close_items(changed)
+    except _Wrong as wrong:
+        raise InvalidTransition(
+            run_id, f"host {name!r} of {_label(step)}{wrong.place} {wrong}"
+        ) from None
+    return changed
 
-    run_id: str
-    step: StepState
-    host: str
-    item: int | None = None
 
-    def refuse(self, why: str) -> InvalidTransition:
-        item = "" if self.item is None else f"item {self.item} on "
-        return InvalidTransition(
-            self.run_id, f"{item}host {self.host!r} of {_label(self.step)} {why}"
-        )
+class _Wrong(Exception):
+    """What is wrong with a host or an item; the caller knows whose it is."""
 
-
-def _change_host(place: _Place, host: HostState, change: HostChange, at: datetime) -> HostState:
-    changed = _change_item(place, host, change, at)
-    if change.items:
-        changed = replace(changed, items=_change_items(place, host.items, change, at))
-    if not changed.items or changed.status in (HostStatus.PENDING, HostStatus.RUNNING):
-        return changed
-    return _close_items(place, changed)
+    place = ""
 
 
 def _change_items(
-    place: _Place, known: tuple[ItemState, ...], change: HostChange, at: datetime
+    known: tuple[ItemState, ...], change: HostChange, at: datetime
 ) -> tuple[ItemState, ...]:
     items = list(known)
     for position, item_change in sorted(change.items.items()):
         if position == len(items):
             items.append(ItemState())
         elif not 0 <= position < len(items):
-            raise place.refuse(f"has {len(items)} items, not {position + 1}")
-        of_item = place._replace(item=position)
-        items[position] = _change_item(of_item, items[position], item_change, at)
+            raise _Wrong(f"has {len(items)} items, not {position + 1}")
+        try:
+            items[position] = _change_item(items[position], item_change, at)
+        except _Wrong as wrong:
+            wrong.place = f", item {position},"
+            raise
     return tuple(items)
 
 
-def _close_items(place: _Place, host: HostState) -> HostState:
+def _close_items(host: HostState) -> HostState:
     """The items of a host that ended, or of which nobody knows, follow it."""
     items = list(host.items)
     for position, item in enumerate(items):
         end = item.status
-        if item.status == HostStatus.PENDING:
+        if item.status == _HOST_PENDING:
             end = transitions.ITEM_NOT_REACHED.get(host.status, item.status)
-        elif item.status == HostStatus.RUNNING:
+        elif item.status == _HOST_RUNNING:
             if host.status not in transitions.ITEM_CUT_SHORT:
-                raise place.refuse(f"cannot end: its item {position} is still running")
+                raise _Wrong(f"cannot end: its item {position} is still running")
             end = transitions.ITEM_CUT_SHORT[host.status]
         if end is not item.status:
             items[position] = replace(item, status=end, finished_at=host.finished_at)
     return replace(host, items=tuple(items))
 
 
-def _change_item(place: _Place, item: _Item, change: ItemChange, at: datetime) -> _Item:
+def _change_item(item: _Item, change: ItemChange, at: datetime) -> _Item:
     status = change.status
     if item.status in ENDED_HOST or (
         status is not UNSET
@@ -321,7 +329,7 @@ def _change_item(place: _Place, item: _Item, change: ItemChange, at: datetime) -
         and status not in transitions.HOST[item.status]
     ):
         wanted = "change" if status is UNSET else f"go to {status}"
-        raise place.refuse(f"is {item.status} and cannot {wanted}")
+        raise _Wrong(f"is {item.status} and cannot {wanted}")
     fields: dict[str, Any] = {}
     for name in _PLAIN_ITEM_FIELDS:
         value = getattr(change, name)
@@ -329,7 +337,7 @@ def _change_item(place: _Place, item: _Item, change: ItemChange, at: datetime) -
             fields[name] = value
     if status is not UNSET and status != item.status:
         fields["status"] = status
-        if status == HostStatus.RUNNING:
+        if status == _HOST_RUNNING:
             fields["started_at"] = at
             fields["finished_at"] = None
         else:
@@ -358,17 +366,17 @@ def _cut_step(
     tally: _Tally,
     cut_short: list[str],
 ) -> StepState:
-    running = [name for name, host in step.hosts.items() if host.status == HostStatus.RUNNING]
-    if status == RunStatus.SUCCESS and (running or step.status == StepStatus.RUNNING):
+    running = [name for name, host in step.hosts.items() if host.status == _HOST_RUNNING]
+    if status == RunStatus.SUCCESS and (running or step.status == _STEP_RUNNING):
         what = f"host {running[0]!r}" if running else "the step"
         raise InvalidTransition(run_id, f"cannot succeed: {_label(step)}: {what} is still running")
     hosts = {name: _cut_host(host, status, at) for name, host in step.hosts.items()}
     for name in running:
-        tally.host(HostStatus.RUNNING, hosts[name].status)
+        tally.host(_HOST_RUNNING, hosts[name].status)
     cut_short += running
     step = replace(step, hosts=hosts)
-    if step.status == StepStatus.RUNNING:
-        tally.step(StepStatus.RUNNING, transitions.STEP_CUT_SHORT[status])
+    if step.status == _STEP_RUNNING:
+        tally.step(_STEP_RUNNING, transitions.STEP_CUT_SHORT[status])
         step = replace(step, status=transitions.STEP_CUT_SHORT[status], finished_at=at)
     return close_step(step, status, at)
 
@@ -376,15 +384,15 @@ def _cut_step(
 def _cut_host(host: HostState, status: RunStatus, at: datetime) -> HostState:
     """Stopped by the end of its run if it was running. Items of a host that stays unknown are
     closed too: the run ends, and nobody will look for them again."""
-    if host.status == HostStatus.RUNNING:
+    if host.status == _HOST_RUNNING:
         host = replace(host, status=transitions.HOST_CUT_SHORT[status], finished_at=at)
     elif host.status != HostStatus.UNKNOWN:
         return host
     if not host.items:
         return host
     ends = {
-        HostStatus.PENDING: transitions.HOST_NOT_REACHED[transitions.STEP_NOT_REACHED[status]],
-        HostStatus.RUNNING: host.status,
+        _HOST_PENDING: transitions.HOST_NOT_REACHED[transitions.STEP_NOT_REACHED[status]],
+        _HOST_RUNNING: host.status,
     }
     items = tuple(
         replace(item, status=ends[item.status], finished_at=at) if item.status in ends else item
@@ -395,7 +403,7 @@ def _cut_host(host: HostState, status: RunStatus, at: datetime) -> HostState:
 
 def close_step(step: StepState, run_status: RunStatus, finished_at: datetime | None) -> StepState:
     """How a step of an ended run reads: what was never reached says why."""
-    if step.status == StepStatus.PENDING:
+    if step.status == _STEP_PENDING:
         step = replace(
             step, status=transitions.STEP_NOT_REACHED[run_status], finished_at=finished_at
         )
@@ -404,59 +412,51 @@ def close_step(step: StepState, run_status: RunStatus, finished_at: datetime | N
 
 def close_hosts(step: StepState) -> StepState:
     """How the hosts of an ended step read: those that never started say why."""
-    end = transitions.HOST_NOT_REACHED[step.status]
-    if not any(host.status == HostStatus.PENDING for host in step.hosts.values()):
+    pending = [name for name, host in step.hosts.items() if host.status == _HOST_PENDING]
+    if not pending:
         return step
-    closed = HostState(status=end, finished_at=step.finished_at)
-    hosts = {
-        name: closed if host.status == HostStatus.PENDING else host
-        for name, host in step.hosts.items()
-    }
-    return replace(step, hosts=hosts)
+    end = transitions.HOST_NOT_REACHED[step.status]
+    closed = dict.fromkeys(pending, HostState(status=end, finished_at=step.finished_at))
+    return replace(step, hosts=step.hosts | closed)
 
 
 class _Tally:
     """Counts of what was reached, moved along as statuses move."""
 
     def __init__(self, counts: Counts) -> None:
-        self._steps = counts.steps.copy()
-        self._hosts = counts.hosts.copy()
+        self.steps = counts.steps.copy()
+        self.hosts = counts.hosts.copy()
         self.steps_total = counts.steps_total
-        self._hosts_total = counts.hosts_total
+        self.hosts_total = counts.hosts_total
         self.host_finished = False
 
-    def add_step(self, hosts: int) -> None:
-        self.steps_total += 1
-        self._hosts_total += hosts
-
     def step(self, old: StepStatus, new: StepStatus) -> None:
-        if old != StepStatus.PENDING:
-            _take(self._steps, old)
-        self._steps[new] = self._steps.get(new, 0) + 1
+        _move(self.steps, None if old == _STEP_PENDING else old, new)
 
     def host(self, old: HostStatus, new: HostStatus) -> None:
-        if old == new:
-            return
-        if old != HostStatus.PENDING:
-            _take(self._hosts, old)
-        self._hosts[new] = self._hosts.get(new, 0) + 1
-        self.host_finished |= new in ENDED_HOST
+        if old != new:
+            _move(self.hosts, None if old == _HOST_PENDING else old, new)
+            if new in ENDED_HOST:
+                self.host_finished = True
 
     def counts(self) -> Counts:
         return Counts(
-            steps=self._steps,
-            hosts=self._hosts,
+            steps=self.steps,
+            hosts=self.hosts,
             steps_total=self.steps_total,
-            hosts_total=self._hosts_total,
+            hosts_total=self.hosts_total,
         )
 
 
 _Key = TypeVar("_Key")
 
 
-def _take(counts: dict[_Key, int], key: _Key) -> None:
-    left = counts[key] - 1
-    if left:
-        counts[key] = left
-    else:
-        del counts[key]
+def _move(counts: dict[_Key, int], old: _Key | None, new: _Key) -> None:
+    """Pending is not counted: nothing is taken away for it."""
+    if old is not None:
+        left = counts[old] - 1
+        if left:
+            counts[old] = left
+        else:
+            del counts[old]
+    counts[new] = counts.get(new, 0) + 1

@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 _encoder = msgspec.json.Encoder()
 _DEEP = 300
+_LONG = 1500
 _SPARE_DEPTH = 50
 
 
@@ -78,7 +79,7 @@ def storable(run_id: str, value: T) -> T:
     """
     try:
         data = _encoder.encode(value)
-        if data.count(b"[") + data.count(b"{") > _DEEP:
+        if len(data) > _LONG and data.count(b"[") + data.count(b"{") > _DEEP:
             # How deep one can decode depends on the reader's stack: leave it some room.
             msgspec.json.decode(b"[" * _SPARE_DEPTH + data + b"]" * _SPARE_DEPTH)
         copy = _decoder(type(value)).decode(data)

@@ -26,7 +26,7 @@ from msgspec import UNSET
 from tenure.model import transitions
 from tenure.model.errors import InvalidTransition, LeaseHeld, LeaseLost, VersionConflict
 from tenure.model.snapshot import RunSnapshot
-from tenure.model.status import TERMINAL_RUN
+from tenure.model.status import TERMINAL_RUN, RunStatus
 from tenure.model.update import Effect, Update
 
 
@@ -58,11 +58,27 @@ def judge(
     circumstances: Circumstances,
     checks: tuple[Check, ...],
 ) -> Verdict:
+    if checks is CHECKS and _beyond_doubt(run, update, effect):
+        return Verdict.WRITE
     for check in checks:
         verdict = check(run, update, effect, circumstances)
         if verdict is not None:
             return verdict
     return Verdict.WRITE
+
+
+def _beyond_doubt(run: RunSnapshot, update: Update, effect: Effect) -> bool:
+    """The common case at a glance: the owner's next update of its running run. None of the checks
+    has anything to say about it; a test holds this shortcut to them."""
+    lease = update.lease
+    return (
+        lease is not None
+        and lease.fence == run.fence
+        and lease.owner_id == run.owner_id
+        and update.base_version == run.version
+        and run.status is RunStatus.RUNNING
+        and effect.changes.run.status is not RunStatus.QUEUED
+    )
 
 
 def choose_effect(run: RunSnapshot, update: Update, lease_live: bool) -> Effect:

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import Enum, StrEnum
+from typing import TypeVar
+
+E = TypeVar("E", bound=Enum)
 
 
+def plain_members(kind: type[E]) -> type[E]:
+    """Python 3.11 finds a member through a descriptor written in Python; 3.12 stores the member
+    itself. Doing so here makes every comparison with a status several times cheaper."""
+    for member in kind:
+        type.__setattr__(kind, member.name, member)
+    return kind
+
+
+@plain_members
 class RunStatus(StrEnum):
     QUEUED = "queued"
     RUNNING = "running"
@@ -14,6 +26,7 @@ class RunStatus(StrEnum):
     INTERRUPTED = "interrupted"
 
 
+@plain_members
 class StepStatus(StrEnum):
     PENDING = "pending"
     RUNNING = "running"
@@ -24,6 +37,7 @@ class StepStatus(StrEnum):
     INTERRUPTED = "interrupted"
 
 
+@plain_members
 class HostStatus(StrEnum):
     PENDING = "pending"
     RUNNING = "running"
@@ -38,17 +52,20 @@ class HostStatus(StrEnum):
     """Its owner died while it ran and nobody could find out how it ended."""
 
 
+@plain_members
 class DeliveryState(StrEnum):
     WAITING = "waiting"
     DELIVERED = "delivered"
     DEAD = "dead"
 
 
+@plain_members
 class StepKind(StrEnum):
     STEP = "step"
     HANDLER = "handler"
 
 
+@plain_members
 class Recovery(StrEnum):
     """What becomes of a run whose owner is gone."""
 

@@ -121,6 +121,9 @@ class Leasing:
         seq, boot_id, nanoseconds, wall, cancel_requested_at, version = row
         end = instant.extended(LeaseEnd(boot_id, nanoseconds, rows.moment(wall)), seconds)
         self._sql.later("renew_lease", *rows.lease_columns(end), seq)
+        known = self._loading.recent.get(lease.run_id)
+        if known is not None:
+            known.head = known.head._replace(lease_until=end)
         return Renewal(
             run_id=lease.run_id,
             ok=True,

@@ -22,12 +22,18 @@ class Loading:
         self._reading = reading
         self.recent = Recent()
 
+    def begin(self) -> None:
+        """At the start of a transaction: has anybody else written since our last one?"""
+        self.recent.data_version = self._sql.one("data_version")[0]
+
     def find(self, run_id: str) -> Head | None:
         known = self.recent.get(run_id)
         if known is not None:
+            if known.seen_in == self.recent.data_version:
+                return known.head
             head = rows.still_as(known.head, self._sql.first("mark", known.head.seq))
             if head is not None:
-                known.head = head
+                known.head, known.seen_in = head, self.recent.data_version
                 return head
             self.recent.forget(run_id)
         row = self._sql.first("head_by_id", run_id)
@@ -78,8 +84,11 @@ class Loading:
         if step is None:
             return None
         hosts: dict[str, HostState] = {}
+        open_hosts, pending = known.open[index], known.pending[index]
         for name in change.hosts:
-            host = self._host(known, index, name)
+            host = open_hosts.get(name)
+            if host is None:
+                host = HostState() if name in pending else self._other_host(known, index, name)
             if host is not None:
                 hosts[name] = host
         if change.status in ENDED_STEP:
@@ -90,13 +99,8 @@ class Loading:
     def _with_hosts(known: Known, index: int, hosts: dict[str, HostState]) -> StepState:
         return replace(known.steps[index], hosts={**known.open[index], **hosts})
 
-    def _host(self, known: Known, step: int, name: str) -> HostState | None:
-        """``None`` for a host that the step does not plan."""
-        host = known.open[step].get(name)
-        if host is not None:
-            return host
-        if name in known.pending[step]:
-            return HostState()
+    def _other_host(self, known: Known, step: int, name: str) -> HostState | None:
+        """Neither pending nor open: it has ended, or (``None``) the step does not plan it."""
         row = self._sql.first("host", known.head.seq, step, name)
         if row is not None:
             return rows.host_of(row[0])

@@ -18,13 +18,18 @@ from tenure.model.status import DeliveryState, RunStatus
 from tenure.stores.lease_clock import LeaseClock
 from tenure.stores.sqlite import rows
 from tenure.stores.sqlite.database import transaction
+from tenure.stores.sqlite.recent import Recent
 from tenure.stores.sqlite.statements import DELIVERY_COLUMNS, Row, Statements
 
 _recorded = msgspec.json.Decoder(RecordedEvent)
 
 
 class Outboxing:
-    def __init__(self, connection: apsw.Connection, clock: LeaseClock) -> None:
+    def __init__(
+        self, connection: apsw.Connection, clock: LeaseClock, recent: Recent | None = None
+    ) -> None:
+        """``recent``: what the writer of this connection remembers, to be corrected."""
+        self._recent = recent or Recent()
         self._connection = connection
         self._sql = Statements(connection)
         self._clock = clock
@@ -114,6 +119,7 @@ class Outboxing:
         if error != head.run.callback_error:
             run = replace(head.run, callback_error=error)
             self._sql.do("set_detail", rows.detail_text(run), seq)
+            self._recent.forget(run.run_id)
 
 
 def delivery_of(row: Row) -> Delivery:

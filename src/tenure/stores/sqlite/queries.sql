@@ -6,6 +6,10 @@ select {head} from runs r where r.run_id = ?
 -- name: head_by_seq
 select {head} from runs r where r.seq = ?
 
+-- name: data_version
+-- Changes when another connection has committed.
+pragma data_version
+
 -- name: mark
 -- Tells whether a run is still as this process left it.
 select version, updated_at, fence, detail, claim_id, lease_boot, lease_until, lease_wall

@@ -1,9 +1,10 @@
 """The unfinished runs this process wrote last, as they then stood.
 
 An owner writes the same run again and again; reading it back each time would cost more than
-writing it. What is remembered is used only while the run's row carries the mark it was left with,
-that is while nobody else has written it. Of hosts only those not ended are kept, so that a run
-weighs less the further it gets.
+writing it. What is remembered holds while no other connection has committed anything (SQLite's
+``data_version`` tells); after that, for each run whose row carries the mark it was left with. Our
+own writes past this memory (claims, callbacks settled) must forget or correct it. Of hosts only
+those not ended are kept, so that a run weighs less the further it gets.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ class Known:
         self.pending: dict[int, set[str]] = {}
         self.open: dict[int, dict[str, HostState]] = {}
         self.weight = 0
+        self.seen_in = -1
+        """The ``data_version`` in which it was last known to be so."""
         for step in steps:
             self._add(step)
 
@@ -51,16 +54,21 @@ class Known:
             if step.status is StepStatus.RUNNING or self.open[index]:
                 yield index
 
-    def advance(self, head: Head, after: RunSnapshot, effect: Effect) -> None:
-        """Take in what an accepted update changed."""
+    def advance(
+        self, head: Head, after: RunSnapshot, effect: Effect, bare: dict[int, StepState]
+    ) -> None:
+        """Take in what an accepted update changed; ``bare`` are its steps without hosts."""
         self.head = head
+        if not effect.changes.steps:
+            return
         changed = {step.index: step for step in after.steps}
         for index, change in effect.changes.steps.items():
             step = changed[index]
             if index not in self.steps:
                 self._add(step)
                 continue
-            self.steps[index] = replace(step, hosts={})
+            if index in bare:
+                self.steps[index] = bare[index]
             pending, open_hosts = self.pending[index], self.open[index]
             for name in change.hosts:
                 host = step.hosts[name]
@@ -79,6 +87,7 @@ class Recent:
     def __init__(self) -> None:
         self._runs: OrderedDict[str, Known] = OrderedDict()
         self._weight = 0
+        self.data_version = -1
 
     def get(self, run_id: str) -> Known | None:
         return self._runs.get(run_id)
@@ -86,6 +95,7 @@ class Recent:
     def put(self, known: Known) -> None:
         run_id = known.head.run.run_id
         self.forget(run_id)
+        known.seen_in = self.data_version
         self._runs[run_id] = known
         self._weight += known.weight
         while self._weight > MAX_WEIGHT and len(self._runs) > 1:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
-from tenure.model.codec import decode, encode
+from tenure.model.codec import decode
 from tenure.model.leasing import why_not_runnable
 from tenure.model.snapshot import (
     Annotation,
@@ -222,8 +222,11 @@ def counts_text(run: RunSnapshot, old: Head | None = None) -> str:
     return text(run.counts)
 
 
+_encode = msgspec.json.Encoder().encode
+
+
 def text(value: Any) -> str:
-    return encode(value).decode()
+    return _encode(value).decode()
 
 
 def readiness(run: RunSnapshot, at: datetime) -> int:
@@ -273,10 +276,6 @@ def planned_steps(plan: str) -> dict[int, StepState]:
     }
 
 
-def step_text(step: StepState) -> str:
-    return text(msgspec.structs.replace(step, hosts={}) if step.hosts else step)
-
-
 def step_of(body: str) -> StepState:
     return decode(_steps, body)
 
@@ -286,7 +285,7 @@ def added_hosts(names: str) -> dict[str, HostState]:
 
 
 def host_text(host: HostState) -> str:
-    return text(msgspec.structs.replace(host, items=()) if host.items else host)
+    return _encode(msgspec.structs.replace(host, items=()) if host.items else host).decode()
 
 
 def host_of(body: str) -> HostState:

@@ -59,7 +59,9 @@ class SQLiteStore:
         self._clock = lease_clock
         self._writing = Writing(self._writer.connection, lease_clock)
         self._leasing = Leasing(self._writing)
-        self._outboxing = Outboxing(self._writer.connection, lease_clock)
+        self._outboxing = Outboxing(
+            self._writer.connection, lease_clock, self._writing.loading.recent
+        )
         self._workers = Workers(self._writer.connection, lease_clock)
         self._reading = Reading(self._reader.connection, lease_clock)
         self._lists = Choosing(Statements(self._reader.connection), self._reading)

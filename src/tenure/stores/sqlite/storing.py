@@ -8,7 +8,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from tenure.model.events import Event, record
-from tenure.model.snapshot import HostState, RunSnapshot, StepState
+from tenure.model.snapshot import HostState, ItemState, RunSnapshot, StepState
 from tenure.model.status import HostStatus, StepStatus
 from tenure.model.update import Effect, NewDelivery
 from tenure.stores.lease_clock import LeaseEnd
@@ -36,7 +36,7 @@ class Storing:
             "insert_run",
             run.run_id,
             run.workflow_name,
-            run.status.value,
+            run.status,
             run.version,
             run.fence,
             run.owner_id,
@@ -44,7 +44,7 @@ class Storing:
             *rows.lease_columns(until),
             run.takeovers,
             run.takeovers_without_progress,
-            run.recovery.value,
+            run.recovery,
             run.queue,
             -run.priority,
             rows.ready_at(run, at),
@@ -114,7 +114,7 @@ class Storing:
             claim_id = None
         self._sql.later(
             "update_run",
-            run.status.value,
+            run.status,
             run.version,
             run.fence,
             run.owner_id,
@@ -141,44 +141,49 @@ class Storing:
         (summary,) = self._sql.one("spec_for_lists", seq)
         return rows.readiness(rows.with_spec(run, summary), at)
 
-    def put_steps(self, seq: int, before: RunSnapshot, after: RunSnapshot, effect: Effect) -> None:
+    def put_steps(
+        self, seq: int, before: RunSnapshot, after: RunSnapshot, effect: Effect
+    ) -> dict[int, StepState]:
+        """Rows for what differs; the steps without their hosts, as their rows now read."""
         if before.steps is after.steps:
-            return
+            return {}
         old = {step.index: step for step in before.steps}
-        for step in after.steps:
-            known = old.get(step.index)
-            if known is None:
-                self._add_step(seq, step, effect)
-            elif known is not step:
-                self._put_step(seq, step, known)
-
-    def _add_step(self, seq: int, step: StepState, effect: Effect) -> None:
-        """One the plan did not know: its hosts are listed, and have rows once they start."""
-        touched = effect.changes.steps[step.index].hosts
-        hosts = {name: step.hosts[name] for name in touched}
-        self._put_step(seq, replace(step, hosts=hosts), None, rows.text(list(step.hosts)))
+        return {
+            step.index: self._put_step(seq, step, old.get(step.index), effect)
+            for step in after.steps
+            if old.get(step.index) is not step
+        }
 
     def _put_step(
-        self, seq: int, step: StepState, known: StepState | None, added: str | None = None
-    ) -> None:
-        if known is None or not _same_but_hosts(step, known):
-            body = rows.step_text(step)
-            self._sql.later("put_step", seq, step.index, body, added)
-        for name, host in step.hosts.items():
+        self, seq: int, step: StepState, known: StepState | None, effect: Effect | None = None
+    ) -> StepState:
+        bare = replace(step, hosts={})
+        hosts = step.hosts
+        if known is None:
+            added = None
+            if effect is not None:
+                # The plan did not know it: its hosts are listed, and have rows once they start.
+                added = rows.text(list(hosts))
+                hosts = {name: hosts[name] for name in effect.changes.steps[step.index].hosts}
+            self._sql.later("put_step", seq, step.index, rows.text(bare), added)
+        elif not _same_but_hosts(step, known):
+            self._sql.later("put_step", seq, step.index, rows.text(bare), None)
+        for name, host in hosts.items():
             old = known.hosts.get(name) if known else None
             if host is not old and not (old is None and host.status is HostStatus.PENDING):
-                self._put_host(seq, step.index, name, host, old)
+                self._sql.later(
+                    "put_task", seq, step.index, name, rows.HOST_ITSELF, rows.host_text(host)
+                )
+                if host.items:
+                    self._put_items(seq, step.index, name, host, old.items if old else ())
+        return bare
 
-    def _put_host(
-        self, seq: int, step: int, name: str, host: HostState, old: HostState | None
+    def _put_items(
+        self, seq: int, step: int, name: str, host: HostState, known: tuple[ItemState, ...]
     ) -> None:
-        put = self._sql.later
-        put("put_task", seq, step, name, rows.HOST_ITSELF, rows.host_text(host))
-        if host.items:
-            known = old.items if old else ()
-            for position, item in enumerate(host.items):
-                if position >= len(known) or known[position] is not item:
-                    put("put_task", seq, step, name, position, rows.text(item))
+        for position, item in enumerate(host.items):
+            if position >= len(known) or known[position] is not item:
+                self._sql.later("put_task", seq, step, name, position, rows.text(item))
 
     def journal(
         self,
@@ -209,7 +214,7 @@ class Storing:
                 new.target,
                 run.version,
                 new.seq,
-                run.status.value,
+                run.status,
                 rows.micros(at),
                 rows.text(event),
             )

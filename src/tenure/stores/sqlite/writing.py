@@ -20,7 +20,7 @@ from tenure.model.errors import RunNotFound, StoreRejected, TenureError
 from tenure.model.events import Event
 from tenure.model.judge import Circumstances, choose_effect
 from tenure.model.leasing import check_repeated, create
-from tenure.model.snapshot import RunSnapshot
+from tenure.model.snapshot import RunSnapshot, StepState
 from tenure.model.update import Effect, NewRun, Receipt, Update, Write, receipt, run_id_of
 from tenure.stores.lease_clock import Instant, LeaseClock, LeaseEnd, shown
 from tenure.stores.sqlite import rows
@@ -39,6 +39,9 @@ _NOT_IN_HEAD: dict[str, Any] = {
     **{name: getattr(SpecSummary(), name) for name in SpecSummary.__struct_fields__},
 }
 
+_LIVE, _NOT_LIVE = Circumstances(lease_live=True), Circumstances()
+"""Of an owner's update on the newest version; more need not be known about it."""
+
 
 class Writing:
     def __init__(self, connection: apsw.Connection, clock: LeaseClock) -> None:
@@ -55,6 +58,7 @@ class Writing:
         held nobody else can change what was true then."""
         try:
             with transaction(self._connection):
+                self.loading.begin()
                 yield self._clock.read()
                 self.sql.flush()
         except BaseException:
@@ -84,10 +88,8 @@ class Writing:
                 return [self._apart(write, instant) for write in _no_run_twice(writes)]
 
     def _one_of_many(self, write: Write | TenureError, instant: Instant) -> Receipt | TenureError:
-        if isinstance(write, TenureError):
-            return write
         try:
-            return self._write(write, instant)
+            return write if isinstance(write, TenureError) else self._write(write, instant)
         except TenureError as error:
             return error
 
@@ -145,32 +147,37 @@ class Writing:
             return receipt(head.run, version, shown(head.lease_until))
         until = head.lease_until if after.owner_id is not None else None
         now = self._storing.put_head(head, after, head.claim_id, until, instant.now)
-        self._storing.put_steps(head.seq, before, after, effect)
+        steps = self._storing.put_steps(head.seq, before, after, effect)
         self._storing.journal(
             head.seq, after, update.update_id, effect.events, effect.deliveries, instant.now
         )
-        self._remember(now, after, effect)
+        self._remember(now, after, effect, steps)
         return receipt(after, version, shown(until))
 
     def _circumstances(self, head: Head, update: Update, instant: Instant) -> Circumstances:
-        base = update.base_version
-        stale = base is not None and base < head.run.version
+        base, run = update.base_version, head.run
+        live = run.owner_id is not None and instant.is_live(head.lease_until)
+        if base == run.version and update.lease is not None:
+            return _LIVE if live else _NOT_LIVE
+        stale = base is not None and base < run.version
         return Circumstances(
-            lease_live=head.run.owner_id is not None and instant.is_live(head.lease_until),
+            lease_live=live,
             applied_id=self.loading.update_id_of(head.seq, (base or 0) + 1) if stale else None,
-            # Only an operator can be told "held until …".
-            lease_expires_at=shown(head.lease_until) if update.lease is None else None,
+            lease_expires_at=shown(head.lease_until),
         )
 
-    def _remember(self, head: Head, after: RunSnapshot, effect: Effect) -> None:
+    def _remember(
+        self, head: Head, after: RunSnapshot, effect: Effect, steps: dict[int, StepState]
+    ) -> None:
         known = self.loading.recent.get(after.run_id)
         if known is None:
             return
         if after.ended:
             self.loading.recent.forget(after.run_id)
         else:
-            bare = head._replace(run=replace(after, steps=(), callbacks=()))
-            known.advance(bare, after, effect)
+            seq, _, claim_id, until, counts, detail = head
+            run = replace(after, steps=(), callbacks=())
+            known.advance(Head(seq, run, claim_id, until, counts, detail), after, effect, steps)
 
     def put_ownership(
         self,
@@ -183,6 +190,7 @@ class Writing:
         until: LeaseEnd | None = None,
     ) -> None:
         """A claim or a release: a version of its own, with its event. Without one: a renewal."""
+        self.loading.recent.forget(run.run_id)
         self._storing.put_head(head, run, claim_id, until, at)
         if event is not None:
             self._storing.journal(head.seq, run, update_id, (event,), (), at)
