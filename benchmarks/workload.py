@@ -1,4 +1,4 @@
-"""The run everybody measures: three steps on one host, an update for each moment."""
+"""The run everybody measures: three steps on five hosts, an update for each moment."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ def created(run_id: str) -> NewRun:
     )
 
 
-def updates_of(run: RunSnapshot) -> Iterator[Update]:
+def updates_of(run: RunSnapshot, end: RunStatus = RunStatus.SUCCESS) -> Iterator[Update]:
     """Start, two in the middle, end: what the run's owner writes after creating it."""
     moments = (
         Changes(run=RunChange(status=RunStatus.RUNNING), steps={0: STARTED}),
         Changes(steps={0: FINISHED, 1: STARTED}),
         Changes(steps={1: FINISHED, 2: STARTED}),
-        Changes(run=RunChange(status=RunStatus.SUCCESS), steps={2: FINISHED}),
+        Changes(run=RunChange(status=end), steps={2: FINISHED}),
     )
     for version, changes in enumerate(moments, start=1):
         yield Update(
