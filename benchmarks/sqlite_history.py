@@ -62,13 +62,12 @@ async def _measure() -> list[Figure]:
 
 async def _thousand(path: Path) -> None:
     """Ended runs, one in ten of them failed."""
-    ids = [_run_id(0, number) for number in range(FEW)]
+    runs = [three_steps(_run_id(0, number), hosts=("web1",)) for number in range(FEW)]
+    endings = [RunStatus.FAILED if n % 10 == 0 else RunStatus.SUCCESS for n in range(FEW)]
     async with await SQLiteStore.open(path) as store:
-        await store.update_runs([created(run_id) for run_id in ids])
-        endings = [RunStatus.FAILED if n % 10 == 0 else RunStatus.SUCCESS for n in range(FEW)]
+        await store.update_runs([created(run) for run in runs])
         moments = zip(
-            *(updates_of(three_steps(i), end) for i, end in zip(ids, endings, strict=True)),
-            strict=True,
+            *(updates_of(run, end) for run, end in zip(runs, endings, strict=True)), strict=True
         )
         for moment in moments:
             for outcome in await store.update_runs(moment):

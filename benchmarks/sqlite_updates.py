@@ -88,7 +88,7 @@ async def _record(
     """A database with the runs created, and what the calls then write."""
     recorded: list[Recorded] = []
     async with await SQLiteStore.open(path) as store:
-        await store.update_runs([created(run_id) for run_id in run_ids])
+        await store.update_runs([created(three_steps(run_id)) for run_id in run_ids])
         store._writer.connection.execute("pragma wal_checkpoint(truncate)").fetchall()
         ready = _copy(path, path.with_suffix(".ready"))
 
@@ -107,7 +107,7 @@ async def _record(
 async def _ours(path: Path, run_ids: list[str], calls: Sequence[Sequence[Update]]) -> float:
     """By the process that owns the runs, as in real life."""
     async with await SQLiteStore.open(path) as store:
-        await store.update_runs([created(run_id) for run_id in run_ids])
+        await store.update_runs([created(three_steps(run_id)) for run_id in run_ids])
         loop = asyncio.get_running_loop()
         start = loop.time()
         for updates in calls:

@@ -23,22 +23,20 @@ HOSTS = ("web1", "web2", "web3", "web4", "web5")
 OWNER = "bench-owner"
 _ids = (f"id-{number:x}" for number in count())
 
-STARTED = StepChange(
-    status=StepStatus.RUNNING,
-    hosts={host: HostChange(status=HostStatus.RUNNING, attempts=1) for host in HOSTS},
-)
-FINISHED = StepChange(
-    status=StepStatus.SUCCESS,
-    hosts={
-        host: HostChange(
-            status=HostStatus.SUCCESS,
-            exit_code=0,
-            changed=True,
-            stdout="restarted the service and waited for it\n",
-        )
-        for host in HOSTS
-    },
-)
+
+def started(hosts: tuple[str, ...]) -> StepChange:
+    running = HostChange(status=HostStatus.RUNNING, attempts=1)
+    return StepChange(status=StepStatus.RUNNING, hosts=dict.fromkeys(hosts, running))
+
+
+def finished(hosts: tuple[str, ...]) -> StepChange:
+    done = HostChange(
+        status=HostStatus.SUCCESS,
+        exit_code=0,
+        changed=True,
+        stdout="restarted the service and waited for it\n",
+    )
+    return StepChange(status=StepStatus.SUCCESS, hosts=dict.fromkeys(hosts, done))
 
 
 def three_steps(run_id: str, hosts: tuple[str, ...] = HOSTS) -> RunSnapshot:
@@ -54,10 +52,10 @@ def three_steps(run_id: str, hosts: tuple[str, ...] = HOSTS) -> RunSnapshot:
     )
 
 
-def created(run_id: str) -> NewRun:
+def created(run: RunSnapshot) -> NewRun:
     """Held by its owner from the first commit, as an embedded run is."""
     return new_run(
-        three_steps(run_id),
+        run,
         next(_ids),
         _ids,
         lease=LeaseRequest(owner_id=OWNER, seconds=3600, claim_id=next(_ids)),
@@ -66,11 +64,13 @@ def created(run_id: str) -> NewRun:
 
 def updates_of(run: RunSnapshot, end: RunStatus = RunStatus.SUCCESS) -> Iterator[Update]:
     """Start, two in the middle, end: what the run's owner writes after creating it."""
+    hosts = tuple(run.steps[0].hosts)
+    start, stop = started(hosts), finished(hosts)
     moments = (
-        Changes(run=RunChange(status=RunStatus.RUNNING), steps={0: STARTED}),
-        Changes(steps={0: FINISHED, 1: STARTED}),
-        Changes(steps={1: FINISHED, 2: STARTED}),
-        Changes(run=RunChange(status=end), steps={2: FINISHED}),
+        Changes(run=RunChange(status=RunStatus.RUNNING), steps={0: start}),
+        Changes(steps={0: stop, 1: start}),
+        Changes(steps={1: stop, 2: start}),
+        Changes(run=RunChange(status=end), steps={2: stop}),
     )
     for version, changes in enumerate(moments, start=1):
         yield Update(

@@ -17,6 +17,8 @@ APPLICATION_ID = 0x54_4E_55_52  # "TNUR", so that `file` and we ourselves can te
 LOCK_PATIENCE = 60.0
 """Seconds to wait for another process's transaction before the caller hears of it."""
 
+_MAPPED = 1 << 40
+"""As much as SQLite allows; address space, not memory."""
 _FIXED_IN = (3, 51, 3)
 _BACKPORTS = {(3, 50): 7, (3, 44): 6}
 
@@ -72,10 +74,13 @@ def translated(path: Path) -> Iterator[None]:
         raise StoreUnavailable(f"{path}: {error}") from error
 
 
-def connect(path: Path, pause: Callable[[float], object]) -> apsw.Connection:
+def connect(
+    path: Path, pause: Callable[[float], object], *, mapped: bool = False
+) -> apsw.Connection:
     """Open for several processes at once: WAL, and every commit on disk before it is answered.
 
-    ``pause`` waits between looks at a lock that somebody else holds.
+    ``pause`` waits between looks at a lock that somebody else holds. ``mapped`` reads pages where
+    the system caches them, without a copy each: a long history is then read no slower.
     """
     refuse_wal_reset_bug()
     try:
@@ -91,6 +96,8 @@ def connect(path: Path, pause: Callable[[float], object]) -> apsw.Connection:
         connection.execute("pragma synchronous = full")
         connection.execute("pragma cache_size = -16000")
         connection.execute("pragma temp_store = memory")
+        if mapped:
+            connection.execute(f"pragma mmap_size = {_MAPPED}")
     return connection
 
 

@@ -69,7 +69,7 @@ class SQLiteStore:
         self._logging = Logging(self._output.connection, Path(f"{self.path}.logs"))
 
     def _thread(self, role: str) -> DatabaseThread:
-        thread = DatabaseThread(self.path, role)
+        thread = DatabaseThread(self.path, role, mapped=role == "reader")
         self._threads.append(thread)
         return thread
 

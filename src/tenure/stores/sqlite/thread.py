@@ -26,8 +26,9 @@ _Job = Callable[[], None]
 class DatabaseThread:
     """Runs functions of a connection one after another, in the order they were asked for."""
 
-    def __init__(self, path: Path, name: str) -> None:
+    def __init__(self, path: Path, name: str, *, mapped: bool = False) -> None:
         self._path = path
+        self._mapped = mapped
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._closing = threading.Event()
         self._guard = threading.Lock()
@@ -84,7 +85,7 @@ class DatabaseThread:
         try:
             # Not cut short by closing: whoever asked for a write is owed its answer.
             pause = threading.Event().wait
-            self._connection = connect(self._path, pause)
+            self._connection = connect(self._path, pause, mapped=self._mapped)
             with translated(self._path):
                 migrate(self._connection, self._path)
         except BaseException as error:  # noqa: BLE001  raised where the store is opened

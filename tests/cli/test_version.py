@@ -1,0 +1,40 @@
+"""The command as a person meets it first."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import tenure
+
+TENURE = str(Path(sys.executable).with_name("tenure"))
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([TENURE, *arguments], capture_output=True, text=True)
+
+
+def test_version_option() -> None:
+    assert run("--version").stdout == f"tenure {tenure.__version__}\n"
+
+
+def test_version_as_json() -> None:
+    facts = json.loads(run("version", "--json").stdout)
+    assert facts["tenure"] == tenure.__version__
+    assert {"python", "sqlite"} <= facts.keys()
+
+
+def test_help_names_the_commands_and_an_example() -> None:
+    for arguments in (["--help"], ["-h"], ["version", "--help"]):
+        shown = run(*arguments)
+        assert shown.returncode == 0
+        assert "Example" in shown.stdout
+    assert "version" in run("--help").stdout
+
+
+def test_unknown_command_is_a_usage_error() -> None:
+    refused = run("sing")
+    assert refused.returncode == 2
+    assert "sing" in refused.stderr

@@ -1,0 +1,287 @@
+"""What is SQLite's own: opening, refusing, remembering, waiting, closing."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import apsw
+import pytest
+
+from tenure.model.errors import (
+    LeaseLost,
+    RunNotFound,
+    StoreError,
+    StoreIncompatible,
+    StoreUnavailable,
+    VersionConflict,
+)
+from tenure.model.query import RunFilter
+from tenure.model.snapshot import RunSnapshot
+from tenure.model.status import HostStatus, RunStatus
+from tenure.model.update import Changes, Fencing, HostChange, StepChange
+from tenure.ports.log_store import LogKey
+from tenure.stores.sqlite import SQLiteStore
+from tenure.stores.sqlite.database import migrations, refuse_wal_reset_bug
+from tenure.stores.sqlite.statements import SQL, load
+from tenure.testing.factories import (
+    annotate,
+    change_run,
+    embedded_run,
+    end_run,
+    finish_step,
+    new_run,
+    owner_update,
+    start_step,
+)
+
+
+async def opened(store: SQLiteStore, owner: str = "owner-a") -> RunSnapshot:
+    new = embedded_run(owner)
+    await store.create_run(new)
+    return await store.get_run(new.snapshot.run_id)
+
+
+# Opening
+
+
+@pytest.mark.parametrize("version", ["3.7.0", "3.40.1", "3.51.2", "3.50.6", "3.44.5"])
+def test_sqlite_with_the_wal_reset_bug_is_refused(version: str) -> None:
+    with pytest.raises(StoreIncompatible, match="WAL-reset bug"):
+        refuse_wal_reset_bug(version)
+
+
+@pytest.mark.parametrize("version", ["3.51.3", "3.53.0", "3.54.1", "3.50.7", "3.44.6", "4.0.0"])
+def test_fixed_sqlite_is_accepted(version: str) -> None:
+    refuse_wal_reset_bug(version)
+
+
+async def test_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    await (await SQLiteStore.open(path)).close()
+    connection = apsw.Connection(str(path))
+    connection.pragma("user_version", 9999)
+    connection.close()
+    with pytest.raises(StoreIncompatible, match=r"schema 9999.*upgrade Tenure"):
+        await SQLiteStore.open(path)
+    assert apsw.Connection(str(path)).pragma("user_version") == 9999
+
+
+async def test_database_of_another_program_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "theirs.db"
+    connection = apsw.Connection(str(path))
+    connection.execute("create table songs (title)")
+    connection.close()
+    with pytest.raises(StoreIncompatible, match="another program"):
+        await SQLiteStore.open(path)
+
+
+async def test_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("Dear diary, " * 100)
+    with pytest.raises(StoreIncompatible, match=r"notes\.txt"):
+        await SQLiteStore.open(path)
+
+
+async def test_unwritable_place_is_named(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(StoreUnavailable, match=r"cannot open .*runs\.db"):
+        await SQLiteStore.open(blocked / "runs.db")
+
+
+async def test_ten_stores_that_open_a_new_file_at_once_all_succeed(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    stores = await asyncio.gather(*(SQLiteStore.open(path) for _ in range(10)))
+    for number, store in enumerate(stores):
+        await store.create_run(new_run(run_id=f"of-store-{number}"))
+    assert len((await stores[0].list_runs()).items) == 10
+    await asyncio.gather(*(store.close() for store in stores))
+
+
+async def test_migrations_are_numbered_without_gaps() -> None:
+    assert [number for number, _ in migrations()] == list(range(1, len(migrations()) + 1))
+
+
+async def test_commits_are_flushed_and_shared(tmp_path: Path) -> None:
+    async with await SQLiteStore.open(tmp_path / "runs.db") as store:
+        writer = store._writer.connection
+        assert (writer.pragma("journal_mode"), writer.pragma("synchronous")) == ("wal", 2)
+
+
+# Closing
+
+
+async def test_closed_store_says_so(tmp_path: Path) -> None:
+    store = await SQLiteStore.open(tmp_path / "runs.db")
+    await store.close()
+    await store.close()
+    with pytest.raises(StoreUnavailable, match="closed"):
+        await store.get_run("whatever1")
+
+
+async def test_closing_waits_for_what_was_asked(tmp_path: Path) -> None:
+    store = await SQLiteStore.open(tmp_path / "runs.db")
+    writes = [asyncio.ensure_future(store.create_run(new_run())) for _ in range(50)]
+    await asyncio.wait(writes, return_when=asyncio.FIRST_COMPLETED)
+    await store.close()
+    assert {(await write).version for write in writes} == {1}
+
+
+async def test_cancelled_caller_leaves_no_half_write(tmp_path: Path) -> None:
+    async with await SQLiteStore.open(tmp_path / "runs.db") as store:
+        new = new_run()
+        write = asyncio.ensure_future(store.create_run(new))
+        await asyncio.wait([write], timeout=0)
+        write.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await write
+        assert (await store.create_run(new)).version == 1
+        assert (await store.get_run(new.snapshot.run_id)).version == 1
+
+
+# Remembering what was written last: never in the way of what others write
+
+
+async def test_two_stores_write_the_same_run_in_turns(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    async with await SQLiteStore.open(path) as one, await SQLiteStore.open(path) as other:
+        run = await opened(one)
+        for number, store in enumerate((one, other, other, one, one, other)):
+            await store.update_run(annotate(run, number=number))
+            await store.update_run(change_run(await store.get_run(run.run_id), message="mine"))
+        await one.update_run(start_step(await one.get_run(run.run_id), 0))
+        await other.update_run(finish_step(await other.get_run(run.run_id), 0))
+        await one.update_run(start_step(await one.get_run(run.run_id), 1))
+        seen = await other.get_run(run.run_id)
+        assert [step.status for step in seen.steps] == ["success", "running"]
+        assert seen == await one.get_run(run.run_id)
+
+
+async def test_stale_memory_is_never_written(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    async with await SQLiteStore.open(path) as one, await SQLiteStore.open(path) as other:
+        run = await opened(one)
+        await other.update_run(annotate(run, by="other"))
+        with pytest.raises(VersionConflict):
+            await one.update_run(change_run(run, message="from an older version"))
+        seen = await one.get_run(run.run_id)
+        await one.update_run(change_run(seen, message="rebased"))
+        assert len((await one.get_run(run.run_id)).annotations) == 1
+
+
+async def test_owner_replaced_through_another_store_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    async with await SQLiteStore.open(path) as one, await SQLiteStore.open(path) as other:
+        run = await opened(one)
+        ended = Fencing(run.owner_id or "", run.fence)
+        await other.release_lease(run.run_id, ended, "release-1")
+        with pytest.raises(LeaseLost):
+            await one.update_run(change_run(await one.get_run(run.run_id), message="still me"))
+
+
+async def test_host_that_no_step_plans_is_refused(tmp_path: Path) -> None:
+    async with await SQLiteStore.open(tmp_path / "runs.db") as store:
+        run = await opened(store)
+        stranger = {"nohost": HostChange(status=HostStatus.RUNNING)}
+        step = StepChange(status="running", hosts=stranger)  # type: ignore[arg-type]
+        with pytest.raises(StoreError, match="does not plan host 'nohost'"):
+            await store.update_run(owner_update(run, Changes(steps={0: step})))
+
+
+async def test_refused_write_leaves_memory_and_record_alike(tmp_path: Path) -> None:
+    async with await SQLiteStore.open(tmp_path / "runs.db") as store:
+        run = await opened(store)
+        await store.update_run(start_step(run, 0))
+        now = await store.get_run(run.run_id)
+        with pytest.raises(StoreError):
+            await store.update_run(end_run(now, RunStatus.SUCCESS))
+        assert (await store.update_run(finish_step(now, 0))).version == now.version + 1
+
+
+# Output
+
+
+@pytest.mark.parametrize(
+    "host", ["web1", "WEB1", "../../etc/passwd", "a/b", ".", "..", "ü" * 200, "x" * 5000]
+)
+async def test_any_host_name_has_its_own_output(tmp_path: Path, host: str) -> None:
+    async with await SQLiteStore.open(tmp_path / "runs.db") as store:
+        run = await opened(store)
+        fencing = Fencing(run.owner_id or "", run.fence)
+        key = LogKey(step=0, host=host, stream="stdout")
+        await store.append(run.run_id, fencing, key, 0, host.encode("utf-8", "replace"))
+        assert (await store.read(run.run_id, key)).data == host.encode("utf-8", "replace")
+    inside = {path.relative_to(tmp_path).parts[0] for path in tmp_path.rglob("*")}
+    assert inside <= {"runs.db", "runs.db.logs", "runs.db-wal", "runs.db-shm"}
+
+
+# Questions nobody can answer
+
+
+@pytest.mark.parametrize("run_id", ["\ud800" * 8, "never-created"])
+async def test_unknown_ids_are_no_driver_error(tmp_path: Path, run_id: str) -> None:
+    async with await SQLiteStore.open(tmp_path / "runs.db") as store:
+        with pytest.raises((RunNotFound, StoreError)):
+            await store.get_run(run_id)
+        with pytest.raises((RunNotFound, StoreError)):
+            await store.get_definition(run_id)
+
+
+# Statements
+
+
+def test_every_statement_has_a_name_and_prepares(tmp_path: Path) -> None:
+    assert load("-- name: one\n-- why\nselect 1\n\n-- name: two\nselect 2") == {
+        "one": "select 1",
+        "two": "select 2",
+    }
+    asyncio.run(_create(tmp_path / "runs.db"))
+    connection = apsw.Connection(str(tmp_path / "runs.db"))
+    for name, statement in SQL.items():
+        numbered = [int(number) for number in re.findall(r"\?(\d+)", statement)]
+        values = (None,) * max([*numbered, statement.count("?") if not numbered else 0])
+        assert connection.execute(f"explain {statement}", values).fetchall(), name
+
+
+async def _create(path: Path) -> None:
+    await (await SQLiteStore.open(path)).close()
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        RunFilter(),
+        RunFilter(statuses=frozenset({RunStatus.FAILED, RunStatus.RUNNING})),
+        RunFilter(workflow_name="deploy"),
+        RunFilter(workflow_name="deploy", statuses=frozenset({RunStatus.FAILED})),
+        RunFilter(labels={"team": "web", "env": "prod"}),
+        RunFilter(owner_id="owner-a"),
+    ],
+)
+async def test_lists_read_index_ranges_not_tables(tmp_path: Path, where: RunFilter) -> None:
+    """A page must cost the same however long the history: no scan of a table, no big sort."""
+    async with await SQLiteStore.open(tmp_path / "runs.db") as store:
+        asked: list[str] = []
+        connection = store._reader.connection
+
+        def note(_: object, sql: str, values: object) -> bool:
+            if sql.startswith("select"):
+                asked.append(sql)
+            return True
+
+        connection.exec_trace = note
+        await store.list_runs(where)
+        connection.exec_trace = None
+        plans = [
+            str(row[3])
+            for sql in asked
+            for row in apsw.Connection(str(store.path)).execute(
+                f"explain query plan {sql}", (0,) * sql.count("?")
+            )
+        ]
+    assert plans
+    for step in plans:
+        assert not step.startswith("SCAN r") or where == RunFilter(), plans
+        assert "TEMP B-TREE" not in step or where.owner_id or len(where.statuses) != 1, plans

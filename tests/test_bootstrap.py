@@ -1,0 +1,105 @@
+"""Stores by URL, and the warning for stores that forget."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tenure
+from tenure.bootstrap import open_store
+from tenure.model.errors import UnknownStore
+from tenure.stores.file import FileStore
+from tenure.stores.memory import InMemoryStore
+from tenure.stores.sqlite import SQLiteStore
+from tenure.testing.factories import new_run
+
+
+async def test_memory() -> None:
+    async with open_store("memory:") as store:
+        assert isinstance(store, InMemoryStore)
+
+
+async def test_sqlite_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with open_store("sqlite:///runs.db") as relative:
+        assert isinstance(relative, SQLiteStore)
+        assert relative.path == tmp_path / "runs.db"
+    async with open_store(f"sqlite:///{tmp_path}/with%20space.db") as absolute:
+        assert absolute.path == tmp_path / "with space.db"
+
+
+async def test_file(tmp_path: Path) -> None:
+    async with open_store((tmp_path / "runs").as_uri()) as store:
+        assert isinstance(store, FileStore)
+        await store.create_run(new_run())
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("runs.db", "no store URL"),
+        ("", "no store URL"),
+        ("mongo://here", "no store kind 'mongo'"),
+        ("postgresql://db/runs", r"tenure\[postgres\]"),
+        ("https://gateway", r"tenure\[client\]"),
+        ("sqlite://runs.db", "three slashes"),
+        ("sqlite:///", "names no path"),
+        ("file:///runs?x=1", "query"),
+    ],
+)
+def test_bad_urls_say_what_to_write_instead(url: str, said: str) -> None:
+    with pytest.raises(UnknownStore, match=said):
+        open_store(url)
+
+
+def test_public_names_exist() -> None:
+    for name in tenure.__all__:
+        assert getattr(tenure, name) is not None
+    assert set(tenure.__all__) <= set(dir(tenure))
+    with pytest.raises(AttributeError):
+        tenure.no_such_name  # noqa: B018
+
+
+def stderr_of(program: str) -> str:
+    """Of a fresh process with logging as it comes."""
+    return subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stderr
+
+
+def test_warning_is_emitted_for_non_durable_mode() -> None:
+    """Seed 000: visible without any logging set-up, and once per process."""
+    said = stderr_of("import tenure\nfor _ in range(3): tenure.open_store()")
+    assert said.count("do not survive this process") == 1
+    assert "InMemoryStore" in said
+
+
+def test_fallback_store_is_used() -> None:
+    """Seed 000: without any store configured, runs are processed all the same."""
+    stderr_of(
+        "import asyncio, tenure\n"
+        "from tenure.testing.factories import new_run\n"
+        "async def main():\n"
+        "    async with tenure.open_store() as store:\n"
+        "        new = new_run()\n"
+        "        await store.create_run(new)\n"
+        "        assert (await store.get_run(new.snapshot.run_id)).version == 1\n"
+        "asyncio.run(main())"
+    )
+
+
+def test_injected_store_that_is_not_durable_is_warned_about_too() -> None:
+    said = stderr_of(
+        "from tenure.bootstrap import warn_unless_durable\n"
+        "class Theirs:\n    durable = False\n"
+        "warn_unless_durable(Theirs())"
+    )
+    assert "Theirs" in said
+
+
+def test_durable_store_is_not_warned_about(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    assert stderr_of(f"import tenure; tenure.open_store({url!r})") == ""
