@@ -8,10 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
+from time import monotonic
+from typing import TypeVar
 
 import apsw
 
 from tenure.model.errors import StoreError, StoreIncompatible, StoreUnavailable
+
+T = TypeVar("T")
 
 APPLICATION_ID = 0x54_4E_55_52  # "TNUR", so that `file` and we ourselves can tell
 LOCK_PATIENCE = 60.0
@@ -92,13 +96,29 @@ def connect(
         ) from error
     with translated(path):
         connection.set_busy_handler(_patience(pause))
-        connection.execute("pragma journal_mode = wal")
+        patiently(lambda: connection.pragma("journal_mode", "wal"), pause)
         connection.execute("pragma synchronous = full")
         connection.execute("pragma cache_size = -16000")
         connection.execute("pragma temp_store = memory")
         if mapped:
             connection.execute(f"pragma mmap_size = {_MAPPED}")
     return connection
+
+
+def patiently(work: Callable[[], T], pause: Callable[[float], object]) -> T:
+    """``work``, again from its start while the file is busy.
+
+    SQLite asks the busy handler in most cases, not in all: not where waiting might deadlock, such
+    as two processes that turn a new file to WAL at once. Whatever met ``BusyError`` was rolled back.
+    """
+    deadline = monotonic() + LOCK_PATIENCE
+    while True:
+        try:
+            return work()
+        except apsw.BusyError:
+            if monotonic() > deadline:
+                raise
+            pause(random.uniform(0.001, 0.01))  # noqa: S311
 
 
 def _patience(pause: Callable[[float], object]) -> Callable[[int], bool]:

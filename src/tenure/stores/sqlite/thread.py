@@ -17,7 +17,7 @@ from typing import TypeVar
 import apsw
 
 from tenure.model.errors import StoreUnavailable
-from tenure.stores.sqlite.database import connect, migrate, one_view, translated
+from tenure.stores.sqlite.database import connect, migrate, one_view, patiently, translated
 
 T = TypeVar("T")
 _Job = Callable[[], None]
@@ -31,6 +31,8 @@ class DatabaseThread:
         self._mapped = mapped
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._closing = threading.Event()
+        # Not cut short by closing: whoever asked for a write is owed its answer.
+        self._pause = threading.Event().wait
         self._guard = threading.Lock()
         opened: Future[None] = Future()
         self._thread = threading.Thread(
@@ -52,7 +54,7 @@ class DatabaseThread:
         def job() -> None:
             try:
                 with translated(self._path):
-                    result = work(*arguments)
+                    result = patiently(lambda: work(*arguments), self._pause)
             except BaseException as error:  # noqa: BLE001  handed to the caller, whatever it is
                 _answer(loop, answer, answer.set_exception, error)
             else:
@@ -83,11 +85,9 @@ class DatabaseThread:
 
     def _serve(self, opened: Future[None]) -> None:
         try:
-            # Not cut short by closing: whoever asked for a write is owed its answer.
-            pause = threading.Event().wait
-            self._connection = connect(self._path, pause, mapped=self._mapped)
+            self._connection = connect(self._path, self._pause, mapped=self._mapped)
             with translated(self._path):
-                migrate(self._connection, self._path)
+                patiently(lambda: migrate(self._connection, self._path), self._pause)
         except BaseException as error:  # noqa: BLE001  raised where the store is opened
             opened.set_exception(error)
             return
