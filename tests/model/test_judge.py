@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import NamedTuple
 
 import pytest
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from tenure.model import judge
@@ -18,11 +19,11 @@ from tenure.model.errors import (
     StoreRejected,
     VersionConflict,
 )
-from tenure.model.judge import CHECKS, Check, Circumstances, choose_effect
+from tenure.model.judge import CHECKS, Check, Circumstances, Verdict, choose_effect
 from tenure.model.leasing import claim
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import Recovery, RunStatus
-from tenure.model.update import Fencing, Update
+from tenure.model.update import Changes, Effect, Fencing, RunChange, StepChange, Update
 from tests.model.samples import (
     ALICE,
     AT,
@@ -285,3 +286,43 @@ def test_ill_formed_updates_are_rejected_before_anything_is_judged() -> None:
 def test_refusals_name_the_run_and_the_reason() -> None:
     with pytest.raises(InvalidTransition, match=r"run run-00001: cannot go from running to queued"):
         apply(RUN, by_owner(RUN, BACK), at=AT)
+
+
+# -- the shortcut for the common case --------------------------------------------------------------
+
+
+def verdict_of(run: RunSnapshot, update: Update, live: bool, checks: tuple[Check, ...]) -> object:
+    chosen = choose_effect(run, update, live)
+    try:
+        return judge.judge(run, update, chosen, Circumstances(live, "u1"), checks)
+    except Refused as refusal:
+        return type(refusal)
+
+
+def test_the_shortcut_answers_as_all_checks_would() -> None:
+    """Every combination of what the checks look at, judged with and without the shortcut."""
+    one_by_one = (*CHECKS,)
+    assert one_by_one is not CHECKS
+    shortcuts = 0
+    for status, owner, base, lease, wanted, steps, live in product(
+        RunStatus,
+        (None, ALICE),
+        (None, 4, 5, 6),
+        (None, Fencing(ALICE, 3), Fencing(ALICE, 2), Fencing(BOB, 3)),
+        (UNSET, *RunStatus),
+        ({}, {0: StepChange()}),
+        (False, True),
+    ):
+        run = replace(RUN, status=status, owner_id=owner, fence=3, version=5)
+        changes = Changes(run=RunChange(status=wanted), steps=steps)
+        update = Update(
+            run_id=run.run_id,
+            update_id="u1",
+            base_version=base,
+            lease=lease,
+            effect=Effect(changes=changes),
+        )
+        slow = verdict_of(run, update, live, one_by_one)
+        assert verdict_of(run, update, live, CHECKS) == slow
+        shortcuts += slow is Verdict.WRITE
+    assert shortcuts > 50

@@ -91,8 +91,11 @@ async def test_unwritable_place_is_named(tmp_path: Path) -> None:
         await SQLiteStore.open(blocked / "runs.db")
 
 
-async def test_ten_stores_that_open_a_new_file_at_once_all_succeed(tmp_path: Path) -> None:
-    path = tmp_path / "runs.db"
+@pytest.mark.parametrize("attempt", range(5))
+async def test_ten_stores_that_open_a_new_file_at_once_all_succeed(
+    tmp_path: Path, attempt: int
+) -> None:
+    path = tmp_path / f"runs{attempt}.db"
     stores = await asyncio.gather(*(SQLiteStore.open(path) for _ in range(10)))
     for number, store in enumerate(stores):
         await store.create_run(new_run(run_id=f"of-store-{number}"))

@@ -109,7 +109,7 @@ def patiently(work: Callable[[], T], pause: Callable[[float], object]) -> T:
     """``work``, again from its start while the file is busy.
 
     SQLite asks the busy handler in most cases, not in all: not where waiting might deadlock, such
-    as two processes that turn a new file to WAL at once. Whatever met ``BusyError`` was rolled back.
+    as two processes turning a new file to WAL at once. Whatever met ``BusyError`` was rolled back.
     """
     deadline = monotonic() + LOCK_PATIENCE
     while True:
@@ -148,8 +148,9 @@ def migrate(connection: apsw.Connection, path: Path) -> None:
     """Bring the schema to this version's, under the write lock; never touch a newer one."""
     known = migrations()
     newest = known[-1][0]
-    if _schema_of(connection, path) == newest:
-        return
+    with one_view(connection):  # somebody else may be migrating at this very moment
+        if _schema_of(connection, path) == newest:
+            return
     with transaction(connection):
         present = _schema_of(connection, path)
         if present > newest:
