@@ -37,7 +37,9 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
         if failed_attempts >= self.attempts:
             return None
         try:
-            wait = min(self.delay * self.backoff ** (failed_attempts - 1), self.max_delay)
+            # As a float: a whole number would grow digit by digit instead of overflowing.
+            growth = float(self.backoff) ** (failed_attempts - 1)
+            wait = min(self.delay * growth, self.max_delay)
         except OverflowError:
             wait = self.max_delay if self.delay else 0.0
         return max(wait * (1 - self.jitter * luck), min(at_least, self.max_delay))
