@@ -28,6 +28,7 @@ async def test_sqlite_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert isinstance(relative, SQLiteStore)
         assert relative.path == tmp_path / "runs.db"
     async with open_store(f"sqlite:///{tmp_path}/with%20space.db") as absolute:
+        assert isinstance(absolute, SQLiteStore)
         assert absolute.path == tmp_path / "with space.db"
 
 

@@ -12,8 +12,7 @@ import threading
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol, Self, cast
+from typing import Protocol, Self, cast
 from urllib.parse import unquote, urlsplit
 
 from tenure.model.errors import UnknownStore
@@ -28,19 +27,20 @@ _warned = threading.Event()
 
 
 class OpenStore(RunStateStore, Protocol):
-    """A store that was opened and wants to be closed: ``async with open_store(url) as store``."""
+    """A store that was opened and wants to be closed: ``async with open_store(url) as store``.
+
+    Ask for its further powers by their protocol: ``isinstance(store, LeaseStore)``.
+    """
 
     async def close(self) -> None: ...
     async def __aenter__(self) -> Self: ...
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    async def __aexit__(self, *exit_details: object) -> None: ...
 
 
-def open_store(url: str | None = None) -> Any:
+Opener = Callable[[str], OpenStore]
+
+
+def open_store(url: str | None = None) -> OpenStore:
     """The store behind ``memory:``, ``file:///dir``, ``sqlite:///path`` or an installed kind.
 
     ``sqlite:///runs.db`` is relative to the working directory, ``sqlite:////var/runs.db``
@@ -72,19 +72,19 @@ def warn_unless_durable(store: RunStateStore) -> None:
     )
 
 
-def open_memory(url: str) -> Any:
+def open_memory(url: str) -> OpenStore:
     from tenure.stores.memory import InMemoryStore
 
     return InMemoryStore()
 
 
-def open_file(url: str) -> Any:
+def open_file(url: str) -> OpenStore:
     from tenure.stores.file import FileStore
 
     return FileStore(_path(url))
 
 
-def open_sqlite(url: str) -> Any:
+def open_sqlite(url: str) -> OpenStore:
     try:
         from tenure.stores.sqlite import SQLiteStore
     except ModuleNotFoundError as error:
@@ -94,19 +94,19 @@ def open_sqlite(url: str) -> Any:
     return SQLiteStore(_path(url))
 
 
-_OWN: dict[str, Callable[[str], Any]] = {
+_OWN: dict[str, Opener] = {
     "memory": open_memory,
     "file": open_file,
     "sqlite": open_sqlite,
 }
 
 
-def _opener(scheme: str) -> Callable[[str], Any]:
+def _opener(scheme: str) -> Opener:
     own = _OWN.get(scheme)
     if own is not None:
         return own
     for entry in entry_points(group=ENTRY_POINTS, name=scheme):
-        return cast("Callable[[str], Any]", entry.load())
+        return cast("Opener", entry.load())
     extra = EXTRAS.get(scheme)
     hint = f"pip install 'tenure[{extra}]'" if extra else "pip install the package that brings it"
     known = ", ".join(sorted(_OWN))
