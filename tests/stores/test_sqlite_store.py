@@ -5,27 +5,34 @@ from __future__ import annotations
 import asyncio
 import re
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
+from msgspec.structs import replace
 
 from tenure.model.errors import (
     LeaseLost,
     RunNotFound,
     StoreError,
     StoreIncompatible,
+    StoreRejected,
     StoreUnavailable,
+    TenureError,
     VersionConflict,
 )
+from tenure.model.events import Event
+from tenure.model.outbox import GiveUp
 from tenure.model.query import RunFilter
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import HostStatus, RunStatus
-from tenure.model.update import Changes, Fencing, HostChange, StepChange
+from tenure.model.update import Changes, Fencing, HostChange, NewDelivery, StepChange
 from tenure.ports.log_store import LogKey
 from tenure.stores.sqlite import SQLiteStore
 from tenure.stores.sqlite.database import migrations, refuse_wal_reset_bug
 from tenure.stores.sqlite.statements import SQL, load
 from tenure.testing.factories import (
+    HOOK,
     annotate,
     change_run,
     embedded_run,
@@ -37,8 +44,8 @@ from tenure.testing.factories import (
 )
 
 
-async def opened(store: SQLiteStore, owner: str = "owner-a") -> RunSnapshot:
-    new = embedded_run(owner)
+async def opened(store: SQLiteStore, owner: str = "owner-a", **fields: Any) -> RunSnapshot:
+    new = embedded_run(owner, **fields)
     await store.create_run(new)
     return await store.get_run(new.snapshot.run_id)
 
@@ -201,6 +208,49 @@ async def test_refused_write_leaves_memory_and_record_alike(tmp_path: Path) -> N
         with pytest.raises(StoreError):
             await store.update_run(end_run(now, RunStatus.SUCCESS))
         assert (await store.update_run(finish_step(now, 0))).version == now.version + 1
+
+
+async def test_rolled_back_write_is_not_remembered(tmp_path: Path) -> None:
+    """A callback id that is taken shows only when the rows are written, after all was judged."""
+    async with await SQLiteStore.open(tmp_path / "runs.db") as store:
+        taken = await opened(store, callbacks=(HOOK,))
+        run = await opened(store, "owner-b", callbacks=(HOOK,))
+        good = change_run(run, message="on its way")
+        (used,) = (await store.list_deliveries(run_id=taken.run_id)).items
+        event = Event(type="run.progress")
+        bad = replace(
+            good,
+            update_id="bad",
+            effect=replace(
+                good.effect,
+                events=(event,),
+                deliveries=(NewDelivery(id=used.id, target="hook", seq=0),),
+            ),
+        )
+        with pytest.raises(StoreRejected):
+            await store.update_run(bad)
+        note = change_run(taken, message="healthy")
+        rejected, accepted = await store.update_runs([bad, note])
+        assert isinstance(rejected, StoreRejected)
+        assert not isinstance(accepted, TenureError)
+        assert await store.get_run(run.run_id) == run
+        assert (await store.update_run(good)).version == run.version + 1
+
+
+async def test_dead_letter_settled_through_another_store_is_not_overwritten(
+    tmp_path: Path,
+) -> None:
+    """It changes the run's row without a new version."""
+    path = tmp_path / "runs.db"
+    async with await SQLiteStore.open(path) as one, await SQLiteStore.open(path) as other:
+        run = await opened(one, callbacks=(HOOK,))
+        await one.update_run(change_run(run, message="first"))
+        (delivery,) = await other.claim_deliveries("relay-1")
+        await other.settle_delivery(delivery.id, "relay-1", GiveUp("410 Gone"))
+        await one.update_run(change_run(await one.get_run(run.run_id), message="second"))
+        error = (await other.get_run(run.run_id)).callback_error
+        assert error is not None
+        assert error.error == "410 Gone"
 
 
 # Output
