@@ -19,8 +19,6 @@ from tenure.model.errors import UnknownStore
 from tenure.ports.run_store import RunStateStore
 
 ENTRY_POINTS = "tenure.stores"
-EXTRAS = {"postgresql": "postgres", "postgres": "postgres", "http": "client", "https": "client"}
-"""Kinds that an extra brings; an error can then say which."""
 
 _log = logging.getLogger("tenure")
 _warned = threading.Event()
@@ -107,10 +105,11 @@ def _opener(scheme: str) -> Opener:
         return own
     for entry in entry_points(group=ENTRY_POINTS, name=scheme):
         return cast("Opener", entry.load())
-    extra = EXTRAS.get(scheme)
-    hint = f"pip install 'tenure[{extra}]'" if extra else "pip install the package that brings it"
-    known = ", ".join(sorted(_OWN))
-    raise UnknownStore(f"no store kind {scheme!r} is installed (there are: {known}); {hint}")
+    known = ", ".join(sorted({*_OWN, *entry_points(group=ENTRY_POINTS).names}))
+    raise UnknownStore(
+        f"no store kind {scheme!r} is installed (there are: {known}); install the package that "
+        f"declares it in the entry-point group {ENTRY_POINTS!r}"
+    )
 
 
 def _path(url: str) -> Path:
@@ -124,6 +123,8 @@ def _path(url: str) -> Path:
     path = unquote(parts.path)
     if parts.scheme == "sqlite":
         path = path.removeprefix("/")
+    if path == ":memory:":
+        raise UnknownStore("for a store in memory write memory:")
     if not path:
         raise UnknownStore(f"{url!r} names no path; for example {parts.scheme}:///runs")
     return Path(path).expanduser()

@@ -102,6 +102,8 @@ def apply(
     if not fields and update.lease is None:
         return Applied(run, run.version, None)
     status = fields.get("status", run.status)
+    if status == RunStatus.QUEUED and effect.changes.steps:
+        raise InvalidTransition(run.run_id, "is queued: its steps cannot start before it does")
     if status in TERMINAL_RUN and run.status not in TERMINAL_RUN:
         _close_run(run, status, at, fields)
         _explain_end(run, status, fields)
@@ -273,13 +275,19 @@ def _change_host(
         changed = _change_item(host, change, at)
         if change.items:
             changed = replace(changed, items=_change_items(host.items, change, at))
-        if changed.items and changed.status not in (_HOST_PENDING, _HOST_RUNNING):
+        _check_started(changed)
+        if changed.items and changed.status != _HOST_RUNNING:
             changed = _close_items(changed)
     except _Wrong as wrong:
         raise InvalidTransition(
             run_id, f"host {name!r} of {_label(step)}{wrong.place} {wrong}"
         ) from None
     return changed
+
+
+def _check_started(host: HostState) -> None:
+    if host.status == _HOST_PENDING:
+        raise _Wrong("has not started: nothing can be said of it yet")
 
 
 class _Wrong(Exception):

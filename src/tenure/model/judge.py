@@ -156,6 +156,8 @@ def check_transition(
         raise InvalidTransition(run.run_id, f"cannot go from {run.status} to {status}")
     if run.status in TERMINAL_RUN and (_is_the_owners(effect) or changes.run.approve is not UNSET):
         raise InvalidTransition(run.run_id, f"ended as {run.status}; only annotations may follow")
+    if update.lease is None and changes.steps:
+        raise InvalidTransition(run.run_id, "only its owner may change steps and hosts")
     return None
 
 

@@ -20,7 +20,7 @@ from tenure.model.events import Event
 from tenure.model.ids import check_run_id
 from tenure.model.snapshot import Counts, HostState, RunSnapshot, RunSummary, StepState
 from tenure.model.status import HostStatus, Recovery, RunStatus, StepStatus
-from tenure.model.update import Fencing, NewRun
+from tenure.model.update import Fencing, NewRun, check_lease_seconds
 
 MIN_PRIORITY, MAX_PRIORITY = -100, 100
 
@@ -80,6 +80,9 @@ class ClaimRequest(Struct, frozen=True, gc=False, kw_only=True):
     expired: bool = True
     dead_owners: frozenset[str] = frozenset()
 
+    def __post_init__(self) -> None:
+        check_lease_seconds(self.seconds)
+
 
 OLDEST_EVERY = 10
 """One claimed run in so many is the oldest one, whatever its priority: nothing starves."""
@@ -99,6 +102,11 @@ def create(new: NewRun, at: datetime) -> RunSnapshot:
         raise StoreRejected(given.run_id, f"priority {given.priority} is not in -100…100")
     if given.status not in (RunStatus.QUEUED, RunStatus.RUNNING):
         raise StoreRejected(given.run_id, f"cannot be born {given.status}")
+    if not given.queue:
+        raise StoreRejected(given.run_id, "needs a queue with a name")
+    for moment in (given.run_after, given.approval.expires_at):
+        if moment is not None and moment.tzinfo is None:
+            raise StoreRejected(given.run_id, f"{moment.isoformat()} does not say its time zone")
     if len({target.name for target in given.callbacks}) != len(given.callbacks):
         raise StoreRejected(given.run_id, "two callback targets have the same name")
     check_deliveries(given, new.events, new.deliveries)

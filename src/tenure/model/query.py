@@ -30,6 +30,11 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     """Exclusive."""
     owner_id: str | None = None
 
+    def __post_init__(self) -> None:
+        for moment in (self.created_from, self.created_to):
+            if moment is not None and moment.tzinfo is None:
+                raise ValueError(f"{moment.isoformat()} does not say its time zone")
+
     def matches(self, run: RunSummary) -> bool:
         created = run.created_at
         return (
@@ -66,7 +71,7 @@ def decode_cursor(listing: str, cursor: str, places: int) -> tuple[int, ...]:
     """The position behind a cursor of this listing, or ``InvalidCursor``."""
     try:
         made_for, *position = json.decode(urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-    except (DecodeError, binascii.Error, ValueError, TypeError, UnicodeError) as error:
+    except (DecodeError, binascii.Error, ValueError, TypeError, RecursionError) as error:
         raise InvalidCursor(f"{cursor[:80]!r} is not a cursor of this store") from error
     if made_for != listing or len(position) != places:
         raise InvalidCursor(f"this cursor belongs to another listing than {listing!r}")

@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
+from tenure.model.errors import StoreRejected
 from tenure.model.events import Event
 from tenure.model.snapshot import Annotation, ErrorInfo, RunSnapshot, StepState
 from tenure.model.status import HostStatus, RunStatus, StepStatus
@@ -37,6 +38,17 @@ class LeaseRequest(Struct, frozen=True, gc=False, kw_only=True):
     seconds: float
     claim_id: str
     expired: bool = True
+
+    def __post_init__(self) -> None:
+        check_lease_seconds(self.seconds)
+
+
+MAX_LEASE_SECONDS = 366 * 86400.0
+
+
+def check_lease_seconds(seconds: float) -> None:
+    if not 0 <= seconds <= MAX_LEASE_SECONDS:
+        raise ValueError(f"a lease lasts from 0 seconds to a year, not {seconds}")
 
 
 class ItemChange(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -145,7 +157,13 @@ Write = NewRun | Update
 
 
 def run_id_of(write: Write) -> str:
-    return write.snapshot.run_id if isinstance(write, NewRun) else write.run_id
+    """``StoreRejected`` for what is no write at all: it must not harm the rest of a batch."""
+    run_id = getattr(write, "run_id", None) or getattr(
+        getattr(write, "snapshot", None), "run_id", None
+    )
+    if not isinstance(run_id, str) or not isinstance(write, NewRun | Update):
+        raise StoreRejected(repr(run_id)[:80], "is not a creation or an update of a run")
+    return run_id
 
 
 class Receipt(Struct, frozen=True, gc=False, kw_only=True):

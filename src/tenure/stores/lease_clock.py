@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from tenure.model.update import check_lease_seconds
 from tenure.ports.clock import BootTime, Clock
 
 _BILLION = 1_000_000_000
@@ -29,6 +30,7 @@ class Instant(NamedTuple):
     boot: BootTime
 
     def until(self, seconds: float) -> LeaseEnd:
+        check_lease_seconds(seconds)
         return LeaseEnd(
             self.boot.boot_id,
             self.boot.nanoseconds + round(seconds * _BILLION),

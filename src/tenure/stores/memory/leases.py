@@ -128,9 +128,10 @@ class MemoryLeases:
             purpose=purpose,
         )
         end = stored.lease_until if taken.event is None else None
+        until = instant.extended(end, request.seconds)
         if taken.event is not None:
             state.write(stored, taken.snapshot, request.claim_id, (taken.event,))
-        stored.lease_until = instant.extended(end, request.seconds)
+        stored.lease_until = until
         stored.claim_id = request.claim_id
 
     @staticmethod

@@ -34,7 +34,8 @@ class StoredRun:
         self.journal: list[JournalRow] = []
 
     def update_id_of(self, version: int) -> str | None:
-        return self.journal[version - 1].update_id if version <= len(self.journal) else None
+        known = 1 <= version <= len(self.journal)
+        return self.journal[version - 1].update_id if known else None
 
 
 class MemoryState:
@@ -56,10 +57,12 @@ class MemoryState:
         return stored.snapshot.owner_id is not None and self.clock.is_live(stored.lease_until)
 
     def circumstances(self, stored: StoredRun, base_version: int | None) -> Circumstances:
-        stale = base_version is not None and base_version < stored.snapshot.version
+        applied_id = None
+        if base_version is not None and base_version < stored.snapshot.version:
+            applied_id = stored.update_id_of(base_version + 1)
         return Circumstances(
             lease_live=self.is_live(stored),
-            applied_id=stored.update_id_of(base_version + 1) if stale and base_version else None,
+            applied_id=applied_id,
             lease_expires_at=shown(stored.lease_until),
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from heapq import merge
 from itertools import islice
@@ -40,7 +41,8 @@ class Choosing:
     def __init__(self, sql: Statements, reading: Reading) -> None:
         self._sql = sql
         self._reading = reading
-        self._claims = 0
+        # Many processes claim a few each: started alike, none might ever reach its tenth.
+        self._claims = random.randrange(OLDEST_EVERY)  # noqa: S311
 
     def pick(self, request: ClaimRequest, instant: Instant) -> list[int]:
         """Runs to claim: by priority, every tenth the oldest. Parked runs that are due must have
@@ -88,17 +90,22 @@ class Choosing:
 
     def _ended_leases(self, request: ClaimRequest, instant: Instant) -> list[Candidate]:
         """Held by an owner whose lease has run out, or who is proven dead."""
+        reconciling = request.purpose is Purpose.RECONCILE
         found: list[Row] = []
         if request.expired:
-            found += self._sql.all("expired_leases", *instant.boot)
+            whose = "expired_interrupted" if reconciling else "expired_resumable"
+            found += self._sql.all(whose, *instant.boot)
         for owner_id in request.dead_owners:
             found += self._sql.all("leases_of_owner", owner_id)
-        return _candidates(list(dict.fromkeys(found)))
+        return [
+            Candidate(rank, ready_at, seq)
+            for seq, rank, ready_at, queue in dict.fromkeys(found)
+            if reconciling or queue in request.queues
+        ]
 
     def _claimable(self, seq: int, request: ClaimRequest, instant: Instant) -> bool:
         run = self._reading.summary(seq)
-        mine = request.purpose is Purpose.RECONCILE or run.queue in request.queues
-        return mine and why_not_runnable(run, instant.now, request.purpose) is None
+        return why_not_runnable(run, instant.now, request.purpose) is None
 
     def runnable(
         self, where: RunFilter, after: tuple[int, ...] | None, limit: int, instant: Instant
@@ -108,7 +115,8 @@ class Choosing:
         queues = self._ready_queues() if where.queue is None else [where.queue]
         sources = [self._ready_in(queue, where, start, limit) for queue in queues]
         few = _candidates(self._sql.all("parked_due", rows.micros(instant.now)))
-        few += _candidates(self._sql.all("expired_leases", *instant.boot))
+        expired = self._sql.all("expired_resumable", *instant.boot)
+        few += [Candidate(rank, ready_at, seq) for seq, rank, ready_at, _ in expired]
         found = islice(merge(*sources, self._runnable_of(few, where, start, instant)), limit)
         return [(candidate, self._reading.summary(candidate.seq)) for candidate in found]
 

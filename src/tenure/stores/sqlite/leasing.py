@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tenure.model.codec import copied
 from tenure.model.errors import NotRunnable, RunNotFound
 from tenure.model.leasing import (
     ClaimedRun,
@@ -18,6 +19,7 @@ from tenure.model.update import Fencing, LeaseRequest
 from tenure.stores.lease_clock import Instant, LeaseEnd, shown
 from tenure.stores.sqlite import rows
 from tenure.stores.sqlite.choosing import Choosing
+from tenure.stores.sqlite.database import one_view
 from tenure.stores.sqlite.recent import Known
 from tenure.stores.sqlite.rows import Head
 from tenure.stores.sqlite.writing import Writing
@@ -26,6 +28,7 @@ from tenure.stores.sqlite.writing import Writing
 class Leasing:
     def __init__(self, writing: Writing) -> None:
         self._writing = writing
+        self._connection = writing.connection
         self._sql = writing.sql
         self._loading = writing.loading
         self._reading = writing.reading
@@ -97,9 +100,11 @@ class Leasing:
 
     def _claimed(self, seq: int) -> ClaimedRun:
         """The owner will write this run next, so it is remembered as it was read."""
-        head, snapshot = self._reading.snapshot_by_seq(seq)
+        with one_view(self._connection):
+            head, snapshot = self._reading.snapshot_by_seq(seq)
         if not snapshot.ended:
             self._loading.recent.put(Known(head, snapshot.steps))
+            snapshot = copied(snapshot)  # what is remembered is nobody else's
         lease = Lease(
             run_id=snapshot.run_id,
             owner_id=snapshot.owner_id or "",

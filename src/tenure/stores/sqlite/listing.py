@@ -86,7 +86,7 @@ def _ordered(where: RunFilter, conditions: str, values: _Values, limit: int) -> 
         parts.append(
             f"select * from (select r.seq from runs r where {named}r.status = ? and {tail})"
         )
-        bound += [*([where.workflow_name] if named else []), status.value, *values, limit]
+        bound += [*([where.workflow_name] if named else []), status, *values, limit]
     merged = " union all ".join(parts)
     return f"select seq from ({merged}) order by seq desc limit ?", [*bound, limit]
 
@@ -105,10 +105,11 @@ def _driven_by_label(
 
 
 def _status_and_workflow(where: RunFilter) -> tuple[str, _Values]:
-    text, values = "", []
+    text = ""
+    values: _Values = []
     if where.statuses:
         text += f"{_in('r.status', len(where.statuses))} and "
-        values += [status.value for status in sorted(where.statuses)]
+        values += sorted(where.statuses)
     if where.workflow_name is not None:
         text += "r.workflow_name = ? and "
         values.append(where.workflow_name)

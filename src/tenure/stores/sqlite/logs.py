@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import apsw
 
+from tenure.model.codec import storable
 from tenure.model.errors import LeaseLost, RunNotFound, StoreRejected, StoreUnavailable
 from tenure.model.update import Fencing
 from tenure.ports.log_store import LogKey, LogSlice
@@ -35,7 +36,7 @@ class Logging:
         fence, owner_id = row
         if (fence, owner_id) != (fencing.fence, fencing.owner_id):
             raise LeaseLost(run_id, fence=fence, owner_id=owner_id)
-        path = self._path(run_id, key)
+        path = self._path(run_id, storable(run_id, key))
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("ab+") as stream:
@@ -46,7 +47,7 @@ class Logging:
     def read(self, run_id: str, key: LogKey, offset: int, limit: int) -> LogSlice:
         if self._sql.first("ownership", run_id) is None:
             raise RunNotFound(run_id)
-        path = self._path(run_id, key)
+        path, offset = self._path(run_id, storable(run_id, key)), max(offset, 0)
         try:
             with path.open("rb") as stream:
                 size = os.fstat(stream.fileno()).st_size
@@ -65,8 +66,8 @@ class Logging:
 
 def _continue(run_id: str, descriptor: int, offset: int, data: bytes) -> int:
     size = os.fstat(descriptor).st_size
-    known = os.pread(descriptor, len(data), offset) if offset < size else b""
-    if offset > size or not data.startswith(known):
+    known = os.pread(descriptor, len(data), offset) if 0 <= offset < size else b""
+    if not 0 <= offset <= size or not data.startswith(known):
         raise StoreRejected(run_id, f"output at {offset} does not continue the {size} bytes kept")
     rest = memoryview(data)[len(known) :]
     while rest:

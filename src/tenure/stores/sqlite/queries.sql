@@ -112,19 +112,30 @@ where readiness = 1 and queue = ? order by ready_at, seq limit ?
 -- name: parked_due
 select seq, rank, ready_at from runs where readiness = 2 and ready_at <= ?
 
--- name: expired_leases
--- Of this boot and past their end, or of another boot.
-select seq, rank, ready_at from runs
-where owner_id is not null and lease_boot = ?1 and lease_until <= ?2
+-- name: expired_resumable
+-- A worker's. Of this boot and past their end, or of another boot.
+select seq, rank, ready_at, queue from runs
+where owner_id is not null and lease_boot = ?1 and lease_until <= ?2 and (status = 'queued' or recovery = 'resume')
 union all
-select seq, rank, ready_at from runs
-where owner_id is not null and lease_boot < ?1
+select seq, rank, ready_at, queue from runs
+where owner_id is not null and lease_boot < ?1 and (status = 'queued' or recovery = 'resume')
 union all
-select seq, rank, ready_at from runs
-where owner_id is not null and lease_boot > ?1
+select seq, rank, ready_at, queue from runs
+where owner_id is not null and lease_boot > ?1 and (status = 'queued' or recovery = 'resume')
+
+-- name: expired_interrupted
+-- A reconciler's. Of this boot and past their end, or of another boot.
+select seq, rank, ready_at, queue from runs
+where owner_id is not null and lease_boot = ?1 and lease_until <= ?2 and recovery = 'interrupt'
+union all
+select seq, rank, ready_at, queue from runs
+where owner_id is not null and lease_boot < ?1 and recovery = 'interrupt'
+union all
+select seq, rank, ready_at, queue from runs
+where owner_id is not null and lease_boot > ?1 and recovery = 'interrupt'
 
 -- name: leases_of_owner
-select seq, rank, ready_at from runs where owner_id = ?
+select seq, rank, ready_at, queue from runs where owner_id = ?
 
 -- name: orphaned
 -- Running, not resumable, and released by its owner: reconcile's.

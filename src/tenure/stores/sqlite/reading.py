@@ -60,7 +60,7 @@ class Reading:
         if row is None:
             raise RunNotFound(run_id)
         found: list[RecordedEvent] = []
-        for version, at, fence, text in self._sql.all("journal_after", row[0], after.version):
+        for version, at, fence, text in self._sql.each("journal_after", row[0], after.version):
             events = decode(_events, text)
             for seq, event in enumerate(events):
                 if (version, seq) > after:

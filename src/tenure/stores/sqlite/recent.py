@@ -33,7 +33,7 @@ class Known:
         self.steps: dict[int, StepState] = {}
         self.pending: dict[int, set[str]] = {}
         self.open: dict[int, dict[str, HostState]] = {}
-        self.weight = 0
+        self.weight = self.counted = 0
         self.seen_in = -1
         """The ``data_version`` in which it was last known to be so."""
         for step in steps:
@@ -96,15 +96,16 @@ class Recent:
         run_id = known.head.run.run_id
         self.forget(run_id)
         known.seen_in = self.data_version
+        known.counted = known.weight
         self._runs[run_id] = known
-        self._weight += known.weight
+        self._weight += known.counted
         while self._weight > MAX_WEIGHT and len(self._runs) > 1:
             self.forget(next(iter(self._runs)))
 
     def forget(self, run_id: str) -> None:
         known = self._runs.pop(run_id, None)
         if known is not None:
-            self._weight -= known.weight
+            self._weight -= known.counted
 
     def forget_all(self) -> None:
         self._runs.clear()

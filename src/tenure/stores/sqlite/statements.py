@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -66,14 +66,20 @@ class Statements:
         for name, values in gathered.items():
             self._executemany(SQL[name], values)
 
-    def drop(self) -> None:
-        self._gathered = {}
+    def drop(self) -> bool:
+        """Whether there was anything."""
+        gathered, self._gathered = self._gathered, {}
+        return bool(gathered)
 
     def do(self, name: str, *values: Any) -> None:
         self._execute(SQL[name], values)
 
     def all(self, name: str, *values: Any) -> list[Row]:
         return self.built(SQL[name], values)
+
+    def each(self, name: str, *values: Any) -> Iterator[Row]:
+        """Row by row, for whoever may stop before the end."""
+        return iter(self._execute(SQL[name], values))
 
     def first(self, name: str, *values: Any) -> Row | None:
         return self._execute(SQL[name], values).fetchone()

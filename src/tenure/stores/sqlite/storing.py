@@ -98,6 +98,7 @@ class Storing:
             and run.fence == old.fence
             and run.approval is old.approval
             and until is head.lease_until
+            and claim_id == head.claim_id
         ):
             self._sql.later(
                 "update_progress",

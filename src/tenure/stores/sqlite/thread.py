@@ -7,6 +7,7 @@ statement would cost several times the transaction itself.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -29,6 +30,7 @@ class DatabaseThread:
     def __init__(self, path: Path, name: str, *, mapped: bool = False) -> None:
         self._path = path
         self._mapped = mapped
+        self._pid = os.getpid()
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._closing = threading.Event()
         # Not cut short by closing: whoever asked for a write is owed its answer.
@@ -60,6 +62,10 @@ class DatabaseThread:
             else:
                 _answer(loop, answer, answer.set_result, result)
 
+        if os.getpid() != self._pid:
+            raise StoreUnavailable(
+                f"{self._path}: this store was opened before the process forked; open it anew"
+            )
         with self._guard:
             if self._closing.is_set():
                 raise StoreUnavailable(f"{self._path}: this store has been closed")
@@ -77,6 +83,8 @@ class DatabaseThread:
 
     def close(self) -> None:
         """Finish what was asked for, then let go of the file."""
+        if os.getpid() != self._pid:
+            return  # the thread stayed with the parent
         with self._guard:
             if not self._closing.is_set():
                 self._closing.set()

@@ -45,7 +45,7 @@ _LIVE, _NOT_LIVE = Circumstances(lease_live=True), Circumstances()
 
 class Writing:
     def __init__(self, connection: apsw.Connection, clock: LeaseClock) -> None:
-        self._connection = connection
+        self.connection = connection
         self._clock = clock
         self.sql = Statements(connection)
         self.reading = Reading(connection, clock)
@@ -57,14 +57,15 @@ class Writing:
         """The write lock, and the one instant at which all within is judged: while the lock is
         held nobody else can change what was true then."""
         try:
-            with transaction(self._connection):
+            with transaction(self.connection):
                 self.loading.begin()
                 yield self._clock.read()
                 self.sql.flush()
-        except BaseException:
-            # Rolled back: what we gathered and what we remember has never happened.
-            self.sql.drop()
-            self.loading.recent.forget_all()
+        except BaseException as error:
+            # A refusal comes before anything is written or remembered. Whatever else happened:
+            # it was rolled back, and what we gathered and remember of it never was.
+            if self.sql.drop() or not isinstance(error, TenureError):
+                self.loading.recent.forget_all()
             raise
 
     def now(self) -> datetime:
@@ -97,7 +98,7 @@ class Writing:
         if isinstance(write, TenureError):
             return write
         try:
-            with savepoint(self._connection):
+            with savepoint(self.connection):
                 receipt = self._write(write, instant)
                 self.sql.flush()
                 return receipt
@@ -199,7 +200,11 @@ class Writing:
 def _no_run_twice(writes: Sequence[Write]) -> Iterator[Write | TenureError]:
     seen: set[str] = set()
     for write in writes:
-        run_id = run_id_of(write)
+        try:
+            run_id = run_id_of(write)
+        except StoreRejected as malformed:
+            yield malformed
+            continue
         if run_id in seen:
             yield StoreRejected(run_id, "is written twice in one batch")
         else:
