@@ -40,23 +40,24 @@ async def opened(kind: str, clock: ManualClock, directory: Path) -> AsyncIterato
     if kind == "memory":
         yield InMemoryStore(clock)
         return
-    store = await SQLiteStore.open(directory / "runs.db", clock=clock)
+    store: Any = (
+        FileStore(directory, clock=clock)
+        if kind == "file"
+        else await SQLiteStore.open(directory / "runs.db", clock=clock)
+    )
     try:
         yield store
     finally:
         await store.close()
 
 
-@pytest.mark.parametrize(
-    ("kind", "rate"),
-    [
-        pytest.param("memory", 0.01, id="memory-1%"),
-        pytest.param("memory", 0.10, id="memory-10%"),
-        pytest.param("sqlite", 0.01, id="sqlite-1%", marks=pytest.mark.slow),
-        pytest.param("sqlite", 0.10, id="sqlite-10%", marks=pytest.mark.slow),
-    ],
-)
-class ThroughFaults(ManualTime):
+FILE = [
+    pytest.param("file", 0.01, id="file-1%", marks=pytest.mark.slow),
+    pytest.param("file", 0.10, id="file-10%", marks=pytest.mark.slow),
+]
+
+
+class WithFaults(ManualTime):
     @pytest.fixture
     async def store(
         self,
@@ -70,6 +71,30 @@ class ThroughFaults(ManualTime):
         seed = crc32(request.node.nodeid.encode())
         async with opened(kind, clock, tmp_path) as store:
             yield RetryingStore(FaultyStore(store, seed=seed, rate=rate))
+
+
+@pytest.mark.parametrize(("kind", "rate"), FILE)
+class TestRunsInFiles(WithFaults, RunStateStoreContract): ...
+
+
+@pytest.mark.parametrize(("kind", "rate"), FILE)
+class TestEventsInFiles(WithFaults, EventLogContract): ...
+
+
+@pytest.mark.parametrize(("kind", "rate"), FILE)
+class TestDefinitionsInFiles(WithFaults, DefinitionsContract): ...
+
+
+@pytest.mark.parametrize(
+    ("kind", "rate"),
+    [
+        pytest.param("memory", 0.01, id="memory-1%"),
+        pytest.param("memory", 0.10, id="memory-10%"),
+        pytest.param("sqlite", 0.01, id="sqlite-1%", marks=pytest.mark.slow),
+        pytest.param("sqlite", 0.10, id="sqlite-10%", marks=pytest.mark.slow),
+    ],
+)
+class ThroughFaults(WithFaults): ...
 
 
 class TestRuns(ThroughFaults, RunStateStoreContract): ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +25,19 @@ from tenure.model.errors import (
 from tenure.model.events import Event
 from tenure.model.outbox import GiveUp
 from tenure.model.query import RunFilter
-from tenure.model.snapshot import RunSnapshot
-from tenure.model.status import HostStatus, RunStatus
+from tenure.model.snapshot import HostState, RunSnapshot, StepState
+from tenure.model.status import HostStatus, RunStatus, StepStatus
 from tenure.model.update import Changes, Fencing, HostChange, NewDelivery, StepChange
 from tenure.ports.log_store import LogKey
 from tenure.stores.sqlite import SQLiteStore
 from tenure.stores.sqlite.database import migrations, refuse_wal_reset_bug
 from tenure.stores.sqlite.statements import SQL, load
+from tenure.testing.clock import ManualClock
 from tenure.testing.factories import (
     HOOK,
     annotate,
     change_run,
+    claim_request,
     embedded_run,
     end_run,
     finish_step,
@@ -251,6 +254,79 @@ async def test_dead_letter_settled_through_another_store_is_not_overwritten(
         error = (await other.get_run(run.run_id)).callback_error
         assert error is not None
         assert error.error == "410 Gone"
+
+
+async def test_refusal_of_one_call_costs_the_others_nothing(tmp_path: Path) -> None:
+    """Nothing was written, so nothing need be forgotten."""
+    async with await SQLiteStore.open(tmp_path / "runs.db") as store:
+        run = await opened(store)
+        recent = store._writing.loading.recent
+        kept = recent.get(run.run_id)
+        assert kept is not None
+        with pytest.raises(RunNotFound):
+            await store.update_run(replace(change_run(run), run_id="never-created"))
+        with pytest.raises(VersionConflict):
+            await store.update_run(change_run(replace(run, version=99)))
+        assert recent.get(run.run_id) is kept
+
+
+async def test_memory_stays_bounded_by_its_weight(tmp_path: Path) -> None:
+    async with await SQLiteStore.open(tmp_path / "runs.db") as store:
+        for number in range(5):
+            run = await opened(store, f"owner-{number}")
+            plan = StepState(index=2, name="more", hosts={f"h{n}": HostState() for n in range(50)})
+            added = StepChange(status=StepStatus.RUNNING, plan=plan)
+            await store.update_run(owner_update(run, Changes(steps={2: added})))
+            await store.update_run(end_run(await store.get_run(run.run_id), RunStatus.FAILED))
+        assert store._writing.loading.recent._weight == 0
+
+
+async def test_creation_times_never_fall(tmp_path: Path) -> None:
+    """Lists bounded by time are bounded by number: the two orders must agree."""
+    clock = ManualClock()
+    async with await SQLiteStore.open(tmp_path / "runs.db", clock=clock) as store:
+        before = clock.now()
+        await store.create_run(new_run(run_id="the-first"))
+        clock.set_wall(before - timedelta(days=3))
+        await store.create_run(new_run(run_id="the-second"))
+        listed = (await store.list_runs(RunFilter(created_from=before))).items
+        assert [run.run_id for run in listed] == ["the-second", "the-first"]
+
+
+@pytest.mark.parametrize("boot_id", ["a-lower-boot", "zz-a-higher-boot"])
+async def test_lease_of_another_boot_has_ended_however_boots_are_named(
+    tmp_path: Path, boot_id: str
+) -> None:
+    clock = ManualClock()
+    async with await SQLiteStore.open(tmp_path / "runs.db", clock=clock) as store:
+        await store.create_run(new_run(run_id="left-behind"))
+        await store.claim_runs(claim_request("worker-1"))
+        store._writer.connection.execute("update runs set lease_boot = ?", (boot_id,))
+        taken = await store.claim_runs(claim_request("worker-2"))
+        assert [one.snapshot.run_id for one in taken] == ["left-behind"]
+
+
+async def test_every_tenth_claim_is_the_oldest_whoever_claims(tmp_path: Path) -> None:
+    """Workers that claim a few runs each must not starve the old ones between them."""
+    path = tmp_path / "runs.db"
+    async with await SQLiteStore.open(path) as store:
+        await store.create_run(new_run(run_id="old-and-unimportant", priority=-100))
+        for _ in range(30):
+            await store.create_run(new_run(priority=100))
+    claimed: list[str] = []
+    for number in range(5):
+        async with await SQLiteStore.open(path) as worker:
+            found = await worker.claim_runs(claim_request(f"worker-{number}", limit=3))
+            claimed += [one.snapshot.run_id for one in found]
+    assert claimed.index("old-and-unimportant") == 9
+
+
+async def test_store_opened_before_a_fork_says_so(tmp_path: Path) -> None:
+    async with await SQLiteStore.open(tmp_path / "runs.db") as store:
+        store._reader._pid += 1  # as a forked child would see it
+        with pytest.raises(StoreUnavailable, match="forked"):
+            await store.get_run("whatever1")
+        store._reader._pid -= 1
 
 
 # Output

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from heapq import merge
 from itertools import islice
@@ -41,22 +40,20 @@ class Choosing:
     def __init__(self, sql: Statements, reading: Reading) -> None:
         self._sql = sql
         self._reading = reading
-        # Many processes claim a few each: started alike, none might ever reach its tenth.
-        self._claims = random.randrange(OLDEST_EVERY)  # noqa: S311
 
     def pick(self, request: ClaimRequest, instant: Instant) -> list[int]:
         """Runs to claim: by priority, every tenth the oldest. Parked runs that are due must have
         been promoted before."""
         ended = self._ended_leases(request, instant)
+        (claims,) = self._sql.one("claims_made")
         picked: dict[int, None] = {}
         while len(picked) < request.limit:
-            before_the_tenth = OLDEST_EVERY - 1 - self._claims % OLDEST_EVERY
+            before_the_tenth = OLDEST_EVERY - 1 - (claims + len(picked)) % OLDEST_EVERY
             room = min(request.limit - len(picked), max(before_the_tenth, 1))
             found = self._next(request, ended, before_the_tenth == 0, picked, room, instant)
             if not found:
                 break
             picked.update(dict.fromkeys(found))
-            self._claims += len(found)
         return list(picked)
 
     def _next(

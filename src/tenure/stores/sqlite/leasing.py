@@ -62,6 +62,8 @@ class Leasing:
                 for seq in repeated or self._choosing.pick(request, instant)
                 if self._take(seq, lease, request.purpose, bool(repeated), instant)
             ]
+            if not repeated:
+                self._sql.later("count_claims", len(taken))
         return [self._claimed(seq) for seq in taken]
 
     def _take(

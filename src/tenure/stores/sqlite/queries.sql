@@ -142,6 +142,12 @@ select seq, rank, ready_at, queue from runs where owner_id = ?
 select seq, rank, ready_at from runs
 where owner_id is null and status = 'running' and recovery = 'interrupt' order by seq limit ?
 
+-- name: claims_made
+select value from counters where name = 'claims'
+
+-- name: count_claims
+update counters set value = value + ? where name = 'claims'
+
 -- name: held_under_claim
 select seq from runs where owner_id = ? and claim_id = ? order by rank, ready_at, seq
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -200,6 +201,18 @@ class BatchUpdatesContract(ContractHarness):
             ]
         )
         assert [_accepted(outcome).status for outcome in outcomes] == ["running", "canceled"]
+
+    async def test_what_is_no_write_at_all_harms_no_other(self, store: BatchingStore) -> None:
+        run = await create_embedded(store)
+        nameless = replace(start_step(run), run_id=["x"])
+        writes: list[Any] = [None, start_step(run), nameless, new_run()]
+        outcomes = await store.update_runs(writes)
+        assert [type(outcome) for outcome in outcomes] == [
+            StoreRejected,
+            Receipt,
+            StoreRejected,
+            Receipt,
+        ]
 
 
 def _accepted(outcome: Receipt | TenureError) -> Receipt:

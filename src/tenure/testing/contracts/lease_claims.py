@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from tenure.model.errors import LeaseHeld, LeaseLost, NotRunnable, RunNotFound
 from tenure.model.snapshot import Approval
-from tenure.model.status import Recovery, RunStatus
-from tenure.model.update import Changes
+from tenure.model.status import HostStatus, Recovery, RunStatus, StepStatus
+from tenure.model.update import Changes, HostChange, RunChange, StepChange
 from tenure.testing.contracts.acts import (
     at_once,
     claim,
@@ -22,9 +22,11 @@ from tenure.testing.contracts.acts import (
 from tenure.testing.contracts.harness import ContractHarness, LeasingStore
 from tenure.testing.factories import (
     approve,
+    claim_request,
     embedded_run,
     end_run,
     fencing_of,
+    finish_host,
     lease_request,
     operator_status,
     owner_update,
@@ -36,6 +38,33 @@ from tenure.testing.factories import (
 
 
 class Claims(ContractHarness):
+    async def test_claimed_snapshot_shares_nothing_with_the_store(
+        self, store: LeasingStore
+    ) -> None:
+        """Not even with what the store remembers for the owner's next write."""
+        first = await claim(store, (await create(store)).run_id, "worker-1", seconds=0)
+        progress = HostChange(status=HostStatus.RUNNING, vars={"kept": "yes"})
+        changes = Changes(
+            run=RunChange(status=RunStatus.RUNNING),
+            steps={0: StepChange(status=StepStatus.RUNNING, hosts={"web1": progress})},
+        )
+        await store.update_run(owner_update(first, changes))
+        await self.pass_time(self.lease_seconds)
+        taken = await claim(store, first.run_id, "worker-2")
+        taken.steps[0].hosts["web1"].vars["kept"] = "overwritten"
+        await store.update_run(finish_host(taken))
+        now = await store.get_run(first.run_id)
+        assert now.steps[0].hosts["web1"].vars == {"kept": "yes"}
+
+    async def test_lease_belongs_to_its_newest_claim(self, store: LeasingStore) -> None:
+        """Also when the newer claim does not make it longer."""
+        run = await create(store)
+        await store.claim_run(run.run_id, lease_request("worker-1", seconds=600, claim_id="k1"))
+        await store.claim_run(run.run_id, lease_request("worker-1", seconds=5, claim_id="k2"))
+        again = await store.claim_runs(claim_request("worker-1", claim_id="k2"))
+        assert [one.snapshot.run_id for one in again] == [run.run_id]
+        assert await store.claim_runs(claim_request("worker-1", claim_id="k1")) == []
+
     async def test_worker_claims_a_run_exclusively(self, store: LeasingStore) -> None:
         run = await create(store)
         await store.claim_run(run.run_id, lease_request("worker-1"))

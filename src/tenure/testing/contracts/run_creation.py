@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tenure.model.errors import InvalidRunId, LeaseLost, RunExists, RunNotFound, StoreRejected
+from tenure.model.errors import (
+    InvalidRunId,
+    InvalidTransition,
+    LeaseLost,
+    RunExists,
+    RunNotFound,
+    StoreRejected,
+)
 from tenure.model.snapshot import (
     Approval,
     CallbackTarget,
@@ -19,7 +26,7 @@ from tenure.model.snapshot import (
     StepState,
 )
 from tenure.model.status import HostStatus, Recovery, RunStatus, StepKind, StepStatus
-from tenure.model.update import Changes, NewDelivery
+from tenure.model.update import Changes, NewDelivery, StepChange
 from tenure.ports.run_store import RunStateStore
 from tenure.testing.contracts.acts import at_once, create, create_embedded, write
 from tenure.testing.contracts.harness import ContractHarness
@@ -36,6 +43,7 @@ from tenure.testing.factories import (
 )
 
 _ELSEWHEN = datetime(1999, 12, 31, tzinfo=UTC)
+_NAIVE = _ELSEWHEN.replace(tzinfo=None)
 
 INVALID_RUN_IDS = [
     "",
@@ -298,6 +306,31 @@ class RunCreation(ContractHarness):
         update.effect.changes.steps[0].hosts.clear()
         update.effect.changes.steps.clear()
         assert (await store.get_run(run.run_id)).steps == before.steps
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"queue": ""},
+            {"run_after": _NAIVE},
+            {"approval": Approval(expires_at=_NAIVE)},
+        ],
+        ids=["no queue", "run_after without time zone", "expiry without time zone"],
+    )
+    async def test_what_no_store_could_order_is_rejected(
+        self, store: RunStateStore, fields: dict[str, Any]
+    ) -> None:
+        with pytest.raises(StoreRejected):
+            await create(store, **fields)
+
+    async def test_steps_of_a_queued_run_cannot_start(self, store: RunStateStore) -> None:
+        """The run starts with its first step, in one write."""
+        new = new_run(lease=lease_request("owner-a"))
+        await store.create_run(new)
+        run = await store.get_run(new.snapshot.run_id)
+        step = Changes(steps={0: StepChange(status=StepStatus.RUNNING)})
+        with pytest.raises(InvalidTransition):
+            await store.update_run(owner_update(run, step))
+        assert (await store.get_run(run.run_id)).version == run.version
 
 
 def _vandalise(run: RunSnapshot) -> None:

@@ -213,6 +213,20 @@ class OperatorUpdates(ContractHarness):
                 {"chosen": chosen}
             ]
 
+    async def test_operator_cannot_do_the_work_of_an_owner_that_is_gone(
+        self, store: RunStateStore
+    ) -> None:
+        """Steps and hosts are the owner's, also when there is none."""
+        run = await create(store)
+        step = StepChange(status=StepStatus.RUNNING)
+        update = owner_update(
+            run, Changes(run=RunChange(status=RunStatus.RUNNING), steps={0: step})
+        )
+        for base in (None, run.version):
+            with pytest.raises(InvalidTransition):
+                await store.update_run(replace(update, lease=None, base_version=base))
+        assert await store.get_run(run.run_id) == run
+
 
 def _noting(chosen: str) -> Effect:
     note = Annotation(id=unique("note"), data={"chosen": chosen})

@@ -121,6 +121,13 @@ create index deliveries_by_state on deliveries (state, number);
 create index deliveries_of_run on deliveries (seq, number);
 create index deliveries_dead on deliveries (seq, died_at) where died_at is not null;
 
+-- How many runs have been claimed: of every ten the oldest goes first, whoever claims.
+create table counters (
+  name text primary key,
+  value integer not null
+) without rowid;
+insert into counters (name, value) values ('claims', 0);
+
 create table workers (
   owner_id text primary key,
   seen_boot text not null,
