@@ -11,8 +11,16 @@ from benchmarks.figures import Figure, typical
 from benchmarks.workload import OWNER, three_steps
 from tenure.model.compose import effect_of, new_run
 from tenure.model.snapshot import RunSnapshot
-from tenure.model.status import HostStatus, StepStatus
-from tenure.model.update import Changes, Fencing, HostChange, LeaseRequest, StepChange, Update
+from tenure.model.status import HostStatus, RunStatus, StepStatus
+from tenure.model.update import (
+    Changes,
+    Fencing,
+    HostChange,
+    LeaseRequest,
+    RunChange,
+    StepChange,
+    Update,
+)
 from tenure.stores.sqlite import SQLiteStore
 
 NARROW, WIDE = 50, 5_000
@@ -53,7 +61,10 @@ async def _running(store: SQLiteStore, size: int) -> RunSnapshot:
     lease = LeaseRequest(owner_id=OWNER, seconds=3600, claim_id=run_id)
     await store.create_run(new_run(run, f"create-{run_id}", iter(()), lease=lease))
     starts = {host: HostChange(status=HostStatus.RUNNING) for host in hosts}
-    started = Changes(steps={0: StepChange(status=StepStatus.RUNNING, hosts=starts)})
+    started = Changes(
+        run=RunChange(status=RunStatus.RUNNING),
+        steps={0: StepChange(status=StepStatus.RUNNING, hosts=starts)},
+    )
     await store.update_run(_update(run, started, 1))
     return run
 
