@@ -18,9 +18,6 @@ from tenure.model.ids import RunIds, check_run_id
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 CHILD = "from tenure import system; print(system.new_owner_id(), flush=True); input()"
-needs_proc = pytest.mark.skipif(
-    not Path("/proc/self/stat").exists(), reason="proof of death is read from /proc"
-)
 
 
 @pytest.fixture
@@ -63,7 +60,6 @@ def test_owner_ids_are_unique_and_name_their_process() -> None:
     assert (machine, boot, int(pid)) == (os.uname().nodename, system.boot_id(), os.getpid())
 
 
-@needs_proc
 def test_a_killed_process_is_proven_dead_also_before_anybody_reaps_it(
     child: tuple[subprocess.Popen[str], str],
 ) -> None:
@@ -76,14 +72,12 @@ def test_a_killed_process_is_proven_dead_also_before_anybody_reaps_it(
     assert system.proven_dead(owner_id)
 
 
-@needs_proc
 def test_another_process_under_the_same_number_is_not_that_owner() -> None:
     mine = system.new_owner_id()
     assert not system.proven_dead(mine)
     assert system.proven_dead(replaced(mine, 4, "1"))
 
 
-@needs_proc
 @pytest.mark.parametrize(
     ("position", "part"),
     [(0, "another-machine"), (1, "00000000-another-boot"), (2, "4026531999")],
@@ -103,31 +97,26 @@ def test_garbage_is_not_dead(garbage: str) -> None:
     assert not system.proven_dead(garbage)
 
 
-@needs_proc
 @pytest.mark.parametrize("pid", ["", "-1", "1.5", "x", "../1"])
 def test_a_pid_that_is_none_is_not_dead(pid: str) -> None:
     assert not system.proven_dead(replaced(system.new_owner_id(), 3, pid))
 
 
-@needs_proc
 @pytest.mark.parametrize("pid", ["²", "9" * 5000])
 def test_a_pid_that_only_looks_like_one_is_not_dead(pid: str) -> None:
     assert not system.proven_dead(replaced(system.new_owner_id(), 3, pid))
 
 
-@needs_proc
 def test_a_cut_off_id_of_a_live_process_is_not_dead() -> None:
     assert not system.proven_dead(system.new_owner_id().rsplit("/", 2)[0])
 
 
-@needs_proc
 def test_where_processes_cannot_be_seen_nobody_is_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     owner_id = system.new_owner_id()
     monkeypatch.setattr(system, "process_start", lambda pid: None)
     assert not system.proven_dead(owner_id)
 
 
-@needs_proc
 def test_process_start_is_stable_and_ends_with_the_process(
     child: tuple[subprocess.Popen[str], str],
 ) -> None:

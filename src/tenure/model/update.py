@@ -158,10 +158,12 @@ Write = NewRun | Update
 
 def run_id_of(write: Write) -> str:
     """``StoreRejected`` for what is no write at all: it must not harm the rest of a batch."""
-    run_id = getattr(write, "run_id", None) or getattr(
-        getattr(write, "snapshot", None), "run_id", None
-    )
-    if not isinstance(run_id, str) or not isinstance(write, NewRun | Update):
+    run_id: object = None
+    if isinstance(write, Update):
+        run_id = write.run_id
+    elif isinstance(write, NewRun):
+        run_id = write.snapshot.run_id
+    if not isinstance(run_id, str):
         raise StoreRejected(repr(run_id)[:80], "is not a creation or an update of a run")
     return run_id
 

@@ -117,7 +117,6 @@ HEAD_COLUMNS = (
     "r.recovery, r.queue, r.rank, r.cancel_requested_at, r.created_at, r.started_at, "
     "r.finished_at, r.updated_at, r.counts, r.detail"
 )
-HEAD_WIDTH = HEAD_COLUMNS.count(",") + 1
 
 
 def head_of(row: tuple[Any, ...]) -> Head:
