@@ -1,9 +1,9 @@
 """A tour of one run's record: create, claim, update, lose an owner, end, look back.
 
-    make run
     python examples/record_tour.py [store URL]
 
-Nothing is executed on any host: workflows come later. This is the part they will stand on.
+Nothing is executed on any host: you see what stands below ``tenure run``, and what a worker of your
+own would write.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ async def main(url: str) -> None:
     print(f"Tenure {tenure.__version__}: a tour of one run's record\nStore: {url}\n")
     async with tenure.open_store(url) as store:
         await walk(store)
-    print("\nRead next: docs/quick-start.md, then docs/concepts.md (why the fence rises).")
+    print("\nRead next: docs/concepts.md (why the fence rises).")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Tenure: multi-step workflows over many hosts; every run outlives the process that started it.
 
-    >>> import tenure
-    >>> store = tenure.open_store("sqlite:///runs.db")
+    async with tenure.Runner(store="sqlite:///runs.db") as runner:
+        run = await runner.run(tenure.load_workflow("deploy.yaml"))
+        print(run.status)
 
 Names are loaded on first use, so that importing the package costs next to nothing.
 """
@@ -16,9 +17,11 @@ TYPE_CHECKING = False  # what typing's own is at run time, without the cost of i
 if TYPE_CHECKING:
     from typing import Any
 
+    from tenure.actions.decorator import action as action
     from tenure.bootstrap import open_store as open_store
     from tenure.model.errors import InvalidRunId as InvalidRunId
     from tenure.model.errors import InvalidTransition as InvalidTransition
+    from tenure.model.errors import InvalidWorkflow as InvalidWorkflow
     from tenure.model.errors import LeaseHeld as LeaseHeld
     from tenure.model.errors import LeaseLost as LeaseLost
     from tenure.model.errors import NotRunnable as NotRunnable
@@ -29,17 +32,63 @@ if TYPE_CHECKING:
     from tenure.model.errors import StoreUnavailable as StoreUnavailable
     from tenure.model.errors import TenureError as TenureError
     from tenure.model.errors import VersionConflict as VersionConflict
+    from tenure.model.events import RecordedEvent as RecordedEvent
     from tenure.model.query import Page as Page
     from tenure.model.query import RunFilter as RunFilter
     from tenure.model.snapshot import RunSnapshot as RunSnapshot
     from tenure.model.snapshot import RunSummary as RunSummary
+    from tenure.model.status import HostStatus as HostStatus
     from tenure.model.status import RunStatus as RunStatus
+    from tenure.model.status import StepStatus as StepStatus
+    from tenure.ports.action import Task as Task
+    from tenure.ports.action import TaskResult as TaskResult
+    from tenure.ports.notifier import RunStateNotifier as RunStateNotifier
+    from tenure.ports.recorder import Recorder as Recorder
     from tenure.ports.run_store import RunStateStore as RunStateStore
+    from tenure.runner import Runner as Runner
+    from tenure.runner import RunOptions as RunOptions
+    from tenure.runtime.keeper import Timing as Timing
+    from tenure.runtime.tracker import RunTracker as RunTracker
     from tenure.stores.file import FileStore as FileStore
     from tenure.stores.memory import InMemoryStore as InMemoryStore
+    from tenure.wire.callback import CallbackPayload as CallbackPayload
+    from tenure.workflow.spec import GroupSpec as GroupSpec
+    from tenure.workflow.spec import Handler as Handler
+    from tenure.workflow.spec import HostSpec as HostSpec
+    from tenure.workflow.spec import Inventory as Inventory
+    from tenure.workflow.spec import Retries as Retries
+    from tenure.workflow.spec import Step as Step
+    from tenure.workflow.spec import Workflow as Workflow
+    from tenure.workflow_file import WorkflowFile as WorkflowFile
+    from tenure.workflow_file import load_workflow as load_workflow
+    from tenure.workflow_file import read_workflow as read_workflow
 
 _HOME = {
     "open_store": "bootstrap",
+    "action": "actions.decorator",
+    "InvalidWorkflow": "model.errors",
+    "RecordedEvent": "model.events",
+    "HostStatus": "model.status",
+    "StepStatus": "model.status",
+    "Task": "ports.action",
+    "TaskResult": "ports.action",
+    "RunStateNotifier": "ports.notifier",
+    "Recorder": "ports.recorder",
+    "RunOptions": "runner",
+    "Runner": "runner",
+    "Timing": "runtime.keeper",
+    "RunTracker": "runtime.tracker",
+    "CallbackPayload": "wire.callback",
+    "GroupSpec": "workflow.spec",
+    "Handler": "workflow.spec",
+    "HostSpec": "workflow.spec",
+    "Inventory": "workflow.spec",
+    "Retries": "workflow.spec",
+    "Step": "workflow.spec",
+    "Workflow": "workflow.spec",
+    "WorkflowFile": "workflow_file",
+    "load_workflow": "workflow_file",
+    "read_workflow": "workflow_file",
     "InvalidRunId": "model.errors",
     "InvalidTransition": "model.errors",
     "LeaseHeld": "model.errors",

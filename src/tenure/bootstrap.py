@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Protocol, Self, cast
 from urllib.parse import unquote, urlsplit
 
 from tenure.model.errors import UnknownStore
+from tenure.ports.action import Action
 from tenure.ports.run_store import RunStateStore
+from tenure.ports.transport import Transport
 
 ENTRY_POINTS = "tenure.stores"
 
@@ -68,6 +70,11 @@ def warn_unless_durable(store: RunStateStore) -> None:
         "Open one that does, for example sqlite:///runs.db",
         type(store).__name__,
     )
+
+
+def private_memory() -> RunStateStore:
+    """For runs that nobody wants to keep: no warning."""
+    return open_memory("memory:")
 
 
 def open_memory(url: str) -> OpenStore:
@@ -128,3 +135,16 @@ def _path(url: str) -> Path:
     if not path:
         raise UnknownStore(f"{url!r} names no path; for example {parts.scheme}:///runs")
     return Path(path).expanduser()
+
+
+def default_actions() -> Mapping[str, Action]:
+    """Tenure's own actions, those of installed packages, and those made with ``@action``."""
+    from tenure.actions import registry
+
+    return registry()
+
+
+def default_transport() -> Transport:
+    from tenure.transports import new_transport
+
+    return new_transport()

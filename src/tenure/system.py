@@ -18,7 +18,7 @@ from tenure.ports.clock import BootTime
 # CLOCK_BOOTTIME counts suspended time too. macOS has no such name; its CLOCK_MONOTONIC does.
 _BOOT_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
-_OWNER_ID = re.compile(r"([^/]+)/([^/]+)/(\d+)/(\d{1,10})/(\d+)/[0-9a-f]+", re.ASCII)
+_OWNER_ID = re.compile(r"([^/]+)/([^/]+)/(\d+)/(\d{1,10})/(\d+)/[0-9a-f]+(?:@.+)?", re.ASCII)
 
 
 class SystemClock:
@@ -69,11 +69,15 @@ def _pid_namespace() -> str:
         return "0"
 
 
-def new_owner_id() -> str:
-    """Unique per process start: machine, boot, pid, process start time, random."""
+def new_owner_id(name: str | None = None) -> str:
+    """Unique per process start: machine, boot, pid, process start time, random.
+
+    ``name`` is what an application calls this process over all its starts.
+    """
     pid = os.getpid()
     start = process_start(pid) or "0"
-    return f"{platform.node()}/{boot_id()}/{_pid_namespace()}/{pid}/{start}/{secrets.token_hex(4)}"
+    unique = secrets.token_hex(4) + (f"@{name}" if name else "")
+    return f"{platform.node()}/{boot_id()}/{_pid_namespace()}/{pid}/{start}/{unique}"
 
 
 def proven_dead(owner_id: str) -> bool:

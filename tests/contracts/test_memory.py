@@ -11,11 +11,17 @@ from tenure.testing.contracts import (
     DefinitionsContract,
     EventLogContract,
     LeaseStoreContract,
+    LogListingContract,
     LogStoreContract,
     MachineClockContract,
     ManualTime,
     OutboxContract,
+    OutboxMachineClockContract,
+    OutboxRetentionContract,
+    OutputRetentionContract,
     OwnershipEventsContract,
+    RetentionContract,
+    RetentionCountsContract,
     RunStateStoreContract,
     WorkerRegistryContract,
 )
@@ -51,7 +57,25 @@ class TestDefinitions(Memory, DefinitionsContract): ...
 class TestOutbox(Memory, OutboxContract): ...
 
 
+class TestOutboxMachineClock(Memory, OutboxMachineClockContract): ...
+
+
 class TestLogs(Memory, LogStoreContract): ...
 
 
 class TestWorkers(Memory, WorkerRegistryContract): ...
+
+
+class TestLogListing(Memory, LogListingContract): ...
+
+
+class TestRetention(Memory, RetentionContract): ...
+
+
+class TestRetentionCounts(Memory, RetentionCountsContract): ...
+
+
+class TestRetentionOfCallbacks(Memory, OutboxRetentionContract): ...
+
+
+class TestRetentionOfOutput(Memory, OutputRetentionContract): ...

@@ -15,12 +15,19 @@ from tenure.testing.contracts import (
     DurabilityContract,
     EventLogContract,
     LeaseStoreContract,
+    LogListingContract,
     LogStoreContract,
     MachineClockContract,
     ManualTime,
     OutboxContract,
+    OutboxMachineClockContract,
+    OutboxRetentionContract,
+    OutputRetentionContract,
     OwnershipEventsContract,
+    RetentionContract,
+    RetentionCountsContract,
     RunStateStoreContract,
+    UpkeepContract,
     WorkerRegistryContract,
 )
 
@@ -57,10 +64,31 @@ class TestDefinitions(SQLite, DefinitionsContract): ...
 class TestOutbox(SQLite, OutboxContract): ...
 
 
+class TestOutboxMachineClock(SQLite, OutboxMachineClockContract): ...
+
+
 class TestLogs(SQLite, LogStoreContract): ...
 
 
 class TestWorkers(SQLite, WorkerRegistryContract): ...
+
+
+class TestLogListing(SQLite, LogListingContract): ...
+
+
+class TestRetention(SQLite, RetentionContract): ...
+
+
+class TestRetentionCounts(SQLite, RetentionCountsContract): ...
+
+
+class TestRetentionOfCallbacks(SQLite, OutboxRetentionContract): ...
+
+
+class TestRetentionOfOutput(SQLite, OutputRetentionContract): ...
+
+
+class TestUpkeep(SQLite, UpkeepContract): ...
 
 
 class TestDurability(SQLite, DurabilityContract):

@@ -24,10 +24,14 @@ from tenure.testing.contracts import (
     DefinitionsContract,
     EventLogContract,
     LeaseStoreContract,
+    LogListingContract,
     LogStoreContract,
     ManualTime,
     OutboxContract,
+    OutboxRetentionContract,
+    OutputRetentionContract,
     OwnershipEventsContract,
+    RetentionContract,
     RunStateStoreContract,
     WorkerRegistryContract,
 )
@@ -122,6 +126,18 @@ class TestLogs(ThroughFaults, LogStoreContract): ...
 
 
 class TestWorkers(ThroughFaults, WorkerRegistryContract): ...
+
+
+class TestLogListing(ThroughFaults, LogListingContract): ...
+
+
+class TestRetention(ThroughFaults, RetentionContract): ...
+
+
+class TestRetentionOfCallbacks(ThroughFaults, OutboxRetentionContract): ...
+
+
+class TestRetentionOfOutput(ThroughFaults, OutputRetentionContract): ...
 
 
 class TestTheFaultsThemselves:

@@ -1,24 +1,77 @@
-"""The example runs, and it keeps the contract it is meant to show."""
+"""The example runs, and it keeps the contract it is meant to show; also on a bad day."""
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
+from zlib import crc32
 
 import pytest
 from examples.custom_store import DocumentStore, KeyValueService, main
 
 from tenure.ports.run_store import RunStateStore
-from tenure.testing.contracts import RunStateStoreContract
+from tenure.testing.clock import ManualClock
+from tenure.testing.contracts import ManualTime, RunStateStoreContract
+from tenure.testing.contracts.acts import create
+from tenure.testing.factories import annotate
+from tenure.testing.faults import FaultyStore, RetryingStore
+from tenure.testing.machine import run_store_machine
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "custom_store.py"
 
 
-class TestContract(RunStateStoreContract):
+class BusyService(KeyValueService):
+    """Others get their turn during each call, as over a network."""
+
+    lost_races = 0
+
+    async def get(self, key: str) -> bytes | None:
+        await asyncio.sleep(0)
+        return await super().get(key)
+
+    async def replace(self, key: str, old: bytes | None, new: bytes) -> bool:
+        await asyncio.sleep(0)
+        replaced = await super().replace(key, old, new)
+        self.lost_races += not replaced
+        return replaced
+
+
+class TestContract(ManualTime, RunStateStoreContract):
     @pytest.fixture
-    def store(self) -> RunStateStore:
-        return DocumentStore(KeyValueService())
+    def store(self, clock: ManualClock) -> RunStateStore:
+        return DocumentStore(BusyService(), clock)
+
+
+class TestContractThroughFaults(ManualTime, RunStateStoreContract):
+    @pytest.fixture
+    def store(self, clock: ManualClock, request: pytest.FixtureRequest) -> Any:
+        store = DocumentStore(BusyService(), clock)
+        seed = crc32(request.node.nodeid.encode())
+        return RetryingStore(FaultyStore(store, seed=seed, rate=0.10))
+
+
+async def test_a_writer_who_lost_the_race_starts_over() -> None:
+    service = BusyService()
+    store = DocumentStore(service)
+    run = await create(store)
+    await asyncio.gather(*(store.update_run(annotate(run, number=number)) for number in range(5)))
+    notes = (await store.get_run(run.run_id)).annotations
+    assert sorted(note.data["number"] for note in notes) == list(range(5))
+    assert service.lost_races
+
+
+@pytest.mark.slow
+def test_random_histories_agree_with_the_model() -> None:
+    @asynccontextmanager
+    async def opened(clock: ManualClock) -> AsyncIterator[RunStateStore]:
+        yield DocumentStore(KeyValueService(), clock)
+
+    run_store_machine(opened, examples=25)
 
 
 async def test_main_tells_its_story(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from tenure.model.codec import (
     full_record,
     storable,
 )
-from tenure.model.errors import StoreIncompatible, StoreRejected
+from tenure.model.errors import InvalidRunId, RunNotFound, StoreIncompatible, StoreRejected
 from tenure.model.snapshot import (
     SUMMARY_FIELDS,
     Annotation,
@@ -33,6 +33,7 @@ from tenure.model.snapshot import (
     summarize,
 )
 from tenure.model.status import HostStatus, Recovery, RunStatus, StepKind, StepStatus
+from tenure.model.update import NewRun, Update
 from tests.model.samples import running
 
 # One level of choice per field keeps examples small; the shapes below are complete.
@@ -217,21 +218,21 @@ def _endless() -> list[Any]:
     ids=["surrogate", "surrogate key", "object", "tuple key", "endless", "function", "complex"],
 )
 def test_what_no_store_could_hold_is_rejected_with_the_run_named(poison: object) -> None:
-    with pytest.raises(StoreRejected, match="run r-1: cannot be stored") as rejected:
-        storable("r-1", {"vars": {"x": poison}})
-    assert rejected.value.run_id == "r-1"
+    with pytest.raises(StoreRejected, match="run run-0001: cannot be stored") as rejected:
+        storable("run-0001", {"vars": {"x": poison}})
+    assert rejected.value.run_id == "run-0001"
 
 
 @pytest.mark.parametrize(
     "value", ["\x00", "é", "\U0001f600", 2**64 - 1, -(2**63), 10**40, [[]], None, 0.5]
 )
 def test_what_merely_looks_odd_is_storable(value: object) -> None:
-    assert storable("r-1", {"x": value}) == {"x": value}
+    assert storable("run-0001", {"x": value}) == {"x": value}
 
 
 def test_what_is_stored_shares_nothing_with_the_callers_value() -> None:
     mine: dict[str, Any] = {"x": [1]}
-    kept = storable("r-1", mine)
+    kept = storable("run-0001", mine)
     mine["x"].append(2)
     assert kept == {"x": [1]}
 
@@ -239,13 +240,21 @@ def test_what_is_stored_shares_nothing_with_the_callers_value() -> None:
 def test_a_value_of_the_wrong_type_is_rejected_and_a_plain_word_becomes_its_status() -> None:
     wrong: Any = "very"
     with pytest.raises(StoreRejected):
-        storable("r-1", RunSnapshot(run_id="r-1", workflow_name="w", priority=wrong))
+        storable("run-0001", RunSnapshot(run_id="run-0001", workflow_name="w", priority=wrong))
     word: Any = "running"
-    kept = storable("r-1", RunSnapshot(run_id="r-1", workflow_name="w", status=word))
+    kept = storable("run-0001", RunSnapshot(run_id="run-0001", workflow_name="w", status=word))
     assert kept.status is RunStatus.RUNNING
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_a_number_json_does_not_have_is_rejected(value: float) -> None:
     with pytest.raises(StoreRejected):
-        storable("r-1", {"vars": {"x": value}})
+        storable("run-0001", {"vars": {"x": value}})
+
+
+def test_an_id_that_cannot_be_written_down_is_the_first_thing_wrong() -> None:
+    run_id = "half-a-pair-\ud800"
+    with pytest.raises(InvalidRunId):
+        storable(run_id, NewRun(snapshot=running(run_id=run_id), update_id="u1"))
+    with pytest.raises(RunNotFound):
+        storable(run_id, Update(run_id=run_id, update_id="u2"))

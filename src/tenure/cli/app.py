@@ -1,20 +1,49 @@
-"""The verbs, one file each."""
+"""The verbs by name: what ``tenure --help`` shows."""
 
 from __future__ import annotations
 
 import click
 
 from tenure._version import __version__
-from tenure.cli.version import version
+from tenure.cli.group import LazyGroup
+
+SECTIONS = {
+    "Run": {
+        "run": "Execute a workflow here and now, and keep its record.",
+        "plan": "Show what would run where, changing nothing.",
+        "validate": "Check workflow files; report every mistake with its place.",
+        "schema": "Print the JSON Schema of workflow files, for editors.",
+    },
+    "Look": {
+        "list": "List runs, newest first.",
+        "status": "Show one run, down to the hosts that failed.",
+        "watch": "Follow a run that another process executes.",
+        "logs": "Print what tasks printed.",
+        "explain": "Say in one line why a run is not moving.",
+    },
+    "Act": {
+        "cancel": "Stop a run.",
+        "annotate": "Note on a run what was found out later.",
+        "reconcile": "Mark runs as interrupted whose process is gone.",
+    },
+    "Look after": {
+        "store": "Migrate, check and prune the store.",
+        "doctor": "Check settings, store and machine; explain what is wrong.",
+        "completion": "Print the completion script of a shell.",
+        "version": "Say which Tenure, Python and SQLite this is.",
+    },
+}
 
 
 @click.group(
+    cls=LazyGroup,
+    sections=SECTIONS,
+    examples=(
+        "tenure run deploy.yaml --var release=1.4",
+        "tenure status latest",
+    ),
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Example: tenure version --json",
 )
 @click.version_option(__version__, prog_name="tenure", message="%(prog)s %(version)s")
 def app() -> None:
     """Multi-step workflows over many hosts; every run outlives the process that started it."""
-
-
-app.add_command(version)

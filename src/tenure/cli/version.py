@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import click
-
 from tenure._version import __version__
+from tenure.cli.display.paint import dim, say
+from tenure.cli.verb import json_option, verb
 
 
-@click.command(epilog="Example: tenure version --json")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def version(as_json: bool) -> None:
+@verb("version", "tenure version --json")
+@json_option
+def command(as_json: bool) -> None:
     """Say which Tenure, Python and SQLite this is."""
     import json
     import platform
@@ -22,6 +22,6 @@ def version(as_json: bool) -> None:
         "sqlite": apsw.sqlite_lib_version(),
     }
     if as_json:
-        click.echo(json.dumps(facts))
+        say(json.dumps(facts))
     else:
-        click.echo("\n".join(f"{name:<8}{value}" for name, value in facts.items()))
+        say("\n".join(f"{dim(name.ljust(8))}{value}" for name, value in facts.items()))

@@ -6,8 +6,9 @@ a simulation, and the exhaustive explorer in ``tests/model``.
 
     status       the states               transitions  the tables of every change
     snapshot     what a run is            judge        may this update be written?
-    update       what may change          apply        write it: the one place a status moves
-    compose      complete updates         leasing      create, claim, release, runnable
-    events       what happened            outbox       callbacks: order, settling, dead letters
-    ids  errors  retry  query  codec
+    update       what may change          apply        write it: the one way a status moves
+    compose      complete updates         progress     what an owner reports of steps and hosts
+    events       what happened            closing      what an end does to the rest
+    leasing      create, claim, release   outbox       callbacks: order, settling, dead letters
+    ids  errors  places  tally  retry  query  codec
 """

@@ -11,8 +11,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from tenure.model.errors import StoreIncompatible, StoreRejected
+from tenure.model.errors import InvalidRunId, RunNotFound, StoreIncompatible, StoreRejected
+from tenure.model.ids import check_run_id
 from tenure.model.snapshot import RunSnapshot
+from tenure.model.update import NewRun
 
 SCHEMA = 1
 
@@ -34,17 +36,26 @@ _snapshots = msgspec.json.Decoder(RunSnapshot)
 
 
 def encode_snapshot(snapshot: RunSnapshot) -> bytes:
-    return encode(_Envelope(SCHEMA, msgspec.Raw(encode(snapshot))))
+    return encode_versioned(snapshot)
 
 
 def decode_snapshot(data: bytes) -> RunSnapshot:
+    return decode_versioned(_snapshots, data)
+
+
+def encode_versioned(run: Any) -> bytes:
+    """``run`` in whatever form a store keeps it, and by which schema it was written."""
+    return encode(_Envelope(SCHEMA, msgspec.Raw(encode(run))))
+
+
+def decode_versioned(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
     envelope = decode(_envelopes, data)
     if envelope.schema > SCHEMA:
         raise StoreIncompatible(
             f"this record was written with schema {envelope.schema}; this version of Tenure reads "
             f"up to {SCHEMA}. Upgrade Tenure on this machine"
         )
-    return decode(_snapshots, bytes(envelope.run))
+    return decode(decoder, bytes(envelope.run))
 
 
 def encode(value: Any) -> bytes:
@@ -76,6 +87,7 @@ def storable(run_id: str, value: T) -> T:
     ``StoreRejected`` if it cannot be written down and read back: a lone surrogate, a value of the
     wrong type, an object nobody can encode, nesting without end. So nothing gets into a store
     that would make its run unreadable, and nothing gets near a batch that would fail it.
+    If the id is to blame: ``InvalidRunId`` for a new run, ``RunNotFound`` for any other value.
     """
     try:
         data = _encoder.encode(value)
@@ -84,10 +96,21 @@ def storable(run_id: str, value: T) -> T:
             msgspec.json.decode(b"[" * _SPARE_DEPTH + data + b"]" * _SPARE_DEPTH)
         copy = _decoder(type(value)).decode(data)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        _check_run_may_exist(run_id, value)
         raise StoreRejected(run_id, f"cannot be stored: {error}") from error
     if b"null" in data and _has_no_number(msgspec.to_builtins(value)):
         raise StoreRejected(run_id, "cannot be stored: NaN and infinity have no form in JSON")
     return copy
+
+
+def _check_run_may_exist(run_id: str, value: object) -> None:
+    """An id against the rules is the first thing wrong: nobody can create it, so nobody has it."""
+    try:
+        check_run_id(run_id)
+    except InvalidRunId:
+        if isinstance(value, NewRun):
+            raise
+        raise RunNotFound(run_id) from None
 
 
 def _has_no_number(value: Any) -> bool:

@@ -4,6 +4,16 @@ TenureError
 ├── InvalidRunId                 the id breaks the rules; nothing was stored
 ├── InvalidCursor                a page cursor this store did not hand out
 ├── UnknownStore                 no such kind of store URL, or its extra is not installed
+├── InvalidWorkflow              all mistakes of a workflow, each with its place
+├── ExpressionError              an expression or a variable that cannot be brought to a value
+├── InvalidAction                cannot be offered: its name is taken, or its shape is wrong
+├── UnknownAction                nothing installed here offers an action of that name
+├── InvalidArguments             an action cannot work with what it was given
+├── InvalidExports               what a command exported cannot be read
+├── TransportError               a host did not do what it was asked
+│   ├── HostUnreachable          it could not be contacted; nothing was started
+│   ├── NotStarted               the command could not be started; nothing ran
+│   └── StillRunning             it was told to end, and nobody could see it end
 └── StoreError
     ├── RunNotFound
     ├── DeliveryNotFound
@@ -25,7 +35,10 @@ exception never reaches a caller.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
+
+from msgspec import Struct
 
 from tenure.model.status import RunStatus
 
@@ -55,6 +68,93 @@ class InvalidCursor(TenureError, ValueError):
 
 class UnknownStore(TenureError, ValueError):
     """The store URL names no installed kind of store."""
+
+
+class Mistake(Struct, frozen=True, kw_only=True):
+    """One thing wrong with a workflow, where it is, and what was probably meant.
+
+    ``line`` and ``column`` count from 1; they are ``None`` for a workflow built in Python, whose
+    ``path`` says it all.
+    """
+
+    message: str
+    path: str = ""
+    hint: str | None = None
+    source: str = "workflow"
+    line: int | None = None
+    column: int | None = None
+
+    def __str__(self) -> str:
+        place = self.source if self.line is None else f"{self.source}:{self.line}:{self.column}"
+        words = (place, self.path, self.message) if self.path else (place, self.message)
+        return ": ".join(words) + (f"; {self.hint}" if self.hint else "")
+
+
+class InvalidWorkflow(TenureError, ValueError):
+    """The workflow cannot be run as it is. Nothing was stored or executed.
+
+    ``mistakes`` are all that could be found, in the order of the file.
+    """
+
+    def __init__(self, mistakes: Iterable[Mistake]) -> None:
+        self.mistakes = tuple(mistakes)
+        super().__init__("\n".join(map(str, self.mistakes)))
+
+
+class ExpressionError(TenureError, ValueError):
+    """An expression, or text with expressions in it, has no value here.
+
+    Its syntax is wrong, it names what is not defined, or it would be too much work. ``hint`` says
+    what was probably meant; ``offset`` is where in the text, if one can say.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None, offset: int | None = None) -> None:
+        super().__init__(f"{message}; {hint}" if hint else message)
+        self.message = message
+        self.hint = hint
+        self.offset = offset
+
+
+class InvalidAction(TenureError, ValueError):
+    """The action cannot be offered under this name or in this shape."""
+
+
+class UnknownAction(TenureError, KeyError):
+    """Nothing installed here offers an action of that name."""
+
+    __str__ = Exception.__str__  # KeyError would show the message in quotes
+
+
+class InvalidArguments(TenureError, ValueError):
+    """An action cannot work with the arguments it was given; it did nothing."""
+
+
+class InvalidExports(TenureError, ValueError):
+    """What a command wrote to ``$TENURE_OUTPUT`` or printed as exports cannot be read."""
+
+
+class TransportError(TenureError):
+    """A host did not do what it was asked."""
+
+
+class HostUnreachable(TransportError):
+    """The host could not be contacted; nothing was started on it."""
+
+    def __init__(self, host: str, address: str, why: str) -> None:
+        super().__init__(f"host {host} at {address} cannot be reached: {why}")
+        self.host = host
+        self.address = address
+
+
+class NotStarted(TransportError):
+    """The host was there, but the command could not be started on it; nothing ran."""
+
+
+class StillRunning(TransportError):
+    """What was cancelled could not be ended, or nobody could see it end.
+
+    Raised in place of ``CancelledError``: to claim that it is gone would be a lie.
+    """
 
 
 class StoreError(TenureError):

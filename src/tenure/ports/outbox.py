@@ -24,7 +24,8 @@ class Outbox(Protocol):
         """Hold up to ``limit`` due deliveries under ``token`` for ``seconds``, soonest due first.
 
         Of each run and target only the lowest unsettled (version, seq) is eligible, and only
-        while no live claim holds it: one in flight per run and target, in order.
+        while no live claim holds it: one in flight per run and target, in order. A new one is due
+        at once, one that failed after its delay, measured as leases are.
         The same ``token`` again returns what is still held under it, renewed, and claims no more.
         """
         ...

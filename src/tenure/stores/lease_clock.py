@@ -1,7 +1,8 @@
 """Expiry by the machine's boot-time clock, for stores whose users share one machine.
 
 The wall clock never decides: it may be set back while a lease runs. A lease written before the
-machine last booted has expired, for its owner cannot have survived that.
+machine last booted has expired, for its owner cannot have survived that. The pause before a
+callback's next attempt is measured in the same way.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from tenure.model.update import check_lease_seconds
+from tenure.model.update import MAX_LEASE_SECONDS, check_lease_seconds
 from tenure.ports.clock import BootTime, Clock
 
 _BILLION = 1_000_000_000
@@ -36,6 +37,10 @@ class Instant(NamedTuple):
             self.boot.nanoseconds + round(seconds * _BILLION),
             self.now + timedelta(seconds=seconds),
         )
+
+    def rest(self, seconds: float) -> LeaseEnd:
+        """When to try again: at once at the soonest, in a year at the latest."""
+        return self.until(min(max(seconds, 0.0), MAX_LEASE_SECONDS))
 
     def extended(self, end: LeaseEnd | None, seconds: float) -> LeaseEnd:
         """``seconds`` from now, or as it was if that is later: renewing never shortens."""

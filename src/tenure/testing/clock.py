@@ -17,7 +17,8 @@ class ManualClock:
 
     ``advance`` lets time pass as it really does: wall and boot time together. ``set_wall`` is an
     administrator (or NTP) setting the wall clock: boot time does not notice. ``reboot`` starts a
-    new boot, whose time begins near zero again: below that of any lease from before.
+    new boot, whose time begins near zero again: below that of any lease from before. As with real
+    boots, its name sorts before the last one's or behind it.
     """
 
     def __init__(self, wall: datetime = _FIRST_WALL) -> None:
@@ -29,7 +30,7 @@ class ManualClock:
         return self._wall
 
     def boot_time(self) -> BootTime:
-        return BootTime(f"boot-{self._boots}", self._uptime)
+        return BootTime(f"boot-{_letter(self._boots)}{self._boots}", self._uptime)
 
     def advance(self, seconds: float) -> None:
         if seconds < 0:
@@ -43,3 +44,8 @@ class ManualClock:
     def reboot(self) -> None:
         self._boots += 1
         self._uptime = _UPTIME_AFTER_REBOOT
+
+
+def _letter(boot: int) -> str:
+    """n, g, z, s, l, e, …: the second boot is below the first, the third above both."""
+    return chr(ord("a") + (boot * 19 + 20) % 26)

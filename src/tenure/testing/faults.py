@@ -26,9 +26,12 @@ from tenure.ports.definitions import Definitions
 from tenure.ports.event_log import EventLog
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.liveness import LiveRuns
+from tenure.ports.log_listing import LogListing
 from tenure.ports.log_store import LogStore
 from tenure.ports.outbox import Outbox
+from tenure.ports.retention import Retention
 from tenure.ports.run_store import RunStateStore
+from tenure.ports.upkeep import Upkeep
 from tenure.ports.workers import WorkerRegistry
 
 PROTOCOLS: tuple[type, ...] = (
@@ -39,8 +42,11 @@ PROTOCOLS: tuple[type, ...] = (
     Definitions,
     Outbox,
     LogStore,
+    LogListing,
     WorkerRegistry,
     LiveRuns,
+    Retention,
+    Upkeep,
 )
 METHODS: frozenset[str] = frozenset(
     name

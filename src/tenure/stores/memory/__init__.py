@@ -13,14 +13,17 @@ from tenure.ports.clock import Clock
 from tenure.stores.memory.leases import MemoryLeases
 from tenure.stores.memory.logs import MemoryLogs
 from tenure.stores.memory.outbox import MemoryOutbox
+from tenure.stores.memory.retention import MemoryRetention
 from tenure.stores.memory.runs import MemoryRuns
 from tenure.stores.memory.state import MemoryState
 from tenure.stores.memory.workers import MemoryWorkers
 from tenure.system import SystemClock
 
 
-class InMemoryStore(MemoryRuns, MemoryLeases, MemoryOutbox, MemoryLogs, MemoryWorkers):
-    """Every store protocol, kept in dictionaries."""
+class InMemoryStore(
+    MemoryRuns, MemoryLeases, MemoryOutbox, MemoryLogs, MemoryWorkers, MemoryRetention
+):
+    """Every store protocol but ``Upkeep``, kept in dictionaries."""
 
     durable = False
 
@@ -31,6 +34,7 @@ class InMemoryStore(MemoryRuns, MemoryLeases, MemoryOutbox, MemoryLogs, MemoryWo
         MemoryOutbox.__init__(self, state)
         MemoryLogs.__init__(self, state)
         MemoryWorkers.__init__(self, state)
+        MemoryRetention.__init__(self, state)
 
     async def close(self) -> None:
         """Nothing to let go of; here so that every store can be closed alike."""

@@ -11,21 +11,21 @@ from tenure.stores.memory.state import MemoryState
 
 
 class MemoryLogs:
-    """``LogStore``."""
+    """``LogStore`` and ``LogListing``."""
 
     def __init__(self, state: MemoryState) -> None:
         self._state = state
-        self._streams: dict[tuple[str, LogKey], bytearray] = {}
 
     async def append(
         self, run_id: str, fencing: Fencing, key: LogKey, offset: int, data: bytes
     ) -> int:
         key = storable(run_id, key)
         with self._state.lock:
-            run = self._state.find(run_id).snapshot
+            stored = self._state.find(run_id)
+            run = stored.snapshot
             if not holds(run, fencing):
                 raise LeaseLost(run_id, fence=run.fence, owner_id=run.owner_id)
-            stream = self._streams.setdefault((run_id, key), bytearray())
+            stream = stored.output.setdefault(key, bytearray())
             known = bytes(stream[offset : offset + len(data)])
             if not 0 <= offset <= len(stream) or not data.startswith(known):
                 raise StoreRejected(run_id, f"output at {offset} does not continue {len(stream)}")
@@ -36,8 +36,16 @@ class MemoryLogs:
         self, run_id: str, key: LogKey, offset: int = 0, *, limit: int = 65536
     ) -> LogSlice:
         with self._state.lock:
-            self._state.find(run_id)
-            stream = self._streams.get((run_id, key), bytearray())
+            stream = self._state.find(run_id).output.get(key, bytearray())
             offset = max(offset, 0)
             data = bytes(stream[offset : offset + max(limit, 0)])
             return LogSlice(offset=offset, data=data, size=len(stream))
+
+    async def list_logs(self, run_id: str) -> list[LogKey]:
+        with self._state.lock:
+            output = self._state.find(run_id).output
+            return sorted((key for key, stream in output.items() if stream), key=_order)
+
+
+def _order(key: LogKey) -> tuple[int, str, int, int, str]:
+    return key.step, key.host, -1 if key.item is None else key.item, key.attempt, key.stream

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
 
 from msgspec.structs import replace
 
@@ -12,6 +11,7 @@ from tenure.model.errors import DeliveryNotFound
 from tenure.model.outbox import Delivery, Outcome, RetryLater, as_callback_error, requeue, settle
 from tenure.model.query import Page, bounded_limit, decode_cursor, encode_cursor
 from tenure.model.status import DeliveryState
+from tenure.stores.lease_clock import Instant
 from tenure.stores.memory.state import MemoryState
 
 
@@ -26,20 +26,23 @@ class MemoryOutbox:
     ) -> list[Delivery]:
         state = self._state
         with state.lock:
-            now, until = state.clock.now(), state.clock.until(seconds)
+            instant = state.clock.read()
+            until = instant.until(seconds)
             held = [
                 delivery
                 for delivery in state.deliveries.values()
                 if delivery.token == token and delivery.state is DeliveryState.WAITING
             ]
             due = [
-                head for head in self._heads() if head.due_at <= now and not self._in_flight(head)
+                head
+                for head in self._heads()
+                if not self._rests(head, instant) and not self._in_flight(head, instant)
             ]
             due.sort(key=lambda delivery: delivery.due_at)
             claimed = held or [replace(delivery, token=token) for delivery in due[: max(limit, 0)]]
             for delivery in claimed:
                 state.deliveries[delivery.id] = delivery
-                state.delivery_leases[delivery.id] = until
+                state.delivery_rests[delivery.id] = until
             return [copied(delivery) for delivery in claimed]
 
     def _heads(self) -> Iterator[Delivery]:
@@ -53,10 +56,13 @@ class MemoryOutbox:
                     heads[key] = delivery
         return iter(heads.values())
 
-    def _in_flight(self, delivery: Delivery) -> bool:
+    def _rests(self, delivery: Delivery, instant: Instant) -> bool:
+        return instant.is_live(self._state.delivery_rests.get(delivery.id))
+
+    def _in_flight(self, delivery: Delivery, instant: Instant) -> bool:
         """Held by a live claim: this one, or a sibling that was sent before a redelivery."""
         return any(
-            self._state.clock.is_live(self._state.delivery_leases.get(other.id))
+            self._rests(other, instant)
             for other in self._state.deliveries.values()
             if other.state is DeliveryState.WAITING
             and other.token is not None
@@ -67,17 +73,13 @@ class MemoryOutbox:
     async def settle_delivery(self, delivery_id: str, token: str, outcome: Outcome) -> Delivery:
         state = self._state
         with state.lock:
-            now = state.clock.now()
-            delay = outcome.delay if isinstance(outcome, RetryLater) else 0.0
-            settled = settle(
-                self._find(delivery_id),
-                token,
-                outcome,
-                at=now,
-                due_at=now + timedelta(seconds=delay),
-            )
-            state.deliveries[delivery_id] = settled
-            state.delivery_leases.pop(delivery_id, None)
+            instant = state.clock.read()
+            delivery = self._find(delivery_id)
+            rest = instant.rest(outcome.delay if isinstance(outcome, RetryLater) else 0.0)
+            settled = settle(delivery, token, outcome, at=instant.now, due_at=rest.wall)
+            if settled is not delivery:
+                state.deliveries[delivery_id] = settled
+                state.delivery_rests[delivery_id] = rest
             if settled.state is not DeliveryState.WAITING:
                 self._show_newest_dead_letter(settled.run_id)
             return copied(settled)
@@ -105,10 +107,11 @@ class MemoryOutbox:
         (before,) = decode_cursor("deliveries", cursor, 1) if cursor else (1 << 62,)
         limit = bounded_limit(limit)
         with self._state.lock:
+            numbers = self._state.delivery_numbers
             found = [
                 (number, delivery)
-                for number, delivery in enumerate(self._state.deliveries.values())
-                if number < before
+                for delivery in self._state.deliveries.values()
+                if (number := numbers[delivery.id]) < before
                 and (state is None or delivery.state is state)
                 and (run_id is None or delivery.run_id == run_id)
             ]

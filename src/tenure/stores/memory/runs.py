@@ -53,7 +53,7 @@ class MemoryRuns:
             return state.receipt(existing, 1)
         self._check_new(run_id, new.deliveries)
         snapshot = create(storable(run_id, new), state.clock.now())
-        stored = StoredRun(len(state.runs) + 1, snapshot, new.definition)
+        stored = StoredRun(next(state.numbers), snapshot, new.definition)
         if new.lease is not None:
             stored.lease_until = state.clock.until(new.lease.seconds)
             stored.claim_id = new.lease.claim_id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import count
 
 import msgspec
 
@@ -14,6 +15,7 @@ from tenure.model.outbox import Delivery
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.update import NewDelivery, Receipt, receipt
 from tenure.ports.clock import Clock
+from tenure.ports.log_store import LogKey
 from tenure.stores.lease_clock import LeaseClock, LeaseEnd, shown
 
 
@@ -32,6 +34,7 @@ class StoredRun:
         self.lease_until: LeaseEnd | None = None
         self.claim_id: str | None = None
         self.journal: list[JournalRow] = []
+        self.output: dict[LogKey, bytearray] = {}
 
     def update_id_of(self, version: int) -> str | None:
         known = 1 <= version <= len(self.journal)
@@ -44,8 +47,12 @@ class MemoryState:
         self.clock = LeaseClock(clock)
         self.runs: dict[str, StoredRun] = {}
         self.unfinished: dict[str, StoredRun] = {}
+        self.numbers = count(1)
+        """Of runs and deliveries: order and cursor of lists, never given twice."""
         self.deliveries: dict[str, Delivery] = {}
-        self.delivery_leases: dict[str, LeaseEnd] = {}
+        self.delivery_numbers: dict[str, int] = {}
+        self.delivery_rests: dict[str, LeaseEnd] = {}
+        """Until when nobody may take one: its relay is at work, or its next attempt is not due."""
 
     def find(self, run_id: str) -> StoredRun:
         stored = self.runs.get(run_id)
@@ -105,6 +112,7 @@ class MemoryState:
         due_at = self.clock.now()
         targets = {target.name: target for target in snapshot.callbacks}
         for new in deliveries:
+            self.delivery_numbers[new.id] = next(self.numbers)
             self.deliveries[new.id] = Delivery(
                 id=new.id,
                 run_id=snapshot.run_id,
@@ -114,6 +122,10 @@ class MemoryState:
                 run_status=snapshot.status,
                 due_at=due_at,
             )
+
+    def drop_delivery(self, delivery_id: str) -> None:
+        del self.deliveries[delivery_id], self.delivery_numbers[delivery_id]
+        self.delivery_rests.pop(delivery_id, None)
 
     def seen(self, stored: StoredRun) -> RunSnapshot:
         """The record as it reads now; still the store's own memory: ``copied`` before it leaves."""

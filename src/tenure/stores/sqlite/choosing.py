@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import merge
 from itertools import islice
 from typing import NamedTuple
@@ -66,14 +66,12 @@ class Choosing:
         instant: Instant,
     ) -> list[int]:
         """The next ones in order; what was picked a moment ago is still in the indexes."""
-        wanted = limit + len(without)
         if request.purpose is Purpose.RECONCILE:
-            sources = [_candidates(self._sql.all("orphaned", wanted))]
+            sources = [_candidates(self._sql.each("orphaned"))]
         else:
             order = "ready_by_age" if oldest else "ready_by_priority"
             sources = [
-                _candidates(self._sql.all(order, queue, wanted))
-                for queue in sorted(set(request.queues))
+                _candidates(self._sql.each(order, queue)) for queue in sorted(set(request.queues))
             ]
         key = by_age if oldest else None
         held = {candidate.seq for candidate in ended}
@@ -81,7 +79,10 @@ class Choosing:
             candidate.seq
             for candidate in merge(*sources, sorted(ended, key=key), key=key)
             if candidate.seq not in without
-            and (candidate.seq not in held or self._claimable(candidate.seq, request, instant))
+            and (
+                (candidate.seq not in held and _due(candidate, instant))
+                or self._claimable(candidate.seq, request.purpose, instant)
+            )
         )
         return list(islice(in_order, limit))
 
@@ -100,9 +101,8 @@ class Choosing:
             if reconciling or queue in request.queues
         ]
 
-    def _claimable(self, seq: int, request: ClaimRequest, instant: Instant) -> bool:
-        run = self._reading.summary(seq)
-        return why_not_runnable(run, instant.now, request.purpose) is None
+    def _claimable(self, seq: int, purpose: Purpose, instant: Instant) -> bool:
+        return why_not_runnable(self._reading.summary(seq), instant.now, purpose) is None
 
     def runnable(
         self, where: RunFilter, after: tuple[int, ...] | None, limit: int, instant: Instant
@@ -110,8 +110,8 @@ class Choosing:
         """In claim order, for people: what is ready, has become due, or lost its owner."""
         start = after or _FROM_THE_START
         queues = self._ready_queues() if where.queue is None else [where.queue]
-        sources = [self._ready_in(queue, where, start, limit) for queue in queues]
-        few = _candidates(self._sql.all("parked_due", rows.micros(instant.now)))
+        sources = [self._ready_in(queue, where, start, instant) for queue in queues]
+        few = list(_candidates(self._sql.each("parked_due", rows.micros(instant.now))))
         expired = self._sql.all("expired_resumable", *instant.boot)
         few += [Candidate(rank, ready_at, seq) for seq, rank, ready_at, _ in expired]
         found = islice(merge(*sources, self._runnable_of(few, where, start, instant)), limit)
@@ -134,16 +134,23 @@ class Choosing:
         return queues
 
     def _ready_in(
-        self, queue: str, where: RunFilter, start: tuple[int, ...], limit: int
-    ) -> list[Candidate]:
+        self, queue: str, where: RunFilter, start: tuple[int, ...], instant: Instant
+    ) -> Iterator[Candidate]:
         conditions, values = runnable_conditions(where)
         statement = (
             "select r.seq, r.rank, r.ready_at from runs r where r.readiness = 1 and r.queue = ? "
             f"and (r.rank, r.ready_at, r.seq) > (?, ?, ?){conditions} "
-            "order by r.rank, r.ready_at, r.seq limit ?"
+            "order by r.rank, r.ready_at, r.seq"
         )
-        return _candidates(self._sql.built(statement, (queue, *start, *values, limit)))
+        for candidate in _candidates(self._sql.each_built(statement, (queue, *start, *values))):
+            if _due(candidate, instant) or self._claimable(candidate.seq, Purpose.EXECUTE, instant):
+                yield candidate
 
 
-def _candidates(found: list[Row]) -> list[Candidate]:
-    return [Candidate(rank, ready_at, seq) for seq, rank, ready_at in found]
+def _candidates(found: Iterable[Row]) -> Iterator[Candidate]:
+    return (Candidate(rank, ready_at, seq) for seq, rank, ready_at in found)
+
+
+def _due(candidate: Candidate, instant: Instant) -> bool:
+    """Beyond doubt. Else the wall clock has been set back, and ``run_after`` must be looked up."""
+    return candidate.ready_at <= rows.micros(instant.now)

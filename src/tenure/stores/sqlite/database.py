@@ -35,7 +35,9 @@ DATA_ERRORS = (
     TypeError,
 )
 """What is wrong with a value, told apart from what is wrong with the database."""
-_DAMAGE = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError)
+DAMAGE = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError, UnicodeDecodeError)
+"""What a sound database never answers."""
+DRIVER_ERRORS = (apsw.Error, UnicodeEncodeError, UnicodeDecodeError, OverflowError)
 
 
 def refuse_wal_reset_bug(version: str = apsw.sqlite_lib_version()) -> None:
@@ -56,26 +58,34 @@ def translated(path: Path) -> Iterator[None]:
     """Driver errors become ours at this border."""
     try:
         yield
-    except (UnicodeEncodeError, OverflowError) as error:
-        raise StoreError(f"no such value can be looked up in {path}: {error}") from error
-    except _DAMAGE as error:
-        raise StoreIncompatible(f"{path} is damaged or not a Tenure database: {error}") from error
-    except apsw.SQLError as error:
-        raise StoreIncompatible(
+    except DRIVER_ERRORS as error:
+        raise translation(path, error) from error
+
+
+def translation(path: Path, error: Exception) -> StoreError:
+    """What a driver's error means to whoever uses the store."""
+    if isinstance(error, (UnicodeEncodeError, OverflowError)):
+        return StoreError(f"no such value can be looked up in {path}: {error}")
+    if isinstance(error, DAMAGE):
+        return StoreIncompatible(
+            f"{path} is damaged or not a Tenure database: {error}. Restore a backup, or move the "
+            "file away"
+        )
+    if isinstance(error, apsw.SQLError):
+        return StoreIncompatible(
             f"{path} was not made by this version of Tenure ({error}): upgrade Tenure, or move the "
             "file away"
-        ) from error
-    except apsw.FullError as error:
-        raise StoreUnavailable(
+        )
+    if isinstance(error, apsw.FullError):
+        return StoreUnavailable(
             f"no space left for {path}: nothing was written; free some and try again"
-        ) from error
-    except apsw.BusyError as error:
-        raise StoreUnavailable(
+        )
+    if isinstance(error, apsw.BusyError):
+        return StoreUnavailable(
             f"another process has held {path} for {LOCK_PATIENCE:.0f} s: look for a stopped or "
             "hung process that has it open"
-        ) from error
-    except apsw.Error as error:
-        raise StoreUnavailable(f"{path}: {error}") from error
+        )
+    return StoreUnavailable(f"{path}: {error}")
 
 
 def connect(
@@ -96,7 +106,7 @@ def connect(
         ) from error
     with translated(path):
         connection.set_busy_handler(_patience(pause))
-        patiently(lambda: connection.pragma("journal_mode", "wal"), pause)
+        patiently(connection.pragma, ("journal_mode", "wal"), pause)
         connection.execute("pragma synchronous = full")
         connection.execute("pragma cache_size = -16000")
         connection.execute("pragma temp_store = memory")
@@ -105,17 +115,20 @@ def connect(
     return connection
 
 
-def patiently(work: Callable[[], T], pause: Callable[[float], object]) -> T:
-    """``work``, again from its start while the file is busy.
+def patiently(
+    work: Callable[..., T], arguments: tuple[object, ...], pause: Callable[[float], object]
+) -> T:
+    """``work(*arguments)``, again from its start while the file is busy.
 
     SQLite asks the busy handler in most cases, not in all: not where waiting might deadlock, such
     as two processes turning a new file to WAL at once. Whatever met ``BusyError`` was rolled back.
     """
-    deadline = monotonic() + LOCK_PATIENCE
+    deadline = None
     while True:
         try:
-            return work()
+            return work(*arguments)
         except apsw.BusyError:
+            deadline = deadline or monotonic() + LOCK_PATIENCE
             if monotonic() > deadline:
                 raise
             pause(random.uniform(0.001, 0.01))  # noqa: S311

@@ -1,32 +1,29 @@
 """Pages of runs by keyset: each page costs the same, however long the history.
 
 The conditions differ from call to call, so these statements are put together; from fixed
-fragments only, with every value bound. A status set is asked for one status at a time, each from
-its own ordered index range, and the few rows of each range are merged.
+fragments only, with every value bound. A workflow, a queue or a status set is asked for one status
+at a time, each from its own ordered index range, and the few rows of each range are merged.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import apsw
-
 from tenure.model.query import RunFilter
 from tenure.model.status import RunStatus
 from tenure.stores.sqlite.rows import micros
+from tenure.stores.sqlite.statements import Statements
 
 _Values = list[Any]
 
 
-def newest_seqs(
-    connection: apsw.Connection, where: RunFilter, before: int, limit: int
-) -> list[int]:
+def newest_seqs(sql: Statements, where: RunFilter, before: int, limit: int) -> list[int]:
     """Numbers of matching runs below ``before``, newest first."""
     conditions, values = _conditions(where)
     conditions.append("r.seq < ?")
     values.append(before)
     statement, values = _ordered(where, " and ".join(conditions), values, limit)
-    return [seq for (seq,) in connection.execute(statement, values)]
+    return [seq for (seq,) in sql.built(statement, values)]
 
 
 def runnable_conditions(where: RunFilter) -> tuple[str, _Values]:
@@ -42,7 +39,7 @@ def runnable_conditions(where: RunFilter) -> tuple[str, _Values]:
 
 
 def _conditions(where: RunFilter) -> tuple[list[str], _Values]:
-    """All but status and workflow, which choose the index."""
+    """All but status and workflow."""
     conditions: list[str] = []
     values: _Values = []
     if where.queue is not None:
@@ -76,9 +73,13 @@ def _ordered(where: RunFilter, conditions: str, values: _Values, limit: int) -> 
     tail = f"{conditions} order by r.seq desc limit ?"
     if where.labels:
         return _driven_by_label(where, conditions, values, limit)
-    if where.owner_id is not None or (not where.statuses and where.workflow_name is None):
+    if where.owner_id is not None:
+        # Runs that ended have no owner: these are few, whatever else is asked.
         extra, more = _status_and_workflow(where)
-        return f"select r.seq from runs r where {extra}{tail}", [*more, *values, limit]
+        source = "runs r indexed by runs_by_owner"
+        return f"select r.seq from {source} where {extra}{tail}", [*more, *values, limit]
+    if not where.statuses and where.workflow_name is None and where.queue is None:
+        return f"select r.seq from runs r where {tail}", [*values, limit]
     parts: list[str] = []
     bound: _Values = []
     for status in sorted(where.statuses or set(RunStatus)):

@@ -6,10 +6,7 @@ never pass through it, so output of any size delays no checkpoint and no renewal
 
 from __future__ import annotations
 
-import hashlib
 import os
-from pathlib import Path
-from urllib.parse import quote
 
 import apsw
 
@@ -17,51 +14,57 @@ from tenure.model.codec import storable
 from tenure.model.errors import LeaseLost, RunNotFound, StoreRejected, StoreUnavailable
 from tenure.model.update import Fencing
 from tenure.ports.log_store import LogKey, LogSlice
+from tenure.stores.sqlite.log_files import LogFiles, RunOutput
 from tenure.stores.sqlite.statements import Statements
-
-_LONGEST_NAME = 120
 
 
 class Logging:
     """Runs in a thread of its own, with its own connection for the ownership check."""
 
-    def __init__(self, connection: apsw.Connection, folder: Path) -> None:
+    def __init__(self, connection: apsw.Connection, files: LogFiles) -> None:
         self._sql = Statements(connection)
-        self._folder = folder
+        self._files = files
 
     def append(self, run_id: str, fencing: Fencing, key: LogKey, offset: int, data: bytes) -> int:
         row = self._sql.first("ownership", run_id)
         if row is None:
             raise RunNotFound(run_id)
-        fence, owner_id = row
+        seq, fence, owner_id = row
         if (fence, owner_id) != (fencing.fence, fencing.owner_id):
             raise LeaseLost(run_id, fence=fence, owner_id=owner_id)
-        path = self._path(run_id, storable(run_id, key))
+        output, key = self._files.of(seq, run_id), storable(run_id, key)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("ab+") as stream:
+            with output.prepare(key).open("ab+") as stream:
                 return _continue(run_id, stream.fileno(), offset, data)
         except OSError as error:
-            raise StoreUnavailable(f"cannot write output to {path}: {error}") from error
+            raise StoreUnavailable(f"cannot write output to {output.folder}: {error}") from error
 
     def read(self, run_id: str, key: LogKey, offset: int, limit: int) -> LogSlice:
-        if self._sql.first("ownership", run_id) is None:
-            raise RunNotFound(run_id)
-        path, offset = self._path(run_id, storable(run_id, key)), max(offset, 0)
+        path, offset = self.find(run_id).file(storable(run_id, key)), max(offset, 0)
         try:
             with path.open("rb") as stream:
                 size = os.fstat(stream.fileno()).st_size
                 stream.seek(offset)
                 return LogSlice(offset=offset, data=stream.read(max(limit, 0)), size=size)
         except FileNotFoundError:
+            self.find(run_id)  # pruned meanwhile?
             return LogSlice(offset=offset, data=b"", size=0)
         except OSError as error:
             raise StoreUnavailable(f"cannot read output from {path}: {error}") from error
 
-    def _path(self, run_id: str, key: LogKey) -> Path:
-        item = "" if key.item is None else f"-item{key.item}"
-        name = f"{key.step}-{_file_name(key.host)}{item}-{key.attempt}.{_file_name(key.stream)}"
-        return self._folder / _file_name(run_id) / name
+    def find(self, run_id: str) -> RunOutput:
+        row = self._sql.first("seq_of_run", run_id)
+        if row is None:
+            raise RunNotFound(run_id)
+        return self._files.of(row[0], run_id)
+
+
+def streams_of(output: RunOutput) -> list[LogKey]:
+    """Needs no connection, and no thread that others wait for: a wide run has many files."""
+    try:
+        return output.streams()
+    except OSError as error:
+        raise StoreUnavailable(f"cannot read output from {output.folder}: {error}") from error
 
 
 def _continue(run_id: str, descriptor: int, offset: int, data: bytes) -> int:
@@ -73,9 +76,3 @@ def _continue(run_id: str, descriptor: int, offset: int, data: bytes) -> int:
     while rest:
         rest = rest[os.write(descriptor, rest) :]
     return os.fstat(descriptor).st_size
-
-
-def _file_name(text: str) -> str:
-    """Harmless on any file system, and different for different texts also where case is lost."""
-    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    return f"{quote(text, safe='')[:_LONGEST_NAME].lstrip('.')}.{digest}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import apsw
@@ -15,7 +14,7 @@ from tenure.model.events import RecordedEvent
 from tenure.model.outbox import Delivery, Outcome, RetryLater, as_callback_error, requeue, settle
 from tenure.model.snapshot import CallbackTarget
 from tenure.model.status import DeliveryState, RunStatus
-from tenure.stores.lease_clock import LeaseClock
+from tenure.stores.lease_clock import LeaseClock, LeaseEnd
 from tenure.stores.sqlite import rows
 from tenure.stores.sqlite.database import transaction
 from tenure.stores.sqlite.recent import Recent
@@ -37,9 +36,10 @@ class Outboxing:
     def claim(self, token: str, limit: int, seconds: float) -> list[Delivery]:
         with transaction(self._connection):
             instant = self._clock.read()
-            until, due = instant.until(seconds), rows.micros(instant.now)
+            until = instant.until(seconds)
+            self._sql.do("end_rests", *instant.boot)
             numbers = self._sql.all("deliveries_under_token", token) or self._sql.all(
-                "due_deliveries", due, *instant.boot, max(limit, 0)
+                "due_deliveries", max(limit, 0)
             )
             for (number,) in numbers:
                 self._sql.do("hold_delivery", token, until.boot_id, until.nanoseconds, number)
@@ -50,13 +50,12 @@ class Outboxing:
     def settle(self, delivery_id: str, token: str, outcome: Outcome) -> Delivery:
         with transaction(self._connection):
             delivery, seq = self._find(delivery_id)
-            now = self._clock.now()
-            delay = outcome.delay if isinstance(outcome, RetryLater) else 0.0
-            settled = settle(
-                delivery, token, outcome, at=now, due_at=now + timedelta(seconds=delay)
-            )
+            instant = self._clock.read()
+            rest = instant.rest(outcome.delay) if isinstance(outcome, RetryLater) else None
+            due_at = rest.wall if rest else instant.now
+            settled = settle(delivery, token, outcome, at=instant.now, due_at=due_at)
             if settled is not delivery:
-                self._put(settled)
+                self._put(settled, rest)
                 if settled.state is not DeliveryState.WAITING:
                     self._sql.do("unblock_head", seq, settled.target.name)
                     self._show_newest_dead_letter(seq)
@@ -97,7 +96,8 @@ class Outboxing:
             raise DeliveryNotFound(delivery_id)
         return delivery_of(row), row[-2]
 
-    def _put(self, delivery: Delivery) -> None:
+    def _put(self, delivery: Delivery, rest: LeaseEnd | None = None) -> None:
+        boot_id, nanoseconds, _ = rows.lease_columns(rest)
         self._sql.do(
             "put_delivery",
             delivery.state.value,
@@ -109,6 +109,8 @@ class Outboxing:
             delivery.token,
             delivery.settled_token,
             delivery.last_error,
+            boot_id,
+            nanoseconds,
             delivery.id,
         )
 

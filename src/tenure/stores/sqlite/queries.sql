@@ -103,11 +103,11 @@ select queue from runs where readiness = 1 and queue > ? order by queue limit 1
 
 -- name: ready_by_priority
 select seq, rank, ready_at from runs
-where readiness = 1 and queue = ? order by rank, ready_at, seq limit ?
+where readiness = 1 and queue = ? order by rank, ready_at, seq
 
 -- name: ready_by_age
 select seq, rank, ready_at from runs
-where readiness = 1 and queue = ? order by ready_at, seq limit ?
+where readiness = 1 and queue = ? order by ready_at, seq
 
 -- name: parked_due
 select seq, rank, ready_at from runs where readiness = 2 and ready_at <= ?
@@ -140,7 +140,7 @@ select seq, rank, ready_at, queue from runs where owner_id = ?
 -- name: orphaned
 -- Running, not resumable, and released by its owner: reconcile's.
 select seq, rank, ready_at from runs
-where owner_id is null and status = 'running' and recovery = 'interrupt' order by seq limit ?
+where owner_id is null and status = 'running' and recovery = 'interrupt' order by seq
 
 -- name: claims_made
 select value from counters where name = 'claims'
@@ -159,7 +159,7 @@ select seq, lease_boot, lease_until, lease_wall, cancel_requested_at, version fr
 where run_id = ? and owner_id = ? and fence = ?
 
 -- name: ownership
-select fence, owner_id from runs where run_id = ?
+select seq, fence, owner_id from runs where run_id = ?
 
 -- name: set_detail
 update runs set detail = ? where seq = ?
@@ -172,15 +172,20 @@ values (?1, ?2, ?3, ?4, ?5, ?6, 'waiting',
   exists (select 1 from deliveries where state = 'waiting' and seq = ?2 and target = ?3),
   0, ?7, 0, ?8)
 
+-- name: end_rests
+-- Of this boot and past their end, or of another boot.
+update deliveries set rest_boot = null, rest_until = null
+where (rest_boot = ?1 and rest_until <= ?2) or rest_boot < ?1 or rest_boot > ?1
+
 -- name: due_deliveries
 -- Only heads of their run and target are looked at; one in flight holds back a redelivered other.
-select number from deliveries d
-where state = 'waiting' and blocked = 0 and due_at <= ?1
+select number from deliveries d indexed by deliveries_due
+where state = 'waiting' and blocked = 0 and rest_boot is null
   and not exists (
     select 1 from deliveries e
     where e.state = 'waiting' and e.seq = d.seq and e.target = d.target
-      and e.token is not null and e.lease_boot = ?2 and e.lease_until > ?3)
-order by due_at, number limit ?4
+      and e.token is not null and e.rest_boot is not null)
+order by due_at, number limit ?
 
 -- name: unblock_head
 update deliveries set blocked = 0 where number = (
@@ -194,14 +199,14 @@ update deliveries set blocked = number <> (
 where state = 'waiting' and seq = ?1 and target = ?2
 
 -- name: hold_delivery
-update deliveries set token = ?, lease_boot = ?, lease_until = ? where number = ?
+update deliveries set token = ?, rest_boot = ?, rest_until = ? where number = ?
 
 -- name: deliveries_under_token
 select number from deliveries where token = ? and state = 'waiting' order by due_at, number
 
 -- name: put_delivery
 update deliveries set state = ?, attempts = ?, due_at = ?, settled_at = ?, died_at = ?,
-  redelivery = ?, token = ?, settled_token = ?, last_error = ?, lease_boot = null, lease_until = null
+  redelivery = ?, token = ?, settled_token = ?, last_error = ?, rest_boot = ?, rest_until = ?
 where id = ?
 
 -- name: delivery_by_number
@@ -224,3 +229,77 @@ delete from workers where seen_boot <> ? or seen_until <= ?
 
 -- name: workers
 select body from workers where seen_boot = ? and seen_until > ? order by owner_id
+
+-- name: prunable
+-- Ended before a moment, oldest first; not if a callback still waits.
+select r.seq from runs r
+where r.finished_at < ?
+  and not exists (select 1 from deliveries d where d.state = 'waiting' and d.seq = r.seq)
+order by r.finished_at, r.seq limit ?
+
+-- name: what_to_prune
+-- Nothing if the run is gone, or a callback of it waits again.
+select r.run_id, s.definition_digest, s.summary from runs r join run_specs s on s.seq = r.seq
+where r.seq = ?1
+  and not exists (select 1 from deliveries d where d.state = 'waiting' and d.seq = ?1)
+
+-- name: note_pruned
+insert into pruned (seq, run_id) values (?, ?)
+
+-- name: pruned
+select seq, run_id from pruned order by seq
+
+-- name: forget_pruned
+delete from pruned where seq = ?
+
+-- name: delete_run
+delete from runs where seq = ?
+
+-- name: delete_spec
+delete from run_specs where seq = ?
+
+-- name: delete_label
+delete from run_labels where key = ? and value = ? and seq = ?
+
+-- name: delete_unused_definition
+delete from definitions where digest = ?1
+  and not exists (select 1 from run_specs s where s.definition_digest = ?1)
+
+-- name: delete_some_deliveries
+delete from deliveries where number in (select number from deliveries where seq = ? limit ?)
+
+-- name: delete_some_journal
+delete from journal
+where seq = ?1 and version in (select version from journal where seq = ?1 limit ?2)
+
+-- name: delete_some_steps
+delete from steps where seq = ?1 and step in (select step from steps where seq = ?1 limit ?2)
+
+-- name: delete_some_tasks
+delete from tasks where seq = ?1 and (step, host, item) in (
+  select step, host, item from tasks where seq = ?1 limit ?2)
+
+-- name: count_runs
+select count(*) from runs
+
+-- name: run_is_there
+select 1 from runs where seq = ?
+
+-- name: runs_without_spec
+select count(*) from runs r where not exists (select 1 from run_specs s where s.seq = r.seq)
+
+-- name: runs_without_journal
+select count(*) from runs r
+where not exists (select 1 from journal j where j.seq = r.seq and j.version = r.version)
+
+-- name: specs_without_definition
+select count(*) from run_specs s where s.definition_digest is not null
+  and not exists (select 1 from definitions d where d.digest = s.definition_digest)
+
+-- name: rows_without_run
+-- But for those being pruned.
+select count(distinct seq) from (
+  select seq from run_specs union all select seq from run_labels union all
+  select seq from steps union all select seq from tasks union all
+  select seq from journal union all select seq from deliveries)
+where seq not in (select seq from runs) and seq not in (select seq from pruned)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import apsw
 import msgspec
 from msgspec.structs import replace
 
-from tenure.model.apply import close_hosts, close_step
+from tenure.model.closing import close_hosts, close_step
 from tenure.model.codec import decode
 from tenure.model.errors import RunNotFound
 from tenure.model.events import Event, Position, RecordedEvent, record
@@ -32,12 +34,11 @@ _events = msgspec.json.Decoder(tuple[Event, ...])
 
 class Reading:
     def __init__(self, connection: apsw.Connection, clock: LeaseClock) -> None:
-        self._connection = connection
         self._sql = Statements(connection)
         self._clock = clock
 
     def page(self, where: RunFilter, before: int, limit: int) -> list[tuple[int, RunSummary]]:
-        seqs = newest_seqs(self._connection, where, before, limit)
+        seqs = newest_seqs(self._sql, where, before, limit)
         return [(seq, self.summary(seq)) for seq in seqs]
 
     def snapshot(self, run_id: str) -> RunSnapshot:
@@ -77,6 +78,11 @@ class Reading:
             if len(found) >= limit:
                 break
         return found[:limit]
+
+    def prunable(self, ended_before: datetime, limit: int) -> list[int]:
+        """Numbers of runs that nobody needs any more, the one that ended first first."""
+        found = self._sql.all("prunable", rows.micros(ended_before), max(limit, 0))
+        return [seq for (seq,) in found]
 
     def definition(self, run_id: str) -> str | None:
         row = self._sql.first("definition", run_id)

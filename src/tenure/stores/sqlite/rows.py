@@ -229,7 +229,12 @@ def text(value: Any) -> str:
 
 
 def readiness(run: RunSnapshot, at: datetime) -> int:
-    """The column that says which claim index, if any, this run belongs in."""
+    """The column that says which claim index, if any, this run belongs in.
+
+    A parked run waits for ``ready_at``. If the wall clock has been set back to before the run was
+    created that may be later than ``run_after``: such a run is offered, and claimers look twice.
+    """
+    at = max(at, run.created_at or at)
     if run.owner_id is not None or run.ended:
         return NOT_CLAIMABLE
     if run.status == RunStatus.RUNNING and run.recovery is not Recovery.RESUME:

@@ -47,11 +47,14 @@ class Statements:
 
     Writes may be gathered and done together: many rows of one statement at once cost a fraction of
     as many calls. Whoever gathers must ``flush`` before the commit, or ``drop`` after a failure.
+
+    Looking for a text that cannot be encoded finds nothing: it was never stored.
     """
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._execute = connection.execute
         self._executemany = connection.executemany
+        self._changes = connection.changes
         self._gathered: dict[str, list[Row]] = {}
 
     def later(self, name: str, *values: Any) -> None:
@@ -74,23 +77,37 @@ class Statements:
     def do(self, name: str, *values: Any) -> None:
         self._execute(SQL[name], values)
 
+    def count(self, name: str, *values: Any) -> int:
+        """How many rows it changed."""
+        self._execute(SQL[name], values)
+        return self._changes()
+
     def all(self, name: str, *values: Any) -> list[Row]:
         return self.built(SQL[name], values)
 
     def each(self, name: str, *values: Any) -> Iterator[Row]:
         """Row by row, for whoever may stop before the end."""
-        return iter(self._execute(SQL[name], values))
+        return self.each_built(SQL[name], values)
 
     def first(self, name: str, *values: Any) -> Row | None:
-        return self._execute(SQL[name], values).fetchone()
+        try:
+            return self._execute(SQL[name], values).fetchone()
+        except UnicodeEncodeError:
+            return None
 
     def one(self, name: str, *values: Any) -> Row:
         """For a row that is there, or this database is not ours."""
-        row = self.first(name, *values)
+        row: Row | None = self._execute(SQL[name], values).fetchone()
         if row is None:
             raise StoreIncompatible(f"the database lacks a row that {name} needs")
         return row
 
     def built(self, statement: str, values: Sequence[Any]) -> list[Row]:
         """A statement put together from fixed fragments; values are always bound."""
-        return self._execute(statement, values).fetchall()
+        return list(self.each_built(statement, values))
+
+    def each_built(self, statement: str, values: Sequence[Any]) -> Iterator[Row]:
+        try:
+            return iter(self._execute(statement, values))
+        except UnicodeEncodeError:
+            return iter(())

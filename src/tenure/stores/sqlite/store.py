@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Self
 
@@ -22,12 +23,17 @@ from tenure.model.status import DeliveryState
 from tenure.model.update import Fencing, LeaseRequest, NewRun, Receipt, Update, Write
 from tenure.ports.clock import Clock
 from tenure.ports.log_store import LogKey, LogSlice
+from tenure.ports.upkeep import StoreReport
 from tenure.ports.workers import WorkerInfo
 from tenure.stores.lease_clock import LeaseClock
+from tenure.stores.sqlite.checking import check, facts
 from tenure.stores.sqlite.choosing import Choosing
+from tenure.stores.sqlite.database import migrate
 from tenure.stores.sqlite.leasing import Leasing
-from tenure.stores.sqlite.logs import Logging
+from tenure.stores.sqlite.log_files import LogFiles
+from tenure.stores.sqlite.logs import Logging, streams_of
 from tenure.stores.sqlite.outbox import Outboxing
+from tenure.stores.sqlite.pruning import Pruner, Pruning
 from tenure.stores.sqlite.reading import Reading
 from tenure.stores.sqlite.statements import Statements
 from tenure.stores.sqlite.thread import DatabaseThread
@@ -40,7 +46,7 @@ _NEWEST = 1 << 62
 
 class SQLiteStore:
     """``RunStateStore``, ``BatchUpdates``, ``LeaseStore``, ``EventLog``, ``Definitions``,
-    ``Outbox``, ``LogStore`` and ``WorkerRegistry``."""
+    ``Outbox``, ``LogStore``, ``LogListing``, ``WorkerRegistry``, ``Retention`` and ``Upkeep``."""
 
     durable = True
 
@@ -66,7 +72,10 @@ class SQLiteStore:
         self._reading = Reading(self._reader.connection, lease_clock)
         self._lists = Choosing(Statements(self._reader.connection), self._reading)
         self._delivered = Outboxing(self._reader.connection, lease_clock)
-        self._logging = Logging(self._output.connection, Path(f"{self.path}.logs"))
+        self._files = LogFiles(Path(f"{self.path}.logs"))
+        self._logging = Logging(self._output.connection, self._files)
+        pruner = Pruner(self._writing, self._files)
+        self._pruning = Pruning(self._reader, self._reading, self._writer, pruner)
 
     def _thread(self, role: str) -> DatabaseThread:
         thread = DatabaseThread(self.path, role, mapped=role == "reader")
@@ -185,7 +194,7 @@ class SQLiteStore:
     async def requeue_delivery(self, delivery_id: str) -> Delivery:
         return await self._writer.run(self._outboxing.requeue, delivery_id)
 
-    # LogStore
+    # LogStore and LogListing
 
     async def append(
         self, run_id: str, fencing: Fencing, key: LogKey, offset: int, data: bytes
@@ -197,6 +206,12 @@ class SQLiteStore:
     ) -> LogSlice:
         return await self._output.run(self._logging.read, run_id, key, offset, limit)
 
+    async def list_logs(self, run_id: str) -> list[LogKey]:
+        output = await self._output.run(self._logging.find, run_id)
+        found = await asyncio.to_thread(streams_of, output)
+        await self._output.run(self._logging.find, run_id)  # half removed is no answer
+        return found
+
     # WorkerRegistry
 
     async def heartbeat(self, worker: WorkerInfo, seconds: float) -> None:
@@ -204,3 +219,17 @@ class SQLiteStore:
 
     async def list_workers(self) -> list[WorkerInfo]:
         return await self._writer.run(self._workers.present)
+
+    # Retention and Upkeep
+
+    async def prune_runs(self, ended_before: datetime, *, limit: int = 100) -> int:
+        return await self._pruning.prune(ended_before, limit)
+
+    async def check_store(self) -> StoreReport:
+        """On a connection of its own, so that nobody waits for it."""
+        return await asyncio.to_thread(check, self.path, self._files)
+
+    async def migrate_store(self) -> StoreReport:
+        """Opening has done so; a newer Tenure may have gone further since, which is refused."""
+        await self._writer.run(migrate, self._writer.connection, self.path)
+        return await asyncio.to_thread(facts, self.path, self._files)

@@ -18,7 +18,15 @@ from typing import TypeVar
 import apsw
 
 from tenure.model.errors import StoreUnavailable
-from tenure.stores.sqlite.database import connect, migrate, one_view, patiently, translated
+from tenure.stores.sqlite.database import (
+    DRIVER_ERRORS,
+    connect,
+    migrate,
+    one_view,
+    patiently,
+    translated,
+    translation,
+)
 
 T = TypeVar("T")
 _Job = Callable[[], None]
@@ -55,10 +63,9 @@ class DatabaseThread:
 
         def job() -> None:
             try:
-                with translated(self._path):
-                    result = patiently(lambda: work(*arguments), self._pause)
+                result = patiently(work, arguments, self._pause)
             except BaseException as error:  # noqa: BLE001  handed to the caller, whatever it is
-                _answer(loop, answer, answer.set_exception, error)
+                _answer(loop, answer, answer.set_exception, self._ours(error))
             else:
                 _answer(loop, answer, answer.set_result, result)
 
@@ -81,6 +88,13 @@ class DatabaseThread:
 
         return await self.run(in_one_view)
 
+    def _ours(self, error: BaseException) -> BaseException:
+        if not isinstance(error, DRIVER_ERRORS):
+            return error
+        translated = translation(self._path, error)
+        translated.__cause__ = error
+        return translated
+
     def close(self) -> None:
         """Finish what was asked for, then let go of the file."""
         if os.getpid() != self._pid:
@@ -95,7 +109,7 @@ class DatabaseThread:
         try:
             self._connection = connect(self._path, self._pause, mapped=self._mapped)
             with translated(self._path):
-                patiently(lambda: migrate(self._connection, self._path), self._pause)
+                patiently(migrate, (self._connection, self._path), self._pause)
         except BaseException as error:  # noqa: BLE001  raised where the store is opened
             opened.set_exception(error)
             return

@@ -62,11 +62,14 @@ class Writing:
                 yield self._clock.read()
                 self.sql.flush()
         except BaseException as error:
-            # A refusal comes before anything is written or remembered. Whatever else happened:
-            # it was rolled back, and what we gathered and remember of it never was.
-            if self.sql.drop() or not isinstance(error, TenureError):
-                self.loading.recent.forget_all()
+            self._undone(error)
             raise
+
+    def _undone(self, error: BaseException) -> None:
+        """A refusal comes before anything is written or remembered. Whatever else happened: it was
+        rolled back, and what we gathered and remember of it never was."""
+        if self.sql.drop() or not isinstance(error, TenureError):
+            self.loading.recent.forget_all()
 
     def now(self) -> datetime:
         return self._clock.now()

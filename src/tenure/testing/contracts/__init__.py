@@ -25,10 +25,18 @@ from tenure.testing.contracts.durability import DurabilityContract
 from tenure.testing.contracts.events import EventLogContract, OwnershipEventsContract
 from tenure.testing.contracts.harness import SUITE_VERSION, ContractHarness, ManualTime
 from tenure.testing.contracts.leases import LeaseStoreContract
+from tenure.testing.contracts.log_listing import LogListingContract
 from tenure.testing.contracts.logs import LogStoreContract
-from tenure.testing.contracts.machine_clock import MachineClockContract
+from tenure.testing.contracts.machine_clock import (
+    MachineClockContract,
+    OutboxMachineClockContract,
+)
 from tenure.testing.contracts.outbox import OutboxContract
+from tenure.testing.contracts.retention import RetentionContract, RetentionCountsContract
+from tenure.testing.contracts.retention_outbox import OutboxRetentionContract
+from tenure.testing.contracts.retention_output import OutputRetentionContract
 from tenure.testing.contracts.runs import RunStateStoreContract
+from tenure.testing.contracts.upkeep import UpkeepContract
 from tenure.testing.contracts.workers import WorkerRegistryContract
 
 __all__ = [
@@ -39,11 +47,18 @@ __all__ = [
     "DurabilityContract",
     "EventLogContract",
     "LeaseStoreContract",
+    "LogListingContract",
     "LogStoreContract",
     "MachineClockContract",
     "ManualTime",
     "OutboxContract",
+    "OutboxMachineClockContract",
+    "OutboxRetentionContract",
+    "OutputRetentionContract",
     "OwnershipEventsContract",
+    "RetentionContract",
+    "RetentionCountsContract",
     "RunStateStoreContract",
+    "UpkeepContract",
     "WorkerRegistryContract",
 ]

@@ -17,6 +17,9 @@ from tenure.testing.factories import LONG, embedded_run, lease_request, new_run,
 
 T = TypeVar("T")
 
+UNKNOWN_RUN_IDS = ("never-created", "../../etc/passwd", "", "nul-\0-in-it", "half-a-pair-\ud800")
+"""Nobody has such a run, and nothing worse happens to whoever asks for one."""
+
 
 async def create(store: RunStateStore, **fields: Any) -> RunSnapshot:
     """A queued run, as stored."""

@@ -22,7 +22,7 @@ from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
 from tenure.model.update import Receipt, Write
 from tenure.ports.batch import BatchUpdates
-from tenure.testing.contracts.acts import create, create_embedded, record_of, write
+from tenure.testing.contracts.acts import UNKNOWN_RUN_IDS, create, create_embedded, record_of, write
 from tenure.testing.contracts.harness import BatchingStore, ContractHarness
 from tenure.testing.factories import (
     cancel,
@@ -74,7 +74,7 @@ class BatchUpdatesContract(ContractHarness):
             (operator_status(runs[1], RunStatus.FAILED), LeaseHeld),
             (replace(start_step(runs[2]), base_version=99), VersionConflict),
             (change_run(runs[3], status=RunStatus.QUEUED), InvalidTransition),
-            (cancel(new_run(run_id="never-created").snapshot), RunNotFound),
+            *((cancel(new_run(run_id=name).snapshot), RunNotFound) for name in UNKNOWN_RUN_IDS),
             (new_run(run_id=ended.run_id), RunExists),
             (_with_bad_id(), InvalidRunId),
             (change_run(runs[4], message="\ud800"), StoreRejected),

@@ -6,7 +6,7 @@ import pytest
 
 from tenure.model.errors import RunExists, RunNotFound
 from tenure.ports.definitions import Definitions
-from tenure.testing.contracts.acts import create, create_embedded, write
+from tenure.testing.contracts.acts import UNKNOWN_RUN_IDS, create, create_embedded, write
 from tenure.testing.contracts.harness import ContractHarness, DefiningStore
 from tenure.testing.factories import end_run, new_run
 
@@ -32,9 +32,12 @@ class DefinitionsContract(ContractHarness):
     async def test_run_without_a_definition_has_none(self, store: DefiningStore) -> None:
         assert await store.get_definition((await create(store)).run_id) is None
 
-    async def test_definition_of_an_unknown_run_is_refused(self, store: DefiningStore) -> None:
+    @pytest.mark.parametrize("run_id", UNKNOWN_RUN_IDS, ids=ascii)
+    async def test_definition_of_an_unknown_run_is_refused(
+        self, store: DefiningStore, run_id: str
+    ) -> None:
         with pytest.raises(RunNotFound):
-            await store.get_definition("never-created")
+            await store.get_definition(run_id)
 
     async def test_definition_outlives_the_run(self, store: DefiningStore) -> None:
         run = await create_embedded(store, definition="name: kept")

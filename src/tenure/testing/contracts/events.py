@@ -13,7 +13,7 @@ from tenure.model.snapshot import ErrorInfo, RunSnapshot
 from tenure.model.status import RunStatus, StepStatus
 from tenure.model.update import Changes, Effect, Update
 from tenure.ports.event_log import EventLog
-from tenure.testing.contracts.acts import claim, create, create_embedded, write
+from tenure.testing.contracts.acts import UNKNOWN_RUN_IDS, claim, create, create_embedded, write
 from tenure.testing.contracts.harness import (
     ContractHarness,
     JournalingLeasingStore,
@@ -202,9 +202,10 @@ class EventLogContract(ContractHarness):
         await asyncio.gather(keep_writing(run), keep_reading())
         await keep_reading()
 
-    async def test_unknown_run_has_no_history(self, store: JournalingStore) -> None:
+    @pytest.mark.parametrize("run_id", UNKNOWN_RUN_IDS, ids=ascii)
+    async def test_unknown_run_has_no_history(self, store: JournalingStore, run_id: str) -> None:
         with pytest.raises(RunNotFound):
-            await store.read_events("never-created")
+            await store.read_events(run_id)
 
     async def test_returned_events_share_nothing_with_the_store(
         self, store: JournalingStore

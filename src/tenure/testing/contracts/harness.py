@@ -11,9 +11,12 @@ from tenure.ports.batch import BatchUpdates
 from tenure.ports.definitions import Definitions
 from tenure.ports.event_log import EventLog
 from tenure.ports.lease_store import LeaseStore
+from tenure.ports.log_listing import LogListing
 from tenure.ports.log_store import LogStore
 from tenure.ports.outbox import Outbox
+from tenure.ports.retention import Retention
 from tenure.ports.run_store import RunStateStore
+from tenure.ports.upkeep import Upkeep
 from tenure.testing.clock import ManualClock
 
 SUITE_VERSION = "1.0"
@@ -86,3 +89,23 @@ class CallingStore(RunStateStore, Outbox, Protocol):
 
 class LoggingStore(RunStateStore, LeaseStore, LogStore, Protocol):
     """What the log contract needs: appends are fenced, so leases come with it."""
+
+
+class ListingStore(LoggingStore, LogListing, Protocol):
+    """What the contract about lists of output needs."""
+
+
+class ForgettingStore(RunStateStore, Retention, Protocol):
+    """What the retention contract needs."""
+
+
+class ForgettingCallingStore(RunStateStore, Outbox, Retention, Protocol):
+    """What the contract about retention and callbacks needs."""
+
+
+class ForgettingLoggingStore(LoggingStore, Retention, Protocol):
+    """What the contract about retention and output needs."""
+
+
+class KeptUpStore(RunStateStore, Upkeep, Protocol):
+    """What the upkeep contract needs."""

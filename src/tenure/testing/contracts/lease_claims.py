@@ -12,6 +12,7 @@ from tenure.model.snapshot import Approval
 from tenure.model.status import HostStatus, Recovery, RunStatus, StepStatus
 from tenure.model.update import Changes, HostChange, RunChange, StepChange
 from tenure.testing.contracts.acts import (
+    UNKNOWN_RUN_IDS,
     at_once,
     claim,
     create,
@@ -117,9 +118,12 @@ class Claims(ContractHarness):
         assert (now.fence, now.version) == (1, 2)
         assert now.owner_id == won[0].lease.owner_id
 
-    async def test_claim_of_an_unknown_run_is_refused(self, store: LeasingStore) -> None:
+    @pytest.mark.parametrize("run_id", UNKNOWN_RUN_IDS, ids=ascii)
+    async def test_claim_of_an_unknown_run_is_refused(
+        self, store: LeasingStore, run_id: str
+    ) -> None:
         with pytest.raises(RunNotFound):
-            await store.claim_run("never-created", lease_request())
+            await store.claim_run(run_id, lease_request())
 
     @pytest.mark.parametrize("status", ["success", "failed", "canceled", "interrupted"])
     async def test_ended_run_cannot_be_claimed(self, store: LeasingStore, status: str) -> None:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from tenure.model.errors import LeaseHeld, LeaseLost, RunNotFound
 from tenure.model.status import RunStatus
 from tenure.testing.contracts.acts import (
+    UNKNOWN_RUN_IDS,
     claim,
     create,
     create_embedded,
@@ -71,11 +72,12 @@ class Renewals(ContractHarness):
             lease_of(runs[1]),
             replace(lease_of(runs[2]), owner_id="pretender"),
             replace(lease_of(runs[2]), fence=99),
-            replace(lease_of(runs[2]), run_id="never-created"),
+            *(replace(lease_of(runs[2]), run_id=name) for name in UNKNOWN_RUN_IDS),
             lease_of(runs[3]),
         ]
         renewals = await store.renew_leases(leases, LONG)
-        assert [renewal.ok for renewal in renewals] == [False, True, False, False, False, True]
+        lost = [False] * (2 + len(UNKNOWN_RUN_IDS))
+        assert [renewal.ok for renewal in renewals] == [False, True, *lost, True]
         assert [one.run_id for one in renewals] == [lease.run_id for lease in leases]
 
     async def test_renewing_nothing_answers_nothing(self, store: LeasingStore) -> None:
@@ -157,10 +159,13 @@ class Renewals(ContractHarness):
                 await store.release_lease(held.run_id, wrong, unique("release"))
         assert record_of(await store.get_run(held.run_id)) == record_of(held)
 
-    async def test_release_of_an_unknown_run_is_refused(self, store: LeasingStore) -> None:
+    @pytest.mark.parametrize("run_id", UNKNOWN_RUN_IDS, ids=ascii)
+    async def test_release_of_an_unknown_run_is_refused(
+        self, store: LeasingStore, run_id: str
+    ) -> None:
         held = await claim(store, (await create(store)).run_id)
         with pytest.raises(RunNotFound):
-            await store.release_lease("never-created", fencing_of(held), unique("release"))
+            await store.release_lease(run_id, fencing_of(held), unique("release"))
 
     async def test_writes_and_renewals_after_release_are_lost(self, store: LeasingStore) -> None:
         """Owner gone, fence unchanged: the fence alone would still let them in."""

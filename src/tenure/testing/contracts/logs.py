@@ -9,7 +9,7 @@ from tenure.model.errors import LeaseLost, RunNotFound, StoreRejected
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
 from tenure.ports.log_store import LogKey, LogStore
-from tenure.testing.contracts.acts import at_once, claim, create, write
+from tenure.testing.contracts.acts import UNKNOWN_RUN_IDS, at_once, claim, create, write
 from tenure.testing.contracts.harness import ContractHarness, LoggingStore
 from tenure.testing.factories import LONG, end_run, fencing_of, unique
 
@@ -109,12 +109,13 @@ class LogStoreContract(ContractHarness):
                 await store.append(run.run_id, right, OUT, offset, data)
         assert (await store.read(run.run_id, OUT)).data == b"there"
 
-    async def test_append_to_an_unknown_run_is_refused(self, store: LoggingStore) -> None:
+    @pytest.mark.parametrize("run_id", UNKNOWN_RUN_IDS, ids=ascii)
+    async def test_unknown_run_has_no_output(self, store: LoggingStore, run_id: str) -> None:
         run = await _owned(store)
         with pytest.raises(RunNotFound):
-            await store.append("never-created", fencing_of(run), OUT, 0, b"x")
+            await store.append(run_id, fencing_of(run), OUT, 0, b"x")
         with pytest.raises(RunNotFound):
-            await store.read("never-created", OUT)
+            await store.read(run_id, OUT)
 
     async def test_only_the_owner_appends(self, store: LoggingStore) -> None:
         run = await _owned(store)

@@ -1,4 +1,4 @@
-"""For stores that judge leases by their machine's boot-time clock (memory, files, SQLite).
+"""For stores that measure time by their machine's boot-time clock (memory, SQLite).
 
 Needs ``ManualTime`` in front, and a store built with the fixture ``clock``. A store with a server
 of its own (PostgreSQL) judges by the server's clock and has nothing to prove here.
@@ -12,14 +12,28 @@ from itertools import pairwise
 import pytest
 
 from tenure.model.errors import LeaseHeld
+from tenure.model.outbox import Delivered, RetryLater
+from tenure.model.status import Recovery
 from tenure.testing.clock import ManualClock
-from tenure.testing.contracts.acts import claim, create, lease_of, write
-from tenure.testing.contracts.harness import ContractHarness, LeasingStore
-from tenure.testing.factories import LONG, change_run, lease_request, start_step
+from tenure.testing.contracts.acts import claim, create, create_embedded, lease_of, write
+from tenure.testing.contracts.harness import CallingStore, ContractHarness, LeasingStore
+from tenure.testing.factories import (
+    HOOK,
+    LONG,
+    change_run,
+    claim_request,
+    lease_request,
+    start_step,
+    unique,
+)
+
+JUMPS = [timedelta(days=-400), timedelta(days=400)]
+BOOTS = [1, 2]
+"""The name of the next boot sorts before the present one's, that of the one after it behind."""
 
 
 class MachineClockContract(ContractHarness):
-    @pytest.mark.parametrize("jump", [timedelta(days=-400), timedelta(days=400)], ids=str)
+    @pytest.mark.parametrize("jump", JUMPS, ids=str)
     async def test_jump_of_the_wall_clock_ends_no_lease(
         self, store: LeasingStore, clock: ManualClock, jump: timedelta
     ) -> None:
@@ -32,7 +46,7 @@ class MachineClockContract(ContractHarness):
         now = await store.get_run(run.run_id)
         assert not now.owner_lost
 
-    @pytest.mark.parametrize("jump", [timedelta(days=-400), timedelta(days=400)], ids=str)
+    @pytest.mark.parametrize("jump", JUMPS, ids=str)
     async def test_jump_of_the_wall_clock_prolongs_no_lease(
         self, store: LeasingStore, clock: ManualClock, jump: timedelta
     ) -> None:
@@ -53,23 +67,27 @@ class MachineClockContract(ContractHarness):
         clock.advance(0.001)
         assert (await claim(store, run.run_id, "worker-2")).takeovers == 1
 
-    async def test_reboot_ends_every_lease(self, store: LeasingStore, clock: ManualClock) -> None:
+    @pytest.mark.parametrize("boots", BOOTS)
+    async def test_reboot_ends_every_lease(
+        self, store: LeasingStore, clock: ManualClock, boots: int
+    ) -> None:
         """No process survives it; the new boot's time says nothing about the old one's."""
         run = await create(store)
         held = await claim(store, run.run_id, "worker-1", seconds=LONG)
         await store.update_run(start_step(held))
-        clock.reboot()
+        _reboot(clock, boots)
         assert (await store.get_run(run.run_id)).owner_lost
         assert [item.run_id for item in (await store.list_runnable()).items] == [run.run_id]
         assert (await claim(store, run.run_id, "worker-2")).takeovers == 1
 
+    @pytest.mark.parametrize("boots", BOOTS)
     async def test_lease_from_before_a_reboot_is_renewed_to_the_new_boots_time(
-        self, store: LeasingStore, clock: ManualClock
+        self, store: LeasingStore, clock: ManualClock, boots: int
     ) -> None:
         """Nothing says the owner is local: if it comes back before anybody claims, it goes on."""
         run = await create(store)
         held = await claim(store, run.run_id, "worker-1", seconds=LONG)
-        clock.reboot()
+        _reboot(clock, boots)
         (renewal,) = await store.renew_leases([lease_of(held)], self.lease_seconds)
         assert renewal.ok
         assert renewal.expires_at == clock.now() + timedelta(seconds=self.lease_seconds)
@@ -96,3 +114,126 @@ class MachineClockContract(ContractHarness):
         assert claimed.snapshot.lease_expires_at == claimed.lease.expires_at
         (renewal,) = await store.renew_leases([claimed.lease], 180)
         assert renewal.expires_at == clock.now() + timedelta(seconds=180)
+
+    async def test_run_waits_for_its_time_also_if_others_were_created_after_it(
+        self, store: LeasingStore, clock: ManualClock
+    ) -> None:
+        """By the wall clock, which went back; and nobody has to wait with it."""
+        other = await create(store)
+        clock.set_wall(clock.now() - timedelta(hours=1))
+        run_after = clock.now() + timedelta(seconds=20)
+        scheduled = await create(store, priority=10, run_after=run_after)
+        assert await _runnable(store) == [other.run_id]
+        assert await _claim_next(store) == [other.run_id]
+        assert await _claim_next(store) == []
+        clock.advance(20)
+        assert await _runnable(store) == [scheduled.run_id]
+        assert await _claim_next(store) == [scheduled.run_id]
+
+    async def test_time_that_comes_twice_is_waited_for_twice(
+        self, store: LeasingStore, clock: ManualClock
+    ) -> None:
+        urgent, other = await create(store, priority=20), await create(store)
+        run_after = clock.now() + timedelta(seconds=20)
+        scheduled = await create(store, priority=10, run_after=run_after)
+        clock.advance(30)
+        assert await _claim_next(store) == [urgent.run_id]
+        clock.set_wall(clock.now() - timedelta(seconds=15))
+        assert await _runnable(store) == [other.run_id]
+        assert await _claim_next(store) == [other.run_id]
+        clock.advance(5)
+        assert await _claim_next(store) == [scheduled.run_id]
+
+    async def test_released_run_does_not_wait_longer_than_it_must(
+        self, store: LeasingStore, clock: ManualClock
+    ) -> None:
+        await create(store)
+        clock.set_wall(clock.now() - timedelta(hours=1))
+        run_after = clock.now() + timedelta(seconds=20)
+        held = await create_embedded(
+            store, priority=10, run_after=run_after, recovery=Recovery.RESUME
+        )
+        await store.release_lease(held.run_id, lease_of(held).fencing, unique("release"))
+        clock.advance(20)
+        assert await _claim_next(store) == [held.run_id]
+
+
+def _reboot(clock: ManualClock, times: int) -> None:
+    for _ in range(times):
+        clock.reboot()
+
+
+async def _runnable(store: LeasingStore) -> list[str]:
+    return [run.run_id for run in (await store.list_runnable()).items]
+
+
+async def _claim_next(store: LeasingStore) -> list[str]:
+    return [claimed.lease.run_id for claimed in await store.claim_runs(claim_request(limit=1))]
+
+
+class OutboxMachineClockContract(ContractHarness):
+    @pytest.mark.parametrize("jump", JUMPS, ids=str)
+    async def test_new_callback_is_due_at_once_whatever_the_wall_clock_says(
+        self, store: CallingStore, clock: ManualClock, jump: timedelta
+    ) -> None:
+        run = await create(store, callbacks=(HOOK,))
+        clock.set_wall(clock.now() + jump)
+        (claimed,) = await store.claim_deliveries(unique("token"))
+        assert claimed.run_id == run.run_id
+
+    @pytest.mark.parametrize("jump", JUMPS, ids=str)
+    async def test_jump_of_the_wall_clock_neither_hurries_nor_delays_a_retry(
+        self, store: CallingStore, clock: ManualClock, jump: timedelta
+    ) -> None:
+        await create(store, callbacks=(HOOK,))
+        await _fail(store, delay=60)
+        clock.set_wall(clock.now() + jump)
+        clock.advance(59.999)
+        assert await store.claim_deliveries(unique("token")) == []
+        clock.advance(0.001)
+        assert len(await store.claim_deliveries(unique("token"))) == 1
+
+    @pytest.mark.parametrize("boots", BOOTS)
+    async def test_retry_of_before_a_reboot_is_due_at_once(
+        self, store: CallingStore, clock: ManualClock, boots: int
+    ) -> None:
+        """How long the machine was off nobody knows; once too early harms less than days late."""
+        await create(store, callbacks=(HOOK,))
+        await _fail(store, delay=60)
+        _reboot(clock, boots)
+        assert len(await store.claim_deliveries(unique("token"))) == 1
+
+    @pytest.mark.parametrize("boots", BOOTS)
+    async def test_reboot_ends_the_claim_of_a_relay(
+        self, store: CallingStore, clock: ManualClock, boots: int
+    ) -> None:
+        await create(store, callbacks=(HOOK,))
+        (first,) = await store.claim_deliveries("relay-of-old", seconds=LONG)
+        _reboot(clock, boots)
+        (again,) = await store.claim_deliveries("relay-of-now", seconds=LONG)
+        assert again.id == first.id
+        done = await store.settle_delivery(again.id, "relay-of-now", Delivered())
+        assert done.attempts == 1
+
+    async def test_due_time_is_told_in_wall_time(
+        self, store: CallingStore, clock: ManualClock
+    ) -> None:
+        await create(store, callbacks=(HOOK,))
+        await _fail(store, delay=90)
+        (waiting,) = (await store.list_deliveries()).items
+        assert waiting.due_at == clock.now() + timedelta(seconds=90)
+
+    @pytest.mark.parametrize("delay", [-1.0, 1e12])
+    async def test_delay_that_makes_no_sense_is_bounded(
+        self, store: CallingStore, clock: ManualClock, delay: float
+    ) -> None:
+        await create(store, callbacks=(HOOK,))
+        await _fail(store, delay=delay)
+        clock.advance(366 * 86400 if delay > 0 else 0)
+        assert len(await store.claim_deliveries(unique("token"))) == 1
+
+
+async def _fail(store: CallingStore, *, delay: float) -> None:
+    token = unique("token")
+    (held,) = await store.claim_deliveries(token)
+    await store.settle_delivery(held.id, token, RetryLater(delay=delay, error="503"))

@@ -63,6 +63,7 @@ class Settling(ContractHarness):
         with suppress(DeliveryLost):
             await store.settle_delivery(held.id, held.token or "", outcome)
         assert (await store.list_deliveries()).items == (next_try,)
+        assert await store.claim_deliveries(unique("token")) == []
         done = await store.settle_delivery(held.id, "next-relay", Delivered())
         assert (done.state, done.attempts) == (DeliveryState.DELIVERED, 2)
 

@@ -116,6 +116,14 @@ class RunListing(ContractHarness):
             (RunFilter(owner_id="owner-d"), ""),
             (RunFilter(workflow_name="backup", owner_id="owner-b"), "b"),
             (RunFilter(workflow_name="backup", owner_id="owner-c"), ""),
+            (RunFilter(queue="gpu", statuses=frozenset({RunStatus.RUNNING})), "c"),
+            (RunFilter(queue="gpu", statuses=frozenset({RunStatus.QUEUED})), ""),
+            (RunFilter(queue="gpu", workflow_name="backup"), ""),
+            (RunFilter(owner_id="owner-b", statuses=frozenset({RunStatus.RUNNING})), "b"),
+            (RunFilter(owner_id="owner-b", statuses=frozenset({RunStatus.QUEUED})), ""),
+            (RunFilter(queue="half a pair: \ud800"), ""),
+            (RunFilter(labels={"team": "\ud800"}), ""),
+            (RunFilter(workflow_name="\ud800"), ""),
         ],
     )
     async def test_filters(self, store: RunStateStore, where: RunFilter, expected: str) -> None:

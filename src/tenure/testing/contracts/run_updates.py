@@ -14,6 +14,7 @@ from tenure.model.status import HostStatus, RunStatus, StepKind, StepStatus
 from tenure.model.update import Changes, HostChange, ItemChange, NewDelivery, StepChange
 from tenure.ports.run_store import RunStateStore
 from tenure.testing.contracts.acts import (
+    UNKNOWN_RUN_IDS,
     at_once,
     create_embedded,
     record_of,
@@ -172,9 +173,12 @@ class RunUpdates(ContractHarness):
         run = await write(store, change_run(run, message=None))
         assert (run.message, run.last_error) == (None, error)
 
-    async def test_update_of_an_unknown_run_is_refused(self, store: RunStateStore) -> None:
+    @pytest.mark.parametrize("run_id", UNKNOWN_RUN_IDS, ids=ascii)
+    async def test_update_of_an_unknown_run_is_refused(
+        self, store: RunStateStore, run_id: str
+    ) -> None:
         with pytest.raises(RunNotFound):
-            await store.update_run(cancel(new_run(run_id="never-created").snapshot))
+            await store.update_run(cancel(new_run(run_id=run_id).snapshot))
         assert (await store.list_runs()).items == ()
 
     async def test_update_sent_again_gets_the_first_answer(self, store: RunStateStore) -> None:

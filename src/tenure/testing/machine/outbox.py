@@ -35,7 +35,7 @@ class StoreModel(LeaseModel):
             for lane in lanes.values()
             if not any(self.in_flight(one) for one in lane)
             for head in (min(lane, key=lambda one: (one["version"], one["seq"])),)
-            if head["due_at"] <= self.clock.now()
+            if not self.not_over(head["until"])
         ]
 
     def in_flight(self, delivery: Plain) -> bool:
@@ -64,8 +64,8 @@ class StoreModel(LeaseModel):
                 delivery.update(state="dead", settled_at=NOW, last_error=error)
                 self._leave_dead(delivery_id)
                 self.deaths.append(delivery_id)
-            case RetryLater(_, error):
-                delivery.update(due_at=None, last_error=error)
+            case RetryLater(delay, error):
+                delivery.update(due_at=None, until=self.lease_end(delay), last_error=error)
         return delivery
 
     def _leave_dead(self, delivery_id: str) -> None:

@@ -3,7 +3,8 @@
 -- clock and name their boot. A pending step or host has no row: the plan says that it exists.
 
 create table runs (
-  seq integer primary key,              -- short key for every child row; order and cursor of lists
+  seq integer primary key autoincrement, -- short key for every child row; order and cursor of
+                                        -- lists; of a run that was pruned never given again
   run_id text not null unique,
   workflow_name text not null,
   status text not null,
@@ -39,7 +40,9 @@ create index runs_orphaned on runs (seq)
   where owner_id is null and status = 'running' and recovery = 'interrupt';
 create index runs_by_status on runs (status, seq);
 create index runs_by_workflow on runs (workflow_name, status, seq);
+create index runs_by_queue on runs (queue, status, seq);
 create index runs_by_creation on runs (created_at);
+create index runs_ended on runs (finished_at) where finished_at is not null;
 
 -- Written once; the wide columns come last so that lists need not read them.
 create table run_specs (
@@ -50,6 +53,8 @@ create table run_specs (
   vars text,
   plan text not null
 );
+create index run_specs_by_definition on run_specs (definition_digest)
+  where definition_digest is not null;
 
 create table run_labels (
   key text not null,
@@ -107,19 +112,26 @@ create table deliveries (
   redelivery integer not null,
   token text,
   settled_token text,
-  lease_boot text,
-  lease_until integer,
+  rest_boot text,                       -- until when nobody may take it: a relay is at work, or
+  rest_until integer,                   -- its next attempt is not due; null once that is over
   last_error text,
   event text not null
 );
 create index deliveries_due on deliveries (due_at, number)
-  where state = 'waiting' and blocked = 0;
+  where state = 'waiting' and blocked = 0 and rest_boot is null;
+create index deliveries_resting on deliveries (rest_boot, rest_until) where rest_boot is not null;
 create index deliveries_in_order on deliveries (seq, target, version, ordinal)
   where state = 'waiting';
 create index deliveries_held on deliveries (token) where token is not null;
 create index deliveries_by_state on deliveries (state, number);
 create index deliveries_of_run on deliveries (seq, number);
 create index deliveries_dead on deliveries (seq, died_at) where died_at is not null;
+
+-- Runs that are gone for everybody; some of their rows or their output may remain.
+create table pruned (
+  seq integer primary key,
+  run_id text not null
+);
 
 -- How many runs have been claimed: of every ten the oldest goes first, whoever claims.
 create table counters (

@@ -1,0 +1,12 @@
+"""Tenure's own actions, by name. Each module holds its action as ``ACTION``."""
+
+from __future__ import annotations
+
+MODULES = {
+    "cmd.run": "tenure.actions.cmd_run",
+    "shell.run": "tenure.actions.shell_run",
+    "script.shell": "tenure.actions.script_shell",
+    "script.python": "tenure.actions.script_python",
+    "env.set": "tenure.actions.env_set",
+    "python.call": "tenure.actions.python_call",
+}

@@ -1,0 +1,51 @@
+"""The arguments all actions share that start a process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenure.ports.action import Task
+from tenure.ports.transport import Command
+from tenure.workflow.catalogue import Argument
+
+_YES = frozenset({"1", "true", "yes", "on"})
+
+SURROUNDINGS = (
+    Argument(name="dir", description="Working directory."),
+    Argument(
+        name="env",
+        types=("object",),
+        description="Environment variables; the only way to set names like PATH or LD_*.",
+    ),
+    Argument(
+        name="export_vars",
+        types=("boolean",),
+        description="Also take exports from lines TENURE_EXPORT:KEY=value on standard output.",
+    ),
+    Argument(
+        name="max_output_bytes",
+        types=("integer",),
+        description="Keep only so many bytes of each stream; exports are read before the cut.",
+    ),
+    Argument(
+        name="output_path",
+        description="Accepted from older files and not used: the run's log has all output.",
+    ),
+)
+
+
+def command(task: Task, *argv: str, stdin: bytes = b"") -> Command:
+    """``argv`` where and as whom the task says. ``task.env`` holds ``args.env`` already."""
+    return Command(
+        argv=argv, env=task.env, stdin=stdin, cwd=task.args.get("dir"), become=task.become
+    )
+
+
+def wants_printed_exports(task: Task) -> bool:
+    wanted: Any = task.args.get("export_vars", False)
+    return wanted is True or str(wanted).strip().lower() in _YES
+
+
+def output_limit(task: Task) -> int | None:
+    limit = task.args.get("max_output_bytes")
+    return limit if isinstance(limit, int) and limit > 0 else None

@@ -1,0 +1,51 @@
+"""``tenure cancel``."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from tenure.cli.display import json_lines
+from tenure.cli.display.paint import bold, in_color, say
+from tenure.cli.display.text import one_line
+from tenure.cli.opening import meant_run, settings_for, this_user, writing
+from tenure.cli.verb import json_option, run_argument, store_option, verb
+from tenure.model.snapshot import RunSnapshot
+from tenure.model.status import RunStatus
+from tenure.runtime.queries import owner_label
+
+
+@verb("cancel", 'tenure cancel latest --reason "wrong release"')
+@run_argument
+@click.option("--reason", metavar="TEXT", help="Why; kept in the record.")
+@json_option
+@store_option
+def command(run_id: str, reason: str | None, as_json: bool, store: str | None) -> None:
+    """Stop a run.
+
+    The request is recorded at once. The process that executes the run ends its tasks within a
+    moment; a run nobody executes ends right away. A run that had ended before stays as it is, and
+    the answer says so. Follow the rest with: tenure watch RUN
+    """
+    asyncio.run(_cancel(run_id, reason, as_json, store))
+
+
+async def _cancel(word: str, reason: str | None, as_json: bool, store: str | None) -> None:
+    async with writing(settings_for(store)) as runner:
+        run_id = await meant_run(runner, word)
+        had_ended = (await runner.get_run(run_id)).ended
+        run = await runner.cancel(run_id, reason=reason, by=this_user())
+    say(json_lines.as_json(run) if as_json else _answer(run, had_ended))
+
+
+def _answer(run: RunSnapshot, had_ended: bool) -> str:
+    name = bold(one_line(run.run_id))
+    status = in_color(run.status)
+    if had_ended:
+        return f"{name} had already ended as {status}; that stands"
+    if run.status is RunStatus.CANCELED:
+        return f"{name} is {status}"
+    if run.ended:
+        return f"{name} ended as {status} in this very moment; that stands"
+    return f"{name}: {owner_label(run.owner_id)} was asked to stop; tenure watch {run.run_id}"

@@ -1,0 +1,79 @@
+"""Colours and signs, one meaning each. A sign always stands beside its word: colour is never the
+only carrier."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import IO, Any, NamedTuple
+
+import click
+
+from tenure.cli.display.text import neutral
+
+
+class Look(NamedTuple):
+    sign: str
+    ascii: str
+    color: str
+
+
+LOOKS = {
+    "queued": Look("◦", ".", "blue"),
+    "pending": Look("·", ".", "bright_black"),
+    "running": Look("●", ">", "cyan"),
+    "success": Look("✓", "+", "green"),
+    "failed": Look("✗", "x", "red"),
+    "skipped": Look("–", "-", "bright_black"),
+    "canceled": Look("⊘", "/", "yellow"),
+    "interrupted": Look("!", "!", "magenta"),
+    "unreachable": Look("✗", "x", "red"),
+    "unknown": Look("?", "?", "magenta"),
+}
+
+
+def sign(status: str) -> str:
+    look = LOOKS[status]
+    return look.sign if speaks_unicode() else look.ascii
+
+
+def speaks_unicode() -> bool:
+    """Asked of the real stream: a live view puts another in its place."""
+    stream = sys.__stdout__
+    return stream is None or (stream.encoding or "").lower().startswith("utf")
+
+
+def in_color(status: str, text: str | None = None) -> str:
+    """``text`` in the colour of ``status``; without text the status itself."""
+    return click.style(neutral(status if text is None else text), fg=LOOKS[status].color)
+
+
+def dim(text: str) -> str:
+    return click.style(neutral(text), fg="bright_black")
+
+
+def bold(text: str) -> str:
+    return click.style(neutral(text), bold=True)
+
+
+def say(text: str = "", *, err: bool = False) -> None:
+    """One or more lines. Values in ``text`` have been made neutral by whoever put it together."""
+    file: IO[Any] = sys.stderr if err else sys.stdout
+    click.echo(text, file=file, color=_color_wanted(file))
+
+
+def complain(text: str) -> None:
+    """What went wrong, on stderr."""
+    say(f"{click.style('Error:', fg='red')} {neutral(text)}", err=True)
+
+
+def note(text: str) -> None:
+    """Something worth knowing that is no answer: on stderr, so that programs do not read it."""
+    say(dim(text), err=True)
+
+
+def _color_wanted(file: IO[Any]) -> bool | None:
+    """``None``: as the terminal is. https://no-color.org"""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return None

@@ -1,0 +1,73 @@
+"""A run as lines of text, for files and pipes: time, step, host, status, message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from tenure.cli.display.moments import clock
+from tenure.cli.display.printer import Printer
+from tenure.cli.display.text import as_seen, one_line, padded
+from tenure.model.events import RecordedEvent
+from tenure.model.snapshot import RunSnapshot
+from tenure.model.status import HostStatus
+from tenure.ports.clock import Clock
+from tenure.ports.recorder import OutputChunk
+
+_WIDEST = 24
+_LONGEST_LINE = 64 * 1024
+
+
+class PlainView:
+    """A host's start is not told: its step's is, and its end will be."""
+
+    def __init__(self, printer: Printer, time: Clock, place: str) -> None:
+        self._printer = printer
+        self._time = time
+        self._place = place
+        self._step_width = self._host_width = 0
+        self._open: dict[tuple[int, str, str], bytes] = {}
+
+    def begin(self, planned: RunSnapshot) -> None:
+        self._step_width = _width(step.name for step in planned.steps)
+        self._host_width = _width(name for step in planned.steps for name in step.hosts)
+        named = f"run {planned.run_id} of {one_line(planned.workflow_name)}"
+        self._line(planned.created_at or self._time.now(), f"{named}, {self._place}")
+
+    async def record(self, event: RecordedEvent) -> None:
+        if event.status == HostStatus.RUNNING and event.kind == "host":
+            return
+        if event.status is None or event.kind == "run":
+            words = event.type.replace(".", " ")  # run failed, cancel requested, lease claimed
+        else:
+            words = self._columns(event.step, event.host) + padded(event.status, 10)
+        self._line(event.at, f"{words}  {one_line(event.message or '')}")
+
+    def output(self, chunk: OutputChunk) -> None:
+        key = (chunk.step_index, chunk.host, chunk.stream)
+        *whole, rest = (self._open.pop(key, b"") + chunk.data).split(b"\n")
+        if len(rest) > _LONGEST_LINE:
+            whole.append(rest)
+        elif rest:
+            self._open[key] = rest
+        before = f"{clock(self._time.now())}  {self._columns(chunk.step, chunk.host)}| "
+        for line in whole:
+            self._printer.passing_line(before + as_seen(line.decode("utf-8", "replace")))
+
+    def end(self) -> None:
+        """Say what was left without a line's end."""
+        for (_, host, _), rest in self._open.items():
+            text = as_seen(rest.decode("utf-8", "replace"))
+            self._line(self._time.now(), f"{self._columns('', host)}| {text}")
+        self._open.clear()
+
+    def _columns(self, step: str | None, host: str | None) -> str:
+        name = padded(one_line(step or ""), self._step_width)
+        return f"{name}  {padded(one_line(host or ''), self._host_width)}  "
+
+    def _line(self, at: datetime, text: str) -> None:
+        self._printer.line(f"{clock(at)}  {text}".rstrip())
+
+
+def _width(names: Iterable[str]) -> int:
+    return min(max(map(len, names), default=0), _WIDEST)

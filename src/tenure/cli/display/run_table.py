@@ -1,0 +1,58 @@
+"""Runs, one per line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from shutil import get_terminal_size
+
+from tenure.cli.display.moments import ago, between
+from tenure.cli.display.paint import dim, in_color, sign
+from tenure.cli.display.text import cells, one_line, padded, shorten
+from tenure.model.snapshot import RunSummary
+from tenure.model.status import HostStatus
+from tenure.runtime.queries import owner_gone
+from tenure.system import proven_dead
+
+_TITLES = ("RUN", "STATUS", "WORKFLOW", "TASKS", "TOOK", "CREATED")
+_NAME = _TITLES.index("WORKFLOW")
+_GAP = "  "
+_BAD = (HostStatus.FAILED, HostStatus.UNREACHABLE, HostStatus.UNKNOWN)
+
+
+def run_table(runs: Sequence[RunSummary], now: datetime) -> list[str]:
+    """As wide as the terminal allows; where it is narrow the workflow's name gives way."""
+    rows = [_row(run, now) for run in runs]
+    widths = [max(map(cells, column)) for column in zip(_TITLES, *rows, strict=True)]
+    spare = get_terminal_size().columns - sum(widths) - len(_GAP) * (len(widths) - 1)
+    widths[_NAME] = max(widths[_NAME] + min(spare, 0), len("WORKFLOW"))
+    lines = [dim(_GAP.join(_fitted(_TITLES, widths)).rstrip())]
+    for run, row in zip(runs, rows, strict=True):
+        run_id, status, name, *rest = _fitted(row, widths)
+        words = (run_id, in_color(run.status, status), name, dim(_GAP.join(rest).rstrip()))
+        lines.append(_GAP.join(words))
+    return lines
+
+
+def _row(run: RunSummary, now: datetime) -> tuple[str, ...]:
+    word = "owner gone" if owner_gone(run, proven_dead) else run.status
+    return (
+        run.run_id,
+        f"{sign(run.status)} {word}",
+        one_line(run.workflow_name),
+        _tasks(run),
+        between(run.started_at, run.finished_at or now),
+        ago(run.created_at, now),
+    )
+
+
+def _fitted(row: Sequence[str], widths: Sequence[int]) -> list[str]:
+    return [padded(shorten(cell, width), width) for cell, width in zip(row, widths, strict=True)]
+
+
+def _tasks(run: RunSummary) -> str:
+    """Hosts of steps that ended well, of all there are; and how many did not."""
+    counts = run.counts
+    bad = sum(counts.hosts.get(status, 0) for status in _BAD)
+    shown = f"{counts.hosts.get(HostStatus.SUCCESS, 0)}/{counts.hosts_total}"
+    return f"{shown} ({bad} bad)" if bad else shown

@@ -1,0 +1,81 @@
+"""``tenure doctor``."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator, Mapping
+
+from tenure.cli.display import json_lines
+from tenure.cli.display.paint import bold, dim, in_color, say, sign
+from tenure.cli.display.text import counted, one_line
+from tenure.cli.examining import Examination, examine_machine, examine_settings, examine_store
+from tenure.cli.exits import Exit
+from tenure.cli.opening import settings_for
+from tenure.cli.verb import json_option, store_option, verb
+from tenure.config import InvalidSettings
+
+
+@verb("doctor", "tenure doctor", "tenure doctor --store sqlite:///runs.db --json")
+@json_option
+@store_option
+def command(as_json: bool, store: str | None) -> int:
+    """Check settings, store and machine; explain what is wrong.
+
+    Shows every setting with where it comes from, whether the lease settings fit together and why
+    they must, and how fast the store answers. Exit code 1 if there is something to do.
+    """
+    found = Examination()
+    examine_machine(found, os.environ)
+    try:
+        settings = settings_for(store)
+    except InvalidSettings as error:
+        found.findings += error.problems
+    else:
+        examine_settings(found, settings)
+        asyncio.run(examine_store(found, settings))
+    say(json_lines.as_json(found) if as_json else "\n".join(_lines(found)))
+    return Exit.FAILED if found.findings else Exit.SUCCESS
+
+
+def _lines(found: Examination) -> Iterator[str]:
+    yield bold("Versions")
+    yield from _facts(found.versions)
+    if found.settings:
+        yield f"\n{bold('Settings')}"
+        for fact in found.settings:
+            value = one_line(fact.value).ljust(10)
+            yield f"  {dim(fact.name.ljust(24))}{value}  {dim(one_line(fact.source))}"
+        yield f"\n{bold('Leases')}"
+        for rule in found.rules:
+            yield f"  {in_color('success', sign('success'))} {rule.rule}"
+            yield f"    {dim(rule.why)}"
+    if found.store is not None:
+        store = found.store
+        yield f"\n{bold('Store')}"
+        yield from _facts(
+            {
+                "place": store.place,
+                "kind": store.kind,
+                "survives": "yes" if store.durable else "no",
+                "leases": "yes" if store.leases else "no: embedded runs only",
+                "answers in": f"{store.latency_ms:g} ms",
+                "schema": store.schema,
+                "runs": store.runs,
+            }
+        )
+    yield f"\n{bold('Machine')}"
+    yield from _facts(found.machine)
+    yield ""
+    if found.findings:
+        yield in_color("failed", f"{sign('failed')} {counted(len(found.findings), 'finding')}")
+        for finding in found.findings:
+            yield f"  {one_line(finding)}"
+    else:
+        yield in_color("success", f"{sign('success')} nothing to complain about")
+
+
+def _facts(facts: Mapping[str, object]) -> Iterator[str]:
+    for name, value in facts.items():
+        if value is not None:
+            yield f"  {dim(name.ljust(12))}{one_line(str(value))}"

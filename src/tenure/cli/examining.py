@@ -1,0 +1,179 @@
+"""What ``tenure doctor`` looks at: facts, and findings that somebody should do something about."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import apsw
+from msgspec import Struct
+
+from tenure._version import __version__
+from tenure.bootstrap import OpenStore
+from tenure.cli.display.places import place_of
+from tenure.cli.opening import reading
+from tenure.config import DEFAULT, PREFIX, READERS, RULES, Settings, data_folder, shown_value
+from tenure.model.errors import TenureError
+from tenure.model.query import RunFilter
+from tenure.model.status import RunStatus
+from tenure.ports.lease_store import LeaseStore
+from tenure.ports.upkeep import Upkeep
+from tenure.runtime.queries import owner_gone
+from tenure.system import proven_dead
+from tenure.workflow.durations import show_duration
+from tenure.workflow.wording import did_you_mean
+
+_ROUNDS = 7
+_LITTLE_SPACE = 200 * 1024 * 1024
+_OF_TASKS = ("RUN_ID", "STEP", "HOST", "TASK_ID", "FENCE", "OUTPUT")
+_OPEN_PREFIXES = ("SECRET_", "HOOK_")
+
+
+class SettingFact(Struct, frozen=True, kw_only=True):
+    name: str
+    value: str
+    source: str
+
+
+class RuleFact(Struct, frozen=True, kw_only=True):
+    rule: str
+    why: str
+    holds: bool
+
+
+class StoreFact(Struct, frozen=True, kw_only=True):
+    place: str
+    kind: str
+    durable: bool
+    leases: bool
+    latency_ms: float
+    schema: int | None = None
+    runs: int | None = None
+
+
+class Examination(Struct, kw_only=True):
+    versions: dict[str, str] = {}
+    settings: list[SettingFact] = []
+    rules: list[RuleFact] = []
+    store: StoreFact | None = None
+    machine: dict[str, str] = {}
+    findings: list[str] = []
+
+
+def examine_machine(into: Examination, environ: Mapping[str, str]) -> None:
+    into.versions = {
+        "tenure": __version__,
+        "python": platform.python_version(),
+        "sqlite": apsw.sqlite_lib_version(),
+        "system": f"{platform.system()} {platform.release()}",
+    }
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    into.machine["open files"] = "no limit" if soft == resource.RLIM_INFINITY else str(soft)
+    if soft != resource.RLIM_INFINITY and soft < 1024:
+        into.findings.append(
+            f"only {soft} files may be open: few local tasks can run at once; raise it: ulimit -n"
+        )
+    for variable in environ:
+        problem = _odd_variable(variable)
+        if problem:
+            into.findings.append(problem)
+
+
+def _odd_variable(variable: str) -> str | None:
+    """A misspelt setting in the environment is ignored by every other command."""
+    name = variable.removeprefix(PREFIX)
+    known = {*READERS, *(each.lower() for each in _OF_TASKS)}
+    if name == variable or name.lower() in known or name.startswith(_OPEN_PREFIXES):
+        return None
+    hint = did_you_mean(name.lower(), READERS)
+    return f"environment {variable} is no setting" + (f"; {hint}" if hint else "")
+
+
+def examine_settings(into: Examination, settings: Settings) -> None:
+    into.settings = [
+        SettingFact(
+            name=name,
+            value=place_of(settings.store) if name == "store" else shown_value(settings, name),
+            source=settings.source_of(name),
+        )
+        for name in READERS
+    ]
+    into.rules = [
+        RuleFact(rule=rule.text, why=rule.why, holds=rule.holds(settings)) for rule in RULES
+    ]
+    folder = data_folder()
+    if folder is not None and settings.source_of("store") == DEFAULT:
+        _examine_folder(into, folder)
+
+
+def _examine_folder(into: Examination, folder: Path) -> None:
+    place = folder
+    while not place.exists():
+        place = place.parent
+    if not os.access(place, os.W_OK | os.X_OK):
+        into.findings.append(f"{place} is not writable: no run can be kept in {folder}")
+        return
+    free = shutil.disk_usage(place).free
+    into.machine["free space"] = f"{free / 1024**3:.1f} GiB for {folder}"
+    if free < _LITTLE_SPACE:
+        into.findings.append(f"only {free // 1024**2} MiB are left for {folder}")
+
+
+async def examine_store(into: Examination, settings: Settings) -> None:
+    try:
+        async with reading(settings) as store:
+            await _examine_open(into, settings, store)
+    except TenureError as error:
+        into.findings.append(f"the store cannot be used: {error}")
+
+
+async def _examine_open(into: Examination, settings: Settings, store: OpenStore) -> None:
+    latency = await _latency(store)
+    report = await store.check_store() if isinstance(store, Upkeep) else None
+    into.store = StoreFact(
+        place=place_of(settings.store),
+        kind=type(store).__name__,
+        durable=store.durable,
+        leases=isinstance(store, LeaseStore),
+        latency_ms=round(latency * 1000, 2),
+        schema=report.schema if report else None,
+        runs=report.runs if report else None,
+    )
+    if not store.durable:
+        into.findings.append(
+            "runs do not survive the process: name a durable store, for example sqlite:///runs.db"
+        )
+    if report is not None:
+        into.findings += report.problems
+    for name in ("renew_interval", "control_interval"):
+        interval = getattr(settings, name)
+        if latency > interval / 4:
+            into.findings.append(
+                f"the store takes {latency * 1000:.0f} ms to answer; {name} is only "
+                f"{show_duration(interval)}: raise it, or use a nearer store"
+            )
+    lost = await _without_owner(store)
+    if lost:
+        into.findings.append(f"{lost} unfinished runs have lost their owner: tenure reconcile")
+
+
+async def _latency(store: OpenStore) -> float:
+    """Of one question, typically."""
+    samples = []
+    for _ in range(_ROUNDS):
+        start = perf_counter()
+        await store.list_runs(limit=1)
+        samples.append(perf_counter() - start)
+    return median(samples)
+
+
+async def _without_owner(store: OpenStore) -> int:
+    where = RunFilter(statuses=frozenset({RunStatus.QUEUED, RunStatus.RUNNING}))
+    page = await store.list_runs(where, limit=1000)
+    return sum(owner_gone(run, proven_dead) for run in page.items)

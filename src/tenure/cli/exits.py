@@ -1,0 +1,70 @@
+"""Exit codes: one table for all commands, and what each error means to a script and a person."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+TYPE_CHECKING = False  # the codes are needed before anything heavy is loaded
+if TYPE_CHECKING:
+    from tenure.model.errors import TenureError
+
+
+class Exit(IntEnum):
+    SUCCESS = 0
+    FAILED = 1
+    USAGE = 2
+    CANCELED = 3
+    INTERRUPTED = 4
+    NOT_FOUND = 5
+    STORE = 6
+    REFUSED = 7
+    DEFECT = 70
+    HARD_STOP = 130
+
+
+MEANING = {
+    Exit.SUCCESS: "success; a reading command could answer",
+    Exit.FAILED: "the run failed; `doctor` or `store check` found something",
+    Exit.USAGE: "wrong usage, settings or workflow; nothing was stored or executed",
+    Exit.CANCELED: "the run was canceled",
+    Exit.INTERRUPTED: "the run was interrupted: its process ended before it did",
+    Exit.NOT_FOUND: "no such run, step or host",
+    Exit.STORE: "the store or the network did not answer",
+    Exit.REFUSED: "refused: run id in use, lease held by another process, not permitted",
+    Exit.DEFECT: "a defect of Tenure itself; please report it",
+    Exit.HARD_STOP: "stopped at once by a second signal, or before anything began",
+}
+
+OF_STATUS = {
+    "success": Exit.SUCCESS,
+    "failed": Exit.FAILED,
+    "canceled": Exit.CANCELED,
+    "interrupted": Exit.INTERRUPTED,
+}
+"""How a run ended, for the commands that wait for it."""
+
+
+def verdict(error: TenureError) -> tuple[Exit, str | None]:
+    """The exit code, and what to do next if the message itself does not say so."""
+    from tenure.cli.log_streams import NoSuchOutput
+    from tenure.cli.store.powers import CannotDoThat
+    from tenure.config import InvalidSettings
+    from tenure.model import errors
+
+    look = "`tenure list` shows the runs this store has; --store names another store"
+    doctor = "`tenure doctor` looks closer"
+    rows: tuple[tuple[type[TenureError], Exit, str | None], ...] = (
+        (errors.RunNotFound, Exit.NOT_FOUND, look),
+        (errors.DeliveryNotFound, Exit.NOT_FOUND, None),
+        (NoSuchOutput, Exit.NOT_FOUND, None),
+        (InvalidSettings, Exit.USAGE, "`tenure doctor` shows where each setting comes from"),
+        (errors.InvalidCursor, Exit.USAGE, "start again without --cursor"),
+        (errors.LeaseLost, Exit.REFUSED, "another process has the run now: tenure watch"),
+        (errors.LeaseHeld, Exit.REFUSED, "ask again after its lease ended: tenure explain"),
+        (errors.Refused, Exit.REFUSED, None),
+        (CannotDoThat, Exit.REFUSED, None),
+        (errors.StoreError, Exit.STORE, doctor),
+        (errors.TransportError, Exit.STORE, None),
+        (errors.TenureError, Exit.USAGE, None),
+    )
+    return next((code, advice) for kind, code, advice in rows if isinstance(error, kind))

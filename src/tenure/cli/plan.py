@@ -1,0 +1,61 @@
+"""``tenure plan``."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import click
+
+from tenure.bootstrap import default_actions, default_transport
+from tenure.cli.arguments import variables
+from tenure.cli.display import json_lines
+from tenure.cli.display.paint import note, say
+from tenure.cli.display.preview_lines import preview_lines
+from tenure.cli.preview import Preview, preview
+from tenure.cli.verb import completes, json_option, verb, workflow_options
+from tenure.runtime.recipe import Prepared, prepare
+from tenure.workflow.plan import make_plan
+from tenure.workflow_file import load_workflow
+
+
+@verb(
+    "plan",
+    "tenure plan deploy.yaml --var release=1.4",
+    "tenure plan deploy.yaml --limit web1 --json",
+)
+@click.argument("workflow", metavar="FILE", shell_complete=completes("workflow_files"))
+@workflow_options
+@json_option
+def command(
+    workflow: str,
+    given: tuple[str, ...],
+    files: tuple[str, ...],
+    limit: tuple[str, ...],
+    local: bool,
+    as_json: bool,
+) -> None:
+    """Show what would run where, changing nothing.
+
+    Every action is asked on every host what it would do; files it would write are shown as a
+    difference. What depends on variables that earlier steps export is said to be not known yet.
+    """
+    file = load_workflow(workflow)
+    for text in file.notices:
+        note(f"notice: {text}")
+    plan = make_plan(file.workflow, limit=limit, local=local)
+    prepared = prepare(plan, default_actions())
+    found = asyncio.run(_preview(prepared, variables(files, given), file.folder))
+    if as_json:
+        say(json_lines.as_json(found))
+        return
+    for line in preview_lines(found):
+        say(line)
+
+
+async def _preview(prepared: Prepared, given: dict[str, Any], folder: str | None) -> Preview:
+    transport = default_transport()
+    try:
+        return await preview(prepared, given, transport, folder)
+    finally:
+        await transport.close()

@@ -1,0 +1,183 @@
+"""What a workflow would do on each host, found out without changing anything.
+
+Expressions are evaluated with what is known before the first step; what depends on exports of
+earlier steps cannot be known and is said to be so, never guessed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+from tenure.model.errors import ExpressionError, HostUnreachable
+from tenure.ports.action import Task
+from tenure.ports.transport import Endpoint, Transport
+from tenure.runtime.opening import item_unwanted, open_step
+from tenure.runtime.recipe import Prepared, Recipe
+from tenure.workflow.variables import Exports
+
+_AT_ONCE = 20
+_PATIENCE = 30.0
+
+
+class Decision(StrEnum):
+    RUN = "run"
+    SKIP = "skip"
+    LATER = "later"
+    """It depends on what earlier steps export."""
+    UNREACHABLE = "unreachable"
+    FAIL = "fail"
+
+
+class TaskPreview(Struct, frozen=True, kw_only=True):
+    """One host, for one item."""
+
+    host: str
+    address: str
+    decision: Decision
+    item: Any = None
+    changed: bool | None = None
+    """``None``: cannot be known without doing it."""
+    summary: str = ""
+    diff: str | None = None
+
+
+class StepPreview(Struct, frozen=True, kw_only=True):
+    index: int
+    name: str
+    action: str
+    needs: tuple[str, ...]
+    when: str | None
+    loops: bool
+    tasks: tuple[TaskPreview, ...]
+
+
+class Preview(Struct, frozen=True, kw_only=True):
+    workflow: str
+    steps: tuple[StepPreview, ...]
+    handlers: tuple[str, ...]
+    approval: bool
+
+
+async def preview(
+    prepared: Prepared, variables: Mapping[str, Any], transport: Transport, folder: str | None
+) -> Preview:
+    plan = prepared.plan
+    exports = Exports(plan, variables)
+    looking = _Looking(prepared, exports, transport, folder)
+    steps = []
+    for planned, recipe in zip(plan.steps, prepared.recipes, strict=True):
+        tasks = await asyncio.gather(*looking.at(planned.index, planned.hosts, recipe))
+        steps.append(
+            StepPreview(
+                index=planned.index,
+                name=planned.step.name,
+                action=planned.step.action,
+                needs=tuple(plan.steps[index].step.name for index in planned.needs),
+                when=planned.step.when,
+                loops=planned.step.loop is not None,
+                tasks=tuple(tasks),
+            )
+        )
+    return Preview(
+        workflow=plan.workflow.name,
+        steps=tuple(steps),
+        handlers=tuple(plan.handlers),
+        approval=plan.workflow.plan.mode == "manual-approve",
+    )
+
+
+class _Looking:
+    def __init__(
+        self, prepared: Prepared, exports: Exports, transport: Transport, folder: str | None
+    ) -> None:
+        self._hosts = prepared.plan.hosts
+        self._exports = exports
+        self._transport = transport
+        self._folder = folder
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+
+    def at(self, index: int, hosts: tuple[str, ...], recipe: Recipe) -> Iterator[Any]:
+        """A coroutine for each task of the step."""
+        opening = open_step(recipe, hosts, self._exports)
+        for host in hosts:
+            if opening.trouble is not None:
+                yield self._said(host, Decision.LATER, opening.trouble.message)
+            elif host in opening.doomed:
+                yield self._said(host, Decision.LATER, opening.doomed[host].message or "")
+            elif host not in opening.hosts:
+                yield self._said(host, Decision.SKIP, "its condition does not hold")
+            elif opening.items is None:
+                yield self._check(index, host, recipe, self._exports.scope(host))
+            elif not opening.items[host]:
+                yield self._said(host, Decision.SKIP, "the loop has no items")
+            else:
+                for number, item in enumerate(opening.items[host]):
+                    scope = self._exports.scope(host, item)
+                    yield self._check(index, host, recipe, scope, number, item)
+
+    async def _said(
+        self, host: str, decision: Decision, summary: str, item: Any = None
+    ) -> TaskPreview:
+        address = self._hosts[host].address
+        return TaskPreview(
+            host=host, address=address, decision=decision, summary=summary, item=item
+        )
+
+    async def _check(
+        self,
+        index: int,
+        host: str,
+        recipe: Recipe,
+        scope: Mapping[str, Any],
+        number: int | None = None,
+        item: Any = None,
+    ) -> TaskPreview:
+        if number is not None:
+            unwanted = item_unwanted(recipe, scope)
+            if unwanted is not None:
+                return await self._said(host, Decision.SKIP, unwanted.message or "", item)
+        try:
+            task = self._task(index, host, recipe, scope, number)
+            async with self._turns, asyncio.timeout(recipe.timeout or _PATIENCE):
+                found = await recipe.action.check(task, self._transport)
+        except ExpressionError as error:
+            return await self._said(host, Decision.LATER, str(error), item)
+        except HostUnreachable as error:
+            return await self._said(host, Decision.UNREACHABLE, str(error), item)
+        except TimeoutError:
+            return await self._said(host, Decision.FAIL, "gave no answer in time", item)
+        except Exception as error:  # noqa: BLE001  whatever an action raises, apply would raise too
+            return await self._said(host, Decision.FAIL, str(error) or repr(error), item)
+        return TaskPreview(
+            host=host,
+            address=task.host.address,
+            decision=Decision.RUN,
+            item=item,
+            changed=found.changed,
+            summary=found.summary,
+            diff=found.diff,
+        )
+
+    def _task(
+        self, index: int, host: str, recipe: Recipe, scope: Mapping[str, Any], number: int | None
+    ) -> Task:
+        rendered = recipe.args.render(scope)
+        return Task(
+            task_id=f"plan:{index}:{host}",
+            run_id="plan",
+            step=recipe.name,
+            step_index=index,
+            host=Endpoint(name=host, address=self._hosts[host].address),
+            action=recipe.action.spec.name,
+            args=rendered.args,
+            env=rendered.env,
+            vars=scope,
+            item=number,
+            folder=self._folder,
+            become=recipe.become,
+        )

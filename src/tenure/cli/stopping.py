@@ -1,0 +1,73 @@
+"""Ctrl-C: once to cancel cleanly, twice to stop at once, three times to wait for nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from tenure.model.errors import TenureError
+
+T = TypeVar("T")
+Ask = Callable[[signal.Signals], Awaitable[bool]]
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_AGAIN = 0.1
+
+
+class Stopped(Exception):
+    """Work was ended by signals before it could come to an end of its own."""
+
+
+async def stoppable(work: Coroutine[Any, Any, T], ask: Ask | None = None) -> T:
+    """The result of ``work``, however many signals came, or ``Stopped``.
+
+    The first signal goes to ``ask``, which says whether somebody will end the work; otherwise the
+    work itself is cancelled. The second cancels it again and again: no grace is left.
+    """
+    running = asyncio.ensure_future(work)
+    ears = _Ears(running, ask)
+    loop = asyncio.get_running_loop()
+    # A parent that wants a signal ignored (nohup) gets its wish.
+    taken = [each for each in _SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]
+    for each in taken:
+        loop.add_signal_handler(each, ears.hear, each)
+    try:
+        return await running
+    except asyncio.CancelledError:
+        raise Stopped from None
+    finally:
+        for each in taken:
+            loop.remove_signal_handler(each)
+
+
+class _Ears:
+    def __init__(self, running: asyncio.Task[T], ask: Ask | None) -> None:
+        self._running = running
+        self._ask = ask
+        self._heard = 0
+        self._acting: list[asyncio.Task[None]] = []
+
+    def hear(self, each: signal.Signals) -> None:
+        self._heard += 1
+        if self._heard == 1:
+            self._acting.append(asyncio.create_task(self._cleanly(each)))
+        elif self._heard == 2:
+            self._acting.append(asyncio.create_task(self._at_once()))
+        else:
+            os._exit(128 + signal.SIGINT)
+
+    async def _cleanly(self, each: signal.Signals) -> None:
+        try:
+            asked = self._ask is not None and await self._ask(each)
+        except TenureError:
+            asked = False
+        if not asked:
+            self._running.cancel()
+
+    async def _at_once(self) -> None:
+        while not self._running.done():
+            self._running.cancel()
+            await asyncio.wait([self._running], timeout=_AGAIN)

@@ -1,0 +1,33 @@
+"""``tenure store migrate``."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tenure.cli.display import json_lines
+from tenure.cli.display.paint import say
+from tenure.cli.opening import reading, settings_for
+from tenure.cli.store.powers import looked_after, report_lines
+from tenure.cli.verb import json_option, store_option, verb
+from tenure.config import Settings
+from tenure.ports.upkeep import StoreReport
+
+
+@verb("migrate", "tenure store migrate --store sqlite:///runs.db")
+@json_option
+@store_option
+def command(as_json: bool, store: str | None) -> None:
+    """Bring the store's schema to this version of Tenure.
+
+    A store that is newer than this Tenure is left alone.
+    """
+    report = asyncio.run(_migrate(settings_for(store)))
+    if as_json:
+        say(json_lines.as_json(report))
+    else:
+        say("\n".join(report_lines(report)))
+
+
+async def _migrate(settings: Settings) -> StoreReport:
+    async with reading(settings) as store:
+        return await looked_after(store).migrate_store()

@@ -1,0 +1,58 @@
+"""Stores that can be looked after, and a clear word for those that cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tenure.cli.display.paint import dim, in_color, sign
+from tenure.cli.display.text import one_line
+from tenure.model.errors import StoreError
+from tenure.ports.retention import Retention
+from tenure.ports.run_store import RunStateStore
+from tenure.ports.upkeep import StoreReport, Upkeep
+
+
+class CannotDoThat(StoreError):
+    """This kind of store lacks the power that was asked for."""
+
+
+def looked_after(store: RunStateStore) -> Upkeep:
+    if isinstance(store, Upkeep):
+        return store
+    raise CannotDoThat(
+        f"{type(store).__name__} has nothing to migrate or check by itself; its own tools do that"
+    )
+
+
+def pruned(store: RunStateStore) -> Retention:
+    if isinstance(store, Retention):
+        return store
+    raise CannotDoThat(
+        f"{type(store).__name__} cannot remove runs by itself; use the tools of its own"
+    )
+
+
+def report_lines(report: StoreReport) -> Iterator[str]:
+    status = "failed" if report.problems else "success"
+    word = "has problems" if report.problems else "is sound"
+    yield f"{in_color(status, sign(status))} {one_line(report.place)} {word}"
+    schema = str(report.schema)
+    if report.schema != report.newest_schema:
+        schema += f", newest is {report.newest_schema}: tenure store migrate"
+    facts = {"schema": schema, "runs": report.runs, "size": _size(report.bytes_used)}
+    for name, value in facts.items():
+        if value is not None:
+            yield f"  {dim(name.ljust(8))}{value}"
+    for problem in report.problems:
+        yield f"  {in_color('failed', one_line(problem))}"
+
+
+def _size(number: int | None) -> str | None:
+    if number is None:
+        return None
+    size = float(number)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1024
+    return None

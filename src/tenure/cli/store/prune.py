@@ -1,0 +1,54 @@
+"""``tenure store prune``."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+
+import click
+
+from tenure.cli.arguments import Duration
+from tenure.cli.display import json_lines
+from tenure.cli.display.paint import say
+from tenure.cli.display.text import counted
+from tenure.cli.opening import reading, settings_for
+from tenure.cli.store.powers import pruned
+from tenure.cli.verb import json_option, store_option, verb
+from tenure.config import Settings
+from tenure.system import SystemClock
+
+_BATCH = 100
+
+
+@verb("prune", "tenure store prune --older-than 30d")
+@click.option(
+    "--older-than",
+    type=Duration(),
+    required=True,
+    metavar="30d",
+    help="How long ago a run must have ended to be removed.",
+)
+@json_option
+@store_option
+def command(older_than: float, as_json: bool, store: str | None) -> None:
+    """Remove runs that ended long ago.
+
+    Each is removed whole: record, journal, output, settled callbacks. Runs that have not ended,
+    and runs with a callback still to be sent, are kept. It works in small batches: others who use
+    the store hardly notice.
+    """
+    ended_before = SystemClock().now() - timedelta(seconds=older_than)
+    count = asyncio.run(_prune(settings_for(store), ended_before))
+    if as_json:
+        say(json_lines.as_json({"removed": count, "ended_before": ended_before}))
+    else:
+        say(f"{counted(count, 'run')} removed" if count else "no run ended that long ago")
+
+
+async def _prune(settings: Settings, ended_before: datetime) -> int:
+    async with reading(settings) as store:
+        retention = pruned(store)
+        count = 0
+        while removed := await retention.prune_runs(ended_before, limit=_BATCH):
+            count += removed
+        return count

@@ -1,0 +1,102 @@
+"""What all commands have in common: examples in their help, and the options they share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Verb(click.Command):
+    """A command whose help ends with examples."""
+
+    def __init__(self, *args: Any, examples: tuple[str, ...] = (), **rest: Any) -> None:
+        super().__init__(*args, **rest)
+        self.examples = examples
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_examples(self.examples, formatter)
+
+
+def write_examples(examples: tuple[str, ...], formatter: click.HelpFormatter) -> None:
+    with formatter.section("Examples" if len(examples) > 1 else "Example"):
+        for example in examples:
+            formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
+
+
+def verb(name: str, *examples: str) -> Callable[[Callable[..., Any]], Verb]:
+    """The decorated function returns an exit code; ``None`` means success."""
+
+    def decorate(function: Callable[..., Any]) -> Verb:
+        return click.command(name, cls=Verb, examples=examples)(function)
+
+    return decorate
+
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON for programs instead of text for people."
+)
+
+
+def store_option(function: F) -> F:
+    return click.option(
+        "--store",
+        metavar="URL",
+        help="Where runs are kept, like sqlite:///runs.db.  [env: TENURE_STORE; "
+        "default: SQLite in your data directory]",
+    )(function)
+
+
+def run_argument(function: F) -> F:
+    return click.argument("run_id", metavar="RUN", shell_complete=completes("run_ids"))(function)
+
+
+def workflow_options(function: F) -> F:
+    """What says how a workflow is to be read, for running it and for looking ahead."""
+    for option in (
+        click.option(
+            "--local", is_flag=True, help="Every host is this machine: for trying things."
+        ),
+        click.option(
+            "--limit",
+            metavar="HOST,…",
+            multiple=True,
+            callback=_split,
+            help="Only these hosts and groups are touched.",
+        ),
+        click.option(
+            "--vars-file",
+            "files",
+            metavar="FILE",
+            multiple=True,
+            help="Variables from a YAML or JSON file; --var counts more.",
+        ),
+        click.option(
+            "--var",
+            "given",
+            metavar="NAME=TEXT",
+            multiple=True,
+            help="Set a variable; NAME:=JSON for numbers, lists and the like.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def _split(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name.strip() for text in given for name in text.split(",") if name.strip())
+
+
+def completes(what: str) -> Callable[[click.Context, click.Parameter, str], list[Any]]:
+    """Asks ``completing`` when a shell asks, and loads it no sooner."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+        completing = import_module("tenure.cli.completing")
+        found: list[Any] = getattr(completing, what)(ctx, incomplete)
+        return found
+
+    return complete

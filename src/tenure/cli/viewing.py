@@ -1,0 +1,82 @@
+"""Which view of a running run this is: live on a terminal, lines otherwise, JSON for programs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum
+from typing import NamedTuple
+
+from tenure.cli.display import json_lines, report
+from tenure.cli.display.json_lines import JsonView
+from tenure.cli.display.paint import dim, note, say
+from tenure.cli.display.plain import PlainView
+from tenure.cli.display.printer import Printer
+from tenure.model.snapshot import RunSnapshot
+from tenure.model.status import RunStatus
+from tenure.ports.recorder import Recorder
+from tenure.system import SystemClock
+
+
+class Style(Enum):
+    LIVE = "live"
+    PLAIN = "plain"
+    JSON = "json"
+    QUIET = "quiet"
+
+
+def style_of(*, as_json: bool, quiet: bool) -> Style:
+    if as_json:
+        return Style.JSON
+    if quiet:
+        return Style.QUIET
+    smart = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    return Style.LIVE if smart else Style.PLAIN
+
+
+class View(NamedTuple):
+    recorders: tuple[Recorder, ...]
+    notice: Callable[[str], None]
+    """Says something beside the run's own events."""
+
+
+@contextmanager
+def showing(style: Style, place: str) -> Iterator[View]:
+    if style is Style.QUIET:
+        yield View((), note)
+    elif style is Style.LIVE:
+        from rich.console import Console
+
+        from tenure.cli.display.live import LiveView
+
+        with LiveView(Console(), SystemClock(), place) as live:
+            yield View((live,), live.notice)
+    else:
+        printer = Printer(sys.stdout)
+        plain = PlainView(printer, SystemClock(), place)
+        try:
+            yield View((plain if style is Style.PLAIN else JsonView(printer),), note)
+        finally:
+            plain.end()
+            printer.close()
+
+
+def conclude(run: RunSnapshot, style: Style, place: str) -> None:
+    """What remains on the screen when the run has ended."""
+    if style is Style.JSON:
+        say(json_lines.as_json(run))
+        return
+    now = SystemClock().now()
+    to_stderr = style is Style.QUIET
+    if to_stderr and run.status is RunStatus.SUCCESS:
+        return
+    lines = [report.headline(run, now)]
+    if style is Style.LIVE:
+        lines += [f"  {dim(f'{run.run_id}  {place}')}", "", *report.step_lines(run, now)]
+    lines += report.trouble_lines(run)
+    hint = report.logs_hint(run)
+    if hint is not None:
+        lines += ["", f"  {dim(f'all of its output: {hint}')}"]
+    say("\n".join(lines), err=to_stderr)

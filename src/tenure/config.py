@@ -1,0 +1,335 @@
+"""Settings, read once: ``tenure.toml`` < environment ``TENURE_…`` < flags.
+
+The file of the user's config directory counts less than the one in the working directory. Every
+value remembers where it came from, so that a wrong one can be found. All problems are reported
+together; a key nobody knows is one of them, since a typo that is ignored would be the default in
+disguise.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from math import isfinite
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from msgspec import Struct
+
+from tenure.model.errors import TenureError
+from tenure.workflow.durations import parse_duration, show_duration
+from tenure.workflow.wording import did_you_mean
+
+FILE_NAME = "tenure.toml"
+PREFIX = "TENURE_"
+DEFAULT = "default"
+_LARGEST_FILE = 64 * 1024
+_UNITS = {"": 1, "B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
+
+
+class InvalidSettings(TenureError, ValueError):
+    """Settings that cannot work. ``problems`` are all that were found."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(problems))
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """Durations are seconds, sizes bytes."""
+
+    store: str = ""
+    lease_duration: float = 60.0
+    renew_interval: float = 20.0
+    visibility_timeout: float = 30.0
+    poll_interval: float = 1.0
+    reconcile_interval: float = 5.0
+    control_interval: float = 0.5
+    claim_batch: int = 10
+    max_takeovers: int = 5
+    drain_timeout: float = 30.0
+    callback_attempts: int = 8
+    callback_delay: float = 5.0
+    callback_backoff: float = 4.0
+    callback_max_delay: float = 3600.0
+    callback_timeout: float = 15.0
+    callback_allow_private: bool = False
+    callback_flush: float = 5.0
+    progress_interval: float = 0.0
+    summary_bytes: int = 4096
+    log_cap: int = 10 * 1024 * 1024
+    sources: dict[str, str] = {}
+    """Where each value that is not a default came from."""
+
+    def source_of(self, name: str) -> str:
+        return self.sources.get(name, DEFAULT)
+
+
+class Rule(NamedTuple):
+    """What settings must obey to work together, and why."""
+
+    text: str
+    why: str
+    names: tuple[str, ...]
+    holds: Callable[[Settings], bool]
+
+
+RULES = (
+    Rule(
+        "renew_interval ≤ lease_duration / 2",
+        "one renewal may be lost without losing the run",
+        ("renew_interval", "lease_duration"),
+        lambda s: s.renew_interval <= s.lease_duration / 2,
+    ),
+    Rule(
+        "renew_interval < visibility_timeout ≤ lease_duration",
+        "a broker's message stays hidden from one renewal to the next, and no longer than the "
+        "lease it stands for",
+        ("renew_interval", "visibility_timeout", "lease_duration"),
+        lambda s: s.renew_interval < s.visibility_timeout <= s.lease_duration,
+    ),
+    Rule(
+        "poll_interval ≤ lease_duration / 8",
+        "an abandoned run is found soon after its lease ended",
+        ("poll_interval", "lease_duration"),
+        lambda s: s.poll_interval <= s.lease_duration / 8,
+    ),
+)
+
+
+# What may be written for each setting
+
+
+def _duration(value: object) -> float:
+    if isinstance(value, str):
+        return parse_duration(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise ValueError(f'{value} has no unit: write "{value}s"')  # noqa: TRY004
+    raise ValueError(f'must be a duration like "30s" or "2m", not {_kind(value)}')
+
+
+def _positive_duration(value: object) -> float:
+    seconds = _duration(value)
+    if seconds <= 0:
+        raise ValueError("must be more than zero")
+    return seconds
+
+
+def _whole(least: int, most: int) -> Callable[[object], int]:
+    def read(value: object) -> int:
+        number = value
+        if isinstance(value, str) and value.strip().isdecimal() and len(value) < 20:
+            number = int(value)
+        if not isinstance(number, int) or isinstance(number, bool):
+            raise ValueError(f"must be a whole number, not {_kind(value)}")  # noqa: TRY004
+        if not least <= number <= most:
+            raise ValueError(f"must be from {least} to {most}")
+        return number
+
+    return read
+
+
+def _factor(value: object) -> float:
+    try:
+        number = float(value) if isinstance(value, str) else value
+    except ValueError:
+        number = None
+    if not isinstance(number, int | float) or isinstance(number, bool) or not isfinite(number):
+        raise ValueError(f"must be a number, not {_kind(value)}")
+    if not 1 <= number <= 1000:
+        raise ValueError("must be from 1 to 1000")
+    return float(number)
+
+
+def _flag(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    if isinstance(value, str) and value.strip().lower() in words:
+        return words[value.strip().lower()]
+    raise ValueError(f"must be true or false, not {_kind(value)}")
+
+
+def _size(value: object) -> int:
+    number = value
+    if isinstance(value, str):
+        digits = value.strip().rstrip("BKMGi ")
+        unit = value.strip()[len(digits) :].strip()
+        if not digits.isdecimal() or len(digits) > 18 or unit not in _UNITS:
+            raise ValueError(f'{_kind(value)} is not a size: write it like 4096 or "10MiB"')
+        number = int(digits) * _UNITS[unit]
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise ValueError(f'must be a size like 4096 or "10MiB", not {_kind(value)}')  # noqa: TRY004
+    if not 0 <= number <= 1 << 40:
+        raise ValueError("must be from 0 to 1024GiB")
+    return number
+
+
+def _url(value: object) -> str:
+    if not isinstance(value, str) or ":" not in value:
+        raise ValueError(f'must be a store URL like "sqlite:///runs.db", not {_kind(value)}')
+    return value
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, str | int | float | bool):
+        shown = repr(value)
+        return shown if len(shown) <= 60 else f"{shown[:60]}…"
+    return {"dict": "a table", "list": "a list"}.get(type(value).__name__, type(value).__name__)
+
+
+READERS: dict[str, Callable[[object], Any]] = {
+    "store": _url,
+    "lease_duration": _positive_duration,
+    "renew_interval": _positive_duration,
+    "visibility_timeout": _positive_duration,
+    "poll_interval": _positive_duration,
+    "reconcile_interval": _positive_duration,
+    "control_interval": _positive_duration,
+    "claim_batch": _whole(1, 1000),
+    "max_takeovers": _whole(1, 1_000_000),
+    "drain_timeout": _duration,
+    "callback_attempts": _whole(1, 1000),
+    "callback_delay": _duration,
+    "callback_backoff": _factor,
+    "callback_max_delay": _duration,
+    "callback_timeout": _positive_duration,
+    "callback_allow_private": _flag,
+    "callback_flush": _duration,
+    "progress_interval": _duration,
+    "summary_bytes": _size,
+    "log_cap": _size,
+}
+
+
+def shown_value(settings: Settings, name: str) -> str:
+    """As a person would write it."""
+    value = getattr(settings, name)
+    if READERS[name] in (_duration, _positive_duration):
+        return show_duration(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+# Where they come from
+
+
+def load_settings(
+    flags: Mapping[str, object] | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    folder: Path | None = None,
+) -> Settings:
+    """``InvalidSettings`` with everything that is wrong. ``flags`` that are ``None`` were not
+    given."""
+    environ = os.environ if environ is None else environ
+    problems: list[str] = []
+    given: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for name, value, source in _said(flags or {}, environ, folder or Path(), problems):
+        try:
+            given[name] = READERS[name](value)
+        except ValueError as error:
+            problems.append(f"{source}: {name}: {error}")
+        else:
+            sources[name] = source
+    if "store" not in given and not problems:
+        given["store"] = _default_store(environ, problems)
+    settings = Settings(**given, sources=sources)
+    if not problems:
+        problems += _broken_rules(settings)
+    if problems:
+        raise InvalidSettings(problems)
+    return settings
+
+
+def _said(
+    flags: Mapping[str, object], environ: Mapping[str, str], folder: Path, problems: list[str]
+) -> Iterator[tuple[str, object, str]]:
+    """Everything that is said anywhere, what counts least first."""
+    for path in setting_files(environ, folder):
+        for name, value in _read_file(path, problems).items():
+            if name in READERS:
+                yield name, value, str(path)
+            else:
+                hint = did_you_mean(name, READERS)
+                problems.append(
+                    f"{path}: there is no setting {_kind(name)}" + (f"; {hint}" if hint else "")
+                )
+    for name in READERS:
+        variable = PREFIX + name.upper()
+        if environ.get(variable):
+            yield name, environ[variable], f"environment {variable}"
+    for name, value in flags.items():
+        if value is not None:
+            yield name, value, f"--{name.replace('_', '-')}"
+
+
+def _read_file(path: Path, problems: list[str]) -> dict[str, Any]:
+    try:
+        return tomllib.loads(_text(path))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        problems.append(f"{path}: cannot be read: {error.strerror or error}")
+    except UnicodeDecodeError as error:
+        problems.append(f"{path}: is not UTF-8 text: byte {error.start}")
+    except RecursionError:
+        problems.append(f"{path}: is nested too deeply")
+    except ValueError as error:
+        problems.append(f"{path}: {error}")
+    return {}
+
+
+def _text(path: Path) -> str:
+    with path.open("rb") as stream:
+        data = stream.read(_LARGEST_FILE + 1)
+    if len(data) > _LARGEST_FILE:
+        raise ValueError(f"is larger than {_LARGEST_FILE} bytes")
+    return data.decode()
+
+
+def _broken_rules(settings: Settings) -> Iterator[str]:
+    for rule in RULES:
+        if not rule.holds(settings):
+            facts = (
+                f"{name} is {shown_value(settings, name)} ({settings.source_of(name)})"
+                for name in rule.names
+            )
+            yield f"{rule.text} does not hold: {', '.join(facts)}"
+
+
+def setting_files(environ: Mapping[str, str], folder: Path) -> tuple[Path, ...]:
+    """Where settings are looked for; the later file counts more."""
+    home = _user_folder(environ, "XDG_CONFIG_HOME", ".config")
+    here = folder.absolute() / FILE_NAME
+    return (here,) if home is None else (home / FILE_NAME, here)
+
+
+def data_folder(environ: Mapping[str, str] | None = None) -> Path | None:
+    """Where runs are kept unless a store is named; ``None`` for a user without a home."""
+    environ = os.environ if environ is None else environ
+    return _user_folder(environ, "XDG_DATA_HOME", ".local/share")
+
+
+def _default_store(environ: Mapping[str, str], problems: list[str]) -> str:
+    folder = data_folder(environ)
+    if folder is None:
+        problems.append(
+            "there is no place for runs: neither HOME nor XDG_DATA_HOME is set; name a store, for "
+            "example --store sqlite:///runs.db"
+        )
+        return ""
+    return f"sqlite:///{quote(str(folder / 'runs.db'))}"
+
+
+def _user_folder(environ: Mapping[str, str], variable: str, otherwise: str) -> Path | None:
+    """Relative paths are ignored, as the XDG specification wants."""
+    named = environ.get(variable, "")
+    if os.path.isabs(named):
+        return Path(named) / "tenure"
+    home = environ.get("HOME", "")
+    return Path(home) / otherwise / "tenure" if os.path.isabs(home) else None

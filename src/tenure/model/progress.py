@@ -1,0 +1,171 @@
+"""What an owner reports of steps, hosts and loop items: may it be, and how do they read then?"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, TypeVar
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from tenure.model import transitions
+from tenure.model.closing import check_hosts_ended, close_hosts, close_items
+from tenure.model.errors import InvalidTransition
+from tenure.model.places import Wrong, label
+from tenure.model.snapshot import HostState, ItemState, RunSnapshot, StepState
+from tenure.model.status import ENDED_HOST, ENDED_STEP, HostStatus, StepStatus
+from tenure.model.tally import Tally
+from tenure.model.update import HostChange, ItemChange, StepChange
+
+_PLAIN_ITEM_FIELDS = (
+    "message",
+    "exit_code",
+    "attempts",
+    "changed",
+    "stdout",
+    "stderr",
+    "truncated",
+    "vars",
+)
+_Item = TypeVar("_Item", bound=ItemState)
+
+# Looked up once: on Python 3.11 naming a member costs nearly as much as a call.
+_HOST_PENDING = HostStatus.PENDING
+_HOST_RUNNING = HostStatus.RUNNING
+_STEP_PENDING = StepStatus.PENDING
+_STEP_RUNNING = StepStatus.RUNNING
+
+
+def change_steps(
+    run: RunSnapshot, changes: dict[int, StepChange], at: datetime, fields: dict[str, Any]
+) -> None:
+    steps = {step.index: step for step in run.steps}
+    tally = Tally(run.counts)
+    for index, change in sorted(changes.items()):
+        step = steps.get(index)
+        if step is None:
+            step = _added_step(run, index, change, tally.steps_total)
+            tally.steps_total += 1
+            tally.hosts_total += len(step.hosts)
+        steps[index] = _change_step(run.run_id, step, change, at, tally)
+    fields["steps"] = tuple(steps.values())
+    fields["counts"] = tally.counts()
+    if tally.host_finished and run.takeovers_without_progress:
+        fields["takeovers_without_progress"] = 0
+
+
+def _added_step(run: RunSnapshot, index: int, change: StepChange, total: int) -> StepState:
+    if change.plan is None or index != total:
+        raise InvalidTransition(
+            run.run_id, f"has no step {index}; a new one needs a plan and is number {total}"
+        )
+    plan = change.plan
+    return StepState(
+        index=index,
+        name=plan.name,
+        kind=plan.kind,
+        action=plan.action,
+        hosts={name: HostState() for name in plan.hosts},
+    )
+
+
+def _change_step(
+    run_id: str, step: StepState, change: StepChange, at: datetime, tally: Tally
+) -> StepState:
+    fields: dict[str, Any] = {}
+    if change.message is not UNSET:
+        fields["message"] = change.message
+    if change.status is not UNSET and change.status != step.status:
+        if change.status not in transitions.STEP[step.status]:
+            raise InvalidTransition(
+                run_id,
+                f"{label(step)} cannot go from {step.status} to {change.status}",
+            )
+        tally.step(step.status, change.status)
+        fields["status"] = change.status
+        if change.status == _STEP_RUNNING:
+            fields["started_at"] = at
+        else:
+            fields["finished_at"] = at
+    elif step.status in ENDED_STEP and (fields or change.hosts):
+        raise InvalidTransition(run_id, f"{label(step)} ended as {step.status}")
+    if change.hosts:
+        if fields.get("status", step.status) == _STEP_PENDING:
+            raise InvalidTransition(run_id, f"{label(step)} has not started")
+        hosts = step.hosts.copy()
+        for name, host_change in change.hosts.items():
+            host = hosts.get(name)
+            if host is None:
+                raise InvalidTransition(run_id, f"step {step.index} does not plan host {name!r}")
+            changed = _change_host(run_id, step, name, host, host_change, at)
+            tally.host(host.status, changed.status)
+            hosts[name] = changed
+        fields["hosts"] = hosts
+    changed_step = replace(step, **fields) if fields else step
+    if changed_step.status in ENDED_STEP:
+        check_hosts_ended(run_id, changed_step)
+        changed_step = close_hosts(changed_step)
+    return changed_step
+
+
+def _change_host(
+    run_id: str, step: StepState, name: str, host: HostState, change: HostChange, at: datetime
+) -> HostState:
+    try:
+        changed = _change_item(host, change, at)
+        if change.items:
+            changed = replace(changed, items=_change_items(host.items, change, at))
+        _check_started(changed)
+        if changed.items and changed.status != _HOST_RUNNING:
+            changed = close_items(changed)
+    except Wrong as wrong:
+        raise InvalidTransition(
+            run_id, f"host {name!r} of {label(step)}{wrong.place} {wrong}"
+        ) from None
+    return changed
+
+
+def _check_started(host: HostState) -> None:
+    if host.status == _HOST_PENDING:
+        raise Wrong("has not started: nothing can be said of it yet")
+
+
+def _change_items(
+    known: tuple[ItemState, ...], change: HostChange, at: datetime
+) -> tuple[ItemState, ...]:
+    items = list(known)
+    for position, item_change in sorted(change.items.items()):
+        if position == len(items):
+            items.append(ItemState())
+        elif not 0 <= position < len(items):
+            raise Wrong(f"has {len(items)} items, not {position + 1}")
+        try:
+            items[position] = _change_item(items[position], item_change, at)
+        except Wrong as wrong:
+            wrong.place = f", item {position},"
+            raise
+    return tuple(items)
+
+
+def _change_item(item: _Item, change: ItemChange, at: datetime) -> _Item:
+    status = change.status
+    if item.status in ENDED_HOST or (
+        status is not UNSET
+        and status != item.status
+        and status not in transitions.HOST[item.status]
+    ):
+        wanted = "change" if status is UNSET else f"go to {status}"
+        raise Wrong(f"is {item.status} and cannot {wanted}")
+    fields: dict[str, Any] = {}
+    for name in _PLAIN_ITEM_FIELDS:
+        value = getattr(change, name)
+        if value is not UNSET:
+            fields[name] = value
+    if status is not UNSET and status != item.status:
+        fields["status"] = status
+        if status == _HOST_RUNNING:
+            fields["started_at"] = at
+            fields["finished_at"] = None
+        else:
+            fields["finished_at"] = at
+    return replace(item, **fields)

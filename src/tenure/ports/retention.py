@@ -1,0 +1,20 @@
+"""Forgetting old runs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Protocol, runtime_checkable
+
+
+@runtime_checkable
+class Retention(Protocol):
+    """Without it history only grows, or the integrator's own tools trim it."""
+
+    async def prune_runs(self, ended_before: datetime, *, limit: int = 100) -> int:
+        """Remove up to ``limit`` runs that ended before, oldest first, each whole: record, journal,
+        definition if nobody else uses it, settled callbacks, output. How many were removed.
+
+        Never a run that has not ended, nor one with a callback still waiting to be sent. One call
+        is one short transaction: writers wait for it no longer than for one another.
+        """
+        ...

@@ -1,0 +1,262 @@
+"""``Runner``, the library's front door.
+
+async with tenure.Runner(store="sqlite:///runs.db") as runner:
+    run = await runner.run(tenure.load_workflow("deploy.yaml"))
+    print(run.status)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, Self
+
+from msgspec import structs
+
+from tenure.bootstrap import (
+    OpenStore,
+    default_actions,
+    default_transport,
+    open_store,
+    private_memory,
+    warn_unless_durable,
+)
+from tenure.model.compose import new_run
+from tenure.model.errors import InvalidWorkflow, Mistake
+from tenure.model.ids import check_run_id
+from tenure.model.query import Page, RunFilter
+from tenure.model.snapshot import RunSnapshot, RunSummary
+from tenure.model.status import RunStatus
+from tenure.ports.action import Action
+from tenure.ports.notifier import RunStateNotifier
+from tenure.ports.recorder import Recorder
+from tenure.ports.run_store import RunStateStore
+from tenure.ports.transport import Transport
+from tenure.runtime.birth import planned_run
+from tenure.runtime.embedded import EmbeddedRun, Surroundings
+from tenure.runtime.keeper import Timing
+from tenure.runtime.options import RunOptions
+from tenure.runtime.patience import surely
+from tenure.runtime.queries import owner_gone
+from tenure.runtime.ready import Ready, ReadyWorkflows, Source
+from tenure.runtime.session import Identity, Session
+from tenure.runtime.sessions import Sessions
+from tenure.system import new_owner_id, new_run_id, new_update_id, proven_dead
+from tenure.workflow.spec import Workflow
+from tenure.workflow_file import WorkflowFile, as_file
+
+__all__ = ["RunOptions", "Runner"]
+
+
+class Runner:
+    """Executes workflows in this process, queues them for workers, and answers about runs.
+
+    ``store`` is an open store, which stays yours to close, or a URL. Without one runs live in
+    memory, and a warning says so. ``tracking=False`` executes without store and notifier: recorders
+    are called, and the snapshot that comes back is all that remains.
+    """
+
+    def __init__(
+        self,
+        store: RunStateStore | str | None = None,
+        *,
+        notifier: RunStateNotifier | None = None,
+        recorders: Sequence[Recorder] = (),
+        tracking: bool = True,
+        actions: Mapping[str, Action] | None = None,
+        transport: Transport | None = None,
+        runner_id: str | None = None,
+        timing: Timing | None = None,
+        reconcile_interval: float = 5.0,
+        progress_interval: float = 0.0,
+        summary_bytes: int = 4096,
+    ) -> None:
+        self._wanted_store = store
+        self._tracking = tracking
+        self._transport = transport
+        self._around = Surroundings(
+            transport=transport or default_transport(),
+            recorders=tuple(recorders),
+            notifier=notifier if tracking else None,
+            progress_interval=progress_interval,
+            summary_bytes=summary_bytes,
+        )
+        self._identity = Identity(
+            owner_id=new_owner_id(runner_id),
+            new_id=new_update_id,
+            proven_dead=proven_dead,
+            runner_id=runner_id,
+        )
+        self._timing = timing or Timing()
+        self._reconcile_interval = reconcile_interval
+        self._own_store: OpenStore | None = None
+        self._sessions = Sessions(self._main_store, self._new_session)
+        self._ready = ReadyWorkflows(
+            as_file, default_actions if actions is None else lambda: actions
+        )
+
+    @property
+    def owner_id(self) -> str:
+        """This runner as the record names it."""
+        return self._identity.owner_id
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *exit_details: object) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Open the store and mark as interrupted what a dead process left running in it."""
+        if self._tracking:
+            await self._sessions.main()
+
+    async def close(self) -> None:
+        """Let go of everything that is this runner's own. Runs should have ended before."""
+        async with AsyncExitStack() as closing:
+            if self._transport is None:
+                closing.push_async_callback(self._around.transport.close)
+            if self._own_store is not None:
+                closing.push_async_callback(self._own_store.close)
+                self._own_store = None
+            await self._sessions.close()
+
+    async def run(
+        self, workflow: Workflow | WorkflowFile, options: RunOptions = RunOptions()
+    ) -> RunSnapshot:
+        """Execute here and now, to the end; the record as the store then has it.
+
+        A workflow that fails is no exception: look at ``status`` and ``error``.
+        ``InvalidWorkflow``, ``InvalidRunId`` and ``RunExists`` come before anything is executed;
+        ``LeaseLost`` if another owner took the run away. Cancelling the call ends the run as
+        canceled, then ``CancelledError`` comes out; cancelling it twice stops at once.
+        """
+        ready = self._ready.of(workflow, options)
+        planned = _planned(ready, options, RunStatus.RUNNING)
+        if planned.approval.required and planned.approval.by is None:
+            raise _wants_approval(ready.source)
+        session = await self._session(options.store)
+        run = EmbeddedRun(
+            session,
+            self._surroundings(options),
+            ready.prepared,
+            planned,
+            ready.definition,
+            variables={**options.vars, **options.secrets},
+            folder=ready.source.folder,
+        )
+        try:
+            await run.execute()
+            return await surely(lambda: session.store.get_run(planned.run_id))
+        finally:
+            if not self._tracking:
+                await session.close()
+
+    def run_sync(
+        self, workflow: Workflow | WorkflowFile, options: RunOptions = RunOptions()
+    ) -> RunSnapshot:
+        """``run`` for callers without an event loop; opens and closes this runner around it."""
+        if asyncio._get_running_loop() is not None:
+            raise RuntimeError("run_sync is for programs without an event loop; here, await run")
+
+        async def once() -> RunSnapshot:
+            async with self:
+                return await self.run(workflow, options)
+
+        return asyncio.run(once())
+
+    async def submit(
+        self, workflow: Workflow | WorkflowFile, options: RunOptions = RunOptions()
+    ) -> RunSnapshot:
+        """Queue it for workers."""
+        if not self._tracking:
+            raise ValueError("tracking=False keeps nothing that a worker could find")
+        ready = self._ready.of(workflow, options)
+        planned = _planned(ready, options, RunStatus.QUEUED)
+        session = await self._session(options.store)
+        creation = new_run(
+            planned, new_update_id(), iter(new_update_id, ""), definition=ready.definition
+        )
+        await surely(lambda: session.combiner.write(creation))
+        return await surely(lambda: session.store.get_run(planned.run_id))
+
+    async def get_run(self, run_id: str) -> RunSnapshot:
+        """``RunNotFound`` rather than an invented one."""
+        store = (await self._session()).store
+        return await surely(lambda: store.get_run(run_id))
+
+    async def list_runs(
+        self, where: RunFilter = RunFilter(), *, limit: int = 50, cursor: str | None = None
+    ) -> Page[RunSummary]:
+        store = (await self._session()).store
+        return await surely(lambda: store.list_runs(where, limit=limit, cursor=cursor))
+
+    async def cancel(
+        self, run_id: str, *, reason: str | None = None, by: str | None = None
+    ) -> RunSnapshot:
+        """Recorded at once. The run as it then stands: ``canceled`` if nobody was running it,
+        ``running`` while its owner ends what runs, or the end it had reached before."""
+        session = await self._session()
+        run = await session.operators.cancel(run_id, reason=reason, by=by)
+        session.keeper.look_now()
+        if owner_gone(run, proven_dead):
+            await session.reconciler.reconcile(reason or "its owner is gone", expired=False)
+            run = await self.get_run(run_id)
+        return run
+
+    async def annotate(
+        self, run_id: str, data: dict[str, Any], *, by: str | None = None
+    ) -> RunSnapshot:
+        """Note what was found out later; also on ended runs, never touching their status."""
+        return await (await self._session()).operators.annotate(run_id, data, by=by)
+
+    async def reconcile(self, *, reason: str = "its owner is gone") -> int:
+        """Mark runs as interrupted whose owner is gone and that do not resume; how many."""
+        return await (await self._session()).reconciler.reconcile(reason)
+
+    # How it is put together
+
+    async def _session(self, store: RunStateStore | None = None) -> Session:
+        if not self._tracking:
+            # A fresh one per run: nothing is kept.
+            return self._new_session(private_memory())
+        if store is not None:
+            return await self._sessions.of(store)
+        return await self._sessions.main()
+
+    def _new_session(self, store: RunStateStore) -> Session:
+        if self._tracking:
+            warn_unless_durable(store)
+        return Session(store, self._identity, self._timing, self._reconcile_interval)
+
+    async def _main_store(self) -> RunStateStore:
+        wanted = self._wanted_store
+        if wanted is None or isinstance(wanted, str):
+            wanted = self._own_store = await asyncio.to_thread(open_store, wanted)
+        return wanted
+
+    def _surroundings(self, options: RunOptions) -> Surroundings:
+        if options.notifier is None or not self._tracking:
+            return self._around
+        return structs.replace(self._around, notifier=options.notifier)
+
+
+def _planned(ready: Ready, options: RunOptions, status: RunStatus) -> RunSnapshot:
+    run_id = options.run_id or new_run_id()
+    check_run_id(run_id)
+    return planned_run(run_id, ready.prepared, ready.source.digest, options, status)
+
+
+def _wants_approval(workflow: Source) -> InvalidWorkflow:
+    return InvalidWorkflow(
+        [
+            Mistake(
+                source=workflow.source or "workflow",
+                path="plan.mode",
+                message="manual-approve: this workflow wants somebody's approval",
+                hint="approve it with --approve (approved_by=… in Python)",
+            )
+        ]
+    )

@@ -1,0 +1,69 @@
+"""A new run's record, before anything of it has happened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tenure.model.snapshot import Approval, CallbackTarget, RunSnapshot
+from tenure.model.status import Recovery, RunStatus
+from tenure.runtime.options import RunOptions
+from tenure.runtime.recipe import Prepared
+from tenure.workflow.spec import CallbackSpec, PlanMode, Workflow
+
+
+def planned_run(
+    run_id: str, prepared: Prepared, digest: str, options: RunOptions, status: RunStatus
+) -> RunSnapshot:
+    """``running`` is to be executed here and now, ``queued`` by whoever claims it."""
+    workflow = prepared.plan.workflow
+    approval = Approval()
+    if workflow.plan.mode is PlanMode.MANUAL_APPROVE:
+        approval = Approval(required=True, by=options.approved_by)
+    return RunSnapshot(
+        run_id=run_id,
+        workflow_name=workflow.name,
+        workflow_version=workflow.version,
+        workflow_digest=digest,
+        status=status,
+        recovery=_recovery(options, workflow, embedded=status is RunStatus.RUNNING),
+        approval=approval,
+        queue=options.queue or workflow.queue,
+        priority=workflow.priority if options.priority is None else options.priority,
+        run_after=options.run_after,
+        timeout=workflow.timeout if options.timeout is None else options.timeout,
+        labels={**workflow.labels, **options.labels},
+        retry_of=options.retry_of,
+        vars=_shown({**workflow.vars, **options.vars}, workflow.secrets),
+        callbacks=_targets((*workflow.callbacks, *options.callbacks)),
+        steps=prepared.planned_steps,
+    )
+
+
+def _recovery(options: RunOptions, workflow: Workflow, *, embedded: bool) -> Recovery:
+    """An embedded run ends with its process, whatever its file says: nobody else executes it."""
+    if embedded:
+        return Recovery.INTERRUPT
+    return options.recovery or workflow.recovery or Recovery.RESUME
+
+
+def _shown(variables: dict[str, Any], secrets: Sequence[str]) -> dict[str, Any]:
+    """A secret stays out of the record, whichever way it was given."""
+    if not secrets:
+        return variables
+    return {name: value for name, value in variables.items() if name not in secrets}
+
+
+def _targets(given: Sequence[CallbackSpec | CallbackTarget]) -> tuple[CallbackTarget, ...]:
+    return tuple(
+        each
+        if isinstance(each, CallbackTarget)
+        else CallbackTarget(
+            name=f"callback-{number}",
+            url=each.url,
+            events=tuple(each.events),
+            secret_env=each.secret_env,
+            headers=each.headers,
+        )
+        for number, each in enumerate(given, 1)
+    )

@@ -1,0 +1,112 @@
+"""Group commit: the writes of many runs that are ready at the same moment share one commit.
+
+There is no timer. While a commit is on its way, further writes gather; the next commit takes
+them. An idle store is asked at once, so one run alone is as fast as without a combiner. Each
+caller is answered after the commit that holds its write: an acknowledged write is durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+
+from tenure.model.errors import StoreUnavailable, TenureError
+from tenure.model.update import Receipt, Update, Write
+from tenure.ports.batch import BatchUpdates
+from tenure.ports.run_store import RunStateStore
+
+LARGEST_BATCH = 500
+
+_Pending = tuple[Write, "asyncio.Future[Receipt]"]
+
+
+class Combiner:
+    """``connections`` is how many commits the store can have under way at once; a batch is then at
+    most its share of what waits, so that they do not queue behind one another."""
+
+    def __init__(self, store: RunStateStore, *, connections: int = 1) -> None:
+        self._store = store
+        self._batches = store if isinstance(store, BatchUpdates) else None
+        self._connections = connections
+        self._under_way = 0
+        self._senders: set[asyncio.Task[None]] = set()
+        self._pending: list[_Pending] = []
+        self._scheduled = False
+
+    def write(self, write: Write) -> Awaitable[Receipt]:
+        """Raises what the store's single call would. At most one write of a run may be under way
+        at a time."""
+        if self._batches is None:
+            return self._alone(write)
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Receipt] = loop.create_future()
+        self._pending.append((write, answer))
+        if not self._scheduled and self._under_way < self._connections:
+            # Not now: whoever else is ready in this turn of the loop comes along.
+            self._scheduled = True
+            loop.call_soon(self._begin, self._batches)
+        return answer
+
+    async def close(self) -> None:
+        """Wait for what is under way."""
+        while self._senders:
+            await asyncio.wait(self._senders)
+
+    async def _alone(self, write: Write) -> Receipt:
+        if isinstance(write, Update):
+            return await self._store.update_run(write)
+        return await self._store.create_run(write)
+
+    def _begin(self, store: BatchUpdates) -> None:
+        self._scheduled = False
+        if self._pending and self._under_way < self._connections:
+            self._under_way += 1
+            sender = asyncio.ensure_future(self._send(store))
+            self._senders.add(sender)
+            sender.add_done_callback(self._senders.discard)
+
+    async def _send(self, store: BatchUpdates) -> None:
+        try:
+            while self._pending:
+                await self._send_batch(store, self._next_batch())
+        finally:
+            # Here, not when the task is done: a write that comes in between must find us idle.
+            self._under_way -= 1
+
+    async def _send_batch(self, store: BatchUpdates, batch: list[_Pending]) -> None:
+        try:
+            _answer(batch, await store.update_runs([write for write, _ in batch]))
+        except BaseException as error:
+            _answer_all(batch, error)
+            if not isinstance(error, Exception):
+                raise
+
+    def _next_batch(self) -> list[_Pending]:
+        free = self._connections - self._under_way + 1
+        size = min(-(-len(self._pending) // free), LARGEST_BATCH)
+        batch, self._pending = self._pending[:size], self._pending[size:]
+        return batch
+
+
+def _answer(batch: list[_Pending], outcomes: Sequence[Receipt | TenureError]) -> None:
+    for (_, answer), outcome in zip(batch, outcomes, strict=True):
+        if answer.done():
+            continue  # cancelled while waiting; the write stands nevertheless
+        if isinstance(outcome, Receipt):
+            answer.set_result(outcome)
+        else:
+            answer.set_exception(outcome)
+
+
+def _answer_all(batch: list[_Pending], error: BaseException) -> None:
+    """Nobody is left waiting, whatever a store does."""
+    for _, answer in batch:
+        if not answer.done():
+            answer.set_exception(_outcome_unknown(error))
+
+
+def _outcome_unknown(error: BaseException) -> Exception:
+    """One exception object per waiter: a shared one would gather everybody's traceback."""
+    unavailable = StoreUnavailable(str(error) or type(error).__name__)
+    unavailable.__cause__ = error
+    return unavailable

@@ -1,0 +1,230 @@
+"""How far one step, or one run of a handler, has come in this process. Decides; does nothing.
+
+A step goes through waves: a batch of hosts (all of them, unless it rolls) and one loop item at a
+time. A wave is over when none of its hosts waits or runs; then its handlers run, then the next
+wave begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tenure.model.snapshot import ErrorInfo
+from tenure.model.status import ENDED_STEP, HostStatus, StepStatus
+from tenure.runtime.executor import Outcome
+from tenure.runtime.recipe import Recipe
+
+MOST_FAILED_HOSTS = 20
+
+Wave = tuple[int | None, tuple[str, ...]]
+"""Position in the loop, if there is one, and the hosts it concerns."""
+
+_NO_WAVES: Iterator[Wave] = iter(())
+_NO_HANDLERS: Iterator[str] = iter(())
+
+
+class Trouble(NamedTuple):
+    """Why a step fails although no host of it did."""
+
+    kind: str
+    message: str
+
+
+class Course:
+    __slots__ = (
+        "_clean",
+        "_done",
+        "_succeeded",
+        "_waves",
+        "cut_short",
+        "doomed",
+        "exported",
+        "failed",
+        "halfway",
+        "handler",
+        "handlers",
+        "hosts",
+        "index",
+        "items",
+        "parent",
+        "position",
+        "recipe",
+        "running",
+        "spent",
+        "status",
+        "trouble",
+        "waiting",
+    )
+
+    def __init__(
+        self, index: int, recipe: Recipe, hosts: tuple[str, ...], parent: Course | None = None
+    ) -> None:
+        self.index = index
+        self.recipe = recipe
+        self.hosts = hosts
+        self.parent = parent
+        """The step that notified this handler, and still is at the item it did so with."""
+        self.status = StepStatus.PENDING
+        self.waiting: list[str] = []
+        """Last first."""
+        self.running: set[str] = set()
+        self.failed: dict[str, Outcome] = {}
+        self.halfway: set[str] = set()
+        """Hosts that have done an item of the loop and wait for their next."""
+        self.spent = False
+        """More hosts failed than ``rolling`` allows: none is started any more."""
+        self.cut_short = False
+        """The run ends before this step could: it comes to no end of its own."""
+        self.exported: dict[str, dict[str, Any]] = {}
+        self.doomed: dict[str, Outcome] = {}
+        """Hosts on which nothing can be executed: their end is known before they start."""
+        self.position: int | None = None
+        """Of the present wave in the loop."""
+        self.items: Mapping[str, Sequence[Any]] | None = None
+        self.trouble: Trouble | None = None
+        self.handlers = _NO_HANDLERS
+        """Those still to run after the present wave."""
+        self.handler: Course | None = None
+        """The handler that runs now; the step waits for it."""
+        self._waves = _NO_WAVES
+        self._done: list[str] = []
+        self._succeeded: set[str] = set()
+        self._clean = True
+
+    @property
+    def ended(self) -> bool:
+        return self.status in ENDED_STEP
+
+    def begin(self, hosts: tuple[str, ...], items: Mapping[str, Sequence[Any]] | None) -> None:
+        """Run on ``hosts``; ``items`` by host if it loops."""
+        self.status = StepStatus.RUNNING
+        self.items = items
+        if items is None and self.recipe.rolling is None:
+            self.waiting = list(reversed(hosts))
+        else:
+            self._waves = self._planned_waves(hosts)
+            self.next_wave()
+
+    def _planned_waves(self, hosts: tuple[str, ...]) -> Iterator[Wave]:
+        rolling = self.recipe.rolling
+        size = rolling.batch_size(len(self.hosts)) if rolling is not None else len(hosts)
+        for start in range(0, len(hosts), size):
+            batch = hosts[start : start + size]
+            if self.items is None:
+                yield None, batch
+                continue
+            for position in range(max(map(self._loops, batch))):
+                yield position, tuple(host for host in batch if position < self._loops(host))
+
+    def _loops(self, host: str) -> int:
+        """An empty loop still starts the host, to say that nothing was to be done."""
+        return max(1, len(self.items[host])) if self.items is not None else 1
+
+    def next_wave(self) -> bool:
+        for position, hosts in self._waves:
+            self.position, self._clean, self._done = position, True, []
+            self.waiting = [host for host in reversed(hosts) if self._may_go_on(host)]
+            if self.waiting:
+                return True
+        return False
+
+    def _may_go_on(self, host: str) -> bool:
+        return host not in self.failed and (not self.spent or host in self.halfway)
+
+    def may_start(self) -> bool:
+        return bool(self.waiting) and len(self.running) < self.recipe.concurrency
+
+    def start_next(self) -> str:
+        host = self.waiting.pop()
+        self.running.add(host)
+        return host
+
+    def settle(self, host: str, outcome: Outcome) -> HostStatus | None:
+        """Take a result in: the host's own end, or ``None`` if it goes on with its next item."""
+        self.running.discard(host)
+        status = outcome.status
+        if outcome.cut_short:
+            self.cut_short = True
+        elif status is HostStatus.SUCCESS or status is HostStatus.SKIPPED:
+            if status is HostStatus.SUCCESS:
+                self._done.append(host)
+                self._succeeded.add(host)
+                if outcome.vars:
+                    self.exported.setdefault(host, {}).update(outcome.vars)
+            if self.position is not None:
+                if self.position + 1 < self._loops(host):
+                    self.halfway.add(host)
+                    return None
+                status = HostStatus.SUCCESS if host in self._succeeded else HostStatus.SKIPPED
+        else:
+            self._clean = False
+            self.failed[host] = outcome
+            if self._over_budget():
+                self.spent = True
+                self.waiting = list(filter(self._may_go_on, self.waiting))
+        self.halfway.discard(host)
+        return status
+
+    def _over_budget(self) -> bool:
+        """Without ``rolling`` a failing host never stops its siblings."""
+        rolling = self.recipe.rolling
+        if rolling is None:
+            return False
+        unreachable = sum(
+            outcome.status is HostStatus.UNREACHABLE for outcome in self.failed.values()
+        )
+        apart = rolling.unreachable_budget(len(self.hosts))
+        failures = len(self.failed) - (0 if apart is None else unreachable)
+        return failures > rolling.failure_budget(len(self.hosts)) or (
+            apart is not None and unreachable > apart
+        )
+
+    def handlers_due(self) -> tuple[str, ...]:
+        """Hosts on which the wave that is just over wants its handlers to run."""
+        return tuple(self._done) if self.recipe.notify and self._clean else ()
+
+    def verdict(self) -> StepStatus:
+        if self.trouble is not None or self.spent:
+            return StepStatus.FAILED
+        if self.failed:
+            return StepStatus.FAILED if self.recipe.rolling is None else StepStatus.SUCCESS
+        return StepStatus.SUCCESS if self._succeeded else StepStatus.SKIPPED
+
+    def exports(self) -> dict[str, dict[str, Any]]:
+        """Of hosts that came through the whole step."""
+        return {host: said for host, said in self.exported.items() if host not in self.failed}
+
+    def missing_exports(self) -> list[str]:
+        """Nothing is expected of hosts that had nothing to do."""
+        if not self.recipe.expect_vars or not self._succeeded:
+            return []
+        found = {name for variables in self.exported.values() for name in variables}
+        return [name for name in self.recipe.expect_vars if name not in found]
+
+    def message(self) -> str | None:
+        """One line for the step: what went wrong, if anything."""
+        if self.trouble is not None:
+            return self.trouble.message
+        if not self.failed:
+            return None
+        names = sorted(self.failed)
+        shown = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+        first = self.failed[names[0]].message or self.failed[names[0]].status
+        return f"failed on {len(names)} of {len(self.hosts)} hosts ({shown}): {first}"
+
+    def error(self) -> ErrorInfo:
+        """For the run's record; of a step that failed."""
+        names = sorted(self.failed)
+        first = self.failed[names[0]] if names else None
+        kind = self.trouble.kind if self.trouble else (first.kind if first else None)
+        return ErrorInfo(
+            kind=kind or "failed",
+            message=f"step {self.recipe.name!r} {self.message() or 'failed'}",
+            step=self.recipe.name,
+            host=names[0] if names else None,
+            exit_code=first.exit_code if first else None,
+            stderr_tail=first.stderr if first else None,
+            failed_hosts=tuple(names[:MOST_FAILED_HOSTS]),
+            failed_count=len(names),
+        )

@@ -1,0 +1,143 @@
+"""The tasks of one run in this process: begins them, ends them early, gathers their results."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from tenure.model.errors import LeaseLost, StillRunning
+from tenure.model.status import HostStatus
+from tenure.runtime.executor import Outcome
+from tenure.runtime.stop import Stop
+from tenure.runtime.unfolding import Start
+
+_log = logging.getLogger("tenure.runtime")
+
+Result = tuple[Start, Outcome]
+
+_LEASE_LOST = Outcome(status=HostStatus.INTERRUPTED, cut_short=True)
+_CANCELLED_INSIDE = Outcome(
+    status=HostStatus.FAILED,
+    kind="exception",
+    message="CancelledError: what the action waited for was cancelled",
+)
+
+
+class Crew:
+    """Used by one asyncio task, the engine's. Who cancels that one wants no more of the run."""
+
+    def __init__(self, execute: Callable[[Start], Awaitable[Outcome]]) -> None:
+        self._execute = execute
+        self._tasks: dict[Start, asyncio.Task[None]] = {}
+        self._results: list[Result] = []
+        self._news = asyncio.Event()
+        self._busy_here: asyncio.Task[object] | None = None
+        self._stopped_here = False
+        self.stopped: Stop | None = None
+        self.lost: LeaseLost | None = None
+        """What a task was told when it wanted to write its output."""
+        self.unconfirmed: set[str] = set()
+        """Hosts whose task was told to end, and nobody saw it end."""
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._tasks)
+
+    def begin(self, start: Start) -> None:
+        """Execute it in a task of its own."""
+        if self.stopped is not None:
+            self.arrive(start, self.stopped.outcome())
+        else:
+            self._tasks[start] = asyncio.create_task(self._perform(start))
+
+    async def _perform(self, start: Start) -> None:
+        try:
+            outcome = await self._outcome(start)
+        except asyncio.CancelledError:
+            if self.stopped is None:
+                raise
+            outcome = self.stopped.outcome()
+        del self._tasks[start]
+        self.arrive(start, outcome)
+
+    async def do_here(self, start: Start) -> None:
+        """Execute it in the engine's own task. ``stop`` reaches it by cancelling that one, once,
+        and takes it back; a cancel of others goes through."""
+        here = self._busy_here = asyncio.current_task()
+        try:
+            outcome = await self._outcome(start)
+        except asyncio.CancelledError:
+            if self.stopped is None or not self._stopped_here or _times_cancelled() > 1:
+                raise
+            outcome = self.stopped.outcome()
+        finally:
+            self._busy_here = None
+            if self._stopped_here and here is not None:
+                here.uncancel()
+        self._results.append((start, outcome))
+
+    async def _outcome(self, start: Start) -> Outcome:
+        """``CancelledError`` only if this very task was cancelled."""
+        try:
+            return await self._execute(start)
+        except asyncio.CancelledError:
+            if _times_cancelled():
+                raise
+            return _CANCELLED_INSIDE
+        except LeaseLost as lost:
+            self.lost = lost
+            return _LEASE_LOST
+        except StillRunning as error:
+            self.unconfirmed.add(start.host)
+            return Outcome(
+                status=HostStatus.UNKNOWN,
+                kind="still_running",
+                message=str(error),
+                cut_short=self.stopped is not None,
+            )
+        except Exception as error:  # noqa: BLE001  a task that is lost would leave its run waiting
+            _log.exception("host %s of step %r", start.host, start.course.recipe.name)
+            return Outcome(status=HostStatus.FAILED, kind="internal", message=repr(error)[:2000])
+
+    def arrive(self, start: Start, outcome: Outcome) -> None:
+        self._results.append((start, outcome))
+        self._news.set()
+
+    def wake(self) -> None:
+        """There is something to tell although nothing has ended."""
+        self._news.set()
+
+    async def anything_new(self) -> None:
+        await self._news.wait()
+        self._news.clear()
+
+    def results(self) -> list[Result]:
+        results, self._results = self._results, []
+        return results
+
+    def stop(self, why: Stop) -> None:
+        """End every task. The first reason stands; further ones change nothing."""
+        if self.stopped is not None:
+            return
+        self.stopped = why
+        for task in self._tasks.values():
+            task.cancel()
+        if self._busy_here is not None:
+            self._stopped_here = True
+            self._busy_here.cancel()
+        self._news.set()
+
+    async def abandon(self) -> list[Start]:
+        """End every task, at once if it was being ended, and want nothing of it any more."""
+        tasks = self._tasks.copy()
+        for task in tasks.values():
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks.values())
+        return list(tasks)
+
+
+def _times_cancelled() -> int:
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()

@@ -1,0 +1,99 @@
+"""What will go into the next update: results and starts that are ready at the same moment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+from msgspec.structs import asdict, replace
+
+from tenure.model.snapshot import StepState
+from tenure.model.status import StepStatus
+from tenure.model.update import (
+    NO_RUN_CHANGE,
+    Changes,
+    HostChange,
+    ItemChange,
+    RunChange,
+    StepChange,
+)
+
+
+class _StepDraft:
+    __slots__ = ("hosts", "message", "plan", "status")
+
+    def __init__(self) -> None:
+        self.status: StepStatus | UnsetType = UNSET
+        self.message: str | UnsetType | None = UNSET
+        self.hosts: dict[str, HostChange] = {}
+        self.plan: StepState | None = None
+
+    def change(self) -> StepChange:
+        return StepChange(
+            status=self.status, message=self.message, hosts=self.hosts, plan=self.plan
+        )
+
+
+class Draft:
+    """Gathers changes. Of one step or host the later word is added to the earlier one; the engine
+    never says two statuses of one thing in one draft, or the journal would miss one."""
+
+    def __init__(self) -> None:
+        self._steps: dict[int, _StepDraft] = {}
+        self.run = NO_RUN_CHANGE
+
+    def __bool__(self) -> bool:
+        return bool(self._steps) or self.run is not NO_RUN_CHANGE
+
+    def _step(self, index: int) -> _StepDraft:
+        step = self._steps.get(index)
+        if step is None:
+            step = self._steps[index] = _StepDraft()
+        return step
+
+    def step(self, index: int, status: StepStatus, message: str | None = None) -> None:
+        step = self._step(index)
+        step.status = status
+        if message is not None:
+            step.message = message
+
+    def added(self, plan: StepState) -> None:
+        self._step(plan.index).plan = plan
+
+    def host(self, index: int, host: str, change: HostChange) -> None:
+        hosts = self._step(index).hosts
+        earlier = hosts.get(host)
+        hosts[host] = change if earlier is None else _merged(earlier, change)
+
+    def item(self, index: int, host: str, position: int, change: ItemChange) -> None:
+        self.host(index, host, HostChange(items={position: change}))
+
+    def run_changes(self, change: RunChange) -> None:
+        self.run = change if self.run is NO_RUN_CHANGE else replace(self.run, **_given(change))
+
+    def take(self, changes: Changes) -> None:
+        """What was said elsewhere, as if it were said here."""
+        for index, change in changes.steps.items():
+            step = self._step(index)
+            if change.status is not UNSET:
+                step.status = change.status
+            if change.message is not UNSET:
+                step.message = change.message
+            step.plan = change.plan or step.plan
+            step.hosts.update(change.hosts)
+        if changes.run is not NO_RUN_CHANGE:
+            self.run_changes(changes.run)
+
+    def changes(self) -> Changes:
+        return Changes(
+            run=self.run, steps={index: step.change() for index, step in self._steps.items()}
+        )
+
+
+def _merged(earlier: HostChange, later: HostChange) -> HostChange:
+    items = {**earlier.items, **later.items}
+    return replace(earlier, **_given(later) | {"items": items})
+
+
+def _given(change: HostChange | RunChange) -> dict[str, Any]:
+    return {name: value for name, value in asdict(change).items() if value is not UNSET}

@@ -1,0 +1,140 @@
+"""Execute a run in this process, from its birth to its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from tenure.model.snapshot import RunSnapshot
+from tenure.model.status import RunStatus
+from tenure.model.update import Changes, LeaseRequest
+from tenure.ports.log_store import LogKey
+from tenure.ports.notifier import RunStateNotifier
+from tenure.ports.recorder import Recorder
+from tenure.ports.transport import Transport
+from tenure.runtime.audience import Audience
+from tenure.runtime.engine import Engine
+from tenure.runtime.executor import Assignment, Executor
+from tenure.runtime.intents import not_born
+from tenure.runtime.logs import LogWriter
+from tenure.runtime.output import TaskOutput, shown_to
+from tenure.runtime.recipe import Prepared
+from tenure.runtime.session import Session
+from tenure.runtime.stop import PROCESS_STOPPED, REQUESTED, not_trusted
+from tenure.runtime.tracker import RunTracker
+from tenure.runtime.waiting import to_a_good_end
+from tenure.workflow.variables import Exports
+
+
+class Surroundings(Struct, frozen=True, kw_only=True):
+    """What a run executes in, besides its store."""
+
+    transport: Transport
+    recorders: Sequence[Recorder] = ()
+    notifier: RunStateNotifier | None = None
+    progress_interval: float = 0.0
+    summary_bytes: int = 4096
+    log_cap: int = 10 * 1024 * 1024
+    patience: float = 5.0
+    """How long the end of a run waits for recorders and notifier."""
+
+
+class EmbeddedRun:
+    """Holds a renewed lease from the first commit on."""
+
+    def __init__(
+        self,
+        session: Session,
+        around: Surroundings,
+        prepared: Prepared,
+        planned: RunSnapshot,
+        definition: str,
+        *,
+        variables: Mapping[str, Any],
+        folder: str | None = None,
+    ) -> None:
+        self._session = session
+        self._around = around
+        self._planned = planned
+        self._definition = definition
+        self._audience = Audience(around.recorders, around.notifier, planned)
+        self._tracker = RunTracker(
+            planned, session.combiner.write, session.identity.new_id, self._audience
+        )
+        self._engine = Engine(
+            planned.run_id,
+            prepared,
+            Exports(prepared.plan, variables),
+            Executor(around.transport, self._new_output),
+            self._tracker,
+            folder=folder,
+            progress_interval=around.progress_interval,
+        )
+
+    async def execute(self) -> RunStatus:
+        """Cancelled once, it ends the run as canceled and lets the cancellation out when the record
+        says so; cancelled twice, it stops at once and leaves the record as it is."""
+        engine = self._engine
+        driving = engine.drive(self._begin, self._planned.timeout)
+        try:
+            return await to_a_good_end(driving, lambda: engine.stop(PROCESS_STOPPED))
+        finally:
+            self._session.keeper.drop(self._planned.run_id)
+            await self._audience.leave(self._around.patience)
+
+    async def _begin(self, changes: Changes) -> Changes:
+        identity = self._session.identity
+        request = LeaseRequest(
+            owner_id=identity.owner_id,
+            seconds=self._session.lease_seconds,
+            claim_id=identity.new_id(),
+        )
+        sent_at = asyncio.get_running_loop().time()
+        lease = await self._tracker.begin(changes, self._definition, request)
+        self._session.keeper.hold(
+            self._planned.run_id,
+            lease,
+            sent_at,
+            canceled=lambda: self._engine.stop(REQUESTED),
+            lost=lambda why: self._engine.stop(not_trusted(why)),
+        )
+        return not_born(changes)
+
+    def _new_output(self, assignment: Assignment, attempt: int) -> TaskOutput:
+        """Logs and onlookers are looked for when there is something to keep or to show."""
+        show = None
+        if self._audience.wants_output:
+            show = shown_to(
+                self._audience.output,
+                assignment.run_id,
+                assignment.index,
+                assignment.recipe.name,
+                assignment.host.name,
+            )
+        store = self._session.log_store
+        if store is None:
+            return TaskOutput(self._around.summary_bytes, None, show)
+        return TaskOutput(
+            self._around.summary_bytes,
+            lambda: LogWriter(
+                store,
+                assignment.run_id,
+                self._tracker.fencing,
+                _keys(assignment, attempt),
+                self._around.log_cap,
+            ),
+            show,
+        )
+
+
+def _keys(assignment: Assignment, attempt: int) -> Callable[[str], LogKey]:
+    return lambda stream: LogKey(
+        step=assignment.index,
+        host=assignment.host.name,
+        stream=stream,
+        item=assignment.item,
+        attempt=attempt,
+    )

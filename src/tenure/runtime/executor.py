@@ -1,0 +1,201 @@
+"""One host of one step: render, attempt, time out, try again. Knows no store and no other host."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from tenure.model.errors import (
+    ExpressionError,
+    HostUnreachable,
+    InvalidArguments,
+    LeaseLost,
+    StillRunning,
+    TenureError,
+)
+from tenure.model.status import HostStatus
+from tenure.ports.action import Task, TaskResult
+from tenure.ports.transport import Endpoint, Transport
+from tenure.runtime.output import TaskOutput
+from tenure.runtime.recipe import Recipe
+from tenure.runtime.waiting import pause
+from tenure.workflow.durations import show_duration
+
+_SUCCESS = HostStatus.SUCCESS
+_ENDS = frozenset(
+    {HostStatus.SUCCESS, HostStatus.FAILED, HostStatus.SKIPPED, HostStatus.UNREACHABLE}
+)
+_LONGEST_MESSAGE = 2000
+
+
+class Assignment(Struct, frozen=True, kw_only=True, gc=False):
+    """What is to be done on one host, for one item."""
+
+    run_id: str
+    fence: int
+    index: int
+    recipe: Recipe
+    host: Endpoint
+    scope: Mapping[str, Any]
+    item: int | None = None
+    folder: str | None = None
+
+
+class Outcome(Struct, frozen=True, kw_only=True, gc=False):
+    """How a host ended one item, after all attempts."""
+
+    status: HostStatus
+    message: str | None = None
+    kind: str | None = None
+    exit_code: int | None = None
+    attempts: int = 1
+    changed: bool | None = None
+    vars: dict[str, Any] = {}
+    stdout: str | None = None
+    stderr: str | None = None
+    truncated: bool = False
+    cut_short: bool = False
+    """Ended, or not begun, because the run ends."""
+
+
+class Executor:
+    """``new_output`` makes the place for what an attempt prints."""
+
+    def __init__(
+        self, transport: Transport, new_output: Callable[[Assignment, int], TaskOutput]
+    ) -> None:
+        self._transport = transport
+        self._new_output = new_output
+
+    async def execute(
+        self, assignment: Assignment, tried: Callable[[int], None] | None = None
+    ) -> Outcome:
+        """``tried`` hears the number of each further attempt before it begins.
+
+        Being cancelled ends the task's processes first. ``LeaseLost`` comes out as it is, and so
+        does ``StillRunning``: beside what could not be ended nothing is tried again.
+        """
+        policy = assignment.recipe.retries
+        attempt = 1
+        while True:
+            outcome = await self._attempt(assignment, attempt)
+            if outcome.status is _SUCCESS or outcome.status is HostStatus.SKIPPED:
+                return outcome
+            wait = policy.wait_after(attempt, luck=random.random())  # noqa: S311
+            if wait is None:
+                return outcome
+            if wait:
+                await pause(wait)
+            attempt += 1
+            if tried is not None:
+                tried(attempt)
+
+    async def _attempt(self, assignment: Assignment, attempt: int) -> Outcome:
+        output = self._new_output(assignment, attempt)
+        timeout = assignment.recipe.timeout
+        try:
+            if timeout:
+                result = await self._apply_within(timeout, assignment, attempt, output)
+            else:
+                result = await self._apply(assignment, attempt, output)
+        except (LeaseLost, StillRunning):
+            raise
+        except HostUnreachable as error:
+            result = TaskResult(
+                status=HostStatus.UNREACHABLE, kind="unreachable", message=str(error)
+            )
+        except Exception as error:  # noqa: BLE001  whatever an action raises is its failure
+            result = _failed(error)
+        finally:
+            await output.close()
+        return _outcome(result, attempt, output)
+
+    async def _apply_within(
+        self, at_most: float, assignment: Assignment, attempt: int, output: TaskOutput
+    ) -> TaskResult:
+        limit = asyncio.timeout(at_most)
+        try:
+            async with limit:
+                return await self._apply(assignment, attempt, output)
+        except TimeoutError:
+            if not limit.expired():
+                raise  # the action's own
+        return TaskResult(
+            status=HostStatus.FAILED,
+            kind="timeout",
+            message=f"timed out after {show_duration(at_most)}",
+        )
+
+    async def _apply(self, assignment: Assignment, attempt: int, output: TaskOutput) -> TaskResult:
+        recipe = assignment.recipe
+        rendered = recipe.args.render(assignment.scope)
+        item = "" if assignment.item is None else f".{assignment.item}"
+        task_id = f"{assignment.run_id}:{assignment.index}{item}:{assignment.host.name}:{attempt}"
+        env = rendered.env
+        if recipe.action.spec.environment:
+            env = {
+                **env,
+                "TENURE_RUN_ID": assignment.run_id,
+                "TENURE_STEP": recipe.name,
+                "TENURE_HOST": assignment.host.name,
+                "TENURE_TASK_ID": task_id,
+                "TENURE_FENCE": str(assignment.fence),
+            }
+        task = Task(
+            task_id=task_id,
+            run_id=assignment.run_id,
+            step=recipe.name,
+            step_index=assignment.index,
+            host=assignment.host,
+            action=recipe.action.spec.name,
+            args=rendered.args,
+            env=env,
+            vars=assignment.scope,
+            item=assignment.item,
+            attempt=attempt,
+            fence=assignment.fence,
+            folder=assignment.folder,
+            become=recipe.become,
+        )
+        return _checked(await recipe.action.apply(task, self._transport, output))
+
+
+def _checked(result: object) -> TaskResult:
+    if isinstance(result, TaskResult) and result.status in _ENDS:
+        return result
+    said = f"status {str(result.status)!r}" if isinstance(result, TaskResult) else repr(result)
+    message = f"the action must return a TaskResult that says how it ended, not {said[:200]}"
+    return TaskResult(status=HostStatus.FAILED, kind="exception", message=message)
+
+
+def _failed(error: Exception) -> TaskResult:
+    kind = "exception"
+    message = str(error) or type(error).__name__
+    if isinstance(error, InvalidArguments | ExpressionError):
+        kind = "arguments"
+    elif not isinstance(error, TenureError | OSError):
+        message = f"{type(error).__name__}: {message}"
+    return TaskResult(status=HostStatus.FAILED, kind=kind, message=message[:_LONGEST_MESSAGE])
+
+
+def _outcome(result: TaskResult, attempt: int, output: TaskOutput) -> Outcome:
+    stdout, stderr, message = output.stdout, output.stderr, result.message
+    if message is not None and not message.isascii():
+        # Half a surrogate pair (from a file name, say) could not be stored.
+        message = message.encode("utf-8", "replace").decode()
+    return Outcome(
+        status=HostStatus(result.status),
+        message=message,
+        kind=result.kind,
+        exit_code=result.exit_code,
+        attempts=attempt,
+        changed=result.changed,
+        vars=result.vars,
+        stdout=stdout.text() if stdout is not None else None,
+        stderr=stderr.text() if stderr is not None else None,
+        truncated=output.truncated,
+    )

@@ -1,0 +1,46 @@
+"""What people and programs may ask of a run from outside: cancel it, note something on it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from tenure.model import compose
+from tenure.model.errors import InvalidTransition
+from tenure.model.snapshot import Annotation, RunSnapshot
+from tenure.ports.run_store import RunStateStore
+from tenure.runtime.patience import surely
+
+
+class Operators:
+    """Writes without owning: each verb is one update that commutes with the owner's work."""
+
+    def __init__(self, store: RunStateStore, new_id: Callable[[], str]) -> None:
+        self._store = store
+        self._new_id = new_id
+        self._ids: Iterator[str] = iter(new_id, "")
+
+    async def cancel(
+        self, run_id: str, *, reason: str | None = None, by: str | None = None
+    ) -> RunSnapshot:
+        """The run as it then stands: ``canceled`` if nobody was running it; ``running`` with
+        ``cancel_requested_at`` if its owner was asked; its own end if it had ended before."""
+        run = await self._read(run_id)
+        if not run.ended:
+            update = compose.cancel(run, self._new_id(), self._ids, reason=reason, by=by)
+            with suppress(InvalidTransition):  # it ended in this very moment: that stands
+                await surely(lambda: self._store.update_run(update))
+            run = await self._read(run_id)
+        return run
+
+    async def annotate(
+        self, run_id: str, data: dict[str, Any], *, by: str | None = None
+    ) -> RunSnapshot:
+        """Allowed on ended runs too; never touches status."""
+        note = compose.annotate(run_id, Annotation(id=self._new_id(), data=data, by=by))
+        await surely(lambda: self._store.update_run(note))
+        return await self._read(run_id)
+
+    async def _read(self, run_id: str) -> RunSnapshot:
+        return await surely(lambda: self._store.get_run(run_id))

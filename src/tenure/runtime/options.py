@@ -1,0 +1,45 @@
+"""What a caller may say about one run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from tenure.model.snapshot import CallbackTarget
+from tenure.model.status import Recovery
+from tenure.ports.notifier import RunStateNotifier
+from tenure.ports.run_store import RunStateStore
+from tenure.workflow.spec import CallbackSpec
+
+
+class RunOptions(Struct, frozen=True, kw_only=True):
+    """What is particular to one run. What is left out, the workflow or the runner says."""
+
+    run_id: str | None = None
+    store: RunStateStore | None = None
+    notifier: RunStateNotifier | None = None
+    vars: Mapping[str, Any] = {}
+    secrets: Mapping[str, str] = {}
+    """Variables that are kept nowhere."""
+    labels: Mapping[str, str] = {}
+    callbacks: Sequence[CallbackSpec | CallbackTarget] = ()
+    """Besides those of the workflow."""
+    queue: str | None = None
+    priority: int | None = None
+    run_after: datetime | None = None
+    recovery: Recovery | None = None
+    timeout: float | None = None
+    """Seconds for the whole run; zero: as long as it takes."""
+    limit: Sequence[str] = ()
+    """Hosts and groups to touch; none: all."""
+    local: bool = False
+    """Every host is this machine: for trying things."""
+    retry_of: str | None = None
+    approved_by: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.timeout is not None and not self.timeout >= 0:
+            raise ValueError(f"timeout must not be negative, and is {self.timeout:g}")

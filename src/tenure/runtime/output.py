@@ -1,0 +1,96 @@
+"""What a task prints: its tail for the record, all of it for the log, live for who looks on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tenure.ports.recorder import OutputChunk
+from tenure.runtime.logs import LogWriter
+
+
+class Tail:
+    """The last ``limit`` bytes of a stream, at no more than twice that in memory."""
+
+    __slots__ = ("_held", "_limit", "total")
+
+    def __init__(self, limit: int) -> None:
+        self._held = bytearray()
+        self._limit = limit
+        self.total = 0
+
+    def add(self, data: bytes) -> None:
+        self.total += len(data)
+        self._held += data[max(len(data) - self._limit, 0) :]
+        excess = len(self._held) - self._limit
+        if excess > self._limit:
+            del self._held[:excess]
+
+    @property
+    def cut(self) -> bool:
+        return self.total > self._limit
+
+    def text(self) -> str | None:
+        """Invalid UTF-8 shows as replacement characters; a character cut in two is left out."""
+        if not self.total:
+            return None
+        held = bytes(self._held[max(len(self._held) - self._limit, 0) :])
+        if self.cut:
+            start = 0
+            while start < min(4, len(held)) and held[start] & 0xC0 == 0x80:
+                start += 1
+            held = held[start:]
+        return held.decode("utf-8", "replace")
+
+
+class TaskOutput:
+    """Takes the output of one attempt. ``open_log`` is called when there is any."""
+
+    def __init__(
+        self,
+        summary_bytes: int,
+        open_log: Callable[[], LogWriter] | None = None,
+        show: Callable[[str, bytes], None] | None = None,
+    ) -> None:
+        self._limit = summary_bytes
+        self._open_log = open_log
+        self._log: LogWriter | None = None
+        self._show = show
+        self.stdout: Tail | None = None
+        self.stderr: Tail | None = None
+
+    async def write(self, stream: str, data: bytes) -> None:
+        self._tail(stream).add(data)
+        if self._show is not None:
+            self._show(stream, data)
+        if self._open_log is not None:
+            if self._log is None:
+                self._log = self._open_log()
+            await self._log.keep(stream, data)
+
+    async def close(self) -> None:
+        if self._log is not None:
+            await self._log.close()
+
+    def _tail(self, stream: str) -> Tail:
+        if stream == "stderr":
+            self.stderr = self.stderr or Tail(self._limit)
+            return self.stderr
+        self.stdout = self.stdout or Tail(self._limit)
+        return self.stdout
+
+    @property
+    def truncated(self) -> bool:
+        return any(tail is not None and tail.cut for tail in (self.stdout, self.stderr))
+
+
+def shown_to(
+    show: Callable[[OutputChunk], None], run_id: str, index: int, step: str, host: str
+) -> Callable[[str, bytes], None]:
+    def tell(stream: str, data: bytes) -> None:
+        show(
+            OutputChunk(
+                run_id=run_id, step_index=index, step=step, host=host, stream=stream, data=data
+            )
+        )
+
+    return tell

@@ -1,0 +1,42 @@
+"""Sending again what may not have arrived.
+
+After ``StoreUnavailable`` nobody knows whether a write happened. It is sent again as it was: the
+store recognises what it has seen, and answers as it did the first time.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from tenure.model.errors import StoreUnavailable
+from tenure.model.retry import RetryPolicy
+from tenure.runtime.waiting import pause
+
+T = TypeVar("T")
+
+PATIENCE = RetryPolicy(attempts=8, delay=0.05, backoff=3.0, max_delay=2.0, jitter=0.5)
+"""For what somebody waits for: a few seconds, then the error is theirs."""
+ENDLESS = RetryPolicy(attempts=2**62, delay=0.05, backoff=2.0, max_delay=2.0, jitter=0.5)
+"""For a run that has begun: its state is lost if it is not written."""
+
+
+async def surely(
+    send: Callable[[], Awaitable[T]],
+    policy: RetryPolicy = PATIENCE,
+    failed: Callable[[StoreUnavailable], None] | None = None,
+) -> T:
+    """``StoreUnavailable`` only when ``policy`` is at its end. ``failed`` hears of each failure."""
+    failures = 0
+    while True:
+        try:
+            return await send()
+        except StoreUnavailable as error:
+            failures += 1
+            if failed is not None:
+                failed(error)
+            wait = policy.wait_after(failures, luck=random.random())  # noqa: S311
+            if wait is None:
+                raise
+        await pause(wait)

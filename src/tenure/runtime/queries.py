@@ -1,0 +1,212 @@
+"""Answers about runs that need more than reading one field.
+
+``explain`` says in one line why a run is not moving. All facts are in the record; what the record
+cannot know (the present moment, whether the owner's process is gone, which workers are there) is
+passed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from enum import StrEnum
+
+from msgspec import Struct
+
+from tenure.model.snapshot import HostState, RunSnapshot, RunSummary, StepState
+from tenure.model.status import HostStatus, Recovery, RunStatus, StepStatus
+from tenure.ports.run_store import RunStateStore
+from tenure.ports.workers import WorkerInfo, WorkerRegistry
+from tenure.workflow.wording import listed
+
+MOST_HOSTS = 5
+_OWNER_PARTS = 6
+
+
+class Why(StrEnum):
+    """For programs; people read the text."""
+
+    ENDED = "ended"
+    APPROVAL = "waits_for_approval"
+    LATER = "waits_for_its_time"
+    WORKER = "waits_for_a_worker"
+    CLAIMED = "about_to_start"
+    OWNER_LOST = "owner_lost"
+    CANCELING = "canceling"
+    HOSTS = "waits_for_hosts"
+    BETWEEN = "between_steps"
+
+
+class Explanation(Struct, frozen=True, kw_only=True):
+    run_id: str
+    status: RunStatus
+    reason: Why
+    text: str
+    """One line."""
+    hosts: tuple[str, ...] = ()
+    """Whom it waits for, longest first."""
+
+
+async def explain_run(
+    store: RunStateStore, run_id: str, *, now: datetime, proven_dead: Callable[[str], bool]
+) -> Explanation:
+    """``RunNotFound``. ``proven_dead`` tells of an owner id whether its process is gone."""
+    run = await store.get_run(run_id)
+    workers = None
+    if run.status is RunStatus.QUEUED and isinstance(store, WorkerRegistry):
+        workers = await store.list_workers()
+    return explain(run, now, owner_gone=owner_gone(run, proven_dead), workers=workers)
+
+
+def owner_gone(run: RunSummary, proven_dead: Callable[[str], bool]) -> bool:
+    """Nobody drives it any more, though the record may not show it yet."""
+    if run.ended:
+        return False
+    return run.owner_lost or (run.owner_id is not None and proven_dead(run.owner_id))
+
+
+def explain(
+    run: RunSnapshot,
+    now: datetime,
+    *,
+    owner_gone: bool = False,
+    workers: Sequence[WorkerInfo] | None = None,
+) -> Explanation:
+    """``workers`` are those whose heartbeat counts; ``None`` if the store keeps no register."""
+    hosts: tuple[str, ...] = ()
+    if run.ended:
+        why, text = Why.ENDED, _ended(run, now)
+    elif owner_gone:
+        why, text = Why.OWNER_LOST, _owner_lost(run)
+    elif run.status is RunStatus.QUEUED:
+        why, text = _queued(run, now, workers)
+    elif run.owner_id is None:
+        why, text = Why.WORKER, f"given back by its owner; {_worker_wanted(run, workers)}"
+    else:
+        hosts = tuple(name for step in run.steps for name, _ in running_hosts(step))
+        why, text = _running(run, now)
+    return Explanation(
+        run_id=run.run_id, status=run.status, reason=why, text=" ".join(text.split()), hosts=hosts
+    )
+
+
+def _ended(run: RunSummary, now: datetime) -> str:
+    when = f" {_ago(run.finished_at, now)}" if run.finished_at else ""
+    said = run.interrupted_reason or (run.error.message if run.error else run.message)
+    text = f"ended as {run.status}{when}" + (f": {said}" if said else "")
+    if run.unconfirmed_hosts:
+        named = listed(run.unconfirmed_hosts, MOST_HOSTS)
+        text += f"; nobody saw the tasks end on {named}"
+    return text
+
+
+def _owner_lost(run: RunSummary) -> str:
+    owner = (
+        f"its owner, {owner_label(run.owner_id)}, is gone" if run.owner_id else "it has no owner"
+    )
+    if run.cancel_requested_at is not None:
+        return f"{owner}; it was asked to stop and will be marked canceled by the next reconcile"
+    if run.recovery is Recovery.RESUME:
+        return f"{owner}; the next worker continues it"
+    return f"{owner}; the next reconcile marks it interrupted"
+
+
+def _queued(
+    run: RunSummary, now: datetime, workers: Sequence[WorkerInfo] | None
+) -> tuple[Why, str]:
+    approval = run.approval
+    if approval.required and approval.by is None:
+        if approval.expires_at is None:
+            return Why.APPROVAL, "queued until somebody approves it"
+        if approval.expires_at <= now:
+            return Why.APPROVAL, f"the time to approve it ended {_ago(approval.expires_at, now)}"
+        left = _coarse((approval.expires_at - now).total_seconds())
+        return Why.APPROVAL, f"queued until somebody approves it, for {left} more"
+    if run.run_after is not None and run.run_after > now:
+        left = _coarse((run.run_after - now).total_seconds())
+        return Why.LATER, f"queued until {run.run_after:%Y-%m-%d %H:%M:%S} UTC, in {left}"
+    if run.owner_id is not None:
+        return Why.CLAIMED, f"claimed by {owner_label(run.owner_id)}, about to start"
+    return Why.WORKER, f"queued; {_worker_wanted(run, workers)}"
+
+
+def _worker_wanted(run: RunSummary, workers: Sequence[WorkerInfo] | None) -> str:
+    if workers is None:
+        return f"waits for a worker of queue {run.queue!r}"
+    serving = [worker for worker in workers if run.queue in worker.queues]
+    if not serving:
+        return f"no worker serves queue {run.queue!r}: start one"
+    free = sum(worker.running < worker.concurrency for worker in serving)
+    state = f"{free} free" if free else "all busy"
+    return f"waits for one of {len(serving)} workers of queue {run.queue!r}, {state}"
+
+
+def _running(run: RunSnapshot, now: datetime) -> tuple[Why, str]:
+    owner = owner_label(run.owner_id)
+    steps = [step for step in run.steps if step.status is StepStatus.RUNNING]
+    awaited = "; ".join(_awaited(step, now) for step in steps[:3])
+    if run.cancel_requested_at is not None:
+        reason = f" ({run.cancel_reason})" if run.cancel_reason else ""
+        asked = f"cancel requested {_ago(run.cancel_requested_at, now)}{reason}"
+        return Why.CANCELING, f"{asked}; {owner} ends what runs: {awaited or 'nothing any more'}"
+    if awaited:
+        return Why.HOSTS, f"running on {owner}: {awaited}"
+    return Why.BETWEEN, f"running on {owner}, between two steps"
+
+
+def _awaited(step: StepState, now: datetime) -> str:
+    running = running_hosts(step)
+    pending = sum(host.status is HostStatus.PENDING for host in step.hosts.values())
+    if not running:
+        return f"step {step.name!r} is about to start {pending} hosts"
+    named = [_host(name, host, now) for name, host in running[:MOST_HOSTS]]
+    if len(running) > MOST_HOSTS:
+        named.append(f"{len(running) - MOST_HOSTS} more")
+    whom = f"{len(running)} of {len(step.hosts)} hosts:" if len(step.hosts) > 1 else "host"
+    text = f"step {step.name!r} waits for {whom} {', '.join(named)}"
+    return text + (f"; {pending} have not started" if pending else "")
+
+
+def _host(name: str, host: HostState, now: datetime) -> str:
+    facts = []
+    if host.started_at is not None:
+        facts.append(f"for {_coarse((now - host.started_at).total_seconds())}")
+    if host.attempts > 1:
+        facts.append(f"attempt {host.attempts}")
+    return f"{name} ({', '.join(facts)})" if facts else name
+
+
+def running_hosts(step: StepState) -> list[tuple[str, HostState]]:
+    """Longest running first."""
+    running = [
+        (name, host) for name, host in step.hosts.items() if host.status is HostStatus.RUNNING
+    ]
+    return sorted(running, key=lambda each: _began(each[1]))
+
+
+def _began(host: HostState) -> tuple[bool, float]:
+    at = host.started_at
+    return at is None, at.timestamp() if at is not None else 0.0
+
+
+def owner_label(owner_id: str | None) -> str:
+    """Which process that is, without the parts that only programs compare."""
+    if owner_id is None:
+        return "nobody"
+    parts = owner_id.split("/")
+    if len(parts) != _OWNER_PARTS:
+        return owner_id
+    name = parts[5].partition("@")[2]
+    return f"process {parts[3]} on {parts[0]}" + (f" ({name})" if name else "")
+
+
+def _ago(then: datetime, now: datetime) -> str:
+    return f"{_coarse((now - then).total_seconds())} ago"
+
+
+def _coarse(seconds: float) -> str:
+    """One number is enough to tell a moment from a day."""
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * length:
+            return f"{int(seconds // length)}{unit}"
+    return f"{max(int(seconds), 0)}s"

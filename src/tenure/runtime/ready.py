@@ -1,0 +1,88 @@
+"""Workflows with everything done to them that all their runs share."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Generic, Protocol, TypeVar
+
+from msgspec import Struct
+
+from tenure.ports.action import Action
+from tenure.runtime.definition import Definition
+from tenure.runtime.options import RunOptions
+from tenure.runtime.recipe import Prepared, prepare
+from tenure.workflow.parse import check_workflow
+from tenure.workflow.plan import make_plan
+from tenure.workflow.spec import Workflow
+
+_MOST = 64
+
+
+class Source(Protocol):
+    """A workflow and where it came from."""
+
+    @property
+    def workflow(self) -> Workflow: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def digest(self) -> str: ...
+    @property
+    def source(self) -> str | None: ...
+    @property
+    def folder(self) -> str | None: ...
+
+
+class Ready(Struct, frozen=True, kw_only=True):
+    given: object
+    """Kept, so that its identity stays its own."""
+    source: Source
+    prepared: Prepared
+    definition: str
+
+
+Given = TypeVar("Given")
+
+
+class ReadyWorkflows(Generic[Given]):
+    """Workflows are values: one that was run before needs no second look."""
+
+    def __init__(
+        self,
+        source_of: Callable[[Given], Source],
+        actions: Callable[[], Mapping[str, Action]],
+    ) -> None:
+        self._source_of = source_of
+        self._actions = actions
+        self._ready: OrderedDict[tuple[object, ...], Ready] = OrderedDict()
+
+    def of(self, given: Given, options: RunOptions) -> Ready:
+        """``InvalidWorkflow`` with all its mistakes."""
+        key = (id(given), tuple(options.limit), options.local)
+        ready = self._ready.get(key)
+        if ready is None:
+            ready = self._ready[key] = self._made_ready(given, options)
+            if len(self._ready) > _MOST:
+                self._ready.popitem(last=False)
+        else:
+            self._ready.move_to_end(key)
+        return ready
+
+    def _made_ready(self, given: Given, options: RunOptions) -> Ready:
+        source, actions = self._source_of(given), self._actions()
+        check_workflow(source.workflow, {name: action.spec for name, action in actions.items()})
+        plan = make_plan(source.workflow, limit=options.limit, local=options.local)
+        definition = Definition(
+            workflow=source.text,
+            source=source.source,
+            folder=source.folder,
+            limit=tuple(options.limit),
+            local=options.local,
+        )
+        return Ready(
+            given=given,
+            source=source,
+            prepared=prepare(plan, actions),
+            definition=definition.encode(),
+        )

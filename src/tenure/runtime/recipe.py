@@ -1,0 +1,106 @@
+"""A workflow made ready to run: everything that is the same for each run of it, done once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from tenure.model.errors import InvalidWorkflow, Mistake
+from tenure.model.retry import RetryPolicy
+from tenure.model.snapshot import HostState, StepState
+from tenure.ports.action import Action
+from tenure.runtime.scheduler import Order, order_of
+from tenure.workflow.expressions import Condition, compile_condition
+from tenure.workflow.plan import Plan
+from tenure.workflow.render import CompiledArgs, CompiledLoop, compile_args, compile_loop
+from tenure.workflow.spec import Defaults, Handler, Rolling, Step
+
+
+class Recipe(Struct, frozen=True, kw_only=True, gc=False):
+    """What one step or handler does, ready to be executed."""
+
+    name: str
+    action: Action
+    args: CompiledArgs
+    when: Condition | None = None
+    loop: CompiledLoop | None = None
+    retries: RetryPolicy = RetryPolicy()
+    timeout: float | None = None
+    concurrency: int = 50
+    must_vars: tuple[str, ...] = ()
+    expect_vars: tuple[str, ...] = ()
+    notify: tuple[str, ...] = ()
+    continue_on_error: bool = False
+    rolling: Rolling | None = None
+    become: str | None = None
+
+
+class Prepared(Struct, frozen=True, kw_only=True):
+    """A plan with its recipes, and the steps as a new run's record shows them."""
+
+    plan: Plan
+    recipes: tuple[Recipe, ...]
+    handlers: dict[str, Recipe]
+    order: Order
+    planned_steps: tuple[StepState, ...]
+
+
+def prepare(plan: Plan, actions: Mapping[str, Action]) -> Prepared:
+    """``InvalidWorkflow`` if an action is not there; the file was checked before."""
+    defaults = plan.workflow.defaults
+    recipes = tuple(_step_recipe(planned.step, defaults, actions) for planned in plan.steps)
+    handlers = {
+        name: _recipe(handler, defaults, actions) for name, handler in plan.handlers.items()
+    }
+    steps = tuple(
+        StepState(
+            index=planned.index,
+            name=planned.step.name,
+            action=planned.step.action,
+            hosts={host: HostState() for host in planned.hosts},
+        )
+        for planned in plan.steps
+    )
+    return Prepared(
+        plan=plan,
+        recipes=recipes,
+        handlers=handlers,
+        order=order_of(plan.steps),
+        planned_steps=steps,
+    )
+
+
+def _recipe(
+    what: Handler | Step, defaults: Defaults, actions: Mapping[str, Action], **more: object
+) -> Recipe:
+    action = actions.get(what.action)
+    if action is None:
+        raise InvalidWorkflow(
+            [Mistake(path=what.name, message=f"there is no action {what.action!r}")]
+        )
+    return Recipe(
+        name=what.name,
+        action=action,
+        args=compile_args(what.args, action.spec),
+        when=compile_condition(what.when) if what.when is not None else None,
+        retries=what.retries.policy,
+        timeout=what.timeout if what.timeout is not None else defaults.timeout,
+        become=what.become,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def _step_recipe(step: Step, defaults: Defaults, actions: Mapping[str, Action]) -> Recipe:
+    return _recipe(
+        step,
+        defaults,
+        actions,
+        loop=None if step.loop is None else compile_loop(step.loop),
+        concurrency=step.concurrency or defaults.concurrency,
+        must_vars=tuple(step.must_vars),
+        expect_vars=tuple(step.expect_vars),
+        notify=tuple(dict.fromkeys(step.notify)),
+        continue_on_error=step.continue_on_error,
+        rolling=step.rolling,
+    )

@@ -1,0 +1,164 @@
+"""Runs whose owner is gone, and that do not resume, are marked interrupted.
+
+*With leases*: claim first (the fence rises, a waking owner is refused), then end and release in one
+update. A run whose owner renews cannot be claimed, hence never be hit. A lease of an owner that is
+provably dead on this boot of this machine counts as ended at once.
+
+*Without leases* nobody can claim. A run is ended only if its owner is provably gone: its process on
+this boot of this machine, or its OS lock (``LiveRuns``), or it carries this runner's name and the
+application says that only one process has that name at a time. It is written under the dead owner's
+own fence: whoever else might own it by then makes the write fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
+
+from msgspec.structs import replace
+
+from tenure.model.compose import effect_of
+from tenure.model.errors import Refused, StoreUnavailable, VersionConflict
+from tenure.model.leasing import ClaimedRun, ClaimRequest, Purpose
+from tenure.model.query import RunFilter
+from tenure.model.snapshot import ErrorInfo, RunSnapshot, RunSummary
+from tenure.model.status import Recovery, RunStatus
+from tenure.model.update import Changes, Fencing, RunChange, Update
+from tenure.ports.lease_store import LeaseStore
+from tenure.ports.liveness import LiveRuns
+from tenure.ports.run_store import RunStateStore
+from tenure.runtime.patience import surely
+
+_UNFINISHED = frozenset({RunStatus.QUEUED, RunStatus.RUNNING})
+_BATCH = 100
+_CLAIM_SECONDS = 30.0
+
+
+class Reconciler:
+    """``proven_dead`` tells of an owner id whether its process is gone for certain."""
+
+    def __init__(
+        self,
+        store: RunStateStore,
+        owner_id: str,
+        new_id: Callable[[], str],
+        proven_dead: Callable[[str], bool],
+        runner_id: str | None = None,
+    ) -> None:
+        self._store = store
+        self._owner_id = owner_id
+        self._new_id = new_id
+        self._ids: Iterator[str] = iter(new_id, "")
+        self._proven_dead = proven_dead
+        self._runner_id = runner_id
+
+    async def reconcile(self, reason: str, *, expired: bool = True) -> int:
+        """How many runs were ended. ``expired`` false leaves leases alone that merely ran out: for
+        a process that cannot know yet whether their owners only wait for the store to return."""
+        if isinstance(self._store, LeaseStore):
+            return await self._with_leases(self._store, reason, expired)
+        return await self._without_leases(reason)
+
+    async def _with_leases(self, store: LeaseStore, reason: str, expired: bool) -> int:
+        dead = frozenset(
+            {
+                run.owner_id
+                async for run in self._abandoned()
+                if run.owner_id is not None and self._proven_dead(run.owner_id)
+            }
+        )
+        ended = 0
+        while dead or expired:
+            request = ClaimRequest(
+                owner_id=self._owner_id,
+                seconds=_CLAIM_SECONDS,
+                claim_id=self._new_id(),
+                limit=_BATCH,
+                purpose=Purpose.RECONCILE,
+                expired=expired,
+                dead_owners=dead,
+            )
+            claimed, expired = await self._claim(store, request)
+            for claim in claimed:
+                ended += await self._end(claim.snapshot, claim.lease.fencing, reason)
+            if len(claimed) < _BATCH:
+                break
+        return ended
+
+    @staticmethod
+    async def _claim(store: LeaseStore, request: ClaimRequest) -> tuple[list[ClaimedRun], bool]:
+        """Also whether expired leases may still be claimed: not after an error, for then their
+        owners may have met it too, and get the chance to come back first."""
+
+        def be_careful(_: StoreUnavailable) -> None:
+            nonlocal request
+            request = replace(request, expired=False)
+
+        claimed = await surely(lambda: store.claim_runs(request), failed=be_careful)
+        return claimed, request.expired
+
+    async def _without_leases(self, reason: str) -> int:
+        ended = 0
+        async for run in self._abandoned():
+            owner_id = run.owner_id
+            if owner_id is None or not await self._gone(run.run_id, owner_id):
+                continue
+            snapshot = await surely(partial(self._store.get_run, run.run_id))
+            if snapshot.owner_id == owner_id:
+                ended += await self._end(snapshot, Fencing(owner_id, run.fence), reason)
+        return ended
+
+    async def _gone(self, run_id: str, owner_id: str) -> bool:
+        if owner_id == self._owner_id:
+            return False
+        if isinstance(self._store, LiveRuns):
+            return not await surely(partial(self._store.is_live, run_id))
+        if self._runner_id is not None and owner_id.endswith(f"@{self._runner_id}"):
+            return True
+        return self._proven_dead(owner_id)
+
+    async def _abandoned(self) -> AsyncIterator[RunSummary]:
+        """Unfinished runs that would not resume."""
+        where = RunFilter(statuses=_UNFINISHED)
+        cursor = None
+        while True:
+            page = await surely(partial(self._store.list_runs, where, limit=500, cursor=cursor))
+            for run in page.items:
+                if run.recovery is Recovery.INTERRUPT:
+                    yield run
+            cursor = page.cursor
+            if cursor is None:
+                return
+
+    async def _end(self, run: RunSnapshot, fencing: Fencing, reason: str) -> bool:
+        if run.cancel_requested_at is not None:
+            change = RunChange(
+                status=RunStatus.CANCELED,
+                message=run.cancel_reason or "canceled; its owner was gone",
+            )
+        else:
+            error = ErrorInfo(kind="interrupted", message=reason)
+            change = RunChange(
+                status=RunStatus.INTERRUPTED,
+                message=reason,
+                interrupted_reason=reason,
+                error=error,
+                last_error=error,
+            )
+        update = Update(
+            run_id=run.run_id,
+            update_id=self._new_id(),
+            base_version=run.version,
+            lease=fencing,
+            effect=effect_of(run, Changes(run=change), self._ids),
+            release=True,
+        )
+        while True:
+            try:
+                await surely(partial(self._store.update_run, update))
+            except VersionConflict as conflict:  # an annotation, say: the end stands all the same
+                update = replace(update, base_version=conflict.version)
+            except Refused:
+                return False  # somebody was faster
+            else:
+                return True

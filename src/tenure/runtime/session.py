@@ -1,0 +1,104 @@
+"""Everything one process shares for one store: group commit, leases, reconciling, operators."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from tenure.model.update import MAX_LEASE_SECONDS
+from tenure.ports.lease_store import LeaseStore
+from tenure.ports.liveness import LiveRuns
+from tenure.ports.log_store import LogStore
+from tenure.ports.run_store import RunStateStore
+from tenure.runtime.combiner import Combiner
+from tenure.runtime.keeper import Keeper, Timing
+from tenure.runtime.operators import Operators
+from tenure.runtime.recovery import Reconciler
+from tenure.runtime.waiting import pause
+
+_log = logging.getLogger("tenure.runtime")
+
+ON_START = "the process that ran it is gone"
+LATER = "its lease ended without a renewal"
+
+
+class Identity(Struct, frozen=True, kw_only=True):
+    """Who this process is, and how it tells that another one is gone."""
+
+    owner_id: str
+    new_id: Callable[[], str]
+    proven_dead: Callable[[str], bool]
+    runner_id: str | None = None
+
+
+class Session:
+    def __init__(
+        self,
+        store: RunStateStore,
+        identity: Identity,
+        timing: Timing,
+        reconcile_interval: float = 5.0,
+    ) -> None:
+        self.store = store
+        self.log_store = store if isinstance(store, LogStore) else None
+        self.identity = identity
+        self.timing = timing
+        self.combiner = Combiner(store)
+        self.keeper = Keeper(store, identity.owner_id, timing)
+        self.operators = Operators(store, identity.new_id)
+        self.reconciler = Reconciler(
+            store, identity.owner_id, identity.new_id, identity.proven_dead, identity.runner_id
+        )
+        self._has_leases = isinstance(store, LeaseStore)
+        self._interval = reconcile_interval
+        self._reconciling: asyncio.Task[None] | None = None
+
+    @property
+    def lease_seconds(self) -> float:
+        """A lease that cannot be renewed lasts until reconcile finds its owner gone."""
+        return self.timing.lease_duration if self._has_leases else MAX_LEASE_SECONDS
+
+    async def open(self) -> None:
+        """Mark what a dead process left behind, then keep looking.
+
+        Only where the store itself can tell the dead from the living, or this runner has a name.
+        """
+        if (
+            self._has_leases
+            or isinstance(self.store, LiveRuns)
+            or self.identity.runner_id is not None
+        ):
+            await self.reconciler.reconcile(ON_START, expired=False)
+        if self._has_leases:
+            self._reconciling = asyncio.create_task(self._keep_reconciling())
+
+    async def close(self) -> None:
+        if self._reconciling is not None:
+            self._reconciling.cancel()
+            await asyncio.wait([self._reconciling])
+        await self.keeper.close()
+        await self.combiner.close()
+
+    async def _keep_reconciling(self) -> None:
+        """Leases that merely ran out are left alone until we have been in touch with the store for
+        one renew interval: after an outage their owners get the chance to come back first."""
+        loop = asyncio.get_running_loop()
+        in_touch_since = loop.time()
+        while True:
+            due = loop.time() + self._interval
+            await pause(self._interval)
+            now = loop.time()
+            if now - due > self.timing.renew_interval / 2:
+                in_touch_since = now  # we were frozen, perhaps with everybody else
+            expired = now - in_touch_since >= self.timing.renew_interval
+            try:
+                ended = await self.reconciler.reconcile(LATER, expired=expired)
+            except Exception as error:  # noqa: BLE001  whatever it is, it must be tried again
+                in_touch_since = loop.time()
+                _log.warning("cannot look for abandoned runs: %s", error)
+            else:
+                if ended:
+                    _log.info("marked %d abandoned runs as interrupted", ended)

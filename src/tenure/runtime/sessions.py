@@ -1,0 +1,49 @@
+"""The stores one process uses, each opened once, however many ask for it at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from tenure.ports.run_store import RunStateStore
+from tenure.runtime.session import Session
+
+
+class Sessions:
+    """``open_main`` opens the store that is meant when none is named."""
+
+    def __init__(
+        self,
+        open_main: Callable[[], Awaitable[RunStateStore]],
+        new_session: Callable[[RunStateStore], Session],
+    ) -> None:
+        self._open_main = open_main
+        self._new_session = new_session
+        self._main: RunStateStore | None = None
+        self._open: dict[int, Session] = {}
+        self._opening = asyncio.Lock()
+
+    async def main(self) -> Session:
+        if self._main is None:
+            async with self._opening:
+                if self._main is None:
+                    self._main = await self._open_main()
+        return await self.of(self._main)
+
+    async def of(self, store: RunStateStore) -> Session:
+        session = self._open.get(id(store))
+        if session is None:
+            async with self._opening:
+                session = self._open.get(id(store))
+                if session is None:
+                    session = self._new_session(store)
+                    await session.open()
+                    self._open[id(store)] = session
+        return session
+
+    async def close(self) -> None:
+        """The stores themselves stay open."""
+        open_ones, self._open, self._main = self._open, {}, None
+        self._opening = asyncio.Lock()  # the next to ask may live in another event loop
+        for session in open_ones.values():
+            await session.close()

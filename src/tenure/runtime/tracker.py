@@ -1,0 +1,137 @@
+"""One run's way into the store: one durable update at a time, in order.
+
+What may happen to a write, and what the tracker then does:
+
+======================  ========================================================================
+``StoreUnavailable``    the outcome is unknown: the same write again under the same ``update_id``,
+                        after a pause that grows; nothing else of this run is written meanwhile
+                        (a run that could not be created is given up after a while)
+``VersionConflict``     an operator wrote (cancel, approval, annotation); owner and operator
+                        commute: the same delta on the newer version
+``LeaseLost``           another owner has the run: raised, never retried
+anything else           the record refuses what we say: raised; the engine ends the run
+======================  ========================================================================
+
+The answer to a write says whether a cancel was requested: the owner needs no question for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import datetime
+from functools import partial
+
+from msgspec.structs import replace
+
+from tenure.model.compose import effect_of, new_run
+from tenure.model.errors import StoreUnavailable, VersionConflict
+from tenure.model.events import Event
+from tenure.model.leasing import Lease
+from tenure.model.retry import RetryPolicy
+from tenure.model.snapshot import RunSnapshot
+from tenure.model.update import Changes, Fencing, LeaseRequest, NewRun, Receipt, Update, Write
+from tenure.runtime.audience import Audience
+from tenure.runtime.intents import with_intents
+from tenure.runtime.patience import ENDLESS, PATIENCE, surely
+
+_log = logging.getLogger("tenure.runtime")
+
+
+class RunTracker:
+    """Writes a run as its owner."""
+
+    def __init__(
+        self,
+        planned: RunSnapshot,
+        write: Callable[[Write], Awaitable[Receipt]],
+        new_id: Callable[[], str],
+        audience: Audience,
+    ) -> None:
+        self._known = planned
+        self._write = write
+        self._new_id = new_id
+        self._ids: Iterator[str] = iter(new_id, "")
+        self._audience = audience
+        self._fencing = Fencing("", 0)
+        self.version = 0
+        self.cancel_requested_at: datetime | None = None
+        self._stuck_since: float | None = None
+        """Loop time since when the store has not taken a write; ``None`` while it does."""
+
+    @property
+    def fencing(self) -> Fencing:
+        """The right to write as this run's owner, once it has begun."""
+        return self._fencing
+
+    async def begin(
+        self, changes: Changes, definition: str | None, request: LeaseRequest
+    ) -> Lease | None:
+        """Create the run, owned, with its first intents, in one commit.
+
+        Of ``changes`` only what starts can be born with it; ``intents.not_born`` is the rest.
+        """
+        born = with_intents(self._known, changes)
+        creation = new_run(born, self._new_id(), self._ids, definition=definition, lease=request)
+        receipt = await self._durably(creation, PATIENCE)
+        self._fencing = Fencing(request.owner_id, receipt.fence)
+        self._take(receipt, creation.events)
+        if receipt.lease_expires_at is None:
+            return None
+        return Lease(
+            run_id=receipt.run_id,
+            owner_id=request.owner_id,
+            fence=receipt.fence,
+            expires_at=receipt.lease_expires_at,
+        )
+
+    async def record(self, changes: Changes, *extra: Event) -> None:
+        """Durable when it returns. ``LeaseLost`` and what else the store refuses."""
+        for index, change in changes.steps.items():
+            if change.plan is not None and index == len(self._known.steps):
+                self._known = replace(self._known, steps=(*self._known.steps, change.plan))
+        effect = effect_of(self._known, changes, self._ids, *extra)
+        update = Update(
+            run_id=self._known.run_id,
+            update_id=self._new_id(),
+            base_version=self.version,
+            lease=self._fencing,
+            effect=effect,
+        )
+        self._take(await self._durably(update, ENDLESS), effect.events)
+
+    def _take(self, receipt: Receipt, events: tuple[Event, ...]) -> None:
+        self.version = receipt.version
+        if receipt.cancel_requested_at is not None:
+            self.cancel_requested_at = receipt.cancel_requested_at
+        self._audience.hear(events, receipt)
+
+    async def _durably(self, write: Write, patience: RetryPolicy) -> Receipt:
+        while True:
+            try:
+                receipt = await surely(partial(self._write, write), patience, self._note_stuck)
+            except VersionConflict as conflict:
+                if isinstance(write, NewRun):
+                    raise
+                self.cancel_requested_at = conflict.cancel_requested_at
+                write = replace(write, base_version=conflict.version)
+            else:
+                if self._stuck_since is not None:
+                    self._note_answered(self._stuck_since)
+                return receipt
+
+    def _note_stuck(self, error: StoreUnavailable) -> None:
+        if self._stuck_since is None:
+            self._stuck_since = asyncio.get_running_loop().time()
+            _log.warning(
+                "run %s: the store does not answer (%s); what runs goes on, nothing new starts "
+                "until it does",
+                self._known.run_id,
+                error,
+            )
+
+    def _note_answered(self, since: float) -> None:
+        self._stuck_since = None
+        seconds = asyncio.get_running_loop().time() - since
+        _log.info("run %s: the store answers again after %.1f s", self._known.run_id, seconds)

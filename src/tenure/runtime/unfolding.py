@@ -1,0 +1,271 @@
+"""How a run unfolds: results go in; changes for the next update and tasks to start come out.
+
+A pure machine: no task, no clock, no store. ``Engine`` feeds it and does what it says. One draft
+never says two statuses of one thing, since the journal must show every status: what starts and ends
+without anything being executed takes two turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tenure.model.snapshot import HostState, StepState
+from tenure.model.status import HostStatus, RunStatus, StepKind, StepStatus
+from tenure.model.update import HostChange, ItemChange, RunChange
+from tenure.runtime.course import Course, Trouble
+from tenure.runtime.draft import Draft
+from tenure.runtime.executor import Outcome
+from tenure.runtime.opening import open_step
+from tenure.runtime.recipe import Prepared
+from tenure.runtime.scheduler import Schedule
+from tenure.workflow.variables import Exports
+
+_STARTED = HostChange(status=HostStatus.RUNNING, attempts=1)
+_ITEM_STARTED = ItemChange(status=HostStatus.RUNNING, attempts=1)
+_SKIPPED = HostChange(status=HostStatus.SKIPPED)
+
+
+class Start(NamedTuple):
+    """One host of one step, for one item, to be executed once this is durable."""
+
+    course: Course
+    host: str
+    position: int | None
+
+
+class Unfolding:
+    def __init__(self, prepared: Prepared, exports: Exports) -> None:
+        self._prepared = prepared
+        self._exports = exports
+        self._courses = [
+            Course(step.index, recipe, step.hosts)
+            for step, recipe in zip(prepared.plan.steps, prepared.recipes, strict=True)
+        ]
+        self._schedule = Schedule(prepared.order)
+        self._open: dict[int, Course] = {}
+        self._broken: list[Course] = []
+        """Steps that were begun only to be seen failing in the next turn."""
+        self._culprit: Course | None = None
+        """The first step whose failure fails the run: no further step begins, those that run come
+        to their end."""
+        self._halted = False
+        self.starts: list[Start] = []
+
+    @property
+    def finished(self) -> bool:
+        """Every step has come to an end of its own, or a failure keeps the rest from beginning."""
+        return not self._open and (self._culprit is not None or not self._schedule.left)
+
+    @property
+    def impatient(self) -> bool:
+        """Whether the next turn is due although nothing will arrive."""
+        return bool(self._broken)
+
+    def halt(self) -> None:
+        """Nothing starts any more; what has done all its work still comes to its end."""
+        self._halted = True
+
+    def scope(self, course: Course, host: str) -> Mapping[str, Any]:
+        """The variables a task sees; a handler's include the item its step notified it for."""
+        looping = course.parent or course
+        if looping.items is None or looping.position is None or not looping.items[host]:
+            return self._exports.scope(host)
+        return self._exports.scope(host, looping.items[host][looping.position])
+
+    # What ended
+
+    def settle(self, start: Start, outcome: Outcome, draft: Draft) -> None:
+        course, host, position = start
+        end = course.settle(host, outcome)
+        if position is None:
+            draft.host(course.index, host, _change(HostChange, outcome))
+            return
+        if _looped(course, host):
+            draft.item(course.index, host, position, _change(ItemChange, outcome))
+        if end is not None:
+            said = outcome.message if end is outcome.status else None
+            change = HostChange(status=end, message=said, vars=course.exported.get(host, {}))
+            draft.host(course.index, host, change)
+
+    # What may start
+
+    def proceed(self, draft: Draft) -> None:
+        """After results were settled: further hosts, waves, handlers, steps."""
+        broken, self._broken = self._broken, []
+        for course in broken:
+            self._close(course, draft)
+        for course in tuple(self._open.values()):
+            if not course.ended:
+                self._continue(course, draft)
+        while not self._halted and self._culprit is None:
+            ready = self._schedule.take_ready()
+            if not ready:
+                return
+            for index in ready:
+                self._begin(self._courses[index], draft)
+
+    def _begin(self, course: Course, draft: Draft) -> None:
+        opening = open_step(course.recipe, course.hosts, _Scopes(self, course))
+        if not opening.hosts:
+            course.status = StepStatus.SKIPPED
+            draft.step(course.index, StepStatus.SKIPPED, opening.message)
+            self._ended(course)
+            return
+        draft.step(course.index, StepStatus.RUNNING)
+        for host in opening.skipped:
+            draft.host(course.index, host, _SKIPPED)
+        self._open[course.index] = course
+        if opening.trouble is not None:
+            course.status = StepStatus.RUNNING
+            course.trouble = opening.trouble
+            self._broken.append(course)
+            return
+        course.doomed = opening.doomed
+        course.begin(opening.hosts, opening.items)
+        self._fill(course, draft)
+
+    def _fill(self, course: Course, draft: Draft) -> None:
+        position = course.position
+        while course.may_start() and not self._halted:
+            host = course.start_next()
+            if not position:
+                draft.host(course.index, host, _STARTED)
+            if position is not None and _looped(course, host):
+                draft.item(course.index, host, position, _ITEM_STARTED)
+            self.starts.append(Start(course, host, position))
+
+    def _continue(self, course: Course, draft: Draft) -> None:
+        self._fill(course, draft)
+        if course.running or course.waiting or course.cut_short or course.handler is not None:
+            return
+        due = course.handlers_due()
+        if due:
+            course.handlers = iter(course.recipe.notify)
+            self._next_handler(course, due, draft)
+        else:
+            self._next_wave(course, draft)
+
+    def _next_wave(self, course: Course, draft: Draft) -> None:
+        if course.trouble is None and course.next_wave():
+            self._fill(course, draft)
+        else:
+            self._close(course, draft)
+
+    def _next_handler(self, course: Course, hosts: tuple[str, ...], draft: Draft) -> None:
+        """One after another, in the order given; the step goes on when the last has ended."""
+        while course.trouble is None and (name := next(course.handlers, None)) is not None:
+            if self._halted:
+                course.cut_short = True
+                return
+            handler = self._add_handler(course, name, hosts, draft)
+            self._begin(handler, draft)
+            if not handler.ended:
+                course.handler = handler
+                return
+        course.handler = None
+        self._next_wave(course, draft)
+
+    def _add_handler(
+        self, course: Course, name: str, hosts: tuple[str, ...], draft: Draft
+    ) -> Course:
+        recipe = self._prepared.handlers[name]
+        handler = Course(len(self._courses), recipe, hosts, parent=course)
+        self._courses.append(handler)
+        draft.added(
+            StepState(
+                index=handler.index,
+                name=name,
+                kind=StepKind.HANDLER,
+                action=recipe.action.spec.name,
+                hosts={host: HostState() for host in hosts},
+            )
+        )
+        return handler
+
+    # What has come to its end
+
+    def _close(self, course: Course, draft: Draft) -> None:
+        missing = course.missing_exports()
+        if missing and course.trouble is None and not course.failed:
+            course.trouble = Trouble("expect_vars", f"expected vars missing: {', '.join(missing)}")
+        course.status = course.verdict()
+        notes: list[str] = []
+        if course.exported and course.parent is None:
+            notes = self._exports.add(course.recipe.name, course.exports())
+        said = [text for text in (course.message(), *notes) if text]
+        for host in course.halfway:
+            # Its step fails between two of its items: it did not do all it should.
+            draft.host(course.index, host, HostChange(status=HostStatus.FAILED, message=said[0]))
+        draft.step(course.index, course.status, "; ".join(said) or None)
+        del self._open[course.index]
+        if course.parent is not None:
+            self._handler_ended(course, course.parent, draft)
+            return
+        self._ended(course)
+        if course.status is StepStatus.FAILED and not course.recipe.continue_on_error:
+            self._culprit = self._culprit or course
+        elif course.failed or course.trouble:
+            draft.run_changes(RunChange(last_error=course.error()))
+
+    def _ended(self, course: Course) -> None:
+        if course.parent is None:
+            self._schedule.ended(course.index)
+
+    def _handler_ended(self, handler: Course, course: Course, draft: Draft) -> None:
+        course.handler = None
+        if handler.status is StepStatus.FAILED:
+            course.trouble = Trouble(
+                "handler", f"handler {handler.recipe.name!r} {handler.message() or 'failed'}"
+            )
+        self._next_handler(course, handler.hosts, draft)
+
+    def end(self, draft: Draft) -> RunStatus:
+        """The run's own end, once ``finished``."""
+        if self._culprit is None:
+            draft.run_changes(RunChange(status=RunStatus.SUCCESS))
+            return RunStatus.SUCCESS
+        error = self._culprit.error()
+        draft.run_changes(
+            RunChange(status=RunStatus.FAILED, message=error.message, error=error, last_error=error)
+        )
+        return RunStatus.FAILED
+
+
+class _Scopes:
+    """What ``open_step`` asks for the variables of a host."""
+
+    __slots__ = ("_course", "_unfolding")
+
+    def __init__(self, unfolding: Unfolding, course: Course) -> None:
+        self._unfolding = unfolding
+        self._course = course
+
+    def scope(self, host: str) -> Mapping[str, Any]:
+        return self._unfolding.scope(self._course, host)
+
+
+def _looped(course: Course, host: str) -> bool:
+    return course.items is not None and bool(course.items[host])
+
+
+def _change(kind: type[Any], outcome: Outcome) -> Any:
+    """Only what is worth saying: defaults are left out of rows and journal."""
+    given: dict[str, Any] = {"status": outcome.status}
+    if outcome.message is not None:
+        given["message"] = outcome.message
+    if outcome.exit_code is not None:
+        given["exit_code"] = outcome.exit_code
+    if outcome.attempts != 1:
+        given["attempts"] = outcome.attempts
+    if outcome.changed is not None:
+        given["changed"] = outcome.changed
+    if outcome.stdout is not None:
+        given["stdout"] = outcome.stdout
+    if outcome.stderr is not None:
+        given["stderr"] = outcome.stderr
+    if outcome.truncated:
+        given["truncated"] = True
+    if outcome.vars:
+        given["vars"] = outcome.vars
+    return kind(**given)

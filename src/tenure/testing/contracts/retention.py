@@ -1,0 +1,241 @@
+"""``Retention``: old runs are forgotten, whole, and nothing else is."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tenure.model.errors import RunNotFound
+from tenure.model.query import RunFilter
+from tenure.model.snapshot import RunSnapshot
+from tenure.model.status import TERMINAL_RUN, RunStatus
+from tenure.model.update import Changes
+from tenure.ports.definitions import Definitions
+from tenure.ports.event_log import EventLog
+from tenure.ports.lease_store import LeaseStore
+from tenure.ports.log_listing import LogListing
+from tenure.ports.log_store import LogKey, LogStore
+from tenure.ports.retention import Retention
+from tenure.ports.run_store import RunStateStore
+from tenure.testing.contracts.acts import (
+    at_once,
+    create,
+    create_embedded,
+    lease_of,
+    start_first_step,
+    write,
+)
+from tenure.testing.contracts.harness import ContractHarness, ForgettingStore
+from tenure.testing.factories import (
+    annotate,
+    change_run,
+    end_run,
+    lease_request,
+    new_run,
+    owner_update,
+)
+
+Question = Callable[[], Awaitable[Any]]
+
+
+class RetentionContract(ContractHarness):
+    """Whatever the store has of a run beside its record (journal, definition …) is asked for too.
+
+    No test counts what one call removed: see ``RetentionCountsContract``.
+    """
+
+    async def test_store_forgets(self, store: ForgettingStore) -> None:
+        assert isinstance(store, Retention)
+
+    async def test_old_run_is_forgotten_whole(self, store: ForgettingStore) -> None:
+        run = await ended(store, labels={"team": "web"}, definition="name: old")
+        await store.prune_runs(after(run))
+        for question in questions(store, run.run_id):
+            with pytest.raises(RunNotFound):
+                await question()
+        for where in (RunFilter(), RunFilter(labels={"team": "web"}), _like(run)):
+            assert (await store.list_runs(where)).items == ()
+
+    @pytest.mark.parametrize("status", sorted(TERMINAL_RUN))
+    async def test_every_end_is_an_end(self, store: ForgettingStore, status: RunStatus) -> None:
+        run = await write(store, end_run(await create_embedded(store), status))
+        await store.prune_runs(after(run))
+        assert (await store.list_runs()).items == ()
+
+    async def test_run_that_has_not_ended_stays(self, store: ForgettingStore) -> None:
+        queued = await create(store)
+        running = await start_first_step(store, await create_embedded(store))
+        let_go = await create_embedded(store)
+        let_go = await write(store, owner_update(let_go, Changes(), release=True))
+        await self.pass_time(0.01)
+        last = await ended(store)
+        await store.prune_runs(after(last))
+        for run in (queued, running, let_go):
+            assert await store.get_run(run.run_id) == run
+
+    async def test_run_that_ended_at_the_very_moment_stays(self, store: ForgettingStore) -> None:
+        await ended(store)
+        await self.pass_time(0.01)
+        run = await ended(store)
+        assert run.finished_at is not None
+        await store.prune_runs(run.finished_at)
+        assert await _ids(store) == [run.run_id]
+
+    async def test_the_first_to_end_goes_first(self, store: ForgettingStore) -> None:
+        """Not the first to begin."""
+        begun = [await create_embedded(store) for _ in range(5)]
+        left = []
+        for number in (3, 0, 4, 2, 1):
+            left.append(await write(store, end_run(begun[number])))
+            await self.pass_time(0.01)
+        moment = after(*left)
+        while left:
+            await store.prune_runs(moment, limit=1)
+            there = set(await _ids(store))
+            assert len(there) < len(left)
+            left = left[len(left) - len(there) :]
+            assert there == {run.run_id for run in left}
+
+    async def test_others_stay_exactly_as_they_are(self, store: ForgettingStore) -> None:
+        shared: dict[str, Any] = {"labels": {"team": "web"}, "definition": "name: shared"}
+        old = await ended(store, **shared)
+        await self.pass_time(0.01)
+        stays = [await ended(store, **shared), await create(store, **shared)]
+        before = [await _all_of(store, run) for run in stays]
+        assert stays[0].finished_at is not None
+        await store.prune_runs(stays[0].finished_at)
+        assert [await _all_of(store, run) for run in stays] == before
+        with pytest.raises(RunNotFound):
+            await store.get_run(old.run_id)
+
+    async def test_forgotten_run_takes_no_writes(self, store: ForgettingStore) -> None:
+        run = await create_embedded(store)
+        over = await write(store, end_run(run))
+        await store.prune_runs(after(over))
+        for update in (annotate(over), change_run(run, message="late"), end_run(run)):
+            with pytest.raises(RunNotFound):
+                await store.update_run(update)
+        if isinstance(store, LeaseStore):
+            with pytest.raises(RunNotFound):
+                await store.claim_run(run.run_id, lease_request())
+            (renewal,) = await store.renew_leases([lease_of(run)], 30.0)
+            assert not renewal.ok
+
+    async def test_id_may_be_used_again_and_nothing_of_the_old_run_shows(
+        self, store: ForgettingStore
+    ) -> None:
+        old = await ended(store, labels={"age": "old"}, definition="name: old")
+        await store.prune_runs(after(old))
+        new = new_run(run_id=old.run_id, definition="name: new")
+        await store.create_run(new)
+        run = await store.get_run(old.run_id)
+        assert (run.version, run.status, run.labels) == (1, RunStatus.QUEUED, {})
+        assert not any(step.started_at for step in run.steps)
+        assert (await store.list_runs(RunFilter(labels={"age": "old"}))).items == ()
+        if isinstance(store, Definitions):
+            assert await store.get_definition(run.run_id) == "name: new"
+        if isinstance(store, EventLog):
+            assert {event.version for event in await store.read_events(run.run_id)} == {1}
+
+    async def test_pages_go_on_where_they_were(self, store: ForgettingStore) -> None:
+        """Neither do runs that stay get lost, nor do new ones get in between."""
+        stay = [(await create(store)).run_id for _ in range(2)]
+        runs = [await ended(store) for _ in range(3)]
+        first = await store.list_runs(limit=1)
+        await store.prune_runs(after(*runs))
+        await create(store)
+        rest = await store.list_runs(cursor=first.cursor)
+        assert [run.run_id for run in rest.items] == stay[::-1]
+
+    async def test_reader_sees_the_whole_run_or_none(self, store: ForgettingStore) -> None:
+        runs = [await ended(store, definition="name: old") for _ in range(5)]
+        asked = [question for run in runs for question in questions(store, run.run_id)]
+        whole = [await question() for question in asked]
+        results, errors = await at_once(
+            [store.prune_runs(after(*runs)), *(_seen(question) for question in asked)]
+        )
+        assert not errors
+        for seen, known in zip(results[1:], whole, strict=True):
+            assert seen is None or seen == known
+
+    async def test_several_may_prune_at_once(self, store: ForgettingStore) -> None:
+        stays = await create(store)
+        runs = [await ended(store) for _ in range(10)]
+        _, errors = await at_once(store.prune_runs(after(*runs)) for _ in range(5))
+        assert not errors
+        assert await _ids(store) == [stays.run_id]
+
+
+class RetentionCountsContract(ContractHarness):
+    """For a store asked directly: a call whose answer got lost has pruned, and sent again it prunes
+    on."""
+
+    async def test_answer_is_how_many_were_removed(self, store: ForgettingStore) -> None:
+        runs = [await ended(store) for _ in range(3)]
+        await create(store)
+        assert await store.prune_runs(after(*runs)) == 3
+        assert await store.prune_runs(after(*runs)) == 0
+
+    @pytest.mark.parametrize(("limit", "removed"), [(2, 2), (1, 1), (5, 3), (0, 0), (-1, 0)])
+    async def test_never_more_than_the_limit(
+        self, store: ForgettingStore, limit: int, removed: int
+    ) -> None:
+        runs = [await ended(store) for _ in range(3)]
+        assert await store.prune_runs(after(*runs), limit=limit) == removed
+        assert len(await _ids(store)) == 3 - removed
+
+    async def test_run_pruned_by_several_at_once_is_counted_once(
+        self, store: ForgettingStore
+    ) -> None:
+        runs = [await ended(store) for _ in range(10)]
+        counts, errors = await at_once(store.prune_runs(after(*runs)) for _ in range(5))
+        assert not errors
+        assert sum(counts) == 10
+
+
+async def ended(store: RunStateStore, **fields: Any) -> RunSnapshot:
+    """A run that did something and is over."""
+    run = await start_first_step(store, await create_embedded(store, **fields))
+    return await write(store, end_run(run, RunStatus.FAILED))
+
+
+def after(*runs: RunSnapshot) -> datetime:
+    """A moment by which these had ended."""
+    return max(run.finished_at for run in runs if run.finished_at) + timedelta(seconds=1)
+
+
+def questions(store: Any, run_id: str) -> Iterator[Question]:
+    """Everything this store can be asked about a run."""
+    yield lambda: store.get_run(run_id)
+    if isinstance(store, EventLog):
+        yield lambda: store.read_events(run_id)
+    if isinstance(store, Definitions):
+        yield lambda: store.get_definition(run_id)
+    if isinstance(store, LogStore):
+        yield lambda: store.read(run_id, LogKey(step=0, host="web1", stream="stdout"))
+    if isinstance(store, LogListing):
+        yield lambda: store.list_logs(run_id)
+
+
+async def _all_of(store: ForgettingStore, run: RunSnapshot) -> list[Any]:
+    return [await question() for question in questions(store, run.run_id)]
+
+
+async def _seen(question: Question) -> Any:
+    try:
+        return await question()
+    except RunNotFound:
+        return None
+
+
+async def _ids(store: ForgettingStore) -> list[str]:
+    return [run.run_id for run in (await store.list_runs()).items]
+
+
+def _like(run: RunSnapshot) -> RunFilter:
+    return RunFilter(
+        statuses=frozenset({run.status}), workflow_name=run.workflow_name, queue=run.queue
+    )

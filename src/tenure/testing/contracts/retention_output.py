@@ -1,0 +1,52 @@
+"""``Retention`` beside a ``LogStore``: output goes with its run."""
+
+from __future__ import annotations
+
+import pytest
+
+from tenure.model.errors import RunNotFound
+from tenure.model.snapshot import RunSnapshot
+from tenure.model.status import RunStatus
+from tenure.ports.log_store import LogKey
+from tenure.testing.contracts.acts import claim, create, write
+from tenure.testing.contracts.harness import ContractHarness, ForgettingLoggingStore
+from tenure.testing.contracts.retention import after
+from tenure.testing.factories import end_run, fencing_of, unique
+
+OUT = LogKey(step=0, host="web1", stream="stdout")
+
+
+class OutputRetentionContract(ContractHarness):
+    async def test_output_goes_with_its_run(self, store: ForgettingLoggingStore) -> None:
+        run = await _printed(store, unique("run"), b"old")
+        await store.prune_runs(after(run))
+        with pytest.raises(RunNotFound):
+            await store.read(run.run_id, OUT)
+        with pytest.raises(RunNotFound):
+            await store.append(run.run_id, fencing_of(run), OUT, 0, b"late")
+
+    async def test_output_of_others_stays(self, store: ForgettingLoggingStore) -> None:
+        run = await _printed(store, unique("run"), b"old")
+        await self.pass_time(0.01)
+        stays = await _printed(store, unique("run"), b"kept")
+        assert stays.finished_at is not None
+        await store.prune_runs(stays.finished_at)
+        assert (await store.read(stays.run_id, OUT)).data == b"kept"
+        with pytest.raises(RunNotFound):
+            await store.read(run.run_id, OUT)
+
+    async def test_later_run_of_the_same_id_begins_with_none(
+        self, store: ForgettingLoggingStore
+    ) -> None:
+        old = await _printed(store, unique("run"), b"old")
+        await store.prune_runs(after(old))
+        run = await claim(store, (await create(store, run_id=old.run_id)).run_id)
+        assert (await store.read(run.run_id, OUT)).size == 0
+        assert await store.append(run.run_id, fencing_of(run), OUT, 0, b"new") == 3
+        assert (await store.read(run.run_id, OUT)).data == b"new"
+
+
+async def _printed(store: ForgettingLoggingStore, run_id: str, data: bytes) -> RunSnapshot:
+    run = await claim(store, (await create(store, run_id=run_id)).run_id)
+    await store.append(run.run_id, fencing_of(run), OUT, 0, data)
+    return await write(store, end_run(run, RunStatus.FAILED))

@@ -1,0 +1,34 @@
+"""Which transport reaches which host: the kind of its address decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+
+from tenure.ports.transport import Command, Endpoint, Exit, Output, Transport
+
+_HERE = frozenset({"local", "localhost", "127.0.0.1"})
+
+
+def kind_of(address: str) -> str:
+    """``local``, or what stands before ``://``; a bare name is reached by ``ssh``."""
+    if address in _HERE:
+        return "local"
+    scheme, separator, _ = address.partition("://")
+    return scheme.lower() if separator else "ssh"
+
+
+class RoutingTransport:
+    def __init__(self, by_kind: Mapping[str, Transport], otherwise: Transport) -> None:
+        self._by_kind = dict(by_kind)
+        self._otherwise = otherwise
+
+    async def run(self, host: Endpoint, command: Command, output: Output) -> Exit:
+        transport = self._by_kind.get(kind_of(host.address), self._otherwise)
+        return await transport.run(host, command, output)
+
+    async def close(self) -> None:
+        """Closes them all, also when one of them fails to."""
+        async with AsyncExitStack() as closing:
+            for transport in (*self._by_kind.values(), self._otherwise):
+                closing.push_async_callback(transport.close)

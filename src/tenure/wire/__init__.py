@@ -1,0 +1,1 @@
+"""JSON shapes that cross a process border."""

@@ -1,0 +1,51 @@
+"""What is known about actions before anything runs: their names and arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+
+class Text(StrEnum):
+    """How ``${…}`` in an argument's text is brought to its value."""
+
+    PLAIN = "plain"
+    """Replaced by the value."""
+    SHELL = "shell"
+    """A script for sh: values travel as environment variables, never as spliced text."""
+    PYTHON = "python"
+    """A script for Python: likewise."""
+    FIXED = "fixed"
+    """Left as it is."""
+
+
+class Argument(Struct, frozen=True, kw_only=True):
+    name: str
+    types: tuple[str, ...] = ("string",)
+    """Of JSON Schema: string, integer, number, boolean, array, object; none = anything."""
+    required: bool = False
+    text: Text = Text.PLAIN
+    choices: tuple[Any, ...] = ()
+    description: str = ""
+
+
+class ActionSpec(Struct, frozen=True, kw_only=True):
+    """An action as the workflow file sees it."""
+
+    name: str
+    description: str = ""
+    arguments: tuple[Argument, ...] = ()
+    exactly_one_of: tuple[tuple[str, ...], ...] = ()
+    """Groups of arguments of which exactly one must be given."""
+    further_arguments: bool = False
+    """Whether arguments not listed here are accepted (a Python function taking ``**rest``)."""
+    environment: bool = False
+    """Whether it starts processes, which then get the variables as their environment."""
+    on_takeover: str | None = None
+    """Another default than ``rerun`` for what was running when its owner died."""
+
+
+Catalogue = Mapping[str, ActionSpec]

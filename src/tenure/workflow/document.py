@@ -1,0 +1,301 @@
+"""From text to a tree of nodes, within bounds whatever the text is.
+
+The tree is put together from the parser's events, one by one and without recursion. An alias adds
+the same node again, and what it would be written out is counted at that moment: a file that
+unfolds to billions of values is refused after a few lines, before anything has grown.
+"""
+
+from __future__ import annotations
+
+import re
+from math import isfinite
+from typing import Any
+
+import yaml
+from msgspec import Struct
+from yamlcore import CCoreLoader  # type: ignore[import-untyped]
+
+from tenure.workflow.json_text import looks_like_json, readable
+from tenure.workflow.nodes import Entries, Items, Mark, Node, Path, Scalar
+from tenure.workflow.reading import Reading
+
+MOST_BYTES = 1 << 20
+MOST_NODES = 200_000
+MOST_EXPRESSIONS = 10_000
+MOST_TEXT = 8 << 20
+"""Characters with every alias written out."""
+DEEPEST = 60
+_TAG = "tag:yaml.org,2002:"
+_OCTAL = re.compile(r"[-+]?0[0-7]+")
+_WHOLES = (-(1 << 63), (1 << 64) - 1)
+
+
+class _Open(Struct):
+    """A list or map under construction."""
+
+    mark: Mark
+    anchor: str | None
+    items: list[Node] | None
+    entries: dict[str, Node]
+    keys: dict[str, Mark]
+    merged: list[Entries]
+    key: str | None = None
+    """Of the value that comes next."""
+    awaits_value: bool = False
+    nodes: int = 1
+    text: int = 0
+
+
+class _Weight(Struct, frozen=True):
+    nodes: int
+    text: int
+
+
+def read_document(text: str, reading: Reading) -> Node:
+    """The tree; what is wrong with it as YAML goes to ``reading``. ``Enough`` if there is none."""
+    try:
+        return _Composer(reading).compose(_prepared(text, reading))
+    except yaml.YAMLError as error:
+        raise reading.give_up(_where(error), *_syntax(error)) from error
+
+
+def _prepared(text: str, reading: Reading) -> str:
+    start = Mark(1, 1)
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise reading.give_up(start, "the text is no Unicode") from error
+    if size > MOST_BYTES:
+        raise reading.give_up(start, f"the file has {size} bytes, more than {MOST_BYTES}")
+    if text.count("${{") > MOST_EXPRESSIONS:
+        raise reading.give_up(start, f"the file has more than {MOST_EXPRESSIONS} expressions")
+    text = text.removeprefix("\ufeff")
+    return readable(text) if looks_like_json(text) else text
+
+
+def _where(error: yaml.YAMLError) -> Mark:
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    return Mark(mark.line + 1, mark.column + 1) if mark else Mark(1, 1)
+
+
+def _syntax(error: yaml.YAMLError) -> tuple[str, str | None]:
+    said = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
+    context = getattr(error, "context", None)
+    hint = None
+    if "cannot start any token" in said:
+        hint = "YAML is indented with spaces, not tabs, and text with special signs is quoted"
+    elif "mapping values are not allowed" in said or "expected <block end>" in said:
+        hint = "check the indentation, and quote text that holds ': '"
+    return f"not valid YAML: {said}{f' {context}' if context else ''}", hint
+
+
+class _Composer:
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._stack: list[_Open] = []
+        self._root: Node | None = None
+        self._anchors: dict[str, Node] = {}
+        self._weights: dict[int, _Weight] = {}
+
+    def compose(self, text: str) -> Node:
+        loader = CCoreLoader(text)
+        try:
+            while (event := loader.get_event()) is not None:
+                self._take(event, loader)
+                if isinstance(event, yaml.StreamEndEvent):
+                    break
+        finally:
+            loader.dispose()
+        if self._root is None:
+            raise self._reading.give_up(Mark(1, 1), "the file is empty")
+        return self._root
+
+    def _take(self, event: Any, loader: Any) -> None:
+        mark = Mark(event.start_mark.line + 1, event.start_mark.column + 1)
+        if isinstance(event, yaml.ScalarEvent):
+            self._place(self._scalar(event, loader, mark), event.anchor, 1, len(event.value), mark)
+        elif isinstance(event, yaml.SequenceStartEvent | yaml.MappingStartEvent):
+            self._open(event, mark)
+        elif isinstance(event, yaml.SequenceEndEvent | yaml.MappingEndEvent):
+            self._close()
+        elif isinstance(event, yaml.AliasEvent):
+            self._alias(str(event.anchor), mark)
+        elif isinstance(event, yaml.DocumentStartEvent) and self._root is not None:
+            raise self._reading.give_up(
+                mark, "a file holds one workflow; a second document begins here"
+            )
+
+    # -- parts ------------------------------------------------------------------------------------
+
+    def _open(self, event: Any, mark: Mark) -> None:
+        if len(self._stack) >= DEEPEST:
+            raise self._reading.give_up(mark, f"nested more than {DEEPEST} deep")
+        kind = "seq" if isinstance(event, yaml.SequenceStartEvent) else "map"
+        if event.tag not in (None, "!", _TAG + kind):
+            self._reading.mistake(
+                mark, self._path(), f"the tag {_shown_tag(event.tag)} is not supported here"
+            )
+        items: list[Node] | None = [] if kind == "seq" else None
+        self._stack.append(_Open(mark, event.anchor, items, {}, {}, []))
+
+    def _close(self) -> None:
+        done = self._stack.pop()
+        if done.items is not None:
+            node: Node = Items(done.items, done.mark)
+        else:
+            self._merge(done)
+            node = Entries(done.entries, done.keys, done.mark)
+        self._place(node, done.anchor, done.nodes, done.text, done.mark)
+
+    def _alias(self, name: str, mark: Mark) -> None:
+        node = self._anchors.get(name)
+        if node is None:
+            recursive = any(part.anchor == name for part in self._stack)
+            said = "contains itself" if recursive else "has no anchor above it"
+            raise self._reading.give_up(mark, f"the alias *{name} {said}")
+        weight = self._weights[id(node)]
+        self._place(node, None, weight.nodes, weight.text, mark)
+
+    def _place(self, node: Node, anchor: str | None, nodes: int, text: int, mark: Mark) -> None:
+        """Put a finished node where it belongs, and count what it would be written out."""
+        if anchor is not None:
+            self._anchors[anchor] = node
+            self._weights[id(node)] = _Weight(nodes, text)
+        if not self._stack:
+            self._root = node
+            return
+        parent = self._stack[-1]
+        parent.nodes += nodes
+        parent.text += text
+        if parent.nodes > MOST_NODES or parent.text > MOST_TEXT:
+            raise self._reading.give_up(
+                mark, "the file holds too much, with its aliases written out"
+            )
+        if parent.items is not None:
+            parent.items.append(node)
+        elif parent.awaits_value:
+            self._put_value(parent, node, mark)
+        else:
+            parent.key = self._key(parent, node, mark)
+            parent.awaits_value = True
+
+    def _put_value(self, parent: _Open, node: Node, mark: Mark) -> None:
+        parent.awaits_value = False
+        if parent.key == "<<" and parent.keys.get("<<") is None:
+            self._take_merge(parent, node, mark)
+        elif parent.key is not None:
+            parent.entries[parent.key] = node
+        parent.key = None
+
+    def _key(self, parent: _Open, node: Node, mark: Mark) -> str | None:
+        if not isinstance(node, Scalar) or not isinstance(node.value, str):
+            shown = f": {node.text!r}"[:60] if isinstance(node, Scalar) else ""
+            hint = "write it in quotes" if isinstance(node, Scalar) else None
+            self._reading.mistake(mark, self._path(), f"a key must be text{shown}", hint)
+            return None
+        key = node.value
+        if key == "<<" and not node.style:
+            return key
+        if key in parent.keys:
+            first = parent.keys[key].line
+            path = (*self._path(), key)
+            self._reading.mistake(
+                mark, path, f"{key[:60]!r} is given twice; the first is on line {first}"
+            )
+            return None
+        parent.keys[key] = mark
+        return key
+
+    # -- merging ----------------------------------------------------------------------------------
+
+    def _take_merge(self, parent: _Open, node: Node, mark: Mark) -> None:
+        maps = node.items if isinstance(node, Items) else [node]
+        for each in maps:
+            if isinstance(each, Entries):
+                parent.merged.append(each)
+            else:
+                self._reading.mistake(mark, self._path(), "'<<' takes a map or a list of maps")
+
+    def _merge(self, done: _Open) -> None:
+        """``<<: *other``: what is not said here is taken from there; the first mention counts."""
+        for other in done.merged:
+            for key, node in other.entries.items():
+                if key not in done.entries:
+                    done.entries[key] = node
+                    done.keys[key] = other.keys[key]
+
+    # -- values -----------------------------------------------------------------------------------
+
+    def _path(self) -> Path:
+        path: list[str | int] = []
+        for part in self._stack:
+            if part.items is not None:
+                path.append(len(part.items))
+            elif part.key is not None:
+                path.append(part.key)
+        return tuple(path)
+
+    def _scalar(self, event: Any, loader: Any, mark: Mark) -> Scalar:
+        written: str = event.value
+        tag = event.tag
+        if tag is None or tag == "!":
+            tag = loader.resolve(yaml.ScalarNode, written, event.implicit)
+        try:
+            value = _value(tag, written)
+        except ValueError as error:
+            self._reading.mistake(
+                mark, self._path(), str(error), "write it in quotes if it is meant as text"
+            )
+            value = written
+        return Scalar(value, written, mark, event.style)
+
+
+def _value(tag: str, written: str) -> Any:
+    """What a scalar means. ``ValueError`` if JSON could not hold it."""
+    kind = tag.removeprefix(_TAG)
+    if kind == "str":
+        return written
+    if kind == "null" and written.lower() in ("", "~", "null"):
+        return None
+    if kind == "bool" and written.lower() in ("true", "false"):
+        return written.lower() == "true"
+    if kind == "int":
+        return _whole(written)
+    if kind == "float":
+        return _fraction(written)
+    raise ValueError(f"the tag {_shown_tag(tag)} is not supported here")
+
+
+def _whole(written: str) -> int:
+    """A leading zero means octal, as file modes are written and as older files were read."""
+    if len(written) > 30:
+        raise ValueError(f"the number {written[:20]}… is too large")
+    base = 8 if _OCTAL.fullmatch(written) else 0
+    try:
+        value = int(written, base)
+    except ValueError:
+        value = _decimal(written)
+    if not _WHOLES[0] <= value <= _WHOLES[1]:
+        raise ValueError(f"the number {written} is too large")
+    return value
+
+
+def _decimal(written: str) -> int:
+    try:
+        return int(written)
+    except ValueError:
+        raise ValueError(f"{written!r} is not a whole number") from None
+
+
+def _fraction(written: str) -> float:
+    try:
+        value = float(written)
+    except ValueError:
+        value = float("nan")
+    if not isfinite(value):
+        raise ValueError(f"{written[:40]} is not a finite number")
+    return value
+
+
+def _shown_tag(tag: str) -> str:
+    return f"!!{tag.removeprefix(_TAG)}" if tag.startswith(_TAG) else tag

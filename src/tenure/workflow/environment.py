@@ -1,0 +1,148 @@
+"""Variables as the environment of a process.
+
+Every variable with a name a shell can say reaches it, except names that steer processes: whoever
+may set a variable must not thereby choose which program runs or what it loads. Those go in through
+an explicit ``args.env`` only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from tenure.model.errors import ExpressionError
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_STEERING_NAMES = """
+    PATH HOME SHELL PWD OLDPWD TMPDIR IFS ENV OPTIND POSIXLY_CORRECT SHELLOPTS BASHOPTS PS1 PS2 PS3
+    PS4 PROMPT_COMMAND CDPATH GLOBIGNORE EXECIGNORE FIGNORE FPATH ZDOTDIR INPUTRC HISTFILE
+    EDITOR VISUAL PAGER BROWSER LESSOPEN LESSCLOSE TERMINFO TERMCAP MAKEFLAGS MAKEFILES AWKPATH
+    AWKLIBPATH PERLLIB NODE_OPTIONS NODE_PATH CLASSPATH JAVA_TOOL_OPTIONS JDK_JAVA_OPTIONS
+    _JAVA_OPTIONS PHPRC PHP_INI_SCAN_DIR TCLLIBPATH GCONV_PATH LOCPATH NLSPATH HOSTALIASES
+    RES_OPTIONS LOCALDOMAIN GLIBC_TUNABLES CURL_HOME WGETRC NETRC
+"""
+_STEERING = frozenset(_STEERING_NAMES.split())
+_STEERING_STARTS = (
+    "LD_",
+    "DYLD_",
+    "BASH_",
+    "PYTHON",
+    "PERL5",
+    "RUBY",
+    "GEM_",
+    "LUA_",
+    "GIT_",
+    "SSH_",
+    "SUDO_",
+    "XDG_",
+    "OPENSSL_",
+    "MALLOC_",
+    "SYSTEMD_",
+    "TENURE_",
+)
+LONGEST_ENTRY = 128 * 1024 - 1
+"""Linux starts no process with a longer ``NAME=value``."""
+
+
+class HostExports(dict[str, dict[str, Any]]):
+    """What each host exported: the variable ``hosts``. Too much for every process to carry."""
+
+
+class Scope(dict[str, Any]):
+    """The variables one host sees. Read-only by agreement, so that its environment is made once."""
+
+    __slots__ = ("_environment", "_outer", "exported")
+
+    def __init__(self, variables: Mapping[str, Any], exported: Mapping[str, Any]) -> None:
+        super().__init__(variables)
+        self.exported = exported
+        self._outer: Scope | None = None
+        self._environment: dict[str, str] | None = None
+
+    def with_item(self, item: Any) -> Scope:
+        inner = Scope(self, self.exported)
+        inner["item"] = item
+        inner._outer = self
+        return inner
+
+    @property
+    def environment(self) -> dict[str, str]:
+        if self._environment is None:
+            if self._outer is None:
+                self._environment = _environment(self, self.exported)
+            else:
+                self._environment = self._outer.environment.copy()
+                _put(self._environment, "item", self["item"])
+        return self._environment
+
+
+def environment_of(scope: Mapping[str, Any]) -> dict[str, str]:
+    """``ExpressionError`` names the variable that no environment can hold. Yours to change."""
+    if isinstance(scope, Scope):
+        return scope.environment.copy()
+    return _environment(scope, {})
+
+
+def _environment(scope: Mapping[str, Any], exported: Mapping[str, Any]) -> dict[str, str]:
+    env: dict[str, str] = {}
+    for name, value in scope.items():
+        if reaches_processes(name) and type(value) is not HostExports:
+            _put(env, name, value)
+    entries = scope.get("env")
+    if isinstance(entries, dict) and not isinstance(entries, HostExports):
+        # A map in the variable ``env`` was the environment of older files.
+        for name, value in entries.items():
+            if reaches_processes(name) and name not in exported:
+                _put(env, name, value)
+    return env
+
+
+def _put(env: dict[str, str], name: str, value: Any) -> None:
+    text = text_of(value)
+    if len(text) + len(name) > LONGEST_ENTRY and not isinstance(value, str):
+        return  # data for templates, never meant for a shell
+    env[name] = entry(name, text)
+
+
+def entry(name: str, text: str) -> str:
+    """``text`` if a process can be given it as the value of ``name``."""
+    if text.isascii() and len(text) < 1024 and "\0" not in text:
+        return text
+    if "\0" in text:
+        raise ExpressionError(f"variable {name!r} holds a NUL character: no environment can")
+    try:
+        size = len(text.encode()) + len(name)
+    except UnicodeEncodeError as error:
+        raise ExpressionError(f"variable {name!r} holds text that is no Unicode") from error
+    if size > LONGEST_ENTRY:
+        raise ExpressionError(
+            f"variable {name!r} is too long for an environment ({size} bytes)",
+            hint="put it into a file and pass its name",
+        )
+    return text
+
+
+@lru_cache(maxsize=4096)
+def reaches_processes(name: str) -> bool:
+    return (
+        _NAME.fullmatch(name) is not None
+        and name not in _STEERING
+        and not name.startswith(_STEERING_STARTS)
+    )
+
+
+def text_of(value: Any) -> str:
+    """A value as text: in the environment, and where it is put into other text."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,121 @@
+"""From text to a workflow, or to all its mistakes at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+from msgspec import Struct
+
+from tenure.model.errors import InvalidWorkflow, Mistake
+from tenure.workflow.catalogue import Catalogue
+from tenure.workflow.checks import CHECKS
+from tenure.workflow.document import read_document
+from tenure.workflow.dump import node_of
+from tenure.workflow.grammar import grammar
+from tenure.workflow.nodes import Mark, Node, Path, Scalar, mark_of, node_at
+from tenure.workflow.reading import BAD, MOST_MISTAKES, Enough, Reading
+from tenure.workflow.spec import Workflow
+
+
+class Parsed(Struct, frozen=True):
+    workflow: Workflow
+    notices: tuple[Mistake, ...] = ()
+    """Worth telling the author although nothing is wrong."""
+
+
+def parse_workflow(text: str, catalogue: Catalogue, *, source: str = "workflow") -> Parsed:
+    """``text`` is YAML or JSON. ``InvalidWorkflow`` holds every mistake, in the file's order."""
+    reading = Reading(source)
+    return _parsed(lambda: read_document(text, reading), catalogue, reading, text)
+
+
+def check_workflow(workflow: Workflow, catalogue: Catalogue) -> Parsed:
+    """The same for a workflow built in Python. Answers with it as a file would have given it."""
+    reading = Reading("workflow")
+    return _parsed(lambda: node_of(workflow, reading), catalogue, reading, "")
+
+
+def _parsed(
+    document: Callable[[], Node], catalogue: Catalogue, reading: Reading, text: str
+) -> Parsed:
+    workflow = BAD
+    with suppress(Enough):
+        root = document()
+        workflow = grammar(catalogue).read(root, (), reading)
+        if workflow is not BAD:
+            _check(workflow, catalogue, root, reading, text)
+            _remark(workflow, root, reading)
+    if reading.mistakes:
+        reading.mistakes.sort(key=_place_in_file)
+        raise InvalidWorkflow(reading.mistakes)
+    return Parsed(workflow, tuple(sorted(reading.notices, key=_place_in_file)))
+
+
+def _place_in_file(mistake: Mistake) -> tuple[int, int]:
+    return mistake.line or 0, mistake.column or 0
+
+
+def _check(
+    workflow: Workflow, catalogue: Catalogue, root: Node, reading: Reading, text: str
+) -> None:
+    found: list[tuple[Mark, Path, str, str | None]] = []
+    left = MOST_MISTAKES - len(reading.mistakes)
+
+    def report(
+        path: Path,
+        message: str,
+        hint: str | None = None,
+        *,
+        offset: int | None = None,
+        key: bool = False,
+    ) -> None:
+        if not reading.knows_better(path):
+            mark = mark_of(root, path, key=True) if key else _place(root, path, offset, text)
+            found.append((mark, path, message, hint))
+        if len(found) >= left:
+            raise Enough
+
+    with suppress(Enough):
+        for check in CHECKS:
+            check(workflow, catalogue, report)
+    for mark, path, message, hint in found:
+        reading.mistake(mark, path, message, hint)
+
+
+def _place(root: Node, path: Path, offset: int | None, text: str) -> Mark:
+    node, mark = node_at(root, path), mark_of(root, path)
+    if offset is None or not isinstance(node, Scalar) or not mark.line:
+        return mark
+    return _inside(node, offset, text) or mark
+
+
+def _inside(node: Scalar, offset: int, text: str) -> Mark | None:
+    """Where the ``offset``-th character of a scalar stands, where its lines are as in the file."""
+    before = node.text[:offset].split("\n")
+    down = len(before) - 1 + (1 if node.style == "|" else 0)
+    if node.style == ">" or (down and node.style != "|"):
+        return None
+    lines = text.split("\n")
+    row = node.mark.line - 1 + down
+    said = node.text.split("\n")[len(before) - 1]
+    start = lines[row].find(said, 0 if down else node.mark.column - 1) if row < len(lines) else -1
+    return Mark(row + 1, start + len(before[-1]) + 1) if start >= 0 else None
+
+
+def _remark(workflow: Workflow, root: Node, reading: Reading) -> None:
+    for path, message, hint in _remarks(workflow):
+        reading.notice(mark_of(root, path, key=True), path, message, hint)
+
+
+def _remarks(workflow: Workflow) -> Iterator[tuple[Path, str, str | None]]:
+    for name in ("env_packages", "validation_env", "tests"):
+        if getattr(workflow, name):
+            yield (name,), "is accepted from older files and has no effect", None
+    both = sorted(set(workflow.inventory.hosts) & set(workflow.inventory.groups))
+    for name in both:
+        path: Path = ("inventory", "groups", name)
+        yield path, f"{name!r} is also a host, and as a target means the host", None
+    if "hosts" in workflow.vars:
+        hint = "rename it if you want to read what hosts exported"
+        yield ("vars", "hosts"), "hides the variable 'hosts'", hint

@@ -1,0 +1,273 @@
+"""The arguments of a step: compiled once, rendered per host.
+
+What an argument's text is decides how values get into it (``catalogue.Text``). Into scripts they
+never get as text: the script holds references, the values travel in the environment, and so a
+hostile value cannot become code. Elsewhere they replace what names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from tenure.model.errors import ExpressionError
+from tenure.workflow.arguments import fitted
+from tenure.workflow.catalogue import ActionSpec, Argument, Text
+from tenure.workflow.environment import entry, environment_of, text_of
+from tenure.workflow.filters import measured
+from tenure.workflow.python_text import put_references
+from tenure.workflow.sandbox import LONGEST_TEXT
+from tenure.workflow.shell_text import Place, places_in, reference
+from tenure.workflow.templates import MISSING, Embedded, Named, split_template
+from tenure.workflow.wording import called
+
+ENV = "env"
+PROBE = ActionSpec(
+    name="verify",
+    arguments=(Argument(name="cmd", required=True, text=Text.SHELL),),
+    environment=True,
+)
+"""How ``verify`` is compiled: a command like that of ``cmd.run``."""
+
+Path = tuple[str | int, ...]
+Renderer = Callable[[Mapping[str, Any], dict[str, str]], Any]
+"""Scope and the references' environment, which it fills, to the value."""
+
+
+class Rendered(Struct, frozen=True):
+    args: dict[str, Any]
+    env: dict[str, str]
+    """For the processes of the action: variables < ``args.env`` < references. Empty if it starts
+    none."""
+
+
+class CompiledArgs:
+    """``render`` may be called any number of times, also at once. ``args`` are not copied."""
+
+    __slots__ = ("_args", "_environment", "_fields", "_renderers")
+
+    def __init__(self, args: Mapping[str, Any], spec: ActionSpec) -> None:
+        self._args = args if isinstance(args, dict) else dict(args)
+        self._environment = spec.environment
+        self._fields = {argument.name: argument for argument in spec.arguments}
+        self._renderers: dict[str, Renderer] = {}
+        compiler = _Compiler()
+        for name, value in args.items():
+            renderer = compiler.compile(value, text_kind(self._fields, name))
+            if renderer is not None:
+                self._renderers[name] = renderer
+            elif name in self._fields and value is not None:
+                fit = fitted(value, self._fields[name])
+                if fit is not value:
+                    self._args = self._args | {name: fit}
+
+    def render(self, scope: Mapping[str, Any]) -> Rendered:
+        """``ExpressionError`` names the argument that cannot be rendered for this host."""
+        references: dict[str, str] = {}
+        args = self._args
+        if self._renderers:
+            args = args.copy()
+            for name, renderer in self._renderers.items():
+                args[name] = self._rendered(name, renderer, scope, references)
+        if not self._environment:
+            return Rendered(args, references)
+        env = environment_of(scope)
+        for name, value in (args.get(ENV) or {}).items():
+            env[name] = entry(name, text_of(value))
+        env.update(references)
+        return Rendered(args, env)
+
+    def _rendered(
+        self, name: str, renderer: Renderer, scope: Mapping[str, Any], env: dict[str, str]
+    ) -> Any:
+        try:
+            value = renderer(scope, env)
+            argument = self._fields.get(name)
+            return fitted(value, argument, called) if argument else value
+        except ExpressionError as error:
+            raise ExpressionError(f"args.{name}: {error.message}", hint=error.hint) from error
+
+
+def compile_args(args: Mapping[str, Any], spec: ActionSpec) -> CompiledArgs:
+    """``ExpressionError`` for the first text that cannot be compiled; ``text_problems`` has all."""
+    return CompiledArgs(args, spec)
+
+
+class CompiledLoop:
+    """The items of a loop, for one host."""
+
+    __slots__ = ("_renderer", "_value")
+
+    def __init__(self, loop: Sequence[Any] | str) -> None:
+        self._value = loop if isinstance(loop, str) else list(loop)
+        self._renderer = _Compiler().compile(self._value, Text.PLAIN)
+
+    def items(self, scope: Mapping[str, Any]) -> list[Any]:
+        items = self._renderer(scope, {}) if self._renderer else self._value
+        if not isinstance(items, list):
+            raise ExpressionError(
+                f"loop: needs a list, not {called(items)}",
+                hint="split text with |split, read JSON with |fromjson",
+            )
+        return items
+
+
+def compile_loop(loop: Sequence[Any] | str) -> CompiledLoop:
+    return CompiledLoop(loop)
+
+
+def text_problems(args: Mapping[str, Any], spec: ActionSpec) -> list[tuple[Path, ExpressionError]]:
+    """Every text in ``args`` that cannot be compiled, with its path in them."""
+    fields = {argument.name: argument for argument in spec.arguments}
+    found: list[tuple[Path, ExpressionError]] = []
+    for name, value in args.items():
+        for path, text in _texts(value, (name,)):
+            try:
+                _Compiler().compile(text, text_kind(fields, name))
+            except ExpressionError as error:
+                found.append((path, error))
+    return found
+
+
+def _texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            yield from _texts(each, (*path, key))
+    elif isinstance(value, list | tuple):
+        for index, each in enumerate(value):
+            yield from _texts(each, (*path, index))
+
+
+def text_kind(fields: Mapping[str, Argument], name: str) -> Text:
+    """How the text of an argument is read; ``env`` is always plain."""
+    argument = fields.get(name)
+    return Text.PLAIN if argument is None or name == ENV else argument.text
+
+
+class _Compiler:
+    """Compiles the arguments of one step, numbering the references to values."""
+
+    def __init__(self) -> None:
+        self._references = 0
+
+    def compile(self, value: Any, kind: Text) -> Renderer | None:
+        """``None`` if the value is always itself."""
+        if kind is Text.FIXED:
+            return None
+        if isinstance(value, dict):
+            return self._compile_map(value, kind)
+        if isinstance(value, list | tuple):
+            return self._compile_list(value, kind)
+        if not isinstance(value, str) or "${" not in value:
+            return None
+        if kind is Text.SHELL:
+            return self._compile_shell(value)
+        if kind is Text.PYTHON:
+            return self._compile_python(value)
+        return _compile_plain(value)
+
+    def _compile_map(self, value: dict[str, Any], kind: Text) -> Renderer | None:
+        inner = {key: self.compile(each, kind) for key, each in value.items()}
+        changing = {key: renderer for key, renderer in inner.items() if renderer}
+        if not changing:
+            return None
+        return lambda scope, env: (
+            value | {key: renderer(scope, env) for key, renderer in changing.items()}
+        )
+
+    def _compile_list(self, value: Sequence[Any], kind: Text) -> Renderer | None:
+        inner = [(each, self.compile(each, kind)) for each in value]
+        if not any(renderer for _, renderer in inner):
+            return None
+        return lambda scope, env: [
+            renderer(scope, env) if renderer else each for each, renderer in inner
+        ]
+
+    def _reference(self) -> str:
+        self._references += 1
+        return f"TENURE_X{self._references}"
+
+    def _compile_shell(self, text: str) -> Renderer | None:
+        parts = split_template(text, escapes=False)
+        places = iter(places_in(parts))
+        pieces: list[str | tuple[Embedded | Named, str, str]] = []
+        for part in parts:
+            if isinstance(part, str):
+                pieces.append(part)
+                continue
+            place = next(places)
+            if place is Place.COMMENT or (
+                isinstance(part, Named) and (len(part.path) == 1 or place.unfit)
+            ):
+                pieces.append(part.raw)  # the shell's own business
+                continue
+            if place.unfit:
+                why, instead = place.unfit
+                raise ExpressionError(f"{part.raw!r}: {why}", hint=instead, offset=part.offset)
+            variable = self._reference()
+            pieces.append((part, reference(place, variable), variable))
+        return _script(pieces)
+
+    def _compile_python(self, text: str) -> Renderer | None:
+        parts = split_template(text, escapes=False)
+        values = [part for part in parts if isinstance(part, Embedded)]
+        variables = [self._reference() for _ in values]
+        written = put_references(parts, variables)
+        names = iter(variables)
+        return _script(
+            [
+                (part, said, next(names)) if isinstance(part, Embedded) else said
+                for part, said in zip(parts, written, strict=True)
+            ]
+        )
+
+
+def _script(pieces: Sequence[str | tuple[Embedded | Named, str, str]]) -> Renderer:
+    def render(scope: Mapping[str, Any], env: dict[str, str]) -> str:
+        written = []
+        for piece in pieces:
+            if isinstance(piece, str):
+                written.append(piece)
+                continue
+            part, said, variable = piece
+            value = _value_of(part, scope)
+            if value is MISSING:
+                written.append(part.raw)
+            else:
+                env[variable] = entry(part.raw, text_of(measured(value)))
+                written.append(said)
+        return "".join(written)
+
+    return render
+
+
+def _value_of(part: Embedded | Named, scope: Mapping[str, Any]) -> Any:
+    return part.look_up(scope) if isinstance(part, Named) else part.expression.evaluate(scope)
+
+
+def _compile_plain(text: str) -> Renderer | None:
+    parts = split_template(text)
+    if len(parts) == 1 and isinstance(parts[0], Embedded):
+        expression = parts[0].expression
+        return lambda scope, env: expression.evaluate(scope)
+    if all(isinstance(part, str) for part in parts):
+        plain = "".join(part for part in parts if isinstance(part, str))
+        return None if plain == text else lambda scope, env: plain
+
+    def render(scope: Mapping[str, Any], env: dict[str, str]) -> str:
+        written, left = [], LONGEST_TEXT
+        for part in parts:
+            value = part if isinstance(part, str) else _value_of(part, scope)
+            if value is MISSING and isinstance(part, Named):
+                value = part.raw
+            written.append(text_of(measured(value)))
+            left -= len(written[-1])
+            if left < 0:
+                raise ExpressionError(f"the text would be longer than {LONGEST_TEXT}")
+        return "".join(written)
+
+    return render

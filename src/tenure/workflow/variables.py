@@ -1,0 +1,99 @@
+"""The variables each host sees.
+
+inventory < group (alphabetical) < host < workflow < run < exported by earlier steps < item.
+
+An export of one host is everybody's. When the hosts of a step export different values of one name,
+nobody can say whose is meant: each of them then sees its own, the others see what they themselves
+exported before (or a variable from further down), and ``hosts['web1'].KEY`` names one for sure.
+The last step that exported a name decides in which of the two ways it is seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tenure.workflow.environment import HostExports, Scope
+from tenure.workflow.plan import Plan
+from tenure.workflow.wording import listed
+
+_NO_ITEM: Any = object()
+
+
+class Exports:
+    """Scopes per host, kept while nothing new is exported.
+
+    Where a run is taken over, ``add`` what the record holds again, in the order the steps ended.
+    """
+
+    def __init__(self, plan: Plan, run_vars: Mapping[str, Any] | None = None) -> None:
+        self._plan = plan
+        self._above_host = {**plan.workflow.vars, **(run_vars or {})}
+        self._shared: dict[str, Any] = {}
+        self._split: set[str] = set()
+        self._hosts = HostExports()
+        self._bases: dict[int, dict[str, Any]] = {}
+        self._scopes: dict[str, Scope] = {}
+        self._common: dict[int, Scope] = {}
+
+    def add(self, step_name: str, exported: Mapping[str, Mapping[str, Any]]) -> list[str]:
+        """What the hosts of a step exported. Answers with what should be noted on the step."""
+        values: dict[str, dict[str, Any]] = {}
+        for host, variables in exported.items():
+            if variables:
+                self._hosts.setdefault(host, {}).update(variables)
+                for name, value in variables.items():
+                    values.setdefault(name, {})[host] = value
+        if not values:
+            return []
+        self._scopes.clear()
+        self._common.clear()
+        return [note for name in values if (note := self._decide(step_name, name, values[name]))]
+
+    def _decide(self, step_name: str, name: str, by_host: dict[str, Any]) -> str | None:
+        first = next(iter(by_host.values()))
+        if all(value == first for value in by_host.values()):
+            self._shared[name] = first
+            self._split.discard(name)
+            return None
+        self._shared.pop(name, None)
+        self._split.add(name)
+        some = next(iter(by_host))
+        return (
+            f"hosts of {step_name} exported different values of {name} ({listed(by_host, 5)}): "
+            f"each sees its own; say hosts[{some!r}].{name} for a certain one"
+        )
+
+    def scope(self, host: str, item: Any = _NO_ITEM) -> Scope:
+        scope = self._scopes.get(host)
+        if scope is None:
+            scope = self._scopes[host] = self._build(host)
+        return scope if item is _NO_ITEM else scope.with_item(item)
+
+    def _build(self, host: str) -> Scope:
+        own_vars = self._plan.hosts[host].vars
+        own = self._hosts.get(host)
+        exported = self._shared
+        if own and self._split:
+            exported = exported | {name: own[name] for name in self._split if name in own}
+        if exported is not self._shared:
+            return Scope({**self._base(own_vars), **exported}, exported)
+        # Hosts that differ in nothing share one scope.
+        common = self._common.get(id(own_vars))
+        if common is None:
+            common = Scope({**self._base(own_vars), **exported}, exported.copy())
+            self._common[id(own_vars)] = common
+        return common
+
+    def _base(self, own_vars: dict[str, Any]) -> dict[str, Any]:
+        """What no step can change. Keyed by the mapping itself: the plan keeps it alive."""
+        base = self._bases.get(id(own_vars))
+        if base is None:
+            base = {"hosts": self._hosts, **own_vars, **self._above_host}
+            self._bases[id(own_vars)] = base
+        return base
+
+
+def host_vars(plan: Plan, host: str, run_vars: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What a host has before any step ran: for ``tenure plan`` and for reading."""
+    return {**plan.hosts[host].vars, **plan.workflow.vars, **(run_vars or {})}

@@ -1,0 +1,57 @@
+"""How messages name things.
+
+What stood in the file may be repeated to its author. A variable's value may not: it could be a
+secret, and a message goes into the record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any
+
+_MANY = 300
+_LONG = 100
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    """A hint naming the nearest of ``known``."""
+    wanted = name[:_LONG].lower()
+    folded = {other.lower(): other for other in known if len(other) <= _LONG}
+    if len(folded) > _MANY:
+        # Comparing is slow and a file may hold thousands of names: those that begin alike.
+        alike = [other for other in folded if other[:1] == wanted[:1]]
+        folded = {other: folded[other] for other in alike[:_MANY]}
+    close = get_close_matches(wanted, folded, n=1, cutoff=0.6)
+    return f"did you mean {folded[close[0]]!r}?" if close else None
+
+
+def listed(names: Iterable[str], most: int = 10) -> str:
+    """``a, b, c`` for a message, cut where it stops helping."""
+    shown = list(names)
+    rest = len(shown) - most
+    return ", ".join(shown[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def shown(value: Any) -> str:
+    """A value from the file: recognisable, never long."""
+    if isinstance(value, str):
+        return repr(value if len(value) <= 40 else f"{value[:37]}…")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value)[:40] if isinstance(value, int | float) else called(value)
+
+
+def called(value: Any) -> str:
+    """What kind of value a variable has, and no more."""
+    if isinstance(value, str):
+        return "text"
+    if isinstance(value, bool):
+        return "true or false"
+    if isinstance(value, int | float):
+        return "a number"
+    if isinstance(value, dict):
+        return "a map"
+    if isinstance(value, list | tuple):
+        return "a list"
+    return "null" if value is None else f"a {type(value).__name__.lower()}"

@@ -1,0 +1,77 @@
+"""Workflows from files and texts, checked against the actions that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from tenure.bootstrap import default_actions
+from tenure.model.errors import InvalidWorkflow, Mistake
+from tenure.ports.action import Action
+from tenure.runtime.definition import digest_of
+from tenure.workflow.document import MOST_BYTES
+from tenure.workflow.dump import workflow_text
+from tenure.workflow.parse import parse_workflow
+from tenure.workflow.spec import Workflow
+
+
+class WorkflowFile(Struct, frozen=True, kw_only=True):
+    """A workflow and the text it was read from, which is what its runs keep."""
+
+    workflow: Workflow
+    text: str
+    digest: str
+    source: str | None = None
+    folder: str | None = None
+    """Where files that actions need are looked up."""
+    notices: tuple[str, ...] = ()
+
+
+def load_workflow(path: str | Path, actions: Mapping[str, Action] | None = None) -> WorkflowFile:
+    """Read and check a file. ``InvalidWorkflow`` with every mistake in it."""
+    path = Path(path)
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(MOST_BYTES + 1)
+        text = data.decode()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InvalidWorkflow(
+            [Mistake(source=str(path), message=f"cannot be read: {reason}")]
+        ) from error
+    except UnicodeDecodeError as error:
+        raise InvalidWorkflow(
+            [Mistake(source=str(path), message=f"is not UTF-8 text: byte {error.start}")]
+        ) from error
+    return read_workflow(text, source=str(path), folder=path.parent, actions=actions)
+
+
+def read_workflow(
+    text: str,
+    *,
+    source: str = "workflow",
+    folder: str | Path | None = None,
+    actions: Mapping[str, Action] | None = None,
+) -> WorkflowFile:
+    """As ``load_workflow``, from text. ``source`` is what mistakes name."""
+    known = default_actions() if actions is None else actions
+    catalogue = {name: action.spec for name, action in known.items()}
+    parsed = parse_workflow(text, catalogue, source=source)
+    return WorkflowFile(
+        workflow=parsed.workflow,
+        text=text,
+        digest=digest_of(text),
+        source=source,
+        folder=str(Path(folder).absolute()) if folder is not None else None,
+        notices=tuple(str(notice) for notice in parsed.notices),
+    )
+
+
+def as_file(workflow: Workflow | WorkflowFile) -> WorkflowFile:
+    """A workflow built in Python is kept as JSON, which is YAML too."""
+    if isinstance(workflow, WorkflowFile):
+        return workflow
+    text = workflow_text(workflow)
+    return WorkflowFile(workflow=workflow, text=text, digest=digest_of(text))

@@ -1,0 +1,54 @@
+"""Workflows the tests run, on this machine only."""
+
+from __future__ import annotations
+
+GREET = """\
+version: v1
+name: greet
+labels: {team: web}
+vars: {who: world}
+inventory:
+  hosts: {a: {address: local}, b: {address: local}}
+steps:
+  - name: hello
+    action: cmd.run
+    args: {cmd: 'echo "hello ${who} from $TENURE_HOST"'}
+  - name: bye
+    targets: [a]
+    action: cmd.run
+    args: {cmd: "echo bye"}
+"""
+
+BREAK = """\
+version: v1
+name: break
+inventory:
+  hosts: {a: {address: local}, b: {address: local}}
+steps:
+  - name: fragile
+    action: cmd.run
+    args: {cmd: 'echo trying; echo "it broke" >&2; test "$TENURE_HOST" = a'}
+  - name: never
+    action: cmd.run
+    args: {cmd: "true"}
+"""
+
+WAIT = """\
+version: v1
+name: wait
+steps:
+  - name: hold
+    action: cmd.run
+    args: {cmd: 'echo holding; while [ ! -e "${gate}" ]; do sleep 0.02; done; echo released'}
+"""
+"""Runs until the file named by the variable ``gate`` exists."""
+
+STUBBORN = """\
+version: v1
+name: stubborn
+steps:
+  - name: hold
+    action: cmd.run
+    args: {cmd: "trap '' TERM; echo holding; while :; do sleep 0.05; done"}
+"""
+"""Does not end when it is told to."""

@@ -1,0 +1,305 @@
+"""Why a run is not moving: one row per reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tenure.model.snapshot import Approval, ErrorInfo, HostState, RunSnapshot, StepState
+from tenure.model.status import HostStatus, Recovery, RunStatus, StepStatus
+from tenure.ports.workers import WorkerInfo
+from tenure.runtime.queries import Why, explain, owner_gone, owner_label, running_hosts
+
+NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
+OWNER = "node7/boot-1/4026531836/812/99887766/0badcafe"
+
+
+def ago(**time: float) -> datetime:
+    return NOW - timedelta(**time)
+
+
+def run(**facts: Any) -> RunSnapshot:
+    return RunSnapshot(run_id="run-00001", workflow_name="deploy", **facts)
+
+
+def running(*steps: StepState, **facts: Any) -> RunSnapshot:
+    return run(status=RunStatus.RUNNING, owner_id=OWNER, steps=steps, **facts)
+
+
+def step(*hosts: tuple[str, HostStatus, datetime | None], **facts: Any) -> StepState:
+    states = {name: HostState(status=status, started_at=at) for name, status, at in hosts}
+    return StepState(
+        index=0, name="restart", **{"status": StepStatus.RUNNING, "hosts": states, **facts}
+    )
+
+
+R, P, S = HostStatus.RUNNING, HostStatus.PENDING, HostStatus.SUCCESS
+BUSY = WorkerInfo(owner_id="w1", queues=("default",), concurrency=2, running=2)
+FREE = WorkerInfo(owner_id="w2", queues=("default", "night"), concurrency=2, running=1)
+
+ROWS: list[tuple[str, RunSnapshot, dict[str, Any], Why, str]] = [
+    (
+        "success",
+        run(status=RunStatus.SUCCESS, finished_at=ago(minutes=3)),
+        {},
+        Why.ENDED,
+        "ended as success 3m ago",
+    ),
+    (
+        "failed",
+        run(
+            status=RunStatus.FAILED,
+            finished_at=ago(seconds=5),
+            error=ErrorInfo(kind="exit", message="exit 1\non web1"),
+        ),
+        {},
+        Why.ENDED,
+        "ended as failed 5s ago: exit 1 on web1",
+    ),
+    (
+        "canceled with doubts",
+        run(
+            status=RunStatus.CANCELED,
+            finished_at=ago(hours=5),
+            message="wrong release",
+            unconfirmed_hosts=("web1", "web2"),
+        ),
+        {},
+        Why.ENDED,
+        "ended as canceled 5h ago: wrong release; nobody saw the tasks end on web1, web2",
+    ),
+    (
+        "interrupted",
+        run(status=RunStatus.INTERRUPTED, finished_at=ago(days=4), interrupted_reason="power cut"),
+        {},
+        Why.ENDED,
+        "ended as interrupted 4d ago: power cut",
+    ),
+    (
+        "approval",
+        run(approval=Approval(required=True)),
+        {},
+        Why.APPROVAL,
+        "queued until somebody approves it",
+    ),
+    (
+        "approval for a while",
+        run(approval=Approval(required=True, expires_at=NOW + timedelta(hours=3))),
+        {},
+        Why.APPROVAL,
+        "queued until somebody approves it, for 3h more",
+    ),
+    (
+        "approval too late",
+        run(approval=Approval(required=True, expires_at=ago(minutes=9))),
+        {},
+        Why.APPROVAL,
+        "the time to approve it ended 9m ago",
+    ),
+    (
+        "approved",
+        run(approval=Approval(required=True, by="ann"), queue="night"),
+        {},
+        Why.WORKER,
+        "queued; waits for a worker of queue 'night'",
+    ),
+    (
+        "not before",
+        run(run_after=NOW + timedelta(minutes=10)),
+        {},
+        Why.LATER,
+        "queued until 2026-05-01 12:10:00 UTC, in 10m",
+    ),
+    (
+        "its time has come",
+        run(run_after=ago(minutes=10)),
+        {"workers": []},
+        Why.WORKER,
+        "queued; no worker serves queue 'default': start one",
+    ),
+    (
+        "no worker of this queue",
+        run(queue="gpu"),
+        {"workers": [BUSY, FREE]},
+        Why.WORKER,
+        "queued; no worker serves queue 'gpu': start one",
+    ),
+    (
+        "workers are busy",
+        run(),
+        {"workers": [BUSY]},
+        Why.WORKER,
+        "queued; waits for one of 1 workers of queue 'default', all busy",
+    ),
+    (
+        "a worker is free",
+        run(),
+        {"workers": [BUSY, FREE]},
+        Why.WORKER,
+        "queued; waits for one of 2 workers of queue 'default', 1 free",
+    ),
+    (
+        "claimed",
+        run(owner_id=OWNER),
+        {},
+        Why.CLAIMED,
+        "claimed by process 812 on node7, about to start",
+    ),
+    (
+        "released",
+        run(status=RunStatus.RUNNING, recovery=Recovery.RESUME),
+        {},
+        Why.WORKER,
+        "given back by its owner; waits for a worker of queue 'default'",
+    ),
+    (
+        "owner lost",
+        running(),
+        {"owner_gone": True},
+        Why.OWNER_LOST,
+        "its owner, process 812 on node7, is gone; the next reconcile marks it interrupted",
+    ),
+    (
+        "owner lost, resumes",
+        running(recovery=Recovery.RESUME),
+        {"owner_gone": True},
+        Why.OWNER_LOST,
+        "its owner, process 812 on node7, is gone; the next worker continues it",
+    ),
+    (
+        "owner lost while canceling",
+        running(cancel_requested_at=ago(seconds=1)),
+        {"owner_gone": True},
+        Why.OWNER_LOST,
+        "its owner, process 812 on node7, is gone; it was asked to stop and will be marked "
+        "canceled by the next reconcile",
+    ),
+    (
+        "between steps",
+        running(),
+        {},
+        Why.BETWEEN,
+        "running on process 812 on node7, between two steps",
+    ),
+    (
+        "one host",
+        running(step(("web1", R, ago(minutes=12)))),
+        {},
+        Why.HOSTS,
+        "running on process 812 on node7: step 'restart' waits for host web1 (for 12m)",
+    ),
+    (
+        "longest first",
+        running(
+            step(("a", S, None), ("b", R, ago(seconds=7)), ("c", R, ago(hours=2)), ("d", P, None))
+        ),
+        {},
+        Why.HOSTS,
+        "running on process 812 on node7: step 'restart' waits for 2 of 4 hosts: c (for 2h), "
+        "b (for 7s); 1 have not started",
+    ),
+    (
+        "many hosts",
+        running(step(*((f"h{n}", R, None) for n in range(8)))),
+        {},
+        Why.HOSTS,
+        "running on process 812 on node7: step 'restart' waits for 8 of 8 hosts: h0, h1, h2, h3, "
+        "h4, 3 more",
+    ),
+    (
+        "about to start",
+        running(step(("a", P, None), ("b", P, None))),
+        {},
+        Why.HOSTS,
+        "running on process 812 on node7: step 'restart' is about to start 2 hosts",
+    ),
+    (
+        "retrying",
+        running(
+            step(
+                hosts={"a": HostState(status=R, attempts=3, started_at=ago(seconds=1))},
+            )
+        ),
+        {},
+        Why.HOSTS,
+        "running on process 812 on node7: step 'restart' waits for host a (for 1s, attempt 3)",
+    ),
+    (
+        "canceling",
+        running(
+            step(("a", R, ago(seconds=30))),
+            cancel_requested_at=ago(seconds=4),
+            cancel_reason="wrong release",
+        ),
+        {},
+        Why.CANCELING,
+        "cancel requested 4s ago (wrong release); process 812 on node7 ends what runs: "
+        "step 'restart' waits for host a (for 30s)",
+    ),
+    (
+        "canceling the last moment",
+        running(cancel_requested_at=ago(seconds=4)),
+        {},
+        Why.CANCELING,
+        "cancel requested 4s ago; process 812 on node7 ends what runs: nothing any more",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "around", "why", "text"),
+    [row[1:] for row in ROWS],
+    ids=[row[0].replace(" ", "-") for row in ROWS],
+)
+def test_every_reason_has_its_line(
+    snapshot: RunSnapshot, around: dict[str, Any], why: Why, text: str
+) -> None:
+    said = explain(snapshot, NOW, **around)
+    assert (said.reason, said.text) == (why, text)
+    assert (said.run_id, said.status) == (snapshot.run_id, snapshot.status)
+
+
+def test_every_reason_is_in_the_table() -> None:
+    assert {row[3] for row in ROWS} == set(Why)
+
+
+def test_the_hosts_waited_for_are_named_for_programs() -> None:
+    snapshot = running(step(("a", R, ago(seconds=1)), ("b", R, ago(seconds=9)), ("c", S, None)))
+    assert explain(snapshot, NOW).hosts == ("b", "a")
+
+
+def test_hosts_without_a_start_come_last() -> None:
+    found = running_hosts(step(("a", R, None), ("b", R, ago(seconds=9)), ("c", R, None)))
+    assert [name for name, _ in found] == ["b", "a", "c"]
+
+
+@pytest.mark.parametrize(
+    ("owner", "label"),
+    [
+        (None, "nobody"),
+        (OWNER, "process 812 on node7"),
+        (f"{OWNER}@billing", "process 812 on node7 (billing)"),
+        ("worker-3", "worker-3"),
+    ],
+)
+def test_an_owner_is_named_for_people(owner: str | None, label: str) -> None:
+    assert owner_label(owner) == label
+
+
+@pytest.mark.parametrize(
+    ("facts", "dead", "gone"),
+    [
+        ({"status": RunStatus.RUNNING, "owner_id": OWNER}, [], False),
+        ({"status": RunStatus.RUNNING, "owner_id": OWNER}, [OWNER], True),
+        ({"status": RunStatus.RUNNING, "owner_id": OWNER, "owner_lost": True}, [], True),
+        ({"status": RunStatus.QUEUED}, [OWNER], False),
+        ({"status": RunStatus.SUCCESS, "owner_id": OWNER}, [OWNER], False),
+    ],
+)
+def test_an_owner_is_gone_if_its_lease_ended_or_its_process_did(
+    facts: dict[str, Any], dead: Sequence[str], gone: bool
+) -> None:
+    assert owner_gone(run(**facts), lambda owner: owner in dead) is gone

@@ -1,0 +1,160 @@
+"""``plan``, ``validate`` and ``schema``: before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.cli.flows import BREAK, GREET
+
+MIXED = """\
+version: v1
+name: mixed
+inventory:
+  hosts:
+    a: {address: local, vars: {zone: one}}
+    b: {address: local, vars: {zone: two}}
+    c: {address: local, vars: {zone: one}}
+steps:
+  - name: choose
+    action: cmd.run
+    when: zone == "one"
+    args: {cmd: "echo X=1 >> $TENURE_OUTPUT"}
+  - name: later
+    action: cmd.run
+    when: X == "1"
+    args: {cmd: "echo later"}
+  - name: each
+    targets: [a]
+    action: cmd.run
+    loop: [p, q]
+    args: {cmd: "echo ${item}"}
+    notify: [reload]
+handlers:
+  - {name: reload, action: cmd.run, args: {cmd: "echo reload"}}
+"""
+
+
+def test_a_plan_says_what_would_run_where(cli: Cli) -> None:
+    planned = cli.call("plan", cli.workflow(MIXED))
+    assert planned.code == 0
+    lines = planned.out.splitlines()
+    assert lines[0] == "mixed  3 steps, 3 hosts"
+    assert '  choose  cmd.run · when zone == "one"' in lines
+    assert "    runs  a, c" in lines
+    assert "    skipped  b" in lines
+    assert "    not known yet  a, b, c" in lines
+    assert "  each  cmd.run · after later · in a loop" in lines
+    assert "    runs  a (2 items)" in lines
+    assert "  handlers, if notified: reload" in lines
+
+
+def test_a_plan_for_programs_has_every_host(cli: Cli) -> None:
+    plan = cli.call("plan", cli.workflow(MIXED), "--json").json
+    choose, later, each = plan["steps"]
+    assert [(task["host"], task["decision"]) for task in choose["tasks"]] == [
+        ("a", "run"),
+        ("b", "skip"),
+        ("c", "run"),
+    ]
+    assert {task["decision"] for task in later["tasks"]} == {"later"}
+    assert "X" in later["tasks"][0]["summary"]
+    assert [task["item"] for task in each["tasks"]] == ["p", "q"]
+    assert plan["handlers"] == ["reload"]
+
+
+def test_a_plan_changes_nothing(cli: Cli) -> None:
+    flow = cli.workflow(GREET.replace("echo bye", f"touch {cli.home}/executed"))
+    assert cli.call("plan", flow).code == 0
+    assert not (cli.home / "executed").exists()
+    assert not (cli.home / ".local").exists()
+
+
+def test_a_plan_takes_the_flags_of_a_run(cli: Cli) -> None:
+    flow = cli.workflow(MIXED)
+    limited = cli.call("plan", flow, "--limit", "a,c", "--var", "X=1", "--json").json
+    assert [len(step["tasks"]) for step in limited["steps"]] == [2, 2, 2]
+    assert {task["decision"] for task in limited["steps"][1]["tasks"]} == {"run"}
+
+
+def test_a_plan_of_many_hosts_stays_short(cli: Cli) -> None:
+    hosts = ", ".join(f"web{n}: {{address: local}}" for n in range(500))
+    flow = cli.workflow(
+        f"version: v1\nname: wide\ninventory: {{hosts: {{{hosts}}}}}\n"
+        "steps: [{name: s, action: cmd.run, args: {cmd: 'true'}}]"
+    )
+    planned = cli.call("plan", flow)
+    assert "web0, web1, web10, web100, web101 and 495 more" in planned.out
+    assert len(planned.out.splitlines()) < 8
+
+
+def test_the_plan_of_a_wrong_file_exits_with_2(cli: Cli) -> None:
+    refused = cli.call("plan", cli.workflow("version: v1\n"))
+    assert refused.code == 2
+    assert "flow.yaml:1:1" in refused.err
+
+
+# -- validate -------------------------------------------------------------------------------------
+
+WRONG = """\
+version: v1
+name: wrong
+steps:
+  - name: a
+    action: cmd.rum
+    timeout: 30
+  - name: b
+    action: cmd.run
+    args: {cmd: ls}
+    whem: x
+"""
+
+
+def test_validate_reports_every_mistake_of_every_file(cli: Cli) -> None:
+    wrong, good = cli.workflow(WRONG, "wrong.yaml"), cli.workflow(GREET, "good.yaml")
+    checked = cli.call("validate", wrong, good, "missing.yaml")
+    assert checked.code == 2
+    lines = checked.out.splitlines()
+    assert any(line.startswith(f"{wrong}:5:13: steps[0].action: ") for line in lines)
+    assert any(line.startswith(f"{wrong}:6:14: steps[0].timeout: ") for line in lines)
+    assert any(line.startswith(f"{wrong}:10:5: ") and "'when'" in line for line in lines)
+    assert f"✓ {good} is valid" in lines
+    assert "missing.yaml: cannot be read: No such file or directory" in lines
+
+
+def test_valid_files_exit_with_0_and_notices_are_shown(cli: Cli) -> None:
+    checked = cli.call("validate", cli.workflow(f"{BREAK}env_packages: [curl]\n"))
+    assert checked.code == 0
+    assert "flow.yaml is valid" in checked.out
+    assert "notice: " in checked.err
+    assert "env_packages" in checked.err
+
+
+def test_validate_for_programs(cli: Cli) -> None:
+    wrong = cli.workflow(WRONG, "wrong.yaml")
+    checked = cli.call("validate", wrong, "--json")
+    assert checked.code == 2
+    (verdict,) = checked.json["files"]
+    assert (verdict["file"], verdict["valid"], verdict["notices"]) == (wrong, False, [])
+    assert {"message", "path", "hint", "source", "line", "column"} == verdict["mistakes"][0].keys()
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"\xff", b"a: &a [*a]", b"x: !!python/object:os.system {}", b"{" * 999]
+)
+def test_hostile_files_are_refused_calmly(cli: Cli, content: bytes) -> None:
+    path = Path(cli.folder / "hostile.yaml")
+    path.write_bytes(content)
+    checked = cli.call("validate", str(path))
+    assert checked.code == 2
+    assert "hostile.yaml" in checked.out
+    assert "Traceback" not in checked.err
+
+
+def test_the_schema_knows_the_actions(cli: Cli) -> None:
+    schema = cli.call("schema", "--json").json
+    assert schema["$schema"].startswith("https://json-schema.org/")
+    assert "args of cmd.run" in schema["$defs"]
+    assert cli.call("schema").json == schema

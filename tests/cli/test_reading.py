@@ -1,0 +1,253 @@
+"""``list``, ``status``, ``explain``, ``logs``, ``cancel``, ``annotate``: of runs that ended."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.cli.flows import BREAK, GREET
+
+
+@pytest.fixture
+def history(cli: Cli) -> Cli:
+    """Two runs: ``greet-run`` succeeded, then ``break-run`` failed."""
+    cli.call("run", cli.workflow(GREET), "-q", "--run-id", "greet-run", "--label", "env=prod")
+    cli.call("run", cli.workflow(BREAK, "break.yaml"), "-q", "--run-id", "break-run")
+    return cli
+
+
+# -- list -----------------------------------------------------------------------------------------
+
+
+def test_an_empty_list_says_how_to_begin(cli: Cli) -> None:
+    empty = cli.call("list")
+    assert (empty.code, empty.out) == (0, "")
+    assert "no runs yet in ~/.local/share/tenure/runs.db" in empty.err
+    assert "tenure run" in empty.err
+    assert cli.call("list", "--json").json == {"runs": [], "cursor": None}
+
+
+def test_runs_are_listed_newest_first_in_80_columns(history: Cli) -> None:
+    title, *rows = history.call("list").out.splitlines()
+    assert title.split() == ["RUN", "STATUS", "WORKFLOW", "TASKS", "TOOK", "CREATED"]
+    assert [row.split()[0] for row in rows] == ["break-run", "greet-run"]
+    assert "✗ failed" in rows[0]
+    assert "1/4 (1 bad)" in rows[0]
+    assert "✓ success" in rows[1]
+    assert "3/3" in rows[1]
+    assert max(map(len, [title, *rows])) <= 80
+
+
+def test_long_names_give_way_to_the_terminal(cli: Cli) -> None:
+    flow = cli.workflow(GREET.replace("name: greet", f"name: {'very-long-' * 9}name"))
+    cli.call("run", flow, "-q")
+    assert max(map(len, cli.call("list").out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("filters", "found"),
+    [
+        ([], ["break-run", "greet-run"]),
+        (["--status", "failed"], ["break-run"]),
+        (["--status", "failed", "--status", "success"], ["break-run", "greet-run"]),
+        (["--status", "running"], []),
+        (["--workflow", "greet"], ["greet-run"]),
+        (["--label", "team=web"], ["greet-run"]),
+        (["--label", "team=web", "--label", "env=prod"], ["greet-run"]),
+        (["--label", "team=db"], []),
+        (["--since", "1h"], ["break-run", "greet-run"]),
+        (["--since", "2099-01-01"], []),
+        (["--limit", "1"], ["break-run"]),
+    ],
+    ids=" ".join,
+)
+def test_lists_can_be_filtered(history: Cli, filters: list[str], found: list[str]) -> None:
+    runs = history.call("list", "--json", *filters).json["runs"]
+    assert [run["run_id"] for run in runs] == found
+
+
+def test_a_filter_that_matches_nothing_says_so(history: Cli) -> None:
+    assert "matches" in history.call("list", "--workflow", "none").err
+
+
+def test_a_list_is_continued_by_its_cursor(history: Cli) -> None:
+    first = history.call("list", "--limit", "1")
+    cursor = first.err.split("--cursor ")[1].strip()
+    rest = history.call("list", "--limit", "1", "--cursor", cursor)
+    assert "greet-run" in rest.out
+    assert rest.err == ""
+    assert history.call("list", "--limit", "1", "--json").json["cursor"] == cursor
+    refused = history.call("list", "--cursor", "made-up")
+    assert refused.code == 2
+    assert "start again without --cursor" in refused.err
+
+
+# -- status ---------------------------------------------------------------------------------------
+
+
+def test_status_shows_steps_and_what_went_wrong(history: Cli) -> None:
+    shown = history.call("status", "break-run")
+    assert shown.code == 0
+    head, *lines = shown.out.splitlines()
+    assert head.startswith("✗ failed  break  in ")
+    assert "  run       break-run" in lines
+    assert any(line.startswith("  ✗ fragile    1 ok · 1 failed") for line in lines)
+    assert "  – never      skipped" in lines
+    assert "    b  exit 1: it broke" in lines
+    assert "  all of its output: tenure logs break-run fragile b" in lines
+
+
+def test_latest_is_the_newest_run(history: Cli) -> None:
+    assert history.call("status", "latest", "--json").json["run_id"] == "break-run"
+
+
+def test_status_as_json_has_every_field(history: Cli) -> None:
+    record = history.call("status", "greet-run", "--json").json
+    assert record["error"] is None
+    assert record["cancel_requested_at"] is None
+    assert record["labels"] == {"team": "web", "env": "prod"}
+    assert record["steps"][0]["hosts"]["a"]["status"] == "success"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["status", "no-such-run"],
+        ["watch", "no-such-run"],
+        ["logs", "no-such-run"],
+        ["explain", "no-such-run"],
+        ["cancel", "no-such-run"],
+        ["annotate", "no-such-run", "a=b"],
+        ["status", "latest"],
+        ["status", "no such\x1b[31m run"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_run_that_is_not_there_exits_with_5(cli: Cli, arguments: list[str]) -> None:
+    refused = cli.call(*arguments)
+    assert refused.code == 5
+    assert refused.err.startswith("Error: no run ")
+    assert "tenure list" in refused.err
+    assert "\x1b[31m" not in refused.err
+
+
+def test_explain_is_one_line(history: Cli) -> None:
+    said = history.call("explain", "latest")
+    assert said.out.count("\n") == 1
+    assert said.out.startswith("ended as failed ")
+    answer = history.call("explain", "latest", "--json").json
+    assert (answer["reason"], answer["status"], answer["hosts"]) == ("ended", "failed", [])
+
+
+# -- acting on ended runs -------------------------------------------------------------------------
+
+
+def test_canceling_what_has_ended_changes_nothing_and_says_so(history: Cli) -> None:
+    before = history.call("status", "greet-run", "--json").json
+    said = history.call("cancel", "greet-run", "--reason", "too late")
+    assert said.code == 0
+    assert "had already ended as success" in said.out
+    assert history.call("cancel", "greet-run", "--json").json == before
+
+
+def test_annotations_are_kept_and_shown(history: Cli) -> None:
+    done = history.call("annotate", "greet-run", "ticket=OPS-42", "cost:=1.5", "--by", "ann")
+    assert done.code == 0
+    assert "1 annotation now" in done.out
+    record = history.call("annotate", "greet-run", "again=yes", "--json").json
+    assert [note["data"] for note in record["annotations"]] == [
+        {"ticket": "OPS-42", "cost": 1.5},
+        {"again": "yes"},
+    ]
+    assert record["status"] == "success"
+    assert "ticket=OPS-42 cost=1.5 (ann)" in history.call("status", "greet-run").out
+
+
+# -- logs -----------------------------------------------------------------------------------------
+
+
+def test_lines_say_whose_they_are_where_several_speak(history: Cli) -> None:
+    assert history.call("logs", "greet-run").out.splitlines() == [
+        "hello a | hello world from a",
+        "hello b | hello world from b",
+        "bye a   | bye",
+    ]
+    assert history.call("logs", "greet-run", "hello").out.splitlines() == [
+        "a | hello world from a",
+        "b | hello world from b",
+    ]
+    assert history.call("logs", "greet-run", "hello", "a").out == "hello world from a\n"
+    assert history.call("logs", "greet-run", "1", "a").out == "bye\n"
+
+
+def test_streams_can_be_told_apart(history: Cli) -> None:
+    assert history.call("logs", "latest", "fragile", "b").out == "trying\nit broke\n"
+    only = history.call("logs", "latest", "fragile", "b", "--stream", "stderr")
+    assert only.out == "it broke\n"
+    lines = history.call("logs", "latest", "fragile", "b", "--json").json_lines
+    assert [(line["stream"], line["line"]) for line in lines] == [
+        ("stdout", "trying"),
+        ("stderr", "it broke"),
+    ]
+    assert {"step", "step_index", "host", "item", "attempt"} <= lines[0].keys()
+
+
+def test_a_step_that_printed_nothing_says_so(history: Cli) -> None:
+    quiet = history.call("logs", "break-run", "never")
+    assert (quiet.code, quiet.out) == (0, "")
+    assert "nothing was printed" in quiet.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["helo"], "did you mean 'hello'?"),
+        (["7"], "there are: hello, bye"),
+        (["hello", "c"], "no host 'c' in hello; there are: a, b"),
+        (["bye", "b"], "no host 'b' in bye"),
+    ],
+)
+def test_a_step_or_host_that_is_not_there_exits_with_5(
+    history: Cli, arguments: list[str], said: str
+) -> None:
+    refused = history.call("logs", "greet-run", *arguments)
+    assert refused.code == 5
+    assert said in refused.err
+
+
+def test_attempts_and_items_can_be_chosen(cli: Cli) -> None:
+    flow = cli.workflow(
+        "version: v1\nname: loops\nsteps:\n"
+        "  - {name: try, action: cmd.run, retries: 2, continue_on_error: true,\n"
+        "     args: {cmd: 'echo attempt $TENURE_TASK_ID; false'}}\n"
+        "  - {name: each, action: cmd.run, loop: [x, y], args: {cmd: 'echo item ${item}'}}\n"
+    )
+    assert cli.call("run", flow, "-q").code == 0
+    newest = cli.call("logs", "latest", "try").out
+    assert newest.startswith("attempt ")
+    assert newest.strip().endswith(":3")
+    assert cli.call("logs", "latest", "try", "--attempt", "1").out.strip().endswith(":1")
+    assert cli.call("logs", "latest", "each").out == "[0] | item x\n[1] | item y\n"
+    assert cli.call("logs", "latest", "each", "--item", "1").out == "[1] | item y\n"
+
+
+def test_output_that_is_no_text_is_replaced_unless_it_is_wanted_raw(cli: Cli) -> None:
+    flow = cli.workflow(
+        "version: v1\nname: bytes\nsteps:\n"
+        "  - {name: print, action: cmd.run,\n"
+        "     args: {cmd: \"printf '\\\\377\\\\033[2Jx\\\\n'\"}}\n"
+    )
+    assert cli.call("run", flow, "-q").code == 0
+    assert cli.call("logs", "latest").out == "�x\n"
+    assert json.loads(cli.call("logs", "latest", "--json").out)["line"] == "�\x1b[2Jx"
+
+
+def test_a_store_without_output_shows_what_the_record_has(cli: Cli) -> None:
+    store = f"file://{cli.home}/runs"
+    assert cli.call("run", cli.workflow(GREET), "-q", "--store", store).code == 0
+    shown = cli.call("logs", "latest", "hello", "--store", store)
+    assert shown.code == 0
+    assert shown.out == "a | hello world from a\nb | hello world from b\n"
+    assert "keeps no full output" in shown.err

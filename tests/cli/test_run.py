@@ -1,0 +1,247 @@
+"""``tenure run``: what is executed, what is printed, what remains."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.cli.flows import BREAK, GREET, WAIT
+
+
+def test_a_run_ends_with_success_and_lines_that_say_so(cli: Cli) -> None:
+    done = cli.call("run", cli.workflow(GREET), "--run-id", "my-run-01")
+    assert done.code == 0
+    lines = [line.partition("  ")[2] for line in done.out.splitlines()]
+    assert lines[0] == "run my-run-01 of greet, store ~/.local/share/tenure/runs.db"
+    assert "hello  a  | hello world from a" in lines
+    assert "hello  b  success" in lines
+    assert "run success" in lines
+    assert done.out.splitlines()[-1].startswith("✓ success  greet  in ")
+    assert done.err == ""
+
+
+def test_a_failed_run_names_hosts_words_and_where_to_look(cli: Cli) -> None:
+    done = cli.call("run", cli.workflow(BREAK), "--run-id", "my-run-01")
+    assert done.code == 1
+    report = done.out.partition("✗ failed  break")[2]
+    assert "fragile failed on 1 of 2 hosts" in report
+    assert "b  exit 1: it broke" in report
+    assert "tenure logs my-run-01 fragile b" in report
+
+
+def test_json_is_one_line_per_event_and_the_final_record(cli: Cli) -> None:
+    done = cli.call("run", cli.workflow(BREAK), "--json", "--run-id", "my-run-01")
+    assert done.code == 1
+    *events, record = done.json_lines
+    assert [event["type"] for event in events][:2] == ["run.running", "step.running"]
+    assert events[-1]["type"] == "run.failed"
+    positions = [(event["version"], event["seq"]) for event in events]
+    assert positions == sorted(positions)
+    assert {"run_id", "at", "fence", "step", "host", "message", "error"} <= events[0].keys()
+    assert record["run_id"] == "my-run-01"
+    assert record["status"] == "failed"
+    assert record["steps"][0]["hosts"]["b"]["exit_code"] == 1
+    assert record["steps"][1]["status"] == "skipped"
+    assert cli.call("status", "my-run-01", "--json").json == record
+
+
+def test_quiet_says_nothing_unless_something_goes_wrong(cli: Cli) -> None:
+    assert cli.call("run", cli.workflow(GREET), "--quiet") == (0, "", "")
+    broken = cli.call("run", cli.workflow(BREAK), "-q")
+    assert (broken.code, broken.out) == (1, "")
+    assert "fragile failed on 1 of 2 hosts" in broken.err
+
+
+def test_variables_come_from_files_and_flags(cli: Cli) -> None:
+    (cli.folder / "vars.json").write_text('{"who": "file"}')
+    flow = cli.workflow(GREET)
+    done = cli.call("run", flow, "--vars-file", "vars.json")
+    assert "hello file from a" in done.out
+    done = cli.call("run", flow, "--vars-file", "vars.json", "--var", "who=flag", "--json")
+    record = done.json_lines[-1]
+    assert record["vars"]["who"] == "flag"
+    assert record["steps"][0]["hosts"]["a"]["stdout"] == "hello flag from a\n"
+
+
+def test_typed_variables_keep_their_type(cli: Cli) -> None:
+    done = cli.call("run", cli.workflow(GREET), "--json", "--var", 'who:=["x", 1]')
+    assert done.json_lines[-1]["vars"]["who"] == ["x", 1]
+
+
+def test_labels_limit_and_timeout_are_recorded(cli: Cli) -> None:
+    done = cli.call(
+        *("run", cli.workflow(GREET), "--json", "--label", "ticket=OPS-1"),
+        *("--limit", "b,", "--timeout", "1h30m"),
+    )
+    record = done.json_lines[-1]
+    assert record["labels"] == {"team": "web", "ticket": "OPS-1"}
+    assert record["timeout"] == 5400
+    assert [list(step["hosts"]) for step in record["steps"]] == [["b"], []]
+
+
+def test_local_puts_every_host_on_this_machine(cli: Cli) -> None:
+    flow = cli.workflow(GREET.replace("address: local", "address: 'ssh://nowhere.invalid'"))
+    assert cli.call("run", flow, "--local", "-q").code == 0
+    remote = cli.call("run", flow, "--json")
+    assert remote.code == 1
+    assert remote.json_lines[-1]["steps"][0]["hosts"]["a"]["status"] == "unreachable"
+
+
+def test_a_secret_reaches_the_task_and_never_the_record(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow = cli.workflow(
+        "version: v1\nname: s\nsecrets: [token]\n"
+        "steps: [{name: use, action: cmd.run, args: {cmd: 'test \"${token}\" = hunter2'}}]"
+    )
+    monkeypatch.setenv("TENURE_SECRET_TOKEN", "hunter2")
+    assert cli.call("run", flow, "-q").code == 0
+    (cli.folder / "token").write_text("hunter2\n")
+    monkeypatch.delenv("TENURE_SECRET_TOKEN")
+    done = cli.call("run", flow, "--secret", "token=@token", "--json")
+    assert done.code == 0
+    assert "hunter2" not in done.out
+    refused = cli.call("run", flow, "--secret", "token=hunter2")
+    assert refused.code == 2
+    assert "hunter2" not in refused.err
+
+
+def test_without_tracking_nothing_is_kept(cli: Cli) -> None:
+    done = cli.call("run", cli.workflow(GREET), "--no-tracking", "--json")
+    assert done.code == 0
+    assert done.json_lines[-1]["status"] == "success"
+    assert not (cli.home / ".local").exists()
+
+
+def test_a_workflow_that_wants_approval_gets_it_from_a_flag(cli: Cli) -> None:
+    flow = cli.workflow(f"{GREET}plan: {{mode: manual-approve}}\n")
+    refused = cli.call("run", flow)
+    assert refused.code == 2
+    assert "--approve" in refused.err
+    approved = cli.call("run", flow, "--approve", "--json")
+    assert approved.code == 0
+    assert approved.json_lines[-1]["approval"]["by"]
+
+
+def test_a_run_that_takes_too_long_fails(cli: Cli) -> None:
+    done = cli.call("run", cli.workflow(WAIT), "--var", "gate=/nowhere", "--timeout", "200ms")
+    assert done.code == 1
+    assert "timed out after 200ms" in done.out
+
+
+def test_the_store_is_where_flag_variable_or_file_say(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow = cli.workflow(GREET)
+    cli.call("run", flow, "-q", "--store", "sqlite:///flag.db")
+    monkeypatch.setenv("TENURE_STORE", "sqlite:///variable.db")
+    cli.call("run", flow, "-q")
+    monkeypatch.delenv("TENURE_STORE")
+    (cli.folder / "tenure.toml").write_text('store = "sqlite:///file.db"')
+    cli.call("run", flow, "-q")
+    for name in ("flag", "variable", "file"):
+        assert (cli.folder / f"{name}.db").exists()
+        assert len(cli.call("list", "--json", "--store", f"sqlite:///{name}.db").json["runs"]) == 1
+    assert not (cli.home / ".local").exists()
+
+
+def test_a_store_that_forgets_is_warned_about(cli: Cli) -> None:
+    done = cli.process("run", cli.workflow(GREET), "--store", "memory:")
+    assert done.code == 0
+    assert "warning: runs are kept by a store that is not durable" in done.err
+
+
+# -- what is refused ------------------------------------------------------------------------------
+
+
+def test_every_mistake_is_shown_with_its_place(cli: Cli) -> None:
+    flow = cli.workflow(
+        "version: v1\nname: x\nsteps:\n  - name: a\n    action: cmd.rum\n    timeoot: 3s\n"
+    )
+    refused = cli.call("run", flow)
+    assert refused.code == 2
+    assert f"{flow}:5:13: steps[0].action:" in refused.err
+    assert f"{flow}:6:5:" in refused.err
+    assert "Error: " in refused.err
+    assert "nothing was executed" in refused.err
+    assert refused.out == ""
+    assert not (cli.home / ".local").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["none.yaml"], "cannot be read: No such file"),
+        (["flow.yaml", "--run-id", "x"], "run_id 'x' is not allowed"),
+        (["flow.yaml", "--run-id", "../../etc/passwd"], "not allowed"),
+        (["flow.yaml", "--limit", "aa"], "aa"),
+        (["flow.yaml", "--var", "novalue"], "neither name=text nor name:=JSON"),
+        (["flow.yaml", "--vars-file", "none.json"], "none.json: cannot be read"),
+        (["flow.yaml", "--label", "x"], "key=value"),
+        (["flow.yaml", "--secret", "nobody"], "TENURE_SECRET_NOBODY"),
+        (["flow.yaml", "--store", "runs.db"], "store URL"),
+        (["flow.yaml", "--store", "mongo://x"], "no store kind 'mongo'"),
+        (["."], "cannot be read"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_wrong_input_exits_with_2_and_executes_nothing(
+    cli: Cli, arguments: list[str], said: str
+) -> None:
+    cli.workflow(GREET.replace("echo bye", f"touch {cli.home}/executed"))
+    refused = cli.call("run", *arguments)
+    assert refused.code == 2
+    assert said in refused.err
+    assert "Traceback" not in refused.err
+    assert not Path(cli.home / "executed").exists()
+
+
+def test_binary_files_are_refused_with_a_place(cli: Cli) -> None:
+    (cli.folder / "binary.yaml").write_bytes(b"\x00\xff\xfe")
+    refused = cli.call("run", "binary.yaml")
+    assert refused.code == 2
+    assert "not UTF-8" in refused.err
+
+
+def test_a_used_run_id_is_refused_with_7(cli: Cli) -> None:
+    flow = cli.workflow(GREET)
+    cli.call("run", flow, "-q", "--run-id", "my-run-01")
+    refused = cli.call("run", flow, "--run-id", "my-run-01")
+    assert refused.code == 7
+    assert "this run_id is taken; choose another or leave it out" in refused.err
+
+
+def test_a_store_that_cannot_be_used_exits_with_6(cli: Cli) -> None:
+    (cli.folder / "notes.db").write_text("this is no database, and long enough to be read as one")
+    for url in ("sqlite:///notes.db", "sqlite:////proc/none/runs.db"):
+        refused = cli.call("run", cli.workflow(GREET), "--store", url)
+        assert refused.code == 6, refused
+        assert refused.err.startswith("Error: ")
+        assert "tenure doctor" in refused.err
+        assert "Traceback" not in refused.err
+
+
+def test_the_data_folder_that_cannot_be_made_is_named(cli: Cli) -> None:
+    (cli.home / ".local").write_text("in the way")
+    refused = cli.call("list")
+    assert refused.code == 6
+    assert ".local/share/tenure" in refused.err
+    assert "--store" in refused.err
+
+
+def test_settings_that_cannot_work_are_refused_before_anything_runs(cli: Cli) -> None:
+    (cli.folder / "tenure.toml").write_text('renew_interval = "55s"\nstoer = "memory:"')
+    refused = cli.call("run", cli.workflow(GREET))
+    assert refused.code == 2
+    assert "did you mean 'store'?" in refused.err
+    assert "tenure doctor" in refused.err
+
+
+def test_notices_go_to_stderr(cli: Cli) -> None:
+    done = cli.call("run", cli.workflow(f"{GREET}env_packages: [curl]\n"), "--json")
+    assert done.code == 0
+    assert "notice: " in done.err
+    assert all(isinstance(line, dict) for line in map(json.loads, done.out.splitlines()))

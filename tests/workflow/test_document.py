@@ -1,0 +1,297 @@
+"""Text to nodes: YAML 1.2 with places, JSON too, and nothing a file can do gets out of hand."""
+
+from __future__ import annotations
+
+import json
+import resource
+import tracemalloc
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tenure.workflow.document import MOST_BYTES, read_document
+from tenure.workflow.nodes import mark_of, plain
+from tenure.workflow.reading import Enough, Reading
+
+
+def load(text: str) -> Any:
+    reading = Reading("f")
+    node = read_document(text, reading)
+    assert reading.mistakes == []
+    return plain(node)
+
+
+def refused(text: str) -> str:
+    reading = Reading("f")
+    with pytest.raises(Enough):
+        read_document(text, reading)
+    return str(reading.mistakes[-1])
+
+
+def mistaken(text: str) -> list[str]:
+    reading = Reading("f")
+    read_document(text, reading)
+    return [str(mistake) for mistake in reading.mistakes]
+
+
+# -- values ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("yes", "yes"),
+        ("on", "on"),
+        ("12:30", "12:30"),
+        ("2001-01-01", "2001-01-01"),
+        ("1_000", "1_000"),
+        ("true", True),
+        ("False", False),
+        ("~", None),
+        ("", None),
+        ("null", None),
+        ("5", 5),
+        ("-5", -5),
+        ("0x1F", 31),
+        ("0o17", 15),
+        ("0644", 420),
+        ("089", 89),
+        ("0", 0),
+        ("1.10", 1.1),
+        ("1e3", 1000.0),
+        ("'5'", "5"),
+        ("!!str 5", "5"),
+        ("18446744073709551615", 18446744073709551615),
+    ],
+)
+def test_a_scalar_is_read_as(written: str, value: Any) -> None:
+    read = load(f"x: {written}")["x"]
+    assert read == value
+    assert type(read) is type(value)
+
+
+def test_a_map_takes_what_it_does_not_say_from_the_maps_it_merges() -> None:
+    text = "base: &b {x: 1, y: 2}\nother: &o {y: 3, z: 4}\nit:\n  <<: [*b, *o]\n  x: 5\n"
+    assert load(text)["it"] == {"x": 5, "y": 2, "z": 4}
+
+
+def test_a_quoted_merge_key_is_a_key() -> None:
+    assert load("'<<': 1") == {"<<": 1}
+
+
+def test_an_alias_is_the_same_value() -> None:
+    assert load("a: &x [1]\nb: *x") == {"a": [1], "b": [1]}
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        (".nan", ".nan is not a finite number"),
+        ("-.inf", "-.inf is not a finite number"),
+        ("1e999", "1e999 is not a finite number"),
+        ("18446744073709551616", "the number 18446744073709551616 is too large"),
+        ("1" + "0" * 5000, "the number 10000000000000000000… is too large"),
+        ("!!binary aGk=", "the tag !!binary is not supported here"),
+        ("!!timestamp 2001-01-01", "the tag !!timestamp is not supported here"),
+        ("!mine x", "the tag !mine is not supported here"),
+        ("!!int abc", "'abc' is not a whole number"),
+        ("!!bool maybe", "the tag !!bool is not supported here"),
+    ],
+)
+def test_a_value_that_json_does_not_know_is_a_mistake(written: str, said: str) -> None:
+    hint = "write it in quotes if it is meant as text"
+    assert mistaken(f"a: 1\nx: {written}") == [f"f:2:4: x: {said}; {hint}"]
+
+
+@pytest.mark.parametrize("tagged", ["!!set {a, b}", "!!omap [a: b]"])
+def test_a_collection_of_another_kind_is_a_mistake(tagged: str) -> None:
+    assert "is not supported here" in mistaken(f"x: {tagged}")[0]
+
+
+def test_duplicate_keys_are_mistakes_with_both_places() -> None:
+    text = "a: 1\nb:\n- {c: 1, c: 2}\na: 3\n"
+    assert mistaken(text) == [
+        "f:3:10: b[0].c: 'c' is given twice; the first is on line 3",
+        "f:4:1: a: 'a' is given twice; the first is on line 1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("1: x", "f:1:1: a key must be text: '1'; write it in quotes"),
+        ("true: x", "f:1:1: a key must be text: 'true'; write it in quotes"),
+        ("a: {~: x}", "f:1:5: a: a key must be text: '~'; write it in quotes"),
+        ("? [a]\n: b", "f:1:3: a key must be text"),
+        ("? {a: b}\n: c", "f:1:3: a key must be text"),
+        ("<<: 5", "f:1:5: ['<<']: '<<' takes a map or a list of maps"),
+    ],
+)
+def test_a_key_must_be_text(text: str, said: str) -> None:
+    assert mistaken(text) == [said]
+
+
+def test_places_are_those_of_the_text() -> None:
+    node = read_document("a: 1\nb:\n  - x\n  - {y: é, z: 3}\n", Reading("f"))
+    assert mark_of(node, ("b", 1, "z")) == mark_of(node, ("b", 1, "z", "none"))
+    marks = {
+        path: mark_of(node, path)
+        for path in [("a",), ("b",), ("b", 0), ("b", 1, "y"), ("b", 1, "z")]
+    }
+    assert {path: (mark.line, mark.column) for path, mark in marks.items()} == {
+        ("a",): (1, 4),
+        ("b",): (3, 3),
+        ("b", 0): (3, 5),
+        ("b", 1, "y"): (4, 9),
+        ("b", 1, "z"): (4, 15),
+    }
+    assert mark_of(node, ("b", 1, "z"), key=True).column == 12
+
+
+# -- what is no YAML ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a:\n\t- b", "f:2:1: not valid YAML: found character that cannot start any token"),
+        ("a: b: c", "f:1:5: not valid YAML: mapping values are not allowed"),
+        ("a: [1,\n b", "f:3:1: not valid YAML: did not find expected ',' or ']'"),
+        ("a: 'b", "f:1:6: not valid YAML: found unexpected end of stream"),
+        ("a: *x", "f:1:4: the alias *x has no anchor above it"),
+        ("a: &a [*a]", "f:1:8: the alias *a contains itself"),
+        ("a: &a {b: *a}", "f:1:11: the alias *a contains itself"),
+        ("", "f:1:1: the file is empty"),
+        ("# nothing\n", "f:1:1: the file is empty"),
+        ("a: 1\n---\nb: 2", "f:2:1: a file holds one workflow; a second document begins here"),
+        ("a: \x00", "f:1:1: not valid YAML: control characters are not allowed"),
+        ("a: \ud800", "f:1:1: the text is no Unicode"),
+    ],
+)
+def test_what_cannot_be_read_says_where(text: str, said: str) -> None:
+    assert refused(text).startswith(said)
+
+
+def test_tabs_are_explained() -> None:
+    assert "indented with spaces" in refused("a:\n\t- b")
+
+
+# -- JSON -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a":\t1,\n\t"b": [true, null]}',
+        '{"smile": "\\ud83d\\ude00", "slash": "\\/", "tab": "a\\tb"}',
+        '\ufeff  {"a": 1}',
+        '{"odd": "\x7f\x85\u2028\u2029\ufeff"}',
+        '{"quote": "\\"\\t\\\\", "colon:": "a: b"}',
+    ],
+)
+def test_json_is_read_as_json(text: str) -> None:
+    assert load(text) == json.loads(text.removeprefix("\ufeff"))
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=50)
+@given(st.dictionaries(TEXT, JSON, max_size=5), st.booleans(), st.sampled_from([None, 1, "\t"]))
+def test_any_json_document_is_read_as_it_is(
+    value: dict[str, Any], ascii_only: bool, indent: int | str | None
+) -> None:
+    assert load(json.dumps(value, ensure_ascii=ascii_only, indent=indent)) == value
+
+
+# -- bounds ---------------------------------------------------------------------------------------
+
+LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]\n"
+    for old, new in zip("abcdefghijklmnop", "bcdefghijklmnopq", strict=True)
+)
+
+
+def test_a_billion_laughs_are_refused_before_anything_grows() -> None:
+    tracemalloc.start()
+    try:
+        assert refused(LAUGHS).startswith("f:6:17: the file holds too much")
+        assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_laughs_through_merging_are_refused() -> None:
+    text = "a: &a {x: 1}\n" + "".join(
+        f"{new}: &{new} [{','.join([f'{{<<: *{old}, k: *{old}}}'] * 9)}]\n"
+        for old, new in zip("abcdefgh", "bcdefghi", strict=True)
+    )
+    reading = Reading("f")
+    with pytest.raises(Enough):
+        read_document(text, reading)
+    assert "the file holds too much" in str(reading.mistakes[-1])
+
+
+def test_a_long_text_repeated_by_aliases_is_refused() -> None:
+    text = f"x: &t {'y' * 500_000}\nz: [{'*t, ' * 5000}]"
+    assert "the file holds too much" in refused(text)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "a: " + "{a: " * 1000, "- " * 100_000])
+def test_deep_nesting_is_refused(text: str) -> None:
+    assert "nested more than 60 deep" in refused(text)
+
+
+def test_nesting_within_the_bound_is_read() -> None:
+    assert load("[" * 60 + "]" * 60)
+
+
+def test_too_many_nodes_are_refused() -> None:
+    assert "the file holds too much" in refused(f"- &l [{'1,' * 1000}]\n" + "- *l\n" * 200)
+
+
+def test_too_long_a_file_is_refused_unread() -> None:
+    assert refused("#" * (MOST_BYTES + 1)) == (
+        f"f:1:1: the file has {MOST_BYTES + 1} bytes, more than {MOST_BYTES}"
+    )
+    assert "bytes" in refused("é" * (MOST_BYTES // 2 + 1))
+
+
+def test_too_many_expressions_are_refused_unread() -> None:
+    assert "more than 10000 expressions" in refused("a: '" + "${{ x }}" * 10_001 + "'")
+
+
+def test_a_long_text_is_fine() -> None:
+    assert len(load("x: " + "y" * 1_000_000)["x"]) == 1_000_000
+
+
+def test_mistakes_without_end_are_cut() -> None:
+    reading = Reading("f")
+    with pytest.raises(Enough):
+        read_document("".join("a: .nan\n" for _ in range(60_000)), reading)
+    assert len(reading.mistakes) == 100
+
+
+@given(st.text(alphabet=st.sampled_from("ab:[]{}&*!|>'\"\n -?,<#%@`\t1.0~"), max_size=60))
+def test_no_text_does_anything_but_being_read_or_refused(text: str) -> None:
+    reading = Reading("f")
+    try:
+        node = read_document(text, reading)
+    except Enough:
+        assert reading.mistakes
+    else:
+        json.dumps(plain(node), allow_nan=False)
+
+
+def test_memory_stays_small_whatever_the_file() -> None:
+    """After all of the above in this process."""
+    for text in [LAUGHS, "[" * 1_000_000]:
+        refused(text)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 600_000

@@ -1,0 +1,128 @@
+"""Write ``docs/reference/cli.md`` from the commands themselves.
+
+python tools/cli_reference.py            write the page
+python tools/cli_reference.py --check    exit 1 if the page on disk is not what it would write
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from tenure.cli.app import app
+from tenure.cli.exits import MEANING
+from tenure.cli.group import LazyGroup
+from tenure.cli.verb import Verb
+from tenure.config import FILE_NAME, PREFIX, READERS, RULES, Settings, shown_value
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "cli.md"
+
+HEAD = """\
+# Command line
+
+<!-- Written by `make docs` from src/tenure/cli. `make check` compares. -->
+
+`tenure --help` lists the commands, `tenure COMMAND --help` explains one. `--json` is accepted
+everywhere: one object, or one object per line where a command streams. Answers go to stdout;
+errors, and what is only worth knowing, go to stderr. On a terminal progress is live, otherwise it
+is lines. `NO_COLOR` is honoured.
+
+Where a command takes `RUN`, the word `latest` means the newest run.
+"""
+SETTINGS = f"""\
+## Settings
+
+Read from `{FILE_NAME}` in your configuration directory (`~/.config/tenure`), then from the one in
+the working directory, then from the environment (`{PREFIX}` and the name in capitals), then from
+flags; what comes later counts more. Durations are written like `0.5s`, `2m` or `1h30m`. `tenure
+doctor` shows each value with where it comes from.
+"""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--page", type=Path, default=PAGE)
+    options = parser.parse_args(arguments)
+    wanted = page()
+    if not options.check:
+        options.page.write_text(wanted)
+        return 0
+    found = options.page.read_text() if options.page.exists() else ""
+    if found == wanted:
+        return 0
+    print(f"{options.page} is not what the commands say: run `make docs`", file=sys.stderr)
+    return 1
+
+
+def page() -> str:
+    parts = [HEAD, *_exit_codes(), *_commands(app, "tenure"), *_settings()]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _exit_codes() -> Iterator[str]:
+    yield "## Exit codes\n"
+    yield "| code | meaning |\n|---|---|"
+    for code, meaning in MEANING.items():
+        yield f"| {code.value} | {meaning} |"
+    yield ""
+
+
+def _commands(group: LazyGroup, path: str) -> Iterator[str]:
+    context = click.Context(group, info_name=path)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, LazyGroup):
+            yield from _commands(command, f"{path} {name}")
+        elif isinstance(command, Verb):
+            yield from _command(command, f"{path} {name}")
+
+
+def _command(command: Verb, path: str) -> Iterator[str]:
+    context = click.Context(command, info_name=path)
+    pieces = " ".join(command.collect_usage_pieces(context))
+    yield f"## {path}\n"
+    yield f"```console\n{path} {pieces}\n```\n"
+    yield f"{_prose(command.help or '')}\n"
+    rows = [
+        record
+        for parameter in command.get_params(context)
+        if isinstance(parameter, click.Option)
+        and (record := parameter.get_help_record(context)) is not None
+        and "--help" not in parameter.opts
+    ]
+    if rows:
+        yield "| option | |\n|---|---|"
+        for names, text in rows:
+            yield f"| `{_cell(names)}` | {_cell(text)} |"
+        yield ""
+    examples = "\n".join(command.examples)
+    yield f"```console\n{examples}\n```\n"
+
+
+def _prose(text: str) -> str:
+    paragraphs = text.strip().split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _settings() -> Iterator[str]:
+    yield SETTINGS
+    yield "| setting | default |\n|---|---|"
+    defaults = Settings(store="SQLite in your data directory (`~/.local/share/tenure/runs.db`)")
+    for name in READERS:
+        yield f"| `{name}` | {shown_value(defaults, name)} |"
+    yield "\nSome must fit together; what does not is refused at start:\n"
+    for rule in RULES:
+        yield f"- `{rule.text}`: {rule.why}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

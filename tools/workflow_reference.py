@@ -1,0 +1,307 @@
+"""Write the tables of ``docs/reference/workflow.md`` from the code that reads workflow files.
+
+python tools/workflow_reference.py            write the tables, leave the prose
+python tools/workflow_reference.py --check    exit 1 if a table on disk is not what it would write
+
+A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->``; everything else on the page is
+its author's. Each of ``TABLES`` must be there exactly once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from msgspec import NODEFAULT, Struct, structs
+
+from tenure.actions.builtin import MODULES
+from tenure.actions.surroundings import SURROUNDINGS
+from tenure.workflow import checks, document, filters, grammar, sandbox, shapes
+from tenure.workflow.catalogue import ActionSpec, Argument, Text
+from tenure.workflow.durations import show_duration
+from tenure.workflow.spec import DURATION_FIELDS
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "workflow.md"
+BLOCK = re.compile(r"(?<=<!-- table: )(?P<name>\S+) -->\n.*?(?=<!-- end -->)", re.DOTALL)
+
+NOT_YET = {
+    ("host", "address"): "only `local` is reached",
+    ("plan", "approval_timeout"): "nothing waits for an approval",
+    ("plan", "mode"): "`run` refuses it without `--approve`",
+    ("workflow", "callbacks"): "stored, sent by nobody",
+    ("workflow", "priority"): "there are no workers",
+    ("workflow", "queue"): "there are no workers",
+    ("workflow", "recovery"): "there are no workers; `run` always uses `interrupt`",
+    ("workflow", "secrets"): "not stored as variables, but not masked in output",
+    ("step", "action"): "see [Actions](#actions) for those there are",
+    ("step", "on_takeover"): "nothing is taken over",
+    ("step", "verify"): "nothing is taken over",
+    ("defaults", "on_takeover"): "nothing is taken over",
+}
+"""Keys this version checks without doing all they say, and what it does instead."""
+
+_WORKFLOW = grammar.grammar({})
+PARTS: dict[str, shapes.Part] = {
+    "workflow": _WORKFLOW,
+    "inventory": grammar.INVENTORY,
+    "host": grammar.HOST,
+    "group": grammar.GROUP,
+    "defaults": grammar.DEFAULTS,
+    "step": next(key.shape.shape for key in _WORKFLOW.keys if key.name == "steps"),
+    "handler": next(key.shape.shape for key in _WORKFLOW.keys if key.name == "handlers"),
+    "retries": grammar.RETRIES,
+    "rolling": grammar.ROLLING,
+    "verify": grammar.VERIFY,
+    "plan": grammar.PLAN,
+    "callback": grammar.CALLBACK,
+}
+
+
+# Keys
+
+
+def written(shape: Any) -> str:
+    """What may stand there, in a few words."""
+    match shape:
+        case shapes.Words():
+            return "text"
+        case shapes.Flag():
+            return "true or false"
+        case shapes.Whole(least, most):
+            return f"whole number, {_bounds(least, most)}"
+        case shapes.Number(least):
+            return f"number, at least {least:g}"
+        case shapes.Duration():
+            return "[duration](#durations)"
+        case shapes.Choice(choices):
+            return _either(choices)
+        case shapes.ListOf(inner):
+            return f"list of {_plural(inner)}"
+        case shapes.MapOf(inner):
+            return f"map of {_plural(inner)}"
+        case grammar.Amount():
+            return "number of hosts, or a share like `25%`"
+        case grammar.Loop():
+            return "list, or one `${{ … }}`"
+        case shapes.Part(short=None):
+            return _link(shape)
+        case shapes.Part(short=short):
+            return f"{written(short)}; or a map: {_link(shape)}"
+        case _:
+            return "map"
+
+
+def _bounds(least: int, most: int | None) -> str:
+    return f"at least {least}" if most is None else f"{least} to {most:,}"
+
+
+def _either(choices: Iterable[object]) -> str:
+    return " or ".join(f"`{choice}`" for choice in choices)
+
+
+def _plural(shape: Any) -> str:
+    match shape:
+        case grammar.OrNothing(part):
+            return f"{_link(part)}s"
+        case shapes.Part():
+            return f"{_link(shape)}s"
+        case shapes.Choice(choices):
+            return _either(choices)
+        case shapes.Words():
+            return "text"
+        case _:
+            return "any values"
+
+
+def _link(part: shapes.Part) -> str:
+    name = next(name for name, known in PARTS.items() if known.struct is part.struct)
+    return f"[{name}](#{name})"
+
+
+def default_of(part: shapes.Part, key: shapes.Key) -> str:
+    """Empty where nothing is the default, or where a part's own table says it."""
+    if key.required:
+        return "**required**"
+    value = next(each.default for each in structs.fields(part.struct) if each.name == key.name)
+    if value is NODEFAULT or value in (None, ()) or isinstance(value, Struct):
+        return ""
+    if key.name in DURATION_FIELDS:
+        return f"`{show_duration(value)}`"
+    if isinstance(value, tuple):
+        return f"`[{', '.join(value)}]`"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def keys_of(name: str) -> list[str]:
+    part = PARTS[name]
+    return _table(
+        ("key", "value", "default", "meaning"),
+        (
+            (f"`{key.name}`", written(key.shape), default_of(part, key), _meaning(name, key))
+            for key in part.keys
+        ),
+    )
+
+
+def _meaning(name: str, key: shapes.Key) -> str:
+    instead = NOT_YET.get((name, key.name))
+    return f"{key.description}. **Not yet:** {instead}" if instead else key.description
+
+
+def handler_keys() -> list[str]:
+    return [", ".join(f"`{key.name}`" for key in PARTS["handler"].keys)]
+
+
+# Actions
+
+
+def specs() -> list[ActionSpec]:
+    return [import_module(module).ACTION.spec for module in MODULES.values()]
+
+
+_READ_AS = {Text.PLAIN: "", Text.SHELL: "shell ", Text.PYTHON: "Python ", Text.FIXED: "fixed "}
+
+
+def _argument(argument: Argument, alternatives: Iterable[str] = ()) -> tuple[str, ...]:
+    called = {"string": "text", "array": "list", "object": "map", "boolean": "true or false"}
+    kinds = [called.get(kind, kind) for kind in argument.types]
+    need = "**required**" if argument.required else ""
+    if argument.name in alternatives:
+        need = "**one of these**"
+    return (
+        f"`{argument.name}`",
+        _READ_AS[argument.text] + " or ".join(kinds),
+        need,
+        argument.description,
+    )
+
+
+def actions() -> list[str]:
+    shared = {argument.name for argument in SURROUNDINGS}
+    lines: list[str] = []
+    for spec in specs():
+        alternatives = [name for group in spec.exactly_one_of for name in group]
+        own = [each for each in spec.arguments if not (spec.environment and each.name in shared)]
+        lines += [f"### {spec.name}", "", spec.description, ""]
+        lines += _table(
+            ("argument", "value", "", "meaning"),
+            (_argument(argument, alternatives) for argument in own),
+        )
+        lines.append("")
+    return lines[:-1]
+
+
+def process_arguments() -> list[str]:
+    named = ", ".join(f"`{spec.name}`" for spec in specs() if spec.environment)
+    rows = _table(("argument", "value", "", "meaning"), map(_argument, SURROUNDINGS))
+    return [f"{named} also take:", "", *rows]
+
+
+# Expressions and limits
+
+
+def filter_names() -> list[str]:
+    return [_listed(name for name in filters.FILTERS if name != "d")]
+
+
+def test_names() -> list[str]:
+    return [_listed(filters.TESTS)]
+
+
+def method_names() -> list[str]:
+    return [
+        f"- of {called}: {_listed(filters.METHODS[kind])}"
+        for kind, called in ((str, "text"), (dict, "maps"))
+    ]
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(names))
+
+
+def limits() -> list[str]:
+    return _table(
+        ("limit", ""),
+        (
+            ("size of a file", f"{document.MOST_BYTES:,} bytes"),
+            ("values in it, with every alias written out", f"{document.MOST_NODES:,}"),
+            ("characters, with every alias written out", f"{document.MOST_TEXT:,}"),
+            ("depth", f"{document.DEEPEST}"),
+            ("expressions in it", f"{document.MOST_EXPRESSIONS:,}"),
+            ("steps", f"{grammar.MOST_STEPS:,}"),
+            ("handlers", f"{grammar.MOST_HANDLERS:,}"),
+            ("hosts", f"{grammar.MOST_HOSTS:,}"),
+            ("hosts over all steps", f"{checks.MOST_TASKS:,}"),
+            ("length of a name", f"{checks.LONGEST_NAME} characters"),
+            ("length of what an expression gives", f"{sandbox.LONGEST_TEXT:,} characters"),
+            ("items of a list it gives", f"{sandbox.MOST_ITEMS:,}"),
+            ("items one evaluation may look at", f"{sandbox.MOST_WORK:,}"),
+        ),
+    )
+
+
+# The page
+
+
+def _table(head: tuple[str, ...], rows: Iterable[Iterable[str]]) -> list[str]:
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return lines + ["| " + " | ".join(cells) + " |" for cells in rows]
+
+
+TABLES: dict[str, Callable[[], list[str]]] = {
+    **{name: partial(keys_of, name) for name in PARTS if name != "handler"},
+    "handler": handler_keys,
+    "actions": actions,
+    "process-arguments": process_arguments,
+    "filters": filter_names,
+    "tests": test_names,
+    "methods": method_names,
+    "limits": limits,
+}
+
+
+class NotThePage(Exception):
+    """The page lacks a table, has one twice, or has one nobody knows."""
+
+
+def fresh(page: str) -> str:
+    """The page with every table written anew. ``NotThePage``."""
+    found = Counter(block["name"] for block in BLOCK.finditer(page))
+    wrong = sorted({name for name in {*TABLES, *found} if found[name] != (name in TABLES)})
+    if wrong:
+        raise NotThePage(f"these tables must be on the page once, or not at all: {wrong}")
+    return BLOCK.sub(
+        lambda block: "\n".join([f"{block['name']} -->", *TABLES[block["name"]](), ""]), page
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Write the workflow tables from the code.")
+    parser.add_argument("--check", action="store_true", help="only say whether they are up to date")
+    parser.add_argument("--page", type=Path, default=PAGE, help="another file to write or check")
+    options = parser.parse_args(arguments)
+    path: Path = options.page
+    try:
+        page = path.read_text(encoding="utf-8")
+        text = fresh(page)
+    except (OSError, NotThePage) as error:
+        print(f"{path}: {error}", file=sys.stderr)
+        return 1
+    if not options.check:
+        path.write_text(text, encoding="utf-8")
+        return 0
+    if page == text:
+        return 0
+    print(f"{path} does not match src/tenure/workflow; run `make docs`", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
