@@ -19,7 +19,7 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 run: $(READY) ## Set up and run the quick start
-	@$(BIN)/python examples/record_tour.py
+	@$(BIN)/tenure run examples/hello.yaml
 
 test: $(READY) ## Set up and run every test and check (what CI runs)
 	@$(MAKE) --no-print-directory lint
@@ -39,12 +39,16 @@ lint: $(READY)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache > $(VENV)/.imports.log 2>&1 || { cat $(VENV)/.imports.log; exit 1; }
 	@$(BIN)/python tools/state_diagram.py --check
+	@$(BIN)/python tools/workflow_reference.py --check
+	@$(BIN)/python tools/cli_reference.py --check
 
 bench: $(READY) ## Measure against the limits (ONLY=name for one script)
 	@$(BIN)/python -m benchmarks $(ONLY)
 
 docs: $(READY) ## Write again the pages that are generated from code
 	@$(BIN)/python tools/state_diagram.py
+	@$(BIN)/python tools/workflow_reference.py
+	@$(BIN)/python tools/cli_reference.py
 
 lock: ## Resolve the dependency versions again into constraints.txt (needs uv)
 	@uv pip compile --quiet --upgrade --no-header --no-annotate --no-emit-index-url \

@@ -23,8 +23,6 @@ from tenure.bootstrap import (
     warn_unless_durable,
 )
 from tenure.model.compose import new_run
-from tenure.model.errors import InvalidWorkflow, Mistake
-from tenure.model.ids import check_run_id
 from tenure.model.query import Page, RunFilter
 from tenure.model.snapshot import RunSnapshot, RunSummary
 from tenure.model.status import RunStatus
@@ -39,7 +37,7 @@ from tenure.runtime.keeper import Timing
 from tenure.runtime.options import RunOptions
 from tenure.runtime.patience import surely
 from tenure.runtime.queries import owner_gone
-from tenure.runtime.ready import Ready, ReadyWorkflows, Source
+from tenure.runtime.ready import ReadyWorkflows
 from tenure.runtime.session import Identity, Session
 from tenure.runtime.sessions import Sessions
 from tenure.system import new_owner_id, new_run_id, new_update_id, proven_dead
@@ -71,6 +69,7 @@ class Runner:
         reconcile_interval: float = 5.0,
         progress_interval: float = 0.0,
         summary_bytes: int = 4096,
+        log_cap: int = 10 * 1024 * 1024,
     ) -> None:
         self._wanted_store = store
         self._tracking = tracking
@@ -81,6 +80,7 @@ class Runner:
             notifier=notifier if tracking else None,
             progress_interval=progress_interval,
             summary_bytes=summary_bytes,
+            log_cap=log_cap,
         )
         self._identity = Identity(
             owner_id=new_owner_id(runner_id),
@@ -92,6 +92,8 @@ class Runner:
         self._reconcile_interval = reconcile_interval
         self._own_store: OpenStore | None = None
         self._sessions = Sessions(self._main_store, self._new_session)
+        self._runs: set[EmbeddedRun] = set()
+        self._last_run_ended: asyncio.Event | None = None
         self._ready = ReadyWorkflows(
             as_file, default_actions if actions is None else lambda: actions
         )
@@ -114,7 +116,9 @@ class Runner:
             await self._sessions.main()
 
     async def close(self) -> None:
-        """Let go of everything that is this runner's own. Runs should have ended before."""
+        """End runs that have not ended, as canceled, and let go of everything that is this
+        runner's own."""
+        await self._end_runs()
         async with AsyncExitStack() as closing:
             if self._transport is None:
                 closing.push_async_callback(self._around.transport.close)
@@ -134,9 +138,8 @@ class Runner:
         canceled, then ``CancelledError`` comes out; cancelling it twice stops at once.
         """
         ready = self._ready.of(workflow, options)
-        planned = _planned(ready, options, RunStatus.RUNNING)
-        if planned.approval.required and planned.approval.by is None:
-            raise _wants_approval(ready.source)
+        run_id = options.run_id or new_run_id()
+        planned = planned_run(run_id, ready, options, RunStatus.RUNNING)
         session = await self._session(options.store)
         run = EmbeddedRun(
             session,
@@ -147,10 +150,14 @@ class Runner:
             variables={**options.vars, **options.secrets},
             folder=ready.source.folder,
         )
+        self._runs.add(run)
         try:
             await run.execute()
-            return await surely(lambda: session.store.get_run(planned.run_id))
+            return await surely(lambda: session.store.get_run(run_id))
         finally:
+            self._runs.discard(run)
+            if self._last_run_ended is not None and not self._runs:
+                self._last_run_ended.set()
             if not self._tracking:
                 await session.close()
 
@@ -174,13 +181,14 @@ class Runner:
         if not self._tracking:
             raise ValueError("tracking=False keeps nothing that a worker could find")
         ready = self._ready.of(workflow, options)
-        planned = _planned(ready, options, RunStatus.QUEUED)
+        run_id = options.run_id or new_run_id()
+        planned = planned_run(run_id, ready, options, RunStatus.QUEUED)
         session = await self._session(options.store)
         creation = new_run(
             planned, new_update_id(), iter(new_update_id, ""), definition=ready.definition
         )
         await surely(lambda: session.combiner.write(creation))
-        return await surely(lambda: session.store.get_run(planned.run_id))
+        return await surely(lambda: session.store.get_run(run_id))
 
     async def get_run(self, run_id: str) -> RunSnapshot:
         """``RunNotFound`` rather than an invented one."""
@@ -218,6 +226,13 @@ class Runner:
 
     # How it is put together
 
+    async def _end_runs(self) -> None:
+        if self._runs:
+            self._last_run_ended = asyncio.Event()
+            for run in self._runs:
+                run.stop()
+            await self._last_run_ended.wait()
+
     async def _session(self, store: RunStateStore | None = None) -> Session:
         if not self._tracking:
             # A fresh one per run: nothing is kept.
@@ -241,22 +256,3 @@ class Runner:
         if options.notifier is None or not self._tracking:
             return self._around
         return structs.replace(self._around, notifier=options.notifier)
-
-
-def _planned(ready: Ready, options: RunOptions, status: RunStatus) -> RunSnapshot:
-    run_id = options.run_id or new_run_id()
-    check_run_id(run_id)
-    return planned_run(run_id, ready.prepared, ready.source.digest, options, status)
-
-
-def _wants_approval(workflow: Source) -> InvalidWorkflow:
-    return InvalidWorkflow(
-        [
-            Mistake(
-                source=workflow.source or "workflow",
-                path="plan.mode",
-                message="manual-approve: this workflow wants somebody's approval",
-                hint="approve it with --approve (approved_by=… in Python)",
-            )
-        ]
-    )

@@ -52,7 +52,9 @@ async def nothing() -> None: ...
 
 @pytest.fixture(autouse=True)
 def nothing_stays_declared() -> Iterator[None]:
+    """Nor is there what other tests declared."""
     before = dict(DECLARED)
+    DECLARED.clear()
     yield
     DECLARED.clear()
     DECLARED.update(before)

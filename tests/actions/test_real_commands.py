@@ -129,7 +129,7 @@ async def test_a_folder_that_is_not_there(transport: LocalTransport) -> None:
 async def test_cancelling_ends_the_process(transport: LocalTransport) -> None:
     kept = Kept()
     task = asyncio.ensure_future(
-        apply(transport, "cmd.run", {"cmd": "sleep 60 & echo $!; wait"}, kept)
+        apply(transport, "cmd.run", {"cmd": "sleep 1000 & echo $!; wait"}, kept)
     )
     [child] = await kept.numbers(1)
     task.cancel()

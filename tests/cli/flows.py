@@ -39,9 +39,14 @@ name: wait
 steps:
   - name: hold
     action: cmd.run
-    args: {cmd: 'echo holding; while [ ! -e "${gate}" ]; do sleep 0.02; done; echo released'}
+    args:
+      cmd: |
+        echo holding
+        for n in $(seq 1500); do [ -e "${gate}" ] && break; sleep 0.02; done
+        echo released
 """
-"""Runs until the file named by the variable ``gate`` exists."""
+"""Runs until the file named by the variable ``gate`` exists; half a minute at most, since a killed
+``tenure run`` leaves it behind."""
 
 STUBBORN = """\
 version: v1
@@ -49,6 +54,6 @@ name: stubborn
 steps:
   - name: hold
     action: cmd.run
-    args: {cmd: "trap '' TERM; echo holding; while :; do sleep 0.05; done"}
+    args: {cmd: "trap '' TERM; echo holding; for n in $(seq 600); do sleep 0.05; done"}
 """
 """Does not end when it is told to."""

@@ -9,8 +9,9 @@ from typing import Any
 import click
 import pytest
 
-from tenure.cli.arguments import Moment, moment_before, pairs, values, values_of_file, variables
+from tenure.cli.arguments import Moment, moment_before, pairs, values
 from tenure.cli.secrets import gather
+from tenure.cli.variables import values_of_file, variables
 from tenure.model.errors import InvalidWorkflow
 
 
@@ -91,7 +92,9 @@ def test_moments() -> None:
     assert moment_before(kind.convert("2h", None, None), now) == now - timedelta(hours=2)
     at = moment_before(kind.convert("2026-04-30T12:00:00+00:00", None, None), now)
     assert at == datetime(2026, 4, 30, 12, tzinfo=UTC)
-    assert kind.convert("2026-04-30", None, None).tzinfo is not None
+    midnight = kind.convert("2026-04-30", None, None)
+    assert isinstance(midnight, datetime)
+    assert midnight.tzinfo is not None
     assert moment_before(None, now) is None
     with pytest.raises(click.BadParameter, match="neither a duration"):
         kind.convert("yesterday", None, None)

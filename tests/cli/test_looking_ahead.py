@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
 
+from tenure.cli.display.preview_lines import preview_lines
+from tenure.cli.preview import Decision, Preview, StepPreview, TaskPreview
 from tests.cli.conftest import Cli
 from tests.cli.flows import BREAK, GREET
 
@@ -88,6 +92,44 @@ def test_a_plan_of_many_hosts_stays_short(cli: Cli) -> None:
     planned = cli.call("plan", flow)
     assert "web0, web1, web10, web100, web101 and 495 more" in planned.out
     assert len(planned.out.splitlines()) < 8
+
+
+def test_differences_and_troubles_are_shown_beside_their_hosts() -> None:
+    def task(host: str, decision: Decision, **facts: Any) -> TaskPreview:
+        return TaskPreview(host=host, address="local", decision=decision, **facts)
+
+    render = {"changed": True, "summary": "would write /etc/motd", "diff": "-old\n+new\n"}
+    step = StepPreview(
+        index=0,
+        name="render",
+        action="template.render",
+        needs=(),
+        when=None,
+        loops=False,
+        tasks=(
+            task("a", Decision.RUN, **render),
+            task("b", Decision.RUN, changed=False),
+            task("c", Decision.RUN, **render),
+            task("d", Decision.UNREACHABLE, summary="host d cannot be reached"),
+            task("e", Decision.FAIL, summary="no\x1b[2J such file"),
+        ),
+    )
+    plan = Preview(workflow="t", steps=(step,), handlers=(), approval=True)
+    assert [click.unstyle(line) for line in preview_lines(plan)] == [
+        "t  1 step, 5 hosts",
+        "  waits for approval: tenure run --approve",
+        "",
+        "  render  template.render",
+        "    would change  a, c",
+        "      would write /etc/motd",
+        "      -old",
+        "      +new",
+        "    nothing to change  b",
+        "    unreachable  d",
+        "      host d cannot be reached",
+        "    would fail  e",
+        "      no such file",
+    ]
 
 
 def test_the_plan_of_a_wrong_file_exits_with_2(cli: Cli) -> None:

@@ -34,16 +34,23 @@ def test_runs_are_listed_newest_first_in_80_columns(history: Cli) -> None:
     assert title.split() == ["RUN", "STATUS", "WORKFLOW", "TASKS", "TOOK", "CREATED"]
     assert [row.split()[0] for row in rows] == ["break-run", "greet-run"]
     assert "✗ failed" in rows[0]
-    assert "1/4 (1 bad)" in rows[0]
+    assert "1/4 ✗1" in rows[0]
     assert "✓ success" in rows[1]
     assert "3/3" in rows[1]
     assert max(map(len, [title, *rows])) <= 80
 
 
-def test_long_names_give_way_to_the_terminal(cli: Cli) -> None:
-    flow = cli.workflow(GREET.replace("name: greet", f"name: {'very-long-' * 9}name"))
+@pytest.mark.parametrize("columns", [80, 64, 56])
+def test_long_names_give_way_to_the_terminal(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    flow = cli.workflow(BREAK.replace("name: break", f"name: {'very-long-' * 9}name"))
     cli.call("run", flow, "-q")
-    assert max(map(len, cli.call("list").out.splitlines())) <= 80
+    title, row = cli.call("list").out.splitlines()
+    assert max(len(title), len(row)) <= columns
+    assert "very-" in row
+    assert ("TOOK" in title) is (columns > 64)
 
 
 @pytest.mark.parametrize(
@@ -226,7 +233,7 @@ def test_attempts_and_items_can_be_chosen(cli: Cli) -> None:
     )
     assert cli.call("run", flow, "-q").code == 0
     newest = cli.call("logs", "latest", "try").out
-    assert newest.startswith("attempt ")
+    assert newest.count("attempt") == 1
     assert newest.strip().endswith(":3")
     assert cli.call("logs", "latest", "try", "--attempt", "1").out.strip().endswith(":1")
     assert cli.call("logs", "latest", "each").out == "[0] | item x\n[1] | item y\n"

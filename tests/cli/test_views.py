@@ -165,8 +165,8 @@ def test_the_picture_of_a_running_run() -> None:
         "● running  deploy  10.0s",
         "  run-00001  store x.db",
         "",
-        "  ✓ drain      1 ok                        2.0s",
-        "  ● restart    0/2 · 1 running             8.0s",
+        "  ✓ drain      1 ok                              2.0s",
+        "  ● restart    0/2 · 1 running                   8.0s",
         "  · verify     3 hosts",
     ]
 

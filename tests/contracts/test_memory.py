@@ -15,6 +15,7 @@ from tenure.testing.contracts import (
     LogStoreContract,
     MachineClockContract,
     ManualTime,
+    OutboxBatchesContract,
     OutboxContract,
     OutboxMachineClockContract,
     OutboxRetentionContract,
@@ -55,6 +56,9 @@ class TestDefinitions(Memory, DefinitionsContract): ...
 
 
 class TestOutbox(Memory, OutboxContract): ...
+
+
+class TestOutboxBatches(Memory, OutboxBatchesContract): ...
 
 
 class TestOutboxMachineClock(Memory, OutboxMachineClockContract): ...

@@ -19,6 +19,7 @@ from tenure.testing.contracts import (
     LogStoreContract,
     MachineClockContract,
     ManualTime,
+    OutboxBatchesContract,
     OutboxContract,
     OutboxMachineClockContract,
     OutboxRetentionContract,
@@ -62,6 +63,9 @@ class TestDefinitions(SQLite, DefinitionsContract): ...
 
 
 class TestOutbox(SQLite, OutboxContract): ...
+
+
+class TestOutboxBatches(SQLite, OutboxBatchesContract): ...
 
 
 class TestOutboxMachineClock(SQLite, OutboxMachineClockContract): ...

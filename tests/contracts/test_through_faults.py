@@ -27,6 +27,7 @@ from tenure.testing.contracts import (
     LogListingContract,
     LogStoreContract,
     ManualTime,
+    OutboxBatchesContract,
     OutboxContract,
     OutboxRetentionContract,
     OutputRetentionContract,
@@ -120,6 +121,9 @@ class TestDefinitions(ThroughFaults, DefinitionsContract): ...
 
 
 class TestOutbox(ThroughFaults, OutboxContract): ...
+
+
+class TestOutboxBatches(ThroughFaults, OutboxBatchesContract): ...
 
 
 class TestLogs(ThroughFaults, LogStoreContract): ...

@@ -94,7 +94,8 @@ async def test_schema_of_a_newer_tenure_is_reported_and_left_alone(
 
 async def test_outdated_schema_is_reported(path: Path, store: SQLiteStore) -> None:
     execute(path, "pragma user_version = 0")
-    assert (await store.check_store()).problems == ("The schema is 0, not 1: migrate the store.",)
+    report = await store.check_store()
+    assert report.problems == (f"The schema is 0, not {report.newest_schema}: migrate the store.",)
 
 
 async def test_output_that_belongs_to_no_run_is_reported(path: Path, store: SQLiteStore) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -89,6 +90,8 @@ def runs(pid: int) -> bool:
 
 
 def open_files() -> int:
+    """What earlier tests forgot is let go of first: it must not vanish while we count."""
+    gc.collect()
     return len(list(Path("/proc/self/fd").iterdir()))
 
 

@@ -122,7 +122,7 @@ async def test_an_export_file_may_be_open_to_one_task_only(
     assert modes == {0o700, 0o711}
 
 
-@pytest.mark.parametrize("script", ["sleep 60 &", "trap '' TERM; sleep 60 &"])
+@pytest.mark.parametrize("script", ["sleep 1000 &", "trap '' TERM; sleep 1000 &"])
 async def test_their_processes_are_ended_by_themselves(
     transport: LocalTransport, sudo: Path, monkeypatch: pytest.MonkeyPatch, script: str
 ) -> None:

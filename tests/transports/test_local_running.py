@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tenure.ports.transport import Command
-from tenure.transports.local import LocalTransport
+from tenure.transports.local import LocalTransport, bearable
 from tenure.transports.scratch import MOST
 from tests.transports.keeping import HERE, Blocked, Kept, children, running, sh
 
@@ -55,7 +56,7 @@ async def test_bytes_are_handed_over_untouched(transport: LocalTransport) -> Non
 
 async def test_output_is_handed_over_while_it_runs(transport: LocalTransport) -> None:
     kept = Kept()
-    async with running(transport, sh("echo 1; exec sleep 60"), kept) as task:
+    async with running(transport, sh("echo 1; exec sleep 1000"), kept) as task:
         await kept.shows(b"1")
         assert not task.done()
 
@@ -65,8 +66,8 @@ async def test_more_at_once_than_allowed_wait_for_their_turn(temporary: Path) ->
     transport, kept = LocalTransport(most_processes=2), [Kept() for _ in range(3)]
     try:
         async with (
-            running(transport, sh("echo up; exec sleep 60"), kept[0]) as first,
-            running(transport, sh("echo up; exec sleep 60"), kept[1]),
+            running(transport, sh("echo up; exec sleep 1000"), kept[0]) as first,
+            running(transport, sh("echo up; exec sleep 1000"), kept[1]),
             running(transport, sh("echo up"), kept[2]) as third,
         ):
             await kept[0].shows(b"up")
@@ -77,6 +78,13 @@ async def test_more_at_once_than_allowed_wait_for_their_turn(temporary: Path) ->
             assert kept[2].stdout == b"up\n"
     finally:
         await transport.close()
+
+
+@pytest.mark.parametrize(
+    ("open_files", "processes"), [(1024, 224), (20, 1), (1 << 20, 10_000), (-1, 10_000)]
+)
+def test_processes_leave_files_for_the_rest(open_files: int, processes: int) -> None:
+    assert bearable(open_files) == processes
 
 
 # -- standard input -------------------------------------------------------------------------------
@@ -191,16 +199,18 @@ async def test_a_folder_that_a_cleaner_took_is_made_anew(
     await transport.run(HERE, command, Kept())
     [folder] = temporary.glob("tenure-*")
     folder.rename(temporary / "taken")
-    folder.mkdir()  # somebody else's, under the same name
+    (folder / "theirs").mkdir(parents=True)  # somebody else's, under the same name
     assert (await transport.run(HERE, command, Kept())).exported == b"A=1\n"
     assert len(list(temporary.glob("tenure-*"))) == 2
-    folder.rmdir()
+    await transport.close()
+    assert list(temporary.glob("tenure-*/*")) == [folder / "theirs"]
+    shutil.rmtree(folder)
 
 
 def test_a_program_that_forgets_to_close_leaves_no_folder(tmp_path: Path) -> None:
     program = """
 import asyncio, os
-from tenure.transports.local import LocalTransport
+from tenure.transports.local import LocalTransport, bearable
 from tests.transports.keeping import HERE, Kept, sh
 
 transport = LocalTransport()
@@ -241,7 +251,7 @@ def test_a_gigabyte_of_output_needs_little_memory() -> None:
     program = """
 import asyncio, resource
 from tenure.ports.transport import Command
-from tenure.transports.local import LocalTransport
+from tenure.transports.local import LocalTransport, bearable
 from tests.transports.keeping import HERE
 
 class Counted:

@@ -104,7 +104,7 @@ async def test_a_process_that_cannot_be_watched_is_not_left_running(
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     monkeypatch.setattr(os, "pidfd_open", none_left)
-    assert "cannot be watched" in await refusal(transport, sh("exec sleep 60"))
+    assert "cannot be watched" in await refusal(transport, sh("exec sleep 1000"))
     monkeypatch.undo()
 
 

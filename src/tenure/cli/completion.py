@@ -8,9 +8,8 @@ from click.shell_completion import get_completion_class
 from tenure.cli.app import app
 from tenure.cli.display import json_lines
 from tenure.cli.display.paint import say
+from tenure.cli.entry import COMPLETION
 from tenure.cli.verb import json_option, verb
-
-_VARIABLE = "_TENURE_COMPLETE"
 
 
 @verb(
@@ -29,9 +28,9 @@ def command(shell: str, as_json: bool) -> None:
     kind = get_completion_class(shell)
     if kind is None:
         raise click.UsageError(f"there is no completion for {shell}")
-    script = kind(app, {}, "tenure", _VARIABLE).source_template % {
+    script = kind(app, {}, "tenure", COMPLETION).source_template % {
         "complete_func": "_tenure_completion",
-        "complete_var": _VARIABLE,
+        "complete_var": COMPLETION,
         "prog_name": "tenure",
     }
     say(json_lines.as_json({"shell": shell, "script": script}) if as_json else script.rstrip())

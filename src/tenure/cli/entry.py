@@ -5,8 +5,13 @@ The cheapest question is answered without loading anything. No expected error sh
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+COMPLETION = "_TENURE_COMPLETE"
+"""What completion scripts ask through."""
 
 TYPE_CHECKING = False  # what typing's own is at run time, without the cost of importing it
 if TYPE_CHECKING:
@@ -23,42 +28,52 @@ def main() -> None:
         # A file name or a terminal that is not UTF-8 must not cost the answer.
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    from tenure.cli.exits import Exit
+    from tenure.cli.exits import READER_LEFT, Exit
 
     code = 0
     try:
-        code = _run()
+        code = _run(sys.argv[1:])
         sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader has left: what was asked could be answered, and nobody wants the rest.
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error.errno not in READER_LEFT:
+            print(f"Error: the answer cannot be written: {error.strerror}", file=sys.stderr)
+            code = Exit.STORE
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         code = Exit.HARD_STOP
     sys.exit(code)
 
 
-def _run() -> int:
+def _run(arguments: list[str]) -> int:
+    """Not by click's own ``main``, which takes a reader that left for a failure."""
     import click
+    from click.exceptions import Exit as Ended
 
     from tenure.cli.app import app
-    from tenure.cli.exits import Exit
+    from tenure.cli.exits import READER_LEFT, Exit
 
+    asked = os.environ.get(COMPLETION)
     try:
-        code = app.main(prog_name="tenure", standalone_mode=False)
+        if asked:
+            from click.shell_completion import shell_complete
+
+            return shell_complete(app, {}, "tenure", COMPLETION, asked)
+        with app.make_context("tenure", arguments) as context:
+            code = app.invoke(context)
+    except Ended as ended:
+        return ended.exit_code
+    except click.Abort as abort:
+        raise KeyboardInterrupt from abort
     except click.ClickException as error:
         error.show()
         return Exit.USAGE
-    except click.Abort as abort:
-        raise KeyboardInterrupt from abort
-    except BrokenPipeError:
-        raise
-    except Exception as error:  # noqa: BLE001  told apart below
+    except Exception as error:
         from tenure.model.errors import TenureError
 
-        if not isinstance(error, TenureError):
-            return _defect()
-        return _explain(error)
+        if isinstance(error, OSError) and error.errno in (*READER_LEFT, *_NO_SPACE):
+            raise
+        return _explain(error) if isinstance(error, TenureError) else _defect()
     return code if isinstance(code, int) else 0
 
 

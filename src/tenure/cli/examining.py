@@ -116,8 +116,8 @@ def _examine_folder(into: Examination, folder: Path) -> None:
     place = folder
     while not place.exists():
         place = place.parent
-    if not os.access(place, os.W_OK | os.X_OK):
-        into.findings.append(f"{place} is not writable: no run can be kept in {folder}")
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        into.findings.append(f"{place} cannot be written to: no run can be kept in {folder}")
         return
     free = shutil.disk_usage(place).free
     into.machine["free space"] = f"{free / 1024**3:.1f} GiB for {folder}"

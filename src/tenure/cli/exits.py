@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from enum import IntEnum
 
 TYPE_CHECKING = False  # the codes are needed before anything heavy is loaded
@@ -34,6 +35,10 @@ MEANING = {
     Exit.DEFECT: "a defect of Tenure itself; please report it",
     Exit.HARD_STOP: "stopped at once by a second signal, or before anything began",
 }
+
+READER_LEFT = (errno.EPIPE, errno.EIO)
+"""How a closed pipe and a closed terminal answer. What was asked could be answered; nobody wants
+the rest: no failure."""
 
 OF_STATUS = {
     "success": Exit.SUCCESS,

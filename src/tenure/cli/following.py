@@ -43,6 +43,8 @@ async def follow(
                 await recorder.record(event)
         if run.ended:
             return run
+        if view.reader_left():
+            raise BrokenPipeError
         if glimpses is not None:
             async for chunk in glimpses.since(run):
                 for listener in listeners:

@@ -50,10 +50,10 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in self._helps and not args[0].startswith("-"):
-            ctx.fail(self._unknown(ctx, args[0]))
+            ctx.fail(self._unknown(args[0]))
         return super().resolve_command(ctx, args)
 
-    def _unknown(self, ctx: click.Context, name: str) -> str:
+    def _unknown(self, name: str) -> str:
         from difflib import get_close_matches
 
         close = get_close_matches(name, self._helps, n=1)

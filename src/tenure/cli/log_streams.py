@@ -20,7 +20,7 @@ _WINDOW = 256 * 1024
 
 
 class NoSuchOutput(TenureError, LookupError):
-    """The run has no such step or host, or its store keeps no output."""
+    """The run has no such step or host."""
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
@@ -50,9 +50,9 @@ async def choose(store: RunStateStore, run: RunSnapshot, wanted: Wanted) -> list
     return sorted(fitting, key=_order)
 
 
-def _order(key: LogKey) -> tuple[int, str, int, int, int]:
+def _order(key: LogKey) -> tuple[int, str, int, int, bool]:
     item = -1 if key.item is None else key.item
-    return key.step, key.host, item, key.attempt, STREAMS.index(key.stream)
+    return key.step, key.host, item, key.attempt, key.stream != "stdout"
 
 
 def _steps(run: RunSnapshot, word: str | None) -> list[StepState]:

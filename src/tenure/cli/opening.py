@@ -30,7 +30,7 @@ def settings_for(store: str | None) -> Settings:
 
 @asynccontextmanager
 async def reading(settings: Settings) -> AsyncIterator[OpenStore]:
-    """For commands that write nothing."""
+    """The store itself: for commands that only read, or that look after it."""
     _make_room(settings)
     async with open_store(settings.store) as store:
         yield store
@@ -58,6 +58,7 @@ async def writing(
         reconcile_interval=settings.reconcile_interval,
         progress_interval=settings.progress_interval,
         summary_bytes=settings.summary_bytes,
+        log_cap=settings.log_cap,
     )
     async with runner:
         yield runner

@@ -8,11 +8,11 @@ from typing import Any
 import click
 
 from tenure.bootstrap import default_actions, default_transport
-from tenure.cli.arguments import variables
 from tenure.cli.display import json_lines
 from tenure.cli.display.paint import note, say
 from tenure.cli.display.preview_lines import preview_lines
 from tenure.cli.preview import Preview, preview
+from tenure.cli.variables import variables
 from tenure.cli.verb import completes, json_option, verb, workflow_options
 from tenure.runtime.recipe import Prepared, prepare
 from tenure.workflow.plan import make_plan

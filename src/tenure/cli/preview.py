@@ -7,7 +7,7 @@ earlier steps cannot be known and is said to be so, never guessed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -91,6 +91,11 @@ async def preview(
     )
 
 
+async def _known(task: TaskPreview) -> TaskPreview:
+    """Nobody has to be asked."""
+    return task
+
+
 class _Looking:
     def __init__(
         self, prepared: Prepared, exports: Exports, transport: Transport, folder: str | None
@@ -101,28 +106,29 @@ class _Looking:
         self._folder = folder
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
-    def at(self, index: int, hosts: tuple[str, ...], recipe: Recipe) -> Iterator[Any]:
-        """A coroutine for each task of the step."""
+    def at(
+        self, index: int, hosts: tuple[str, ...], recipe: Recipe
+    ) -> Iterator[Awaitable[TaskPreview]]:
+        """Each task of the step, to be looked at together."""
         opening = open_step(recipe, hosts, self._exports)
         for host in hosts:
             if opening.trouble is not None:
-                yield self._said(host, Decision.LATER, opening.trouble.message)
+                yield _known(self._said(host, Decision.LATER, opening.trouble.message))
             elif host in opening.doomed:
-                yield self._said(host, Decision.LATER, opening.doomed[host].message or "")
+                said = opening.doomed[host].message or ""
+                yield _known(self._said(host, Decision.LATER, said))
             elif host not in opening.hosts:
-                yield self._said(host, Decision.SKIP, "its condition does not hold")
+                yield _known(self._said(host, Decision.SKIP, "its condition does not hold"))
             elif opening.items is None:
                 yield self._check(index, host, recipe, self._exports.scope(host))
             elif not opening.items[host]:
-                yield self._said(host, Decision.SKIP, "the loop has no items")
+                yield _known(self._said(host, Decision.SKIP, "the loop has no items"))
             else:
                 for number, item in enumerate(opening.items[host]):
                     scope = self._exports.scope(host, item)
                     yield self._check(index, host, recipe, scope, number, item)
 
-    async def _said(
-        self, host: str, decision: Decision, summary: str, item: Any = None
-    ) -> TaskPreview:
+    def _said(self, host: str, decision: Decision, summary: str, item: Any = None) -> TaskPreview:
         address = self._hosts[host].address
         return TaskPreview(
             host=host, address=address, decision=decision, summary=summary, item=item
@@ -140,19 +146,19 @@ class _Looking:
         if number is not None:
             unwanted = item_unwanted(recipe, scope)
             if unwanted is not None:
-                return await self._said(host, Decision.SKIP, unwanted.message or "", item)
+                return self._said(host, Decision.SKIP, unwanted.message or "", item)
         try:
             task = self._task(index, host, recipe, scope, number)
             async with self._turns, asyncio.timeout(recipe.timeout or _PATIENCE):
                 found = await recipe.action.check(task, self._transport)
         except ExpressionError as error:
-            return await self._said(host, Decision.LATER, str(error), item)
+            return self._said(host, Decision.LATER, str(error), item)
         except HostUnreachable as error:
-            return await self._said(host, Decision.UNREACHABLE, str(error), item)
+            return self._said(host, Decision.UNREACHABLE, str(error), item)
         except TimeoutError:
-            return await self._said(host, Decision.FAIL, "gave no answer in time", item)
+            return self._said(host, Decision.FAIL, "gave no answer in time", item)
         except Exception as error:  # noqa: BLE001  whatever an action raises, apply would raise too
-            return await self._said(host, Decision.FAIL, str(error) or repr(error), item)
+            return self._said(host, Decision.FAIL, str(error) or repr(error), item)
         return TaskPreview(
             host=host,
             address=task.host.address,

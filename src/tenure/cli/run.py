@@ -7,17 +7,19 @@ import signal
 
 import click
 
-from tenure.cli.arguments import Duration, pairs, variables
-from tenure.cli.display.paint import note, say
+from tenure.cli.arguments import Duration, pairs
+from tenure.cli.display.paint import in_color, note, say, sign
 from tenure.cli.display.places import place_of
 from tenure.cli.exits import OF_STATUS, Exit
 from tenure.cli.opening import settings_for, this_user, writing
 from tenure.cli.secrets import gather
 from tenure.cli.stopping import Stopped, stoppable
+from tenure.cli.variables import variables
 from tenure.cli.verb import completes, json_option, store_option, verb, workflow_options
 from tenure.cli.viewing import View, conclude, showing, style_of
 from tenure.config import Settings
 from tenure.model.errors import RunNotFound
+from tenure.model.events import RecordedEvent
 from tenure.model.snapshot import RunSnapshot
 from tenure.runner import Runner, RunOptions
 from tenure.system import new_run_id
@@ -93,16 +95,34 @@ def command(
     )
     style = style_of(as_json=as_json, quiet=quiet)
     place = "not tracked" if no_tracking else f"store {place_of(settings.store)}"
+    end = _End()
     try:
         with showing(style, place) as view:
-            run = asyncio.run(_execute(settings, file, options, view, tracking=not no_tracking))
+            watched = view._replace(recorders=(*view.recorders, end))
+            run = asyncio.run(_execute(settings, file, options, watched, tracking=not no_tracking))
     except Stopped:
+        return end.tell(options, tracking=not no_tracking)
+    return conclude(run, style, place)
+
+
+class _End:
+    """Remembers how the run ended, for when the runner is stopped before it can say so."""
+
+    def __init__(self) -> None:
+        self.status: str | None = None
+
+    async def record(self, event: RecordedEvent) -> None:
+        if event.kind == "run" and event.status in OF_STATUS:
+            self.status = event.status
+
+    def tell(self, options: RunOptions, *, tracking: bool) -> int:
+        if self.status is not None:
+            say(in_color(self.status, f"{sign(self.status)} {self.status}"))
+            return OF_STATUS[self.status]
         say("stopped at once", err=True)
-        if not no_tracking:
+        if tracking:
             note(f"the next command that writes ends run {options.run_id} in the record")
         return Exit.HARD_STOP
-    conclude(run, style, place)
-    return OF_STATUS[run.status]
 
 
 async def _execute(

@@ -15,6 +15,8 @@ Ask = Callable[[signal.Signals], Awaitable[bool]]
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _AGAIN = 0.1
+_FOR_GOOD = 2
+"""The first cancel asks a run to end, the second ends it; a third would leave tasks behind."""
 
 
 class Stopped(Exception):
@@ -25,7 +27,7 @@ async def stoppable(work: Coroutine[Any, Any, T], ask: Ask | None = None) -> T:
     """The result of ``work``, however many signals came, or ``Stopped``.
 
     The first signal goes to ``ask``, which says whether somebody will end the work; otherwise the
-    work itself is cancelled. The second cancels it again and again: no grace is left.
+    work itself is cancelled. The second cancels it for good: no grace is left.
     """
     running = asyncio.ensure_future(work)
     ears = _Ears(running, ask)
@@ -48,6 +50,7 @@ class _Ears:
         self._running = running
         self._ask = ask
         self._heard = 0
+        self._cancels = 0
         self._acting: list[asyncio.Task[None]] = []
 
     def hear(self, each: signal.Signals) -> None:
@@ -65,9 +68,13 @@ class _Ears:
         except TenureError:
             asked = False
         if not asked:
-            self._running.cancel()
+            self._cancel()
 
     async def _at_once(self) -> None:
-        while not self._running.done():
-            self._running.cancel()
+        while self._cancels < _FOR_GOOD and not self._running.done():
+            self._cancel()
             await asyncio.wait([self._running], timeout=_AGAIN)
+
+    def _cancel(self) -> None:
+        self._cancels += 1
+        self._running.cancel()

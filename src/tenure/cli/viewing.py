@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 from tenure.cli.display import json_lines, report
 from tenure.cli.display.json_lines import JsonView
-from tenure.cli.display.paint import dim, note, say
+from tenure.cli.display.paint import complain, dim, note, say
 from tenure.cli.display.plain import PlainView
 from tenure.cli.display.printer import Printer
+from tenure.cli.exits import OF_STATUS, READER_LEFT
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
 from tenure.ports.recorder import Recorder
@@ -40,6 +41,7 @@ class View(NamedTuple):
     recorders: tuple[Recorder, ...]
     notice: Callable[[str], None]
     """Says something beside the run's own events."""
+    reader_left: Callable[[], bool] = lambda: False
 
 
 @contextmanager
@@ -57,14 +59,24 @@ def showing(style: Style, place: str) -> Iterator[View]:
         printer = Printer(sys.stdout)
         plain = PlainView(printer, SystemClock(), place)
         try:
-            yield View((plain if style is Style.PLAIN else JsonView(printer),), note)
+            recorder = plain if style is Style.PLAIN else JsonView(printer)
+            yield View((recorder,), note, lambda: printer.reader_left)
         finally:
             plain.end()
             printer.close()
 
 
-def conclude(run: RunSnapshot, style: Style, place: str) -> None:
-    """What remains on the screen when the run has ended."""
+def conclude(run: RunSnapshot, style: Style, place: str) -> int:
+    """Say what remains on the screen when the run has ended; its exit code, whoever still reads."""
+    try:
+        _report(run, style, place)
+    except OSError as error:
+        if error.errno not in READER_LEFT:
+            complain(f"the report cannot be written: {error.strerror}")
+    return OF_STATUS[run.status]
+
+
+def _report(run: RunSnapshot, style: Style, place: str) -> None:
     if style is Style.JSON:
         say(json_lines.as_json(run))
         return

@@ -6,7 +6,7 @@ import asyncio
 
 from tenure.cli.display.paint import note
 from tenure.cli.display.places import place_of
-from tenure.cli.exits import OF_STATUS, Exit
+from tenure.cli.exits import Exit
 from tenure.cli.following import follow
 from tenure.cli.opening import meant_run, reading, settings_for
 from tenure.cli.stopping import Stopped, stoppable
@@ -37,8 +37,7 @@ def command(run_id: str, as_json: bool, store: str | None) -> int:
     except Stopped:
         note("stopped watching; the run goes on")
         return Exit.HARD_STOP
-    conclude(run, style, place)
-    return OF_STATUS[run.status]
+    return conclude(run, style, place)
 
 
 async def _watch(settings: Settings, word: str, view: View) -> RunSnapshot:

@@ -8,6 +8,8 @@ waiting one holds back the later ones of its own run and target and nothing else
 from __future__ import annotations
 
 from datetime import datetime
+from functools import lru_cache
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -61,6 +63,38 @@ class GiveUp(Struct, frozen=True, gc=False, tag="dead"):
 
 
 Outcome = Delivered | RetryLater | GiveUp
+
+
+class Settlement(Struct, frozen=True, gc=False):
+    """How the attempt under ``token`` ended."""
+
+    delivery_id: str
+    token: str
+    outcome: Outcome
+
+
+_PORTS = {"http": 80, "https": 443}
+
+
+def origin_of(target: CallbackTarget) -> str:
+    """The receiver behind a target: scheme, host and port of its URL.
+
+    Targets of one origin share its troubles, and the places a relay has for it. What is no URL is
+    an origin by itself.
+    """
+    return target.name if target.url is None else _origin(target.url)
+
+
+@lru_cache(maxsize=4096)
+def _origin(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        port = parts.port or _PORTS.get(parts.scheme)
+    except ValueError:
+        return url
+    if not parts.hostname:
+        return url
+    return f"{parts.scheme}://{parts.hostname}:{port}"
 
 
 def settle(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import Protocol, runtime_checkable
 
-from tenure.model.outbox import Delivery, Outcome
+from tenure.model.errors import TenureError
+from tenure.model.outbox import Delivery, Outcome, Settlement
 from tenure.model.query import Page
 from tenure.model.status import DeliveryState
 
@@ -19,13 +21,24 @@ class Outbox(Protocol):
     """
 
     async def claim_deliveries(
-        self, token: str, *, limit: int = 100, seconds: float = 60.0
+        self,
+        token: str,
+        *,
+        limit: int = 100,
+        seconds: float = 60.0,
+        per_origin: int | None = None,
+        except_origins: Collection[str] = (),
     ) -> list[Delivery]:
         """Hold up to ``limit`` due deliveries under ``token`` for ``seconds``, soonest due first.
 
         Of each run and target only the lowest unsettled (version, seq) is eligible, and only
         while no live claim holds it: one in flight per run and target, in order. A new one is due
         at once, one that failed after its delay, measured as leases are.
+
+        At most ``per_origin`` of one origin (``model.outbox.origin_of``), and none of
+        ``except_origins``: a relay whose hands are full with the callbacks of one receiver asks
+        for everybody else's. However many wait there, the others are found as quickly.
+
         The same ``token`` again returns what is still held under it, renewed, and claims no more.
         """
         ...
@@ -54,5 +67,21 @@ class Outbox(Protocol):
         """Send a settled delivery again: same id, ``redelivery`` set, attempts from zero.
 
         ``DeliveryNotFound``. One that is waiting stays as it is.
+        """
+        ...
+
+
+@runtime_checkable
+class OutboxBatches(Protocol):
+    """Without it, a relay settles deliveries one by one."""
+
+    async def settle_deliveries(
+        self, settlements: Sequence[Settlement]
+    ) -> list[Delivery | TenureError]:
+        """As ``settle_delivery`` for each, in order, in one commit; one answer each.
+
+        One refused or malformed settlement never harms another; its error is returned in its
+        place, exactly the error the single call would raise. Raises only ``StoreUnavailable``,
+        after which any of them may have been settled: send the same ones again.
         """
         ...

@@ -14,7 +14,7 @@ class Retention(Protocol):
         """Remove up to ``limit`` runs that ended before, oldest first, each whole: record, journal,
         definition if nobody else uses it, settled callbacks, output. How many were removed.
 
-        Never a run that has not ended, nor one with a callback still waiting to be sent. One call
-        is one short transaction: writers wait for it no longer than for one another.
+        Never a run that has not ended, nor one with a callback still waiting to be sent. Writers
+        wait for it no longer than for one another, however much there is to remove.
         """
         ...

@@ -51,8 +51,10 @@ class Transport(Protocol):
     """Starts processes on hosts."""
 
     async def run(self, host: Endpoint, command: Command, output: Output) -> Exit:
-        """Run to the end, all output handed over before this returns. ``HostUnreachable``.
+        """Run to the end, all output handed over before this returns.
 
+        ``HostUnreachable`` if the host cannot be contacted; ``NotStarted`` if it refuses the
+        command; ``StillRunning`` in place of ``CancelledError`` if nothing confirmed its end.
         Cancelling the call ends the whole process tree (TERM, grace, KILL) before
         ``CancelledError`` comes out. A descendant that keeps the pipes open after its parent has
         ended is not waited for longer than the grace period.

@@ -15,7 +15,7 @@ class StoreReport(Struct, frozen=True, kw_only=True):
     runs: int | None = None
     bytes_used: int | None = None
     problems: tuple[str, ...] = ()
-    """Empty: sound."""
+    """Empty: nothing wrong was found."""
 
 
 @runtime_checkable

@@ -35,17 +35,13 @@ class Audience:
     ) -> None:
         self._recorders = recorders
         self._notifier = notifier
-        self._workflow_name = planned.workflow_name
+        self._planned = planned
         self._listeners: list[OutputRecorder] = []
         self._telling: asyncio.Task[None] | None = None
         if not recorders and notifier is None:
             return
         self._heard: asyncio.Queue[tuple[RecordedEvent, RunStatus] | None] = asyncio.Queue()
-        for recorder in recorders:
-            if isinstance(recorder, OutputRecorder):
-                self._listeners.append(recorder)
-            if isinstance(recorder, RunBeginning):
-                self._quietly(recorder.begin, planned)
+        self._listeners = [each for each in recorders if isinstance(each, OutputRecorder)]
         self._telling = asyncio.create_task(self._tell())
 
     def hear(self, events: tuple[Event, ...], receipt: Receipt) -> None:
@@ -86,18 +82,27 @@ class Audience:
             task.cancel()
 
     async def _tell(self) -> None:
-        while (told := await self._heard.get()) is not None:
-            event, run_status = told
+        told = await self._heard.get()
+        if told is not None:  # it was born
             for recorder in self._recorders:
-                try:
-                    await recorder.record(event)
-                except Exception:  # noqa: BLE001  an onlooker never changes the run
-                    _log.exception("recorder %r failed on %s", recorder, event.type)
-            if self._notifier is not None and event.status is not None:
-                try:
-                    await self._notifier.notify(payload(event, self._workflow_name, run_status))
-                except Exception:  # noqa: BLE001
-                    _log.exception("notifier %r failed on %s", self._notifier, event.type)
+                if isinstance(recorder, RunBeginning):
+                    self._quietly(recorder.begin, self._planned)
+        while told is not None:
+            await self._tell_all(*told)
+            told = await self._heard.get()
+
+    async def _tell_all(self, event: RecordedEvent, run_status: RunStatus) -> None:
+        for recorder in self._recorders:
+            try:
+                await recorder.record(event)
+            except Exception:  # noqa: BLE001  an onlooker never changes the run
+                _log.exception("recorder %r failed on %s", recorder, event.type)
+        if self._notifier is not None and event.status is not None:
+            said = payload(event, self._planned.workflow_name, run_status)
+            try:
+                await self._notifier.notify(said)
+            except Exception:  # noqa: BLE001
+                _log.exception("notifier %r failed on %s", self._notifier, event.type)
 
     @staticmethod
     def _quietly(call: Callable[[T], None], value: T) -> None:

@@ -5,28 +5,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tenure.model.errors import InvalidWorkflow, Mistake
+from tenure.model.ids import check_run_id
 from tenure.model.snapshot import Approval, CallbackTarget, RunSnapshot
 from tenure.model.status import Recovery, RunStatus
 from tenure.runtime.options import RunOptions
-from tenure.runtime.recipe import Prepared
+from tenure.runtime.ready import Ready, Source
 from tenure.workflow.spec import CallbackSpec, PlanMode, Workflow
 
 
-def planned_run(
-    run_id: str, prepared: Prepared, digest: str, options: RunOptions, status: RunStatus
-) -> RunSnapshot:
-    """``running`` is to be executed here and now, ``queued`` by whoever claims it."""
-    workflow = prepared.plan.workflow
+def planned_run(run_id: str, ready: Ready, options: RunOptions, status: RunStatus) -> RunSnapshot:
+    """``running`` is to be executed here and now, ``queued`` by whoever claims it.
+
+    ``InvalidRunId``; ``InvalidWorkflow`` for one to be executed here that nobody has approved.
+    """
+    workflow = ready.prepared.plan.workflow
     approval = Approval()
     if workflow.plan.mode is PlanMode.MANUAL_APPROVE:
         approval = Approval(required=True, by=options.approved_by)
+    embedded = status is RunStatus.RUNNING
+    if embedded and approval.required and approval.by is None:
+        raise _wants_approval(ready.source)
     return RunSnapshot(
-        run_id=run_id,
+        run_id=check_run_id(run_id),
         workflow_name=workflow.name,
         workflow_version=workflow.version,
-        workflow_digest=digest,
+        workflow_digest=ready.source.digest,
         status=status,
-        recovery=_recovery(options, workflow, embedded=status is RunStatus.RUNNING),
+        recovery=_recovery(options, workflow, embedded=embedded),
         approval=approval,
         queue=options.queue or workflow.queue,
         priority=workflow.priority if options.priority is None else options.priority,
@@ -36,7 +42,20 @@ def planned_run(
         retry_of=options.retry_of,
         vars=_shown({**workflow.vars, **options.vars}, workflow.secrets),
         callbacks=_targets((*workflow.callbacks, *options.callbacks)),
-        steps=prepared.planned_steps,
+        steps=ready.prepared.planned_steps,
+    )
+
+
+def _wants_approval(workflow: Source) -> InvalidWorkflow:
+    return InvalidWorkflow(
+        [
+            Mistake(
+                source=workflow.source or "workflow",
+                path="plan.mode",
+                message="manual-approve: this workflow wants somebody's approval",
+                hint="approve it with --approve (approved_by=… in Python)",
+            )
+        ]
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 from tenure.model.errors import LeaseLost, StillRunning
 from tenure.model.status import HostStatus
@@ -15,6 +15,8 @@ from tenure.runtime.unfolding import Start
 _log = logging.getLogger("tenure.runtime")
 
 Result = tuple[Start, Outcome]
+
+_IMPATIENCE = 0.1
 
 _LEASE_LOST = Outcome(status=HostStatus.INTERRUPTED, cut_short=True)
 _CANCELLED_INSIDE = Outcome(
@@ -54,10 +56,10 @@ class Crew:
     async def _perform(self, start: Start) -> None:
         try:
             outcome = await self._outcome(start)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             if self.stopped is None:
                 raise
-            outcome = self.stopped.outcome()
+            outcome = self.stopped.outcome(error)
         del self._tasks[start]
         self.arrive(start, outcome)
 
@@ -67,10 +69,10 @@ class Crew:
         here = self._busy_here = asyncio.current_task()
         try:
             outcome = await self._outcome(start)
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             if self.stopped is None or not self._stopped_here or _times_cancelled() > 1:
                 raise
-            outcome = self.stopped.outcome()
+            outcome = self.stopped.outcome(error)
         finally:
             self._busy_here = None
             if self._stopped_here and here is not None:
@@ -129,13 +131,15 @@ class Crew:
         self._news.set()
 
     async def abandon(self) -> list[Start]:
-        """End every task, at once if it was being ended, and want nothing of it any more."""
-        tasks = self._tasks.copy()
-        for task in tasks.values():
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks.values())
-        return list(tasks)
+        """End every task without grace, and want nothing of it any more."""
+        ended = list(self._tasks)
+        left: Collection[asyncio.Task[None]] = list(self._tasks.values())
+        while left:
+            # Cancelled once, a task ends its processes gently; again, it kills them.
+            for task in left:
+                task.cancel()
+            _, left = await asyncio.wait(left, timeout=_IMPATIENCE)
+        return ended
 
 
 def _times_cancelled() -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict, replace
@@ -17,6 +17,9 @@ from tenure.model.update import (
     RunChange,
     StepChange,
 )
+from tenure.runtime.executor import Outcome
+
+Item = TypeVar("Item", HostChange, ItemChange)
 
 
 class _StepDraft:
@@ -97,3 +100,26 @@ def _merged(earlier: HostChange, later: HostChange) -> HostChange:
 
 def _given(change: HostChange | RunChange) -> dict[str, Any]:
     return {name: value for name, value in asdict(change).items() if value is not UNSET}
+
+
+def told(kind: type[Item], outcome: Outcome) -> Item:
+    """An outcome as a change of a host, or of an item of it. Only what is worth saying: defaults
+    are left out of rows and journal."""
+    given: dict[str, Any] = {"status": outcome.status}
+    if outcome.message is not None:
+        given["message"] = outcome.message
+    if outcome.exit_code is not None:
+        given["exit_code"] = outcome.exit_code
+    if outcome.attempts != 1:
+        given["attempts"] = outcome.attempts
+    if outcome.changed is not None:
+        given["changed"] = outcome.changed
+    if outcome.stdout is not None:
+        given["stdout"] = outcome.stdout
+    if outcome.stderr is not None:
+        given["stderr"] = outcome.stderr
+    if outcome.truncated:
+        given["truncated"] = True
+    if outcome.vars:
+        given["vars"] = outcome.vars
+    return kind(**given)

@@ -77,13 +77,16 @@ class EmbeddedRun:
     async def execute(self) -> RunStatus:
         """Cancelled once, it ends the run as canceled and lets the cancellation out when the record
         says so; cancelled twice, it stops at once and leaves the record as it is."""
-        engine = self._engine
-        driving = engine.drive(self._begin, self._planned.timeout)
+        driving = self._engine.drive(self._begin, self._planned.timeout)
         try:
-            return await to_a_good_end(driving, lambda: engine.stop(PROCESS_STOPPED))
+            return await to_a_good_end(driving, self.stop)
         finally:
             self._session.keeper.drop(self._planned.run_id)
             await self._audience.leave(self._around.patience)
+
+    def stop(self) -> None:
+        """End it as canceled: the process, or who uses the runner, wants to end."""
+        self._engine.stop(PROCESS_STOPPED)
 
     async def _begin(self, changes: Changes) -> Changes:
         identity = self._session.identity

@@ -69,7 +69,7 @@ class Engine:
         self._unfolding.proceed(draft)
         left = await begin(draft.changes())
         alarm = None
-        if at_most is not None:
+        if at_most:
             alarm = asyncio.get_running_loop().call_later(at_most, self.stop, timed_out(at_most))
         try:
             return await self._drive(left)
@@ -144,6 +144,7 @@ class Engine:
             return unfolding.end(draft)
         if crew.stopped is None or crew.busy:
             return None
+        unfolding.cut_short(crew.stopped.outcome(), draft)
         draft.run_changes(crew.stopped.change(frozenset(crew.unconfirmed)))
         return crew.stopped.status
 

@@ -29,6 +29,7 @@ _SUCCESS = HostStatus.SUCCESS
 _ENDS = frozenset(
     {HostStatus.SUCCESS, HostStatus.FAILED, HostStatus.SKIPPED, HostStatus.UNREACHABLE}
 )
+_CANCELED = TaskResult(status=HostStatus.CANCELED)
 _LONGEST_MESSAGE = 2000
 
 
@@ -62,6 +63,14 @@ class Outcome(Struct, frozen=True, kw_only=True, gc=False):
     """Ended, or not begun, because the run ends."""
 
 
+class CutShort(asyncio.CancelledError):
+    """A cancelled attempt, and what is known of it: what it printed, most of all."""
+
+    def __init__(self, seen: Outcome) -> None:
+        super().__init__()
+        self.seen = seen
+
+
 class Executor:
     """``new_output`` makes the place for what an attempt prints."""
 
@@ -76,8 +85,8 @@ class Executor:
     ) -> Outcome:
         """``tried`` hears the number of each further attempt before it begins.
 
-        Being cancelled ends the task's processes first. ``LeaseLost`` comes out as it is, and so
-        does ``StillRunning``: beside what could not be ended nothing is tried again.
+        Being cancelled (``CutShort``) ends the task's processes first. ``LeaseLost`` comes out as
+        it is, and so does ``StillRunning``: beside what could not be ended nothing is tried again.
         """
         policy = assignment.recipe.retries
         attempt = 1
@@ -104,6 +113,8 @@ class Executor:
                 result = await self._apply(assignment, attempt, output)
         except (LeaseLost, StillRunning):
             raise
+        except asyncio.CancelledError as cancelled:
+            raise CutShort(_outcome(_CANCELED, attempt, output)) from cancelled
         except HostUnreachable as error:
             result = TaskResult(
                 status=HostStatus.UNREACHABLE, kind="unreachable", message=str(error)

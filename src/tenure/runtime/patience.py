@@ -16,7 +16,7 @@ from tenure.runtime.waiting import pause
 
 T = TypeVar("T")
 
-PATIENCE = RetryPolicy(attempts=8, delay=0.05, backoff=3.0, max_delay=2.0, jitter=0.5)
+PATIENCE = RetryPolicy(attempts=6, delay=0.05, backoff=3.0, max_delay=2.0, jitter=0.5)
 """For what somebody waits for: a few seconds, then the error is theirs."""
 ENDLESS = RetryPolicy(attempts=2**62, delay=0.05, backoff=2.0, max_delay=2.0, jitter=0.5)
 """For a run that has begun: its state is lost if it is not written."""

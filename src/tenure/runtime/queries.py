@@ -92,12 +92,21 @@ def explain(
 
 def _ended(run: RunSummary, now: datetime) -> str:
     when = f" {_ago(run.finished_at, now)}" if run.finished_at else ""
-    said = run.interrupted_reason or (run.error.message if run.error else run.message)
+    said = end_reason(run)
     text = f"ended as {run.status}{when}" + (f": {said}" if said else "")
     if run.unconfirmed_hosts:
         named = listed(run.unconfirmed_hosts, MOST_HOSTS)
         text += f"; nobody saw the tasks end on {named}"
     return text
+
+
+def end_reason(run: RunSummary) -> str | None:
+    """Why it ended as it did, in the words of whoever ended it."""
+    if not run.ended or run.status is RunStatus.SUCCESS:
+        return None
+    if run.status is RunStatus.CANCELED:
+        return run.cancel_reason or run.message
+    return run.interrupted_reason or (run.error.message if run.error else run.message)
 
 
 def _owner_lost(run: RunSummary) -> str:

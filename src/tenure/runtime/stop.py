@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tenure.model.snapshot import ErrorInfo
 from tenure.model.status import HostStatus, RunStatus
 from tenure.model.update import RunChange
-from tenure.runtime.executor import Outcome
+from tenure.runtime.executor import CutShort, Outcome
 from tenure.workflow.durations import show_duration
 
 
@@ -20,9 +22,11 @@ class Stop(Struct, frozen=True, kw_only=True):
     host_status: HostStatus = HostStatus.CANCELED
     """Of hosts whose task is ended for it, or that have not begun theirs."""
 
-    def outcome(self) -> Outcome:
-        return Outcome(
-            status=self.host_status, message=self.message, kind=self.kind, cut_short=True
+    def outcome(self, error: asyncio.CancelledError | None = None) -> Outcome:
+        """Of a host whose task was ended for it (``error``), or has none."""
+        seen = error.seen if isinstance(error, CutShort) else Outcome(status=self.host_status)
+        return replace(
+            seen, status=self.host_status, message=self.message, kind=self.kind, cut_short=True
         )
 
     def change(self, unconfirmed: frozenset[str]) -> RunChange:

@@ -114,7 +114,6 @@ class RunTracker:
             except VersionConflict as conflict:
                 if isinstance(write, NewRun):
                     raise
-                self.cancel_requested_at = conflict.cancel_requested_at
                 write = replace(write, base_version=conflict.version)
             else:
                 if self._stuck_since is not None:

@@ -14,7 +14,7 @@ from tenure.model.snapshot import HostState, StepState
 from tenure.model.status import HostStatus, RunStatus, StepKind, StepStatus
 from tenure.model.update import HostChange, ItemChange, RunChange
 from tenure.runtime.course import Course, Trouble
-from tenure.runtime.draft import Draft
+from tenure.runtime.draft import Draft, told
 from tenure.runtime.executor import Outcome
 from tenure.runtime.opening import open_step
 from tenure.runtime.recipe import Prepared
@@ -66,6 +66,12 @@ class Unfolding:
         """Nothing starts any more; what has done all its work still comes to its end."""
         self._halted = True
 
+    def cut_short(self, outcome: Outcome, draft: Draft) -> None:
+        """The run ends here: also for hosts that are between two items of their loop."""
+        for course in self._open.values():
+            for host in course.halfway:
+                draft.host(course.index, host, told(HostChange, outcome))
+
     def scope(self, course: Course, host: str) -> Mapping[str, Any]:
         """The variables a task sees; a handler's include the item its step notified it for."""
         looping = course.parent or course
@@ -79,10 +85,10 @@ class Unfolding:
         course, host, position = start
         end = course.settle(host, outcome)
         if position is None:
-            draft.host(course.index, host, _change(HostChange, outcome))
+            draft.host(course.index, host, told(HostChange, outcome))
             return
         if _looped(course, host):
-            draft.item(course.index, host, position, _change(ItemChange, outcome))
+            draft.item(course.index, host, position, told(ItemChange, outcome))
         if end is not None:
             said = outcome.message if end is outcome.status else None
             change = HostChange(status=end, message=said, vars=course.exported.get(host, {}))
@@ -247,25 +253,3 @@ class _Scopes:
 
 def _looped(course: Course, host: str) -> bool:
     return course.items is not None and bool(course.items[host])
-
-
-def _change(kind: type[Any], outcome: Outcome) -> Any:
-    """Only what is worth saying: defaults are left out of rows and journal."""
-    given: dict[str, Any] = {"status": outcome.status}
-    if outcome.message is not None:
-        given["message"] = outcome.message
-    if outcome.exit_code is not None:
-        given["exit_code"] = outcome.exit_code
-    if outcome.attempts != 1:
-        given["attempts"] = outcome.attempts
-    if outcome.changed is not None:
-        given["changed"] = outcome.changed
-    if outcome.stdout is not None:
-        given["stdout"] = outcome.stdout
-    if outcome.stderr is not None:
-        given["stderr"] = outcome.stderr
-    if outcome.truncated:
-        given["truncated"] = True
-    if outcome.vars:
-        given["vars"] = outcome.vars
-    return kind(**given)

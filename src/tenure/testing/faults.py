@@ -28,7 +28,7 @@ from tenure.ports.lease_store import LeaseStore
 from tenure.ports.liveness import LiveRuns
 from tenure.ports.log_listing import LogListing
 from tenure.ports.log_store import LogStore
-from tenure.ports.outbox import Outbox
+from tenure.ports.outbox import Outbox, OutboxBatches
 from tenure.ports.retention import Retention
 from tenure.ports.run_store import RunStateStore
 from tenure.ports.upkeep import Upkeep
@@ -41,6 +41,7 @@ PROTOCOLS: tuple[type, ...] = (
     EventLog,
     Definitions,
     Outbox,
+    OutboxBatches,
     LogStore,
     LogListing,
     WorkerRegistry,

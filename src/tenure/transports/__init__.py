@@ -3,8 +3,8 @@
 ``routing`` picks by address; ``local`` starts processes on this machine; ``unreachable`` answers
 for the kinds of address nothing here can reach. The neighbours of ``local`` are its parts:
 ``spawn`` (start), ``child`` (a process while it runs), ``pipes`` (what goes in and comes out),
-``reaping`` (how its end is noticed), ``ending`` (TERM, grace, KILL), ``scratch``
-(``$TENURE_OUTPUT``), ``become`` (as another user).
+``reaping`` (how its end is noticed), ``ending`` and ``group`` (TERM, grace, KILL), ``scratch`` and
+``leftovers`` (``$TENURE_OUTPUT``), ``become`` (as another user).
 """
 
 from __future__ import annotations

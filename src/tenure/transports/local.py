@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import resource
 import signal
+from contextlib import suppress
 
 from tenure.model.errors import NotStarted, StillRunning, TransportError
 from tenure.ports.transport import Command, Endpoint, Exit, Output
@@ -23,6 +24,7 @@ from tenure.transports.spawn import environment, spawn
 EXPORTS = "TENURE_OUTPUT"
 _FILES_PER_PROCESS = 4  # stdin, stdout, stderr, pidfd
 _FILES_FOR_THE_REST = 128
+_MOST = 10_000
 
 
 class LocalTransport:
@@ -34,7 +36,9 @@ class LocalTransport:
     """
 
     def __init__(self, *, most_processes: int | None = None) -> None:
-        self._turns = asyncio.Semaphore(most_processes or _bearable())
+        if most_processes is None:
+            most_processes = bearable(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        self._turns = asyncio.Semaphore(most_processes)
         self._scratch = Scratch()
 
     async def run(self, host: Endpoint, command: Command, output: Output) -> Exit:
@@ -91,7 +95,8 @@ async def _to_the_end(child: Child, command: Command, output: Output) -> None:
         await end(child, None, command.become)
         raise
     except BaseException:  # this program is being torn down; nothing can be waited for
-        group.send(child.pid, signal.SIGKILL)
+        with suppress(PermissionError):
+            group.send(child.pid, signal.SIGKILL)
         child.abandon()
         raise
 
@@ -109,8 +114,8 @@ def _exit(child: Child, exports: ExportFile) -> Exit:
     return Exit(code=code, exported=exported, exported_cut=cut)
 
 
-def _bearable() -> int:
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return 100_000
-    return max(1, (soft - _FILES_FOR_THE_REST) // _FILES_PER_PROCESS)
+def bearable(open_files: int) -> int:
+    """How many processes at once leave files for the rest of the program."""
+    if open_files == resource.RLIM_INFINITY:
+        return _MOST
+    return min(_MOST, max(1, (open_files - _FILES_FOR_THE_REST) // _FILES_PER_PROCESS))

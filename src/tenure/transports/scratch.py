@@ -15,6 +15,8 @@ from contextlib import suppress
 from itertools import count
 from secrets import token_hex
 
+from tenure.transports.leftovers import PREFIX, hold, sweep
+
 MOST = 1024 * 1024
 """Bytes of one file that are read."""
 
@@ -82,12 +84,11 @@ class _Folder:
         self._mode = mode
         self._path: str | None = None
         self._identity = (0, 0)
-        self._removal: weakref.finalize[[str, int], _Folder] | None = None
+        self._removal: weakref.finalize[[str, int, int], _Folder] | None = None
 
     def path(self) -> str:
         if self._path is None or _identity(self._path) != self._identity:
-            self._path = tempfile.mkdtemp(prefix="tenure-")
-            self._path_made(self._path)
+            self._path = self._make()
         return self._path
 
     def remove(self) -> None:
@@ -95,11 +96,17 @@ class _Folder:
             self._removal()
         self._path = None
 
-    def _path_made(self, path: str) -> None:
+    def _make(self) -> str:
+        path = tempfile.mkdtemp(prefix=PREFIX)
+        held = hold(path)
+        if self._removal is not None:
+            self._removal()
+        # Also when nobody calls close: at the latest when the program ends.
+        self._removal = weakref.finalize(self, _remove, path, held, os.getpid())
         os.chmod(path, self._mode)
         self._identity = _identity(path)
-        # Also when nobody calls close: at the latest when the program ends.
-        self._removal = weakref.finalize(self, _remove, path, os.getpid())
+        sweep(path)
+        return path
 
 
 def _identity(path: str) -> tuple[int, int]:
@@ -109,6 +116,11 @@ def _identity(path: str) -> tuple[int, int]:
     return 0, 0
 
 
-def _remove(path: str, maker: int) -> None:
-    if os.getpid() == maker:  # a forked child that ends leaves its parent's folder alone
+def _remove(path: str, held: int, maker: int) -> None:
+    """Only what we made: a forked child that ends leaves its parent's folder alone."""
+    if os.getpid() != maker:
+        return
+    found = os.fstat(held)
+    if _identity(path) == (found.st_dev, found.st_ino):
         shutil.rmtree(path, ignore_errors=True)
+    os.close(held)

@@ -1,4 +1,4 @@
-"""How values compare and what counts as true, in ``when`` and in ``${{ }}`` alike.
+"""How values compare, in ``when`` and in ``${{ }}`` alike, and what counts as true in ``when``.
 
 Exported variables are always text, so text that looks like a number is one: ``COUNT > 3`` means
 what it says although ``COUNT`` is ``"5"``, and ``"01"`` equals ``1``. Only plain decimals look like

@@ -142,7 +142,7 @@ VERIFY = Part(
 )
 _WORK = [
     Key("name", TEXT, "unique", required=True),
-    Key("action", TEXT, "what to do: cmd.run, template.render …", required=True),
+    Key("action", TEXT, "what to do: cmd.run, script.python …", required=True),
     Key("args", Arguments(), "arguments of the action"),
     Key("when", TEXT, "a condition, judged per host with its variables"),
     Key("retries", RETRIES, "further attempts: a number, or a map"),

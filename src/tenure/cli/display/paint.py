@@ -15,16 +15,17 @@ from tenure.cli.display.text import neutral
 class Look(NamedTuple):
     sign: str
     ascii: str
-    color: str
+    color: str | None
+    """``None``: dim. Not bright black, which some colour schemes make invisible."""
 
 
 LOOKS = {
     "queued": Look("◦", ".", "blue"),
-    "pending": Look("·", ".", "bright_black"),
+    "pending": Look("·", ".", None),
     "running": Look("●", ">", "cyan"),
     "success": Look("✓", "+", "green"),
     "failed": Look("✗", "x", "red"),
-    "skipped": Look("–", "-", "bright_black"),
+    "skipped": Look("–", "-", None),
     "canceled": Look("⊘", "/", "yellow"),
     "interrupted": Look("!", "!", "magenta"),
     "unreachable": Look("✗", "x", "red"),
@@ -45,11 +46,13 @@ def speaks_unicode() -> bool:
 
 def in_color(status: str, text: str | None = None) -> str:
     """``text`` in the colour of ``status``; without text the status itself."""
-    return click.style(neutral(status if text is None else text), fg=LOOKS[status].color)
+    color = LOOKS[status].color
+    shown = status if text is None else text
+    return click.style(neutral(shown), fg=color) if color else dim(shown)
 
 
 def dim(text: str) -> str:
-    return click.style(neutral(text), fg="bright_black")
+    return click.style(neutral(text), dim=True)
 
 
 def bold(text: str) -> str:

@@ -19,6 +19,7 @@ class Printer:
         self._stream = stream
         self._waiting: SimpleQueue[str | None] = SimpleQueue()
         self._dropped = 0
+        self.reader_left = False
         self._thread = threading.Thread(target=self._write, name="tenure-printer", daemon=True)
         self._thread.start()
 
@@ -41,13 +42,12 @@ class Printer:
         self._thread.join()
 
     def _write(self) -> None:
-        left = False
         while (text := self._waiting.get()) is not None:
-            if left:
+            if self.reader_left:
                 continue
             try:
                 self._stream.write(f"{text}\n")
                 if self._waiting.empty():
                     self._stream.flush()
             except (OSError, ValueError):  # the reader has left; the run goes on
-                left = True
+                self.reader_left = True

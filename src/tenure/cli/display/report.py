@@ -14,8 +14,8 @@ from tenure.cli.display.paint import bold, dim, in_color, sign
 from tenure.cli.display.step_rows import StepRow, name_width, step_line
 from tenure.cli.display.text import cells, counted, neutral, one_line, padded, shorten
 from tenure.model.snapshot import HostState, ItemState, RunSnapshot, RunSummary, StepState
-from tenure.model.status import HostStatus, RunStatus, StepStatus
-from tenure.runtime.queries import owner_label
+from tenure.model.status import HostStatus, StepStatus
+from tenure.runtime.queries import end_reason, owner_label
 
 _BAD = frozenset({HostStatus.FAILED, HostStatus.UNREACHABLE, HostStatus.UNKNOWN})
 _MOST_HOSTS = 10
@@ -66,8 +66,8 @@ def trouble_lines(run: RunSnapshot) -> Iterator[str]:
             named = True
             yield ""
             yield f"  {bold(one_line(step.name))} failed: {one_line(step.message or 'no reason')}"
-    said = run.interrupted_reason or (run.error.message if run.error else None) or run.message
-    if said and run.status not in (RunStatus.SUCCESS, RunStatus.RUNNING) and not named:
+    said = end_reason(run)
+    if said and not named:
         yield ""
         yield f"  {one_line(said)}"
     if run.unconfirmed_hosts:
@@ -123,9 +123,7 @@ def fact_lines(run: RunSnapshot, place: str, now: datetime) -> Iterator[str]:
     facts = {
         "run": run.run_id,
         "workflow": f"{run.workflow_name}{version}",
-        "created": f"{local(run.created_at)} ({ago(run.created_at, now)})"
-        if run.created_at
-        else "",
+        "created": _moment(run.created_at, now),
         "owner": owner_label(run.owner_id) if run.owner_id else "",
         "retry of": run.retry_of or "",
         "labels": " ".join(f"{key}={value}" for key, value in run.labels.items()),

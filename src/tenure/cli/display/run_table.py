@@ -16,22 +16,37 @@ from tenure.system import proven_dead
 
 _TITLES = ("RUN", "STATUS", "WORKFLOW", "TASKS", "TOOK", "CREATED")
 _NAME = _TITLES.index("WORKFLOW")
+_LEAST_NAME = 8
+_GIVE_WAY = (_TITLES.index("TOOK"), _TITLES.index("TASKS"))
 _GAP = "  "
 _BAD = (HostStatus.FAILED, HostStatus.UNREACHABLE, HostStatus.UNKNOWN)
 
 
 def run_table(runs: Sequence[RunSummary], now: datetime) -> list[str]:
-    """As wide as the terminal allows; where it is narrow the workflow's name gives way."""
+    """As wide as the terminal allows. Where it is narrow the workflow's name gives way, then how
+    long the runs took."""
     rows = [_row(run, now) for run in runs]
-    widths = [max(map(cells, column)) for column in zip(_TITLES, *rows, strict=True)]
-    spare = get_terminal_size().columns - sum(widths) - len(_GAP) * (len(widths) - 1)
-    widths[_NAME] = max(widths[_NAME] + min(spare, 0), len("WORKFLOW"))
+    widths = _fit([max(map(cells, column)) for column in zip(_TITLES, *rows, strict=True)])
     lines = [dim(_GAP.join(_fitted(_TITLES, widths)).rstrip())]
     for run, row in zip(runs, rows, strict=True):
         run_id, status, name, *rest = _fitted(row, widths)
         words = (run_id, in_color(run.status, status), name, dim(_GAP.join(rest).rstrip()))
         lines.append(_GAP.join(words))
     return lines
+
+
+def _fit(widths: list[int]) -> list[int]:
+    """A column without width is left out."""
+    for left_out in (None, *_GIVE_WAY):
+        if left_out is not None:
+            widths[left_out] = 0
+        shown = [width for width in widths if width]
+        spare = get_terminal_size().columns - sum(shown) - len(_GAP) * (len(shown) - 1)
+        if widths[_NAME] + spare >= _LEAST_NAME:
+            widths[_NAME] += min(spare, 0)
+            return widths
+    widths[_NAME] = _LEAST_NAME
+    return widths
 
 
 def _row(run: RunSummary, now: datetime) -> tuple[str, ...]:
@@ -47,7 +62,8 @@ def _row(run: RunSummary, now: datetime) -> tuple[str, ...]:
 
 
 def _fitted(row: Sequence[str], widths: Sequence[int]) -> list[str]:
-    return [padded(shorten(cell, width), width) for cell, width in zip(row, widths, strict=True)]
+    pairs = zip(row, widths, strict=True)
+    return [padded(shorten(cell, width), width) for cell, width in pairs if width]
 
 
 def _tasks(run: RunSummary) -> str:
@@ -55,4 +71,4 @@ def _tasks(run: RunSummary) -> str:
     counts = run.counts
     bad = sum(counts.hosts.get(status, 0) for status in _BAD)
     shown = f"{counts.hosts.get(HostStatus.SUCCESS, 0)}/{counts.hosts_total}"
-    return f"{shown} ({bad} bad)" if bad else shown
+    return f"{shown} {sign('failed')}{bad}" if bad else shown

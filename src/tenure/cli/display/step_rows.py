@@ -11,7 +11,7 @@ from tenure.cli.display.text import cells, one_line, padded, shorten
 from tenure.model.status import StepKind, StepStatus
 
 _WIDEST_NAME = 32
-_ROOM_FOR_COUNTS = 28
+_ROOM_FOR_COUNTS = 34
 _QUIET = (StepStatus.PENDING, StepStatus.SKIPPED)
 
 

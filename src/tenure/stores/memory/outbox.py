@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import islice
 
 from msgspec.structs import replace
 
-from tenure.model.codec import copied
-from tenure.model.errors import DeliveryNotFound
-from tenure.model.outbox import Delivery, Outcome, RetryLater, as_callback_error, requeue, settle
+from tenure.model.codec import copied, storable
+from tenure.model.errors import DeliveryNotFound, TenureError
+from tenure.model.outbox import (
+    Delivery,
+    Outcome,
+    RetryLater,
+    Settlement,
+    as_callback_error,
+    origin_of,
+    requeue,
+    settle,
+)
 from tenure.model.query import Page, bounded_limit, decode_cursor, encode_cursor
 from tenure.model.status import DeliveryState
 from tenure.stores.lease_clock import Instant
@@ -16,73 +27,90 @@ from tenure.stores.memory.state import MemoryState
 
 
 class MemoryOutbox:
-    """``Outbox``."""
+    """``Outbox`` and ``OutboxBatches``."""
 
     def __init__(self, state: MemoryState) -> None:
         self._state = state
 
     async def claim_deliveries(
-        self, token: str, *, limit: int = 100, seconds: float = 60.0
+        self,
+        token: str,
+        *,
+        limit: int = 100,
+        seconds: float = 60.0,
+        per_origin: int | None = None,
+        except_origins: Collection[str] = (),
     ) -> list[Delivery]:
         state = self._state
         with state.lock:
             instant = state.clock.read()
             until = instant.until(seconds)
-            held = [
-                delivery
-                for delivery in state.deliveries.values()
-                if delivery.token == token and delivery.state is DeliveryState.WAITING
-            ]
-            due = [
-                head
-                for head in self._heads()
-                if not self._rests(head, instant) and not self._in_flight(head, instant)
-            ]
-            due.sort(key=lambda delivery: delivery.due_at)
-            claimed = held or [replace(delivery, token=token) for delivery in due[: max(limit, 0)]]
+            waiting = [state.deliveries[delivery_id] for delivery_id in state.waiting]
+            claimed = [delivery for delivery in waiting if delivery.token == token]
+            if not claimed:
+                most = limit if per_origin is None else per_origin
+                due = _spread(self._due(waiting, instant), most, frozenset(except_origins))
+                claimed = [
+                    replace(delivery, token=token) for delivery in islice(due, max(limit, 0))
+                ]
             for delivery in claimed:
                 state.deliveries[delivery.id] = delivery
                 state.delivery_rests[delivery.id] = until
             return [copied(delivery) for delivery in claimed]
 
-    def _heads(self) -> Iterator[Delivery]:
-        """Of each run and target the first one not settled: the only one that may go out."""
+    def _due(self, waiting: list[Delivery], instant: Instant) -> list[Delivery]:
+        """Of each run and target the first one not settled, unless it rests, or a sibling is in
+        flight that was sent before a redelivery; soonest due first."""
         heads: dict[tuple[str, str], Delivery] = {}
-        for delivery in self._state.deliveries.values():
-            if delivery.state is DeliveryState.WAITING:
-                key = (delivery.run_id, delivery.target.name)
-                head = heads.get(key)
-                if head is None or delivery.event.position < head.event.position:
-                    heads[key] = delivery
-        return iter(heads.values())
+        in_flight: set[tuple[str, str]] = set()
+        for delivery in waiting:
+            key = (delivery.run_id, delivery.target.name)
+            if delivery.token is not None and self._rests(delivery, instant):
+                in_flight.add(key)
+            head = heads.get(key)
+            if head is None or delivery.event.position < head.event.position:
+                heads[key] = delivery
+        due = [
+            head
+            for key, head in heads.items()
+            if key not in in_flight and not self._rests(head, instant)
+        ]
+        return sorted(due, key=lambda delivery: delivery.due_at)
 
     def _rests(self, delivery: Delivery, instant: Instant) -> bool:
         return instant.is_live(self._state.delivery_rests.get(delivery.id))
 
-    def _in_flight(self, delivery: Delivery, instant: Instant) -> bool:
-        """Held by a live claim: this one, or a sibling that was sent before a redelivery."""
-        return any(
-            self._rests(other, instant)
-            for other in self._state.deliveries.values()
-            if other.state is DeliveryState.WAITING
-            and other.token is not None
-            and other.run_id == delivery.run_id
-            and other.target.name == delivery.target.name
-        )
-
     async def settle_delivery(self, delivery_id: str, token: str, outcome: Outcome) -> Delivery:
+        with self._state.lock:
+            return self._settle(Settlement(delivery_id, token, outcome))
+
+    async def settle_deliveries(
+        self, settlements: Sequence[Settlement]
+    ) -> list[Delivery | TenureError]:
+        with self._state.lock:
+            return [self._settle_one_of_many(settlement) for settlement in settlements]
+
+    def _settle_one_of_many(self, settlement: Settlement) -> Delivery | TenureError:
+        try:
+            return self._settle(settlement)
+        except TenureError as error:
+            return error
+
+    def _settle(self, settlement: Settlement) -> Delivery:
         state = self._state
-        with state.lock:
-            instant = state.clock.read()
-            delivery = self._find(delivery_id)
-            rest = instant.rest(outcome.delay if isinstance(outcome, RetryLater) else 0.0)
-            settled = settle(delivery, token, outcome, at=instant.now, due_at=rest.wall)
-            if settled is not delivery:
-                state.deliveries[delivery_id] = settled
-                state.delivery_rests[delivery_id] = rest
+        delivery = self._find(settlement.delivery_id)
+        outcome = storable(delivery.run_id, settlement).outcome
+        instant = state.clock.read()
+        rest = instant.rest(outcome.delay if isinstance(outcome, RetryLater) else 0.0)
+        settled = settle(delivery, settlement.token, outcome, at=instant.now, due_at=rest.wall)
+        if settled is not delivery:
+            state.deliveries[delivery.id] = settled
+            state.delivery_rests[delivery.id] = rest
             if settled.state is not DeliveryState.WAITING:
-                self._show_newest_dead_letter(settled.run_id)
-            return copied(settled)
+                del state.waiting[delivery.id]
+                if settled.died_at or delivery.died_at:
+                    self._show_newest_dead_letter(settled.run_id)
+        return copied(settled)
 
     def _show_newest_dead_letter(self, run_id: str) -> None:
         dead = [
@@ -126,6 +154,7 @@ class MemoryOutbox:
         with self._state.lock:
             again = requeue(self._find(delivery_id), self._state.clock.now())
             self._state.deliveries[delivery_id] = again
+            self._state.waiting[delivery_id] = None
             return copied(again)
 
     def _find(self, delivery_id: str) -> Delivery:
@@ -133,3 +162,15 @@ class MemoryOutbox:
         if delivery is None:
             raise DeliveryNotFound(delivery_id)
         return delivery
+
+
+def _spread(
+    due: Iterable[Delivery], per_origin: int, except_origins: frozenset[str]
+) -> Iterator[Delivery]:
+    """So many of each origin at most, and none of some."""
+    taken: Counter[str] = Counter()
+    for delivery in due:
+        origin = origin_of(delivery.target)
+        if origin not in except_origins and taken[origin] < per_origin:
+            taken[origin] += 1
+            yield delivery

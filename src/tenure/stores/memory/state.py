@@ -50,6 +50,8 @@ class MemoryState:
         self.numbers = count(1)
         """Of runs and deliveries: order and cursor of lists, never given twice."""
         self.deliveries: dict[str, Delivery] = {}
+        self.waiting: dict[str, None] = {}
+        """Ids of deliveries not settled: all that a relay must look at."""
         self.delivery_numbers: dict[str, int] = {}
         self.delivery_rests: dict[str, LeaseEnd] = {}
         """Until when nobody may take one: its relay is at work, or its next attempt is not due."""
@@ -113,6 +115,7 @@ class MemoryState:
         targets = {target.name: target for target in snapshot.callbacks}
         for new in deliveries:
             self.delivery_numbers[new.id] = next(self.numbers)
+            self.waiting[new.id] = None
             self.deliveries[new.id] = Delivery(
                 id=new.id,
                 run_id=snapshot.run_id,
@@ -126,6 +129,7 @@ class MemoryState:
     def drop_delivery(self, delivery_id: str) -> None:
         del self.deliveries[delivery_id], self.delivery_numbers[delivery_id]
         self.delivery_rests.pop(delivery_id, None)
+        self.waiting.pop(delivery_id, None)
 
     def seen(self, stored: StoredRun) -> RunSnapshot:
         """The record as it reads now; still the store's own memory: ``copied`` before it leaves."""

@@ -1,72 +1,57 @@
-"""Callbacks that wait, inside one transaction of the writer's thread."""
+"""Callbacks that wait, inside one transaction of the writer's thread. Settling is a file apart."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import apsw
-import msgspec
-from msgspec.structs import replace
 
-from tenure.model.codec import decode
 from tenure.model.errors import DeliveryNotFound
-from tenure.model.events import RecordedEvent
-from tenure.model.outbox import Delivery, Outcome, RetryLater, as_callback_error, requeue, settle
-from tenure.model.snapshot import CallbackTarget
-from tenure.model.status import DeliveryState, RunStatus
-from tenure.stores.lease_clock import LeaseClock, LeaseEnd
+from tenure.model.outbox import Delivery, requeue
+from tenure.model.status import DeliveryState
+from tenure.stores.lease_clock import LeaseClock
 from tenure.stores.sqlite import rows
 from tenure.stores.sqlite.database import transaction
-from tenure.stores.sqlite.recent import Recent
-from tenure.stores.sqlite.statements import DELIVERY_COLUMNS, Row, Statements
-
-_recorded = msgspec.json.Decoder(RecordedEvent)
+from tenure.stores.sqlite.delivery_rows import columns_of, delivery_of
+from tenure.stores.sqlite.statements import DELIVERY_COLUMNS, Statements
 
 
 class Outboxing:
-    def __init__(
-        self, connection: apsw.Connection, clock: LeaseClock, recent: Recent | None = None
-    ) -> None:
-        """``recent``: what the writer of this connection remembers, to be corrected."""
-        self._recent = recent or Recent()
+    def __init__(self, connection: apsw.Connection, clock: LeaseClock) -> None:
         self._connection = connection
         self._sql = Statements(connection)
         self._clock = clock
 
-    def claim(self, token: str, limit: int, seconds: float) -> list[Delivery]:
+    def claim(
+        self,
+        token: str,
+        limit: int,
+        seconds: float,
+        per_origin: int | None = None,
+        except_origins: Collection[str] = (),
+    ) -> list[Delivery]:
         with transaction(self._connection):
             instant = self._clock.read()
             until = instant.until(seconds)
             self._sql.do("end_rests", *instant.boot)
-            numbers = self._sql.all("deliveries_under_token", token) or self._sql.all(
-                "due_deliveries", max(limit, 0)
-            )
-            for (number,) in numbers:
-                self._sql.do("hold_delivery", token, until.boot_id, until.nanoseconds, number)
-            return [
-                delivery_of(self._sql.one("delivery_by_number", number)) for (number,) in numbers
-            ]
-
-    def settle(self, delivery_id: str, token: str, outcome: Outcome) -> Delivery:
-        with transaction(self._connection):
-            delivery, seq = self._find(delivery_id)
-            instant = self._clock.read()
-            rest = instant.rest(outcome.delay) if isinstance(outcome, RetryLater) else None
-            due_at = rest.wall if rest else instant.now
-            settled = settle(delivery, token, outcome, at=instant.now, due_at=due_at)
-            if settled is not delivery:
-                self._put(settled, rest)
-                if settled.state is not DeliveryState.WAITING:
-                    self._sql.do("unblock_head", seq, settled.target.name)
-                    self._show_newest_dead_letter(seq)
-            return settled
+            numbers = self._sql.all("deliveries_under_token", token)
+            if not numbers:
+                limit = max(limit, 0)
+                most = limit if per_origin is None else max(per_origin, 0)
+                numbers = self._sql.all(
+                    "due_deliveries", rows.text(list(except_origins)), most, limit
+                )
+            chosen = rows.text([number for (number,) in numbers])
+            self._sql.do("hold_deliveries", token, until.boot_id, until.nanoseconds, chosen)
+            return [delivery_of(row) for row in self._sql.all("deliveries_by_number", chosen)]
 
     def requeue(self, delivery_id: str) -> Delivery:
         with transaction(self._connection):
             delivery, seq = self._find(delivery_id)
             again = requeue(delivery, self._clock.now())
             if again is not delivery:
-                self._put(again)
+                self._sql.do("put_delivery", *columns_of(again))
                 self._sql.do("block_all_but_head", seq, again.target.name)
             return again
 
@@ -95,74 +80,3 @@ class Outboxing:
         if row is None:
             raise DeliveryNotFound(delivery_id)
         return delivery_of(row), row[-2]
-
-    def _put(self, delivery: Delivery, rest: LeaseEnd | None = None) -> None:
-        boot_id, nanoseconds, _ = rows.lease_columns(rest)
-        self._sql.do(
-            "put_delivery",
-            delivery.state.value,
-            delivery.attempts,
-            rows.micros(delivery.due_at),
-            rows.micros_or_none(delivery.settled_at),
-            rows.micros_or_none(delivery.died_at),
-            delivery.redelivery,
-            delivery.token,
-            delivery.settled_token,
-            delivery.last_error,
-            boot_id,
-            nanoseconds,
-            delivery.id,
-        )
-
-    def _show_newest_dead_letter(self, seq: int) -> None:
-        head = rows.head_of(self._sql.one("head_by_seq", seq))
-        row = self._sql.first("newest_dead_letter", seq)
-        error = as_callback_error(delivery_of(row)) if row else None
-        if error != head.run.callback_error:
-            run = replace(head.run, callback_error=error)
-            self._sql.do("set_detail", rows.detail_text(run), seq)
-            self._recent.forget(run.run_id)
-
-
-def delivery_of(row: Row) -> Delivery:
-    (
-        delivery_id,
-        run_id,
-        workflow_name,
-        callbacks,
-        target,
-        event,
-        run_status,
-        state,
-        attempts,
-        due_at,
-        settled_at,
-        died_at,
-        last_error,
-        redelivery,
-        token,
-        settled_token,
-        _seq,
-        _number,
-    ) = row
-    return Delivery(
-        id=delivery_id,
-        run_id=run_id,
-        workflow_name=workflow_name,
-        target=_target(callbacks, target),
-        event=decode(_recorded, event),
-        run_status=RunStatus(run_status),
-        state=DeliveryState(state),
-        attempts=attempts,
-        due_at=rows.moment(due_at),
-        settled_at=rows.moment_or_none(settled_at),
-        died_at=rows.moment_or_none(died_at),
-        last_error=last_error,
-        redelivery=bool(redelivery),
-        token=token,
-        settled_token=settled_token,
-    )
-
-
-def _target(callbacks: str | None, name: str) -> CallbackTarget:
-    return next(target for target in rows.callbacks_of(callbacks) if target.name == name)

@@ -167,10 +167,10 @@ update runs set detail = ? where seq = ?
 -- name: insert_delivery
 -- Blocked if something of the same run and target waits already.
 insert into deliveries (id, seq, target, version, ordinal, run_status, state, blocked, attempts,
-  due_at, redelivery, event)
+  due_at, redelivery, event, origin)
 values (?1, ?2, ?3, ?4, ?5, ?6, 'waiting',
   exists (select 1 from deliveries where state = 'waiting' and seq = ?2 and target = ?3),
-  0, ?7, 0, ?8)
+  0, ?7, 0, ?8, ?9)
 
 -- name: end_rests
 -- Of this boot and past their end, or of another boot.
@@ -178,14 +178,27 @@ update deliveries set rest_boot = null, rest_until = null
 where (rest_boot = ?1 and rest_until <= ?2) or rest_boot < ?1 or rest_boot > ?1
 
 -- name: due_deliveries
--- Only heads of their run and target are looked at; one in flight holds back a redelivered other.
-select number from deliveries d indexed by deliveries_due
-where state = 'waiting' and blocked = 0 and rest_boot is null
-  and not exists (
-    select 1 from deliveries e
-    where e.state = 'waiting' and e.seq = d.seq and e.target = d.target
-      and e.token is not null and e.rest_boot is not null)
-order by due_at, number limit ?
+-- From origin to origin, so that what waits for one is not read to find what waits for another;
+-- ?1 are left out, of each other ?2 at most. Only heads of their run and target are looked at; one
+-- in flight holds back a redelivered other.
+with recursive origins (origin) as (
+  select min(origin) from deliveries indexed by deliveries_due
+  where state = 'waiting' and blocked = 0 and rest_boot is null
+  union all
+  select (
+    select min(origin) from deliveries indexed by deliveries_due
+    where state = 'waiting' and blocked = 0 and rest_boot is null and origin > origins.origin)
+  from origins where origins.origin is not null)
+select number from origins o join deliveries d on number in (
+  select number from deliveries f indexed by deliveries_due
+  where state = 'waiting' and blocked = 0 and rest_boot is null and origin = o.origin
+    and not exists (
+      select 1 from deliveries e
+      where e.state = 'waiting' and e.seq = f.seq and e.target = f.target
+        and e.token is not null and e.rest_boot is not null)
+  order by due_at, number limit ?2)
+where o.origin not in (select value from json_each(?1))
+order by due_at, number limit ?3
 
 -- name: unblock_head
 update deliveries set blocked = 0 where number = (
@@ -198,8 +211,9 @@ update deliveries set blocked = number <> (
     order by version, ordinal limit 1)
 where state = 'waiting' and seq = ?1 and target = ?2
 
--- name: hold_delivery
-update deliveries set token = ?, rest_boot = ?, rest_until = ? where number = ?
+-- name: hold_deliveries
+update deliveries set token = ?, rest_boot = ?, rest_until = ?
+where number in (select value from json_each(?))
 
 -- name: deliveries_under_token
 select number from deliveries where token = ? and state = 'waiting' order by due_at, number
@@ -209,11 +223,14 @@ update deliveries set state = ?, attempts = ?, due_at = ?, settled_at = ?, died_
   redelivery = ?, token = ?, settled_token = ?, last_error = ?, rest_boot = ?, rest_until = ?
 where id = ?
 
--- name: delivery_by_number
-select {delivery} where d.number = ?
+-- name: deliveries_by_number
+select {delivery} where d.number in (select value from json_each(?)) order by d.due_at, d.number
 
 -- name: delivery_by_id
 select {delivery} where d.id = ?
+
+-- name: deliveries_by_id
+select {delivery} where d.id in (select value from json_each(?))
 
 -- name: newest_dead_letter
 select {delivery} where d.seq = ? and d.died_at is not null

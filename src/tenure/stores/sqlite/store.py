@@ -8,7 +8,7 @@ one hop into its thread and one transaction there. Writers of other processes ar
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Self
@@ -16,7 +16,7 @@ from typing import Self
 from tenure.model.errors import TenureError
 from tenure.model.events import Position, RecordedEvent
 from tenure.model.leasing import ClaimedRun, ClaimRequest, Lease, Purpose, Renewal
-from tenure.model.outbox import Delivery, Outcome
+from tenure.model.outbox import Delivery, Outcome, Settlement
 from tenure.model.query import Page, RunFilter, bounded_limit, decode_cursor, encode_cursor
 from tenure.model.snapshot import RunSnapshot, RunSummary
 from tenure.model.status import DeliveryState
@@ -35,6 +35,7 @@ from tenure.stores.sqlite.logs import Logging, streams_of
 from tenure.stores.sqlite.outbox import Outboxing
 from tenure.stores.sqlite.pruning import Pruner, Pruning
 from tenure.stores.sqlite.reading import Reading
+from tenure.stores.sqlite.settling import Settling
 from tenure.stores.sqlite.statements import Statements
 from tenure.stores.sqlite.thread import DatabaseThread
 from tenure.stores.sqlite.workers import Workers
@@ -46,7 +47,8 @@ _NEWEST = 1 << 62
 
 class SQLiteStore:
     """``RunStateStore``, ``BatchUpdates``, ``LeaseStore``, ``EventLog``, ``Definitions``,
-    ``Outbox``, ``LogStore``, ``LogListing``, ``WorkerRegistry``, ``Retention`` and ``Upkeep``."""
+    ``Outbox``, ``OutboxBatches``, ``LogStore``, ``LogListing``, ``WorkerRegistry``, ``Retention``
+    and ``Upkeep``."""
 
     durable = True
 
@@ -65,7 +67,8 @@ class SQLiteStore:
         self._clock = lease_clock
         self._writing = Writing(self._writer.connection, lease_clock)
         self._leasing = Leasing(self._writing)
-        self._outboxing = Outboxing(
+        self._outboxing = Outboxing(self._writer.connection, lease_clock)
+        self._settling = Settling(
             self._writer.connection, lease_clock, self._writing.loading.recent
         )
         self._workers = Workers(self._writer.connection, lease_clock)
@@ -165,15 +168,29 @@ class SQLiteStore:
     async def get_definition(self, run_id: str) -> str | None:
         return await self._reader.read(self._reading.definition, run_id)
 
-    # Outbox
+    # Outbox and OutboxBatches
 
     async def claim_deliveries(
-        self, token: str, *, limit: int = 100, seconds: float = 60.0
+        self,
+        token: str,
+        *,
+        limit: int = 100,
+        seconds: float = 60.0,
+        per_origin: int | None = None,
+        except_origins: Collection[str] = (),
     ) -> list[Delivery]:
-        return await self._writer.run(self._outboxing.claim, token, limit, seconds)
+        return await self._writer.run(
+            self._outboxing.claim, token, limit, seconds, per_origin, except_origins
+        )
 
     async def settle_delivery(self, delivery_id: str, token: str, outcome: Outcome) -> Delivery:
-        return await self._writer.run(self._outboxing.settle, delivery_id, token, outcome)
+        settlement = Settlement(delivery_id, token, outcome)
+        return await self._writer.run(self._settling.one, settlement)
+
+    async def settle_deliveries(
+        self, settlements: Sequence[Settlement]
+    ) -> list[Delivery | TenureError]:
+        return await self._writer.run(self._settling.many, settlements)
 
     async def list_deliveries(
         self,

@@ -8,6 +8,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from tenure.model.events import Event, record
+from tenure.model.outbox import origin_of
 from tenure.model.snapshot import HostState, ItemState, RunSnapshot, StepState
 from tenure.model.status import HostStatus, StepStatus
 from tenure.model.update import Effect, NewDelivery
@@ -199,6 +200,7 @@ class Storing:
         moment = run.updated_at or at
         stamp, body = rows.micros(moment), rows.text(events)
         self._sql.later("insert_journal", seq, run.version, stamp, run.fence, update_id, body)
+        origins = {target.name: origin_of(target) for target in run.callbacks}
         for new in deliveries:
             event = record(
                 events[new.seq],
@@ -218,6 +220,7 @@ class Storing:
                 run.status,
                 rows.micros(at),
                 rows.text(event),
+                origins[new.target],
             )
 
 

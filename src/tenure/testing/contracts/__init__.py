@@ -32,6 +32,7 @@ from tenure.testing.contracts.machine_clock import (
     OutboxMachineClockContract,
 )
 from tenure.testing.contracts.outbox import OutboxContract
+from tenure.testing.contracts.outbox_batches import OutboxBatchesContract
 from tenure.testing.contracts.retention import RetentionContract, RetentionCountsContract
 from tenure.testing.contracts.retention_outbox import OutboxRetentionContract
 from tenure.testing.contracts.retention_output import OutputRetentionContract
@@ -51,6 +52,7 @@ __all__ = [
     "LogStoreContract",
     "MachineClockContract",
     "ManualTime",
+    "OutboxBatchesContract",
     "OutboxContract",
     "OutboxMachineClockContract",
     "OutboxRetentionContract",

@@ -13,7 +13,7 @@ from tenure.ports.event_log import EventLog
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.log_listing import LogListing
 from tenure.ports.log_store import LogStore
-from tenure.ports.outbox import Outbox
+from tenure.ports.outbox import Outbox, OutboxBatches
 from tenure.ports.retention import Retention
 from tenure.ports.run_store import RunStateStore
 from tenure.ports.upkeep import Upkeep
@@ -85,6 +85,10 @@ class DefiningStore(RunStateStore, Definitions, Protocol):
 
 class CallingStore(RunStateStore, Outbox, Protocol):
     """What the outbox contract needs."""
+
+
+class BatchSettlingStore(RunStateStore, Outbox, OutboxBatches, Protocol):
+    """What the contract about batches of settled callbacks needs."""
 
 
 class LoggingStore(RunStateStore, LeaseStore, LogStore, Protocol):

@@ -7,10 +7,11 @@ from tenure.testing.contracts.harness import CallingStore
 from tenure.testing.contracts.outbox_claims import DeliveryClaims
 from tenure.testing.contracts.outbox_dead_letters import DeadLetters
 from tenure.testing.contracts.outbox_listing import DeliveryListing
+from tenure.testing.contracts.outbox_origins import OriginClaims
 from tenure.testing.contracts.outbox_settling import Settling
 
 
-class OutboxContract(DeliveryClaims, Settling, DeadLetters, DeliveryListing):
+class OutboxContract(DeliveryClaims, OriginClaims, Settling, DeadLetters, DeliveryListing):
     """Claim, settle, dead letters, list: each part in a file of its own."""
 
     async def test_store_is_an_outbox(self, store: CallingStore) -> None:

@@ -61,7 +61,7 @@ class StoreModel(LeaseModel):
                 delivery.update(state="delivered", settled_at=NOW, last_error=None)
                 self._leave_dead(delivery_id)
             case GiveUp(error):
-                delivery.update(state="dead", settled_at=NOW, last_error=error)
+                delivery.update(state="dead", settled_at=NOW, last_error=error, died_of=error)
                 self._leave_dead(delivery_id)
                 self.deaths.append(delivery_id)
             case RetryLater(delay, error):
@@ -90,18 +90,20 @@ class StoreModel(LeaseModel):
             raise Refusal(DeliveryNotFound)
         return self.deliveries[delivery_id]
 
-    def dead_letters(self, run: Run) -> Iterator[str | None]:
-        """The dead letters this run may show, as delivery ids; ``None`` is none.
+    def callback_errors(self, run: Run) -> Iterator[Plain | None]:
+        """What this run may show of its dead letters; ``None`` is none.
 
         The newest; several if they died at one instant of the wall clock, or it was set back.
-        While one waits to be sent again it may still show, or be gone already.
+        While one waits to be sent again it may still show, or be gone already; and it may say of
+        what it died, or why it failed since.
         """
         mine = [self.deliveries[name] for name in self.deaths]
         mine = [one for one in mine if one["run_id"] == run_id_of(run)]
         dead = [one for one in mine if one["state"] == "dead"]
         for one in mine:
             if one["state"] == "waiting" or one["settled_at"] >= dead[-1]["settled_at"]:
-                yield one["id"]
+                for error in (one["died_of"], one["last_error"]):
+                    yield {"target": one["target"], "event": one["type"], "error": error}
         if not dead:
             yield None
 

@@ -20,6 +20,7 @@ from tenure.model.errors import (
     RunExists,
     RunNotFound,
     StoreRejected,
+    TenureError,
     VersionConflict,
 )
 from tenure.model.events import Event
@@ -135,7 +136,8 @@ class RunModel:
         if not -100 <= given.priority <= 100 or given.status.value not in RUN_MAY:
             raise Refusal(StoreRejected)
         run = Run(len(self.runs), new)
-        self._check_deliveries(run, new.deliveries)
+        if not self._targets_known(run, new.deliveries):
+            raise Refusal(StoreRejected)
         run.record.update(
             version=1,
             fence=1 if new.lease else 0,
@@ -181,8 +183,7 @@ class RunModel:
         if repeated is not None:
             return repeated
         changed = copy.deepcopy(run)
-        self._check_deliveries(changed, effect.deliveries)
-        self._apply(changed, update, effect)
+        self._apply_with_callbacks(changed, effect)
         if update.lease is None and changed.record == run.record:
             return run.version
         record = changed.record
@@ -218,7 +219,19 @@ class RunModel:
             raise Refusal(VersionConflict)
         return None
 
-    def _apply(self, run: Run, update: Update, effect: Effect) -> None:
+    def _apply_with_callbacks(self, run: Run, effect: Effect) -> None:
+        """Both may be wrong; which of the two the writer hears is the store's affair."""
+        wrong: list[type[TenureError]] = []
+        if not self._targets_known(run, effect.deliveries):
+            wrong.append(StoreRejected)
+        try:
+            self._apply(run, effect)
+        except Refusal as refusal:
+            wrong += refusal.kinds
+        if wrong:
+            raise Refusal(*wrong)
+
+    def _apply(self, run: Run, effect: Effect) -> None:
         record, changes = run.record, effect.changes
         was_ended = run.ended
         self._change_run(run, changes.run)
@@ -259,10 +272,11 @@ class RunModel:
 
     # Callbacks come into being with the write that owes them.
 
-    def _check_deliveries(self, run: Run, deliveries: tuple[NewDelivery, ...]) -> None:
-        targets = {target["name"] for target in run.record["callbacks"]}
-        if any(new.target not in targets for new in deliveries):
-            raise Refusal(StoreRejected)
+    @staticmethod
+    def _targets_known(run: Run, deliveries: tuple[NewDelivery, ...]) -> bool:
+        return {new.target for new in deliveries} <= {
+            target["name"] for target in run.record["callbacks"]
+        }
 
     def _enqueue(
         self, run: Run, events: tuple[Event, ...], deliveries: tuple[NewDelivery, ...]
@@ -281,6 +295,7 @@ class RunModel:
                 "due_at": None,
                 "settled_at": None,
                 "last_error": None,
+                "died_of": None,
                 "redelivery": False,
                 "token": None,
                 "settled_token": None,

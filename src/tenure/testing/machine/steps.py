@@ -37,11 +37,12 @@ _ITEM_FIELDS = (
 
 
 class Refusal(Exception):
-    """The model says no, and which error it expects."""
+    """The model says no, and which error it expects: one of several if several things are wrong
+    and no order is promised."""
 
-    def __init__(self, kind: type[TenureError]) -> None:
-        super().__init__(kind.__name__)
-        self.kind = kind
+    def __init__(self, *kinds: type[TenureError]) -> None:
+        super().__init__(" or ".join(kind.__name__ for kind in kinds))
+        self.kinds = kinds
 
 
 def fresh_item() -> Plain:
@@ -112,13 +113,15 @@ def _planned(index: int, change: StepChange) -> Plain:
 
 
 def _change_host(host: Plain, change: HostChange) -> None:
+    """Whoever says anything of a host has started it."""
     _change_item(host, change)
+    _need(host["status"] != "pending")
     for position, item_change in sorted(change.items.items()):
         _need(0 <= position <= len(host["items"]))
         if position == len(host["items"]):
             host["items"].append(fresh_item())
         _change_item(host["items"][position], item_change)
-    if host["status"] not in ("pending", "running"):
+    if host["status"] != "running":
         _close_items(host)
 
 

@@ -1,0 +1,50 @@
+"""Variables from the command line and from files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from tenure.cli.arguments import values
+from tenure.model.errors import InvalidWorkflow, Mistake
+from tenure.workflow.document import MOST_BYTES, read_document
+from tenure.workflow.nodes import Entries, plain
+from tenure.workflow.reading import Enough, Reading
+
+
+def variables(files: Iterable[str], given: Iterable[str]) -> dict[str, Any]:
+    """Those of files, the later file counting more; above them those of the command line."""
+    found: dict[str, Any] = {}
+    for name in files:
+        found.update(values_of_file(Path(name)))
+    return {**found, **values(given, "--var")}
+
+
+def values_of_file(path: Path) -> dict[str, Any]:
+    """Variables from YAML or JSON, read as a workflow file is. ``InvalidWorkflow``."""
+    reading = Reading(str(path))
+    root = None
+    with suppress(Enough):
+        root = read_document(_text(path), reading)
+    if reading.mistakes:
+        raise InvalidWorkflow(reading.mistakes)
+    if not isinstance(root, Entries):
+        raise _wrong(path, "must be a map of variables: name: value")
+    found: dict[str, Any] = plain(root)
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            return stream.read(MOST_BYTES + 1).decode()
+    except OSError as error:
+        raise _wrong(path, f"cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise _wrong(path, f"is not UTF-8 text: byte {error.start}") from error
+
+
+def _wrong(path: Path, message: str) -> InvalidWorkflow:
+    return InvalidWorkflow([Mistake(source=str(path), message=message)])

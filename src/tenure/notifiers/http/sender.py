@@ -1,0 +1,153 @@
+"""One attempt: prepare, post, judge what came back.
+
+The status decides, so it alone is waited for as long as ``total_timeout`` allows. The rest of an
+answer only serves to use the connection again and to quote from: it gets a moment and a few
+kilobytes, then the connection is closed. Nothing is decompressed, no redirect followed, no cookie
+kept, no proxy taken from the environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from ssl import SSLContext
+
+import msgspec
+from aiohttp import ClientConnectorError, ClientError, ClientResponse, ClientSession, InvalidURL
+from msgspec import Struct
+from yarl import URL
+
+from tenure.model.outbox import Delivery
+from tenure.notifiers.http.addresses import off_limits
+from tenure.notifiers.http.answer import Answer, taken, verdict
+from tenure.notifiers.http.guard import Judge, OffLimits, anywhere
+from tenure.notifiers.http.lookup import LookUp, SystemLookUp
+from tenure.notifiers.http.session import new_session
+from tenure.notifiers.http.settings import HttpSettings
+from tenure.notifiers.http.signing import bare, secret_of, signature
+from tenure.notifiers.http.target import UnusableTarget, route_to
+from tenure.notifiers.http.wording import LOOKED_AT, excerpt, masked, trouble
+from tenure.ports.clock import Clock
+from tenure.ports.sender import NotTaken
+from tenure.system import SystemClock
+from tenure.wire.callback import payload
+
+_encoder = msgspec.json.Encoder()
+
+
+class _Request(Struct, frozen=True):
+    url: URL
+    headers: dict[str, str]
+    body: bytes
+    secrets: tuple[str, ...]
+    """What no message may show."""
+
+
+class HttpSender:
+    """``CallbackSender`` for targets with a URL, for any number of tasks of one loop.
+
+    ``judge`` says where callbacks may not go; ``allow_private`` lifts it. ``tls`` takes the place
+    of the system's certificates, for receivers behind an authority of one's own.
+    """
+
+    def __init__(
+        self,
+        settings: HttpSettings = HttpSettings(),
+        *,
+        clock: Clock | None = None,
+        environ: Mapping[str, str] = os.environ,
+        look_up: LookUp | None = None,
+        judge: Judge = off_limits,
+        tls: SSLContext | None = None,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._environ = environ
+        self._look_up = look_up
+        self._judge = anywhere if settings.allow_private else judge
+        self._tls = tls
+        self._session: ClientSession | None = None
+        self._closed = False
+
+    async def send(self, delivery: Delivery) -> NotTaken | None:
+        if self._closed:
+            return NotTaken(error="not sent: this process is about to end", again=True)
+        try:
+            request = self._prepare(delivery)
+        except UnusableTarget as error:
+            return NotTaken(error=str(error), again=False)
+        try:
+            return await self._post(request)
+        except (ClientError, OSError) as error:
+            return self._unanswered(error)
+
+    async def close(self) -> None:
+        """Ends all connections; attempts under way come back as not taken."""
+        self._closed = True
+        if self._session is not None:
+            await self._session.close()
+
+    def _prepare(self, delivery: Delivery) -> _Request:
+        target, now = delivery.target, self._clock.now()
+        route = route_to(target)
+        body = _encoder.encode(payload(delivery.event, delivery.workflow_name, delivery.run_status))
+        headers = {
+            **route.headers,
+            "webhook-id": delivery.id,
+            "webhook-timestamp": str(int(now.timestamp())),
+        }
+        if delivery.redelivery:
+            headers["tenure-redelivery"] = "true"
+        if target.secret_env is None:
+            return _Request(route.url, headers, body, route.secrets)
+        secret = secret_of(target.secret_env, self._environ)
+        headers["webhook-signature"] = signature(secret, delivery.id, now, body)
+        return _Request(route.url, headers, body, (*route.secrets, bare(secret)))
+
+    async def _post(self, request: _Request) -> NotTaken | None:
+        async with self._connections().post(
+            request.url, data=request.body, headers=request.headers, allow_redirects=False
+        ) as response:
+            if taken(response.status) and response.content.is_eof():
+                return None
+            beginning = await self._rest_of(response)
+            answer = Answer(
+                status=response.status,
+                retry_after=response.headers.get("retry-after"),
+                location=masked(response.headers.get("location", ""), request.secrets),
+                excerpt=excerpt(beginning, request.secrets),
+            )
+            return verdict(answer, self._clock.now())
+
+    async def _rest_of(self, response: ClientResponse) -> bytes:
+        """The beginning of what comes in time and within bounds. A connection that has still more
+        to say is not used again."""
+        kept, size = bytearray(), 0
+        with suppress(ClientError, OSError):
+            async with asyncio.timeout(self._settings.read_timeout):
+                while size < self._settings.response_bytes:
+                    chunk = await response.content.readany()
+                    if not chunk:
+                        break
+                    size += len(chunk)
+                    kept += chunk[: LOOKED_AT - len(kept)]
+        return bytes(kept)
+
+    def _unanswered(self, error: ClientError | OSError) -> NotTaken:
+        if isinstance(error, ClientConnectorError) and isinstance(error.os_error, OffLimits):
+            return NotTaken(error=str(error.os_error), again=False)
+        words = trouble(
+            error,
+            connect_timeout=self._settings.connect_timeout,
+            total_timeout=self._settings.total_timeout,
+        )
+        return NotTaken(error=words, again=not isinstance(error, InvalidURL))
+
+    def _connections(self) -> ClientSession:
+        """Made by the first who needs them: they belong to the loop that runs then."""
+        if self._session is None:
+            look_up = self._look_up or SystemLookUp()
+            self._session = new_session(self._settings, look_up, self._judge, self._tls)
+        return self._session

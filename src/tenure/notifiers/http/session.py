@@ -1,0 +1,55 @@
+"""The connections all attempts share."""
+
+from __future__ import annotations
+
+import warnings
+from ssl import SSLContext
+
+from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
+
+from tenure._version import __version__
+from tenure.notifiers.http.guard import GuardedResolver, Judge, guarded_sockets
+from tenure.notifiers.http.lookup import LookUp
+from tenure.notifiers.http.settings import HttpSettings
+
+_IDLE = 4.0
+"""Below the five seconds after which common servers close an idle connection: a POST that crosses
+such a close is lost, and only the relay may send it again."""
+_FAREWELL = 0.1
+"""For the end of a TLS connection. Many receivers never answer the goodbye; asyncio would keep the
+socket for half a minute."""
+_NAMES_KEPT = 10
+
+_ALWAYS = {
+    "content-type": "application/json",
+    "user-agent": f"tenure/{__version__}",
+    "accept": "*/*",
+    "accept-encoding": "identity",
+}
+
+
+def new_session(
+    settings: HttpSettings, look_up: LookUp, judge: Judge, tls: SSLContext | None
+) -> ClientSession:
+    """Belongs to the loop that runs now."""
+    with warnings.catch_warnings():
+        # The parameter is deprecated because nobody was thought to need it.
+        warnings.filterwarnings("ignore", "The ssl_shutdown_timeout", DeprecationWarning)
+        connector = TCPConnector(
+            resolver=GuardedResolver(look_up, judge),
+            socket_factory=guarded_sockets(judge),
+            ssl=tls or True,
+            limit=settings.connections,
+            limit_per_host=settings.connections_per_host,
+            keepalive_timeout=_IDLE,
+            ttl_dns_cache=_NAMES_KEPT,
+            ssl_shutdown_timeout=_FAREWELL,
+        )
+    return ClientSession(
+        connector=connector,
+        timeout=ClientTimeout(total=settings.total_timeout, sock_connect=settings.connect_timeout),
+        headers=_ALWAYS,
+        cookie_jar=DummyCookieJar(),
+        auto_decompress=False,
+        trust_env=False,
+    )

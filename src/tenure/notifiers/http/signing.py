@@ -1,0 +1,68 @@
+"""Proof that a callback is ours: signatures by the rules of Standard Webhooks.
+
+A target names the variable that holds its secret. The variable must begin with ``TENURE_HOOK_``:
+whoever submits a run could otherwise have any variable of this process used as a key, and find out
+by trial what it holds.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from collections.abc import Mapping
+from datetime import datetime
+from functools import lru_cache
+
+from standardwebhooks import Webhook
+
+from tenure.notifiers.http.target import UnusableTarget
+
+_VARIABLE = re.compile(r"TENURE_HOOK_[A-Z0-9_]+", re.ASCII)
+_PREFIX = "whsec_"
+_SHORTEST = 24
+"""Bytes; what the specification asks for."""
+
+
+def secret_of(variable: str, environ: Mapping[str, str]) -> str:
+    """``UnusableTarget`` names the variable, never what it holds."""
+    if not _VARIABLE.fullmatch(variable):
+        raise UnusableTarget(
+            f"secret_env {variable[:60]!r} must be named TENURE_HOOK_ and then A-Z, 0-9 or _"
+        )
+    secret = environ.get(variable, "").strip()
+    if not secret:
+        raise UnusableTarget(
+            f"the environment variable {variable} is not set where callbacks are sent; set it to "
+            "the target's signing secret"
+        )
+    if not _is_key(secret):
+        raise UnusableTarget(
+            f"the environment variable {variable} holds no signing secret: that is {_PREFIX} and "
+            f"at least {_SHORTEST} random bytes in base64"
+        )
+    return secret
+
+
+def signature(secret: str, delivery_id: str, at: datetime, body: bytes) -> str:
+    """``at`` is an aware UTC time."""
+    return _webhook(secret).sign(delivery_id, at, body.decode())
+
+
+def bare(secret: str) -> str:
+    """Its base64 alone: as it stands in every spelling of the secret."""
+    return secret.removeprefix(_PREFIX)
+
+
+@lru_cache
+def _webhook(secret: str) -> Webhook:
+    return Webhook(secret)
+
+
+@lru_cache
+def _is_key(secret: str) -> bool:
+    """The library drops what is no base64 and signs with the rest: a weaker key than it seems."""
+    text = bare(secret).rstrip("=")
+    try:
+        return len(b64decode(text + "=" * (-len(text) % 4), validate=True)) >= _SHORTEST
+    except ValueError:
+        return False

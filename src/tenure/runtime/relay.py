@@ -1,0 +1,250 @@
+"""Gets callbacks from the outbox to their receivers: each at least once, in order, for ever.
+
+A callback is, at any moment, in one of these hands:
+
+*waiting*    in the outbox, due or not. Nobody's; any relay may claim it.
+*queued*     claimed under a token by this relay, in the lane of its receiver (``runtime.lanes``).
+             Nothing was sent. It begins within ``begin`` seconds of the claim or is forgotten.
+*under way*  one attempt (``runtime.sending``), over within ``send`` seconds.
+*ended*      we know how it went, the store does not yet (``runtime.settling``).
+*settled*    delivered; or waiting again, later; or a dead letter.
+
+The claim outlasts all of this: ``begin + send + 2 margin`` seconds from the moment it was *sent*,
+not answered. So while our clock runs nobody else claims what we may still be sending, and the
+next one of the same run and target does not overtake it.
+
+If the process dies, whatever it held runs out of its claim and is claimed anew: what was queued had
+cost no attempt; what was under way or ended may arrive twice, under the same id. The same if it was
+frozen: on waking it may finish a send that another relay repeats, and its settlement is refused.
+If only an answer of the store is lost: a claim is sent again under the same token and returns what
+it held; a settlement is sent again and changes nothing.
+
+One loop talks to the store: it settles what ended, then claims what there is room for. Whatever
+ends meanwhile shares the next commit. Settling makes the next callback of that run and target
+eligible, and the claim right behind it takes it: a run's callbacks follow each other without any
+polling. Polling finds what other processes wrote, and what falls due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Collection
+from contextlib import suppress
+
+from tenure.model.errors import StoreUnavailable
+from tenure.model.outbox import Outcome, Settlement
+from tenure.model.retry import RetryPolicy
+from tenure.ports.outbox import Outbox
+from tenure.ports.sender import CallbackSender
+from tenure.runtime.flushing import all_tried
+from tenure.runtime.lanes import Held, Lanes
+from tenure.runtime.patience import ENDLESS, surely
+from tenure.runtime.relay_timing import RelayTiming
+from tenure.runtime.sending import attempt, cut_short, outcome_of
+from tenure.runtime.settling import Settling
+from tenure.runtime.waiting import happens_within
+
+_log = logging.getLogger("tenure.runtime")
+
+_A_MOMENT = 1.0
+"""Seconds for what takes none if all is well."""
+
+
+class Relay:
+    """Any number of relays may share an outbox, in one process or in many.
+
+    ``concurrency`` attempts at once in all, ``per_target`` to one receiver (scheme, host, port).
+    The sender stays its maker's to close, after the relay.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        send: CallbackSender,
+        policy: RetryPolicy,
+        *,
+        new_id: Callable[[], str],
+        timing: RelayTiming = RelayTiming(),
+        concurrency: int = 100,
+        per_target: int = 10,
+    ) -> None:
+        self._outbox = outbox
+        self._sender = send
+        self._policy = policy
+        self._new_id = new_id
+        self._timing = timing
+        self._lanes = Lanes(concurrency, per_target)
+        self._settling = Settling(outbox)
+        self._sends: set[asyncio.Task[None]] = set()
+        self._token: str | None = None
+        """Of a claim that was not answered."""
+        self._news = asyncio.Event()
+        self._closing = asyncio.Event()
+        self._turn = 0
+        self._turned = asyncio.Event()
+        self._at_rest_in = -1
+        """The last turn that found nothing due and left nothing to do."""
+        self._failures = 0
+        self._going: asyncio.Task[None] | None = None
+
+    def open(self) -> None:
+        self._going = asyncio.create_task(self._go_on())
+
+    def wake(self) -> None:
+        """A hint that something may be due; carries no state, may be lost."""
+        self._news.set()
+
+    async def flush(self, seconds: float, run_ids: Collection[str] | None = None) -> bool:
+        """Wait until every callback of these runs was tried once or stands behind one that failed;
+        whether that was so before ``seconds`` were over. The rest stays in the outbox.
+
+        Without ``run_ids``: until nothing is due, as far as one can tell from here.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                if run_ids is None:
+                    await self._comes_to_rest()
+                else:
+                    for run_id in run_ids:
+                        await self._has_tried(run_id)
+        except TimeoutError:
+            return False
+        return True
+
+    async def close(self, seconds: float = 5.0) -> None:
+        """Claim no more, and let what is under way end, for ``seconds`` at most.
+
+        What is then cut short is settled as an attempt that failed, so that it is tried again soon
+        and people see why. What was only queued is left to its claim, as after a crash: it comes
+        back within seconds, and cost no attempt.
+        """
+        self._closing.set()
+        self._news.set()
+        going = [self._going] if self._going is not None else []
+        if late := await _still_busy([*going, *self._sends], seconds):
+            for task in late:
+                task.cancel()
+            await _still_busy(late, _A_MOMENT)
+        try:
+            async with asyncio.timeout(max(seconds, _A_MOMENT)):
+                await surely(self._settling.settle)
+        except (StoreUnavailable, TimeoutError) as error:
+            _log.warning(
+                "%d callbacks were sent and the store does not know (%s): they will be sent again",
+                len(self._settling),
+                str(error) or "no answer in time",
+            )
+
+    # The loop
+
+    async def _go_on(self) -> None:
+        while not self._closing.is_set():
+            self._news.clear()  # what comes from now on may be missed by this turn
+            try:
+                more = await self._settle_and_claim()
+            except Exception as error:  # noqa: BLE001  whatever it is, callbacks must be tried again
+                await happens_within(self._closing, self._wait_after(error))
+            else:
+                self._back_in_touch()
+                if not more:
+                    await happens_within(self._news, self._timing.poll)
+
+    async def _settle_and_claim(self) -> bool:
+        """Whether to go on at once: there may be more that we have room for."""
+        self._turn += 1
+        try:
+            await self._settling.settle()
+            more = await self._claim()
+            self._begin()
+            if not (self._lanes or self._settling):
+                self._at_rest_in = self._turn
+        finally:
+            self._turned.set()
+            self._turned = asyncio.Event()
+        return more
+
+    async def _claim(self) -> bool:
+        sent_at = asyncio.get_running_loop().time()
+        self._lanes.forget_late(sent_at)
+        room = self._lanes.room()
+        if not room:
+            return False
+        self._token = self._token or self._new_id()
+        claimed = await self._outbox.claim_deliveries(
+            self._token,
+            limit=room,
+            seconds=self._timing.claim,
+            per_origin=self._lanes.most_to_claim,
+            except_origins=self._lanes.full(),
+        )
+        self._token = None
+        for delivery in claimed:
+            self._lanes.put(self._timing.held(delivery, sent_at))
+        return len(claimed) == room
+
+    def _begin(self) -> None:
+        if self._closing.is_set():
+            return
+        for held in self._lanes.take(asyncio.get_running_loop().time()):
+            task = asyncio.create_task(self._send(held))
+            self._sends.add(task)
+            task.add_done_callback(self._sends.discard)
+
+    async def _send(self, held: Held) -> None:
+        try:
+            answer = await attempt(self._sender, held.delivery, held.end_by)
+        except asyncio.CancelledError:
+            self._ended(held, cut_short(self._policy), answered=False)
+            return
+        luck = random.random()  # noqa: S311
+        outcome = outcome_of(answer, held.delivery, self._policy, luck)
+        self._ended(held, outcome, answered=answer is None or not answer.again)
+
+    def _ended(self, held: Held, outcome: Outcome, *, answered: bool) -> None:
+        delivery = held.delivery
+        self._settling.add(Settlement(delivery.id, delivery.token or "", outcome))
+        self._lanes.ended(held, answered=answered)
+        self._begin()
+        self._news.set()
+
+    # A store that does not answer
+
+    def _wait_after(self, error: Exception) -> float:
+        self._failures += 1
+        if self._failures == 1:
+            _log.warning(
+                "the store does not answer about callbacks (%s); they wait until it does",
+                str(error) or type(error).__name__,
+            )
+        return ENDLESS.wait_after(self._failures, luck=random.random()) or 0.0  # noqa: S311
+
+    def _back_in_touch(self) -> None:
+        if self._failures:
+            _log.info("the store answers about callbacks again")
+            self._failures = 0
+
+    # Waiting for an end
+
+    async def _comes_to_rest(self) -> None:
+        asked_in = self._turn
+        while self._at_rest_in <= asked_in:
+            turned = self._turned
+            self.wake()
+            await turned.wait()
+
+    async def _has_tried(self, run_id: str) -> None:
+        while True:
+            turned = self._turned
+            self.wake()
+            with suppress(StoreUnavailable):
+                if await all_tried(self._outbox, run_id):
+                    return
+            await turned.wait()
+
+
+async def _still_busy(
+    tasks: Collection[asyncio.Task[None]], seconds: float
+) -> set[asyncio.Task[None]]:
+    return (await asyncio.wait(tasks, timeout=seconds))[1] if tasks else set()

@@ -1,0 +1,33 @@
+"""How long a relay may hold what it claims."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from tenure.model.outbox import Delivery
+from tenure.runtime.lanes import Held
+
+
+class RelayTiming(Struct, frozen=True, kw_only=True):
+    """Seconds. How long a claim lasts follows from what must fit into it."""
+
+    send: float = 15.0
+    """What the sender grants an attempt at most."""
+    begin: float = 10.0
+    """How long a claimed callback may wait for its turn."""
+    margin: float = 2.5
+    """For a sender that overruns its time, and for cutting it off before the claim ends."""
+    poll: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} ({getattr(self, name):g}s) must be more than zero")
+
+    @property
+    def claim(self) -> float:
+        return self.begin + self.send + 2 * self.margin
+
+    def held(self, delivery: Delivery, sent_at: float) -> Held:
+        """``sent_at`` is the loop's time when the claim was sent."""
+        return Held(delivery, sent_at + self.begin, sent_at + self.claim - self.margin)

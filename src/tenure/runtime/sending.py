@@ -1,0 +1,50 @@
+"""One attempt at one callback, and what it means for the next."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from tenure.model.outbox import Delivered, Delivery, GiveUp, Outcome, RetryLater
+from tenure.model.retry import RetryPolicy
+from tenure.ports.sender import CallbackSender, NotTaken
+
+_log = logging.getLogger("tenure.runtime")
+
+_LONGEST_ERROR = 2000
+
+
+async def attempt(sender: CallbackSender, delivery: Delivery, end_by: float) -> NotTaken | None:
+    """The sender's answer, by ``end_by`` of the loop's time at the latest, whatever it does."""
+    try:
+        async with asyncio.timeout_at(end_by):
+            return await sender.send(delivery)
+    except TimeoutError:
+        return NotTaken(error="no answer in time", again=True)
+    except Exception as error:  # noqa: BLE001  a bug of a sender must cost no callback
+        _log.exception("the sender failed on callback %s", delivery.id)
+        return NotTaken(error=f"the sender failed: {type(error).__name__}", again=True)
+
+
+def outcome_of(
+    answer: NotTaken | None, delivery: Delivery, policy: RetryPolicy, luck: float
+) -> Outcome:
+    """What becomes of the delivery. ``luck`` is a random number in [0, 1)."""
+    if answer is None:
+        return Delivered()
+    error = _fit_to_store(answer.error)
+    wait = None
+    if answer.again:
+        wait = policy.wait_after(delivery.attempts + 1, luck=luck, at_least=answer.not_before)
+    return GiveUp(error) if wait is None else RetryLater(wait, error)
+
+
+def cut_short(policy: RetryPolicy) -> Outcome:
+    """For an attempt that we ended ourselves. The target may have it, so it counts; but it is
+    not the target that failed, so it is never the last."""
+    return RetryLater(policy.delay, "stopped while sending; the target may have got it")
+
+
+def _fit_to_store(error: str) -> str:
+    """Bounded, and free of what no store can keep: a settlement must not fail over its wording."""
+    return error[:_LONGEST_ERROR].encode(errors="replace").decode()

@@ -1,0 +1,51 @@
+"""Folders of programs that were killed before they could remove them.
+
+A living program holds a lock on its folder, which the system releases however the program ends. So
+whoever comes next can tell what nobody uses any more, also across containers that share a folder
+for temporary files and cannot see each other's processes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from contextlib import suppress
+
+PREFIX = "tenure-exports-"
+_OURS = re.compile(r"[0-9]+|[0-9a-f]{32}", re.ASCII)
+_YOUNG = 60.0
+"""Seconds in which a folder may have been made and not been locked yet."""
+
+
+def hold(folder: str) -> int:
+    """A descriptor that keeps ``folder`` ours until it is closed."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    with suppress(OSError):  # without locks nobody can take it for abandoned either
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return fd
+
+
+def sweep(own: str) -> None:
+    """Remove abandoned folders beside ``own``. Whatever does not look like ours is left alone."""
+    before = os.stat(own).st_mtime - _YOUNG
+    with suppress(OSError), os.scandir(os.path.dirname(own)) as entries:
+        for entry in entries:
+            if entry.name.startswith(PREFIX):
+                with suppress(OSError):
+                    _remove_if_abandoned(entry.path, before)
+
+
+def _remove_if_abandoned(folder: str, before: float) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        found = os.fstat(fd)
+        if found.st_uid != os.geteuid() or found.st_mtime >= before:
+            return
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for name in os.listdir(fd):
+            if _OURS.fullmatch(name):
+                os.unlink(name, dir_fd=fd)
+        os.rmdir(folder)
+    finally:
+        os.close(fd)

@@ -1,0 +1,141 @@
+"""``store``, ``doctor`` and ``version``."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+import tenure
+from tests.cli.conftest import TENURE, Cli, read_until
+from tests.cli.flows import GREET, WAIT
+
+
+def findings(cli: Cli, *arguments: str) -> str:
+    answer = cli.call("doctor", "--json", *arguments)
+    assert answer.code == 1
+    return "\n".join(answer.json["findings"])
+
+
+# -- doctor ---------------------------------------------------------------------------------------
+
+
+def test_a_healthy_machine_has_no_findings(cli: Cli) -> None:
+    healthy = cli.call("doctor")
+    assert healthy.code == 0
+    assert "✓ nothing to complain about" in healthy.out
+    assert "renew_interval ≤ lease_duration / 2" in healthy.out
+    assert "one renewal may be lost without losing the run" in healthy.out
+    facts = cli.call("doctor", "--json").json
+    assert facts["findings"] == []
+    assert facts["versions"]["tenure"] == tenure.__version__
+    assert facts["store"]["kind"] == "SQLiteStore"
+    assert facts["store"]["durable"] is True
+    assert 0 < facts["store"]["latency_ms"] < 10_000
+    assert all(rule["holds"] for rule in facts["rules"])
+
+
+def test_doctor_shows_where_each_setting_comes_from(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (cli.folder / "tenure.toml").write_text("claim_batch = 3")
+    monkeypatch.setenv("TENURE_POLL_INTERVAL", "2s")
+    facts = cli.call("doctor", "--json", "--store", "sqlite:///x.db").json["settings"]
+    sources = {fact["name"]: (fact["value"], fact["source"]) for fact in facts}
+    assert sources["claim_batch"] == ("3", f"{cli.folder}/tenure.toml")
+    assert sources["poll_interval"] == ("2s", "environment TENURE_POLL_INTERVAL")
+    assert sources["store"] == ("~/work/x.db", "--store")
+    assert sources["lease_duration"] == ("1m", "default")
+
+
+def test_doctor_finds_settings_that_cannot_work(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENURE_RENEW_INTERVAL", "50s")
+    said = findings(cli)
+    assert "renew_interval ≤ lease_duration / 2 does not hold" in said
+    shown = cli.call("doctor")
+    assert shown.code == 1
+    assert "✗ 2 findings" in shown.out
+
+
+def test_doctor_finds_misspelt_variables(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    for known in ("TENURE_SECRET_X", "TENURE_HOOK_Y", "TENURE_RUN_ID", "TENURE_FENCE"):
+        monkeypatch.setenv(known, "fine")
+    assert cli.call("doctor").code == 0
+    monkeypatch.setenv("TENURE_STOR", "memory:")
+    assert "environment TENURE_STOR is no setting; did you mean 'store'?" in findings(cli)
+
+
+def test_doctor_finds_stores_that_do_not_work(cli: Cli) -> None:
+    (cli.folder / "notes.db").write_text("this is no database, and long enough to be read as one")
+    assert "the store cannot be used" in findings(cli, "--store", "sqlite:///notes.db")
+    assert "no store kind" in findings(cli, "--store", "mongo://x")
+    assert "do not survive" in findings(cli, "--store", "memory:")
+
+
+def test_doctor_finds_a_folder_that_cannot_be(cli: Cli) -> None:
+    (cli.home / ".local").write_text("in the way")
+    said = findings(cli)
+    assert f"{cli.home}/.local cannot be written to" in said
+    assert "the store cannot be used" in said
+
+
+@pytest.mark.slow
+def test_doctor_finds_runs_without_owner(cli: Cli) -> None:
+    run = cli.start("run", cli.workflow(WAIT), "--var", "gate=/nowhere")
+    read_until(run, "holding")
+    assert cli.call("doctor").code == 0
+    run.kill()
+    run.wait()
+    assert "1 unfinished runs have lost their owner: tenure reconcile" in findings(cli)
+
+
+# -- store ----------------------------------------------------------------------------------------
+
+
+def test_a_sound_store_is_said_to_be_sound(cli: Cli) -> None:
+    cli.call("run", cli.workflow(GREET), "-q")
+    checked = cli.call("store", "check")
+    assert checked.code == 0
+    assert "is sound" in checked.out
+    report = cli.call("store", "check", "--json").json
+    assert report["problems"] == []
+    assert report["schema"] == report["newest_schema"]
+    assert report["runs"] == 1
+
+
+def test_migrating_an_up_to_date_store_changes_nothing(cli: Cli) -> None:
+    cli.call("run", cli.workflow(GREET), "-q")
+    before = cli.call("store", "check", "--json").json
+    assert cli.call("store", "migrate", "--json").json["schema"] == before["schema"]
+
+
+def test_prune_removes_what_ended_long_ago(cli: Cli) -> None:
+    for number in range(3):
+        cli.call("run", cli.workflow(GREET), "-q", "--run-id", f"old-run-{number}")
+    assert cli.call("store", "prune", "--older-than", "1d").out == "no run ended that long ago\n"
+    assert len(cli.call("list", "--json").json["runs"]) == 3
+    answer = cli.call("store", "prune", "--older-than", "0s", "--json").json
+    assert answer["removed"] == 3
+    assert cli.call("list", "--json").json["runs"] == []
+
+
+@pytest.mark.parametrize(
+    "arguments", [["check"], ["migrate"], ["prune", "--older-than", "1d"]], ids=lambda a: a[0]
+)
+def test_a_store_without_the_power_says_so_with_7(cli: Cli, arguments: list[str]) -> None:
+    refused = cli.call("store", *arguments, "--store", f"file://{cli.home}/runs")
+    assert refused.code == 7
+    assert "FileStore" in refused.err
+
+
+# -- version, and answers that cannot be written --------------------------------------------------
+
+
+def test_a_full_disk_is_told_apart_from_a_reader_that_left(cli: Cli) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [TENURE, "version"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+        )
+    assert done.returncode == 6
+    assert "cannot be written" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,231 @@
+"""Group commit: the writes of one moment share a commit, and everybody gets an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from tenure.model.errors import RunExists, RunNotFound, StoreRejected, StoreUnavailable
+from tenure.model.snapshot import RunSnapshot
+from tenure.model.update import Receipt, Write, run_id_of
+from tenure.runtime.combiner import LARGEST_BATCH, Combiner
+from tenure.stores.memory import InMemoryStore
+from tenure.testing.factories import annotate, new_run
+from tests.runtime.puppets import PATIENCE
+
+
+class Slow(InMemoryStore):
+    """Each batch waits to be let go; ``batches`` are the run ids of each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: list[list[str]] = []
+        self.open_gate = asyncio.Event()
+        self.under_way = 0
+        self.most_under_way = 0
+
+    async def update_runs(self, writes: Sequence[Write]) -> list[Any]:
+        self.batches.append([run_id_of(write) for write in writes])
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        await self.open_gate.wait()
+        self.under_way -= 1
+        return await super().update_runs(writes)
+
+
+@pytest.fixture
+def slow() -> Slow:
+    return Slow()
+
+
+async def soon() -> None:
+    """Everything that can happen without waiting has happened."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_writes_of_one_turn_share_a_commit(slow: Slow) -> None:
+    slow.open_gate.set()
+    combiner = Combiner(slow)
+    writes = [new_run() for _ in range(5)]
+    receipts = await asyncio.gather(*(combiner.write(write) for write in writes))
+    assert slow.batches == [[write.snapshot.run_id for write in writes]]
+    assert [each.run_id for each in receipts] == slow.batches[0]
+
+
+async def test_a_write_alone_is_sent_at_once(slow: Slow) -> None:
+    slow.open_gate.set()
+    combiner = Combiner(slow)
+    for _ in range(3):
+        await combiner.write(new_run())
+    assert [len(batch) for batch in slow.batches] == [1, 1, 1]
+
+
+async def test_what_comes_while_a_commit_is_under_way_gathers_for_the_next(slow: Slow) -> None:
+    combiner = Combiner(slow)
+    first = asyncio.ensure_future(combiner.write(new_run()))
+    await soon()
+    rest = []
+    for _ in range(4):
+        rest.append(asyncio.ensure_future(combiner.write(new_run())))
+        await soon()
+    slow.open_gate.set()
+    await asyncio.gather(first, *rest)
+    assert [len(batch) for batch in slow.batches] == [1, 4]
+
+
+async def test_nobody_is_answered_before_the_commit(slow: Slow) -> None:
+    answer = asyncio.ensure_future(Combiner(slow).write(new_run()))
+    await soon()
+    assert slow.batches
+    assert not answer.done()
+    slow.open_gate.set()
+    assert (await answer).version == 1
+
+
+async def test_a_write_at_the_very_end_of_a_batch_is_not_stranded(slow: Slow) -> None:
+    """Whoever was just answered writes again at once, when the sender is about to end."""
+    slow.open_gate.set()
+    combiner = Combiner(slow)
+
+    async def one_after_another() -> Receipt:
+        receipt = await combiner.write(new_run())
+        for _ in range(20):
+            receipt = await combiner.write(new_run())
+        return receipt
+
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.gather(*(one_after_another() for _ in range(3)))
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_write_in_any_turn_after_the_last_is_answered(slow: Slow, turns: int) -> None:
+    """The sender task ends, is noticed and discarded over several turns of the loop; a write may
+    come in any of them."""
+    slow.open_gate.set()
+    combiner = Combiner(slow)
+    first = asyncio.ensure_future(combiner.write(new_run()))
+    while not slow.batches:
+        await asyncio.sleep(0)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    async with asyncio.timeout(PATIENCE):
+        await combiner.write(new_run())
+        await first
+
+
+async def test_a_batch_is_bounded(slow: Slow) -> None:
+    slow.open_gate.set()
+    combiner = Combiner(slow)
+    await asyncio.gather(*(combiner.write(new_run()) for _ in range(LARGEST_BATCH + 1)))
+    assert [len(batch) for batch in slow.batches] == [LARGEST_BATCH, 1]
+
+
+async def test_one_refusal_is_its_writers_alone(slow: Slow) -> None:
+    slow.open_gate.set()
+    combiner = Combiner(slow)
+    known = new_run()
+    await combiner.write(known)
+    twin = new_run(run_id=known.snapshot.run_id)
+    missing = annotate(RunSnapshot(run_id="no-such-run", workflow_name="x"), note=1)
+    unstorable = new_run(vars={"x": object()})
+    answers = await asyncio.gather(
+        *(combiner.write(write) for write in (twin, missing, unstorable, new_run())),
+        return_exceptions=True,
+    )
+    assert list(map(type, answers)) == [RunExists, RunNotFound, StoreRejected, Receipt]
+    assert len(slow.batches) == 2
+
+
+async def test_when_a_batch_fails_everybody_gets_an_error_of_their_own(slow: Slow) -> None:
+    async def fail(writes: Sequence[Write]) -> list[Any]:
+        raise StoreUnavailable("down")
+
+    slow.update_runs = fail  # type: ignore[method-assign]
+    combiner = Combiner(slow)
+    answers = await asyncio.gather(
+        *(combiner.write(new_run()) for _ in range(3)), return_exceptions=True
+    )
+    assert [str(each) for each in answers] == ["down"] * 3
+    assert all(isinstance(each, StoreUnavailable) for each in answers)
+    assert len({id(each) for each in answers}) == 3, "a shared one gathers everybody's traceback"
+
+
+@pytest.mark.parametrize("answer", [None, [], ["nonsense"] * 7])
+async def test_a_store_that_answers_nonsense_leaves_nobody_waiting(
+    slow: Slow, answer: object
+) -> None:
+    async def answered(writes: Sequence[Write]) -> Any:
+        return answer
+
+    slow.update_runs = answered  # type: ignore[method-assign]
+    combiner = Combiner(slow)
+    async with asyncio.timeout(PATIENCE):
+        with pytest.raises(StoreUnavailable):
+            await combiner.write(new_run())
+        with pytest.raises(StoreUnavailable):
+            await combiner.write(new_run())
+
+
+async def test_a_waiter_who_gave_up_harms_nobody_and_its_write_stands(slow: Slow) -> None:
+    combiner = Combiner(slow)
+    impatient, patient = new_run(), new_run()
+    gone = asyncio.ensure_future(combiner.write(impatient))
+    stays = asyncio.ensure_future(combiner.write(patient))
+    await soon()
+    gone.cancel()
+    slow.open_gate.set()
+    assert (await stays).run_id == patient.snapshot.run_id
+    assert (await slow.get_run(impatient.snapshot.run_id)).version == 1
+    await combiner.close()
+
+
+async def test_without_batches_each_write_is_a_call_of_its_own() -> None:
+    class Bare(InMemoryStore):
+        update_runs = None  # type: ignore[assignment]
+        calls = 0
+
+        async def create_run(self, new: Any) -> Receipt:
+            self.calls += 1
+            return await super().create_run(new)
+
+        async def update_run(self, update: Any) -> Receipt:
+            self.calls += 1
+            return await super().update_run(update)
+
+    store = Bare()
+    combiner = Combiner(store)
+    run = new_run()
+    await combiner.write(run)
+    assert (await combiner.write(annotate(run.snapshot, note=1))).version == 2
+    with pytest.raises(RunExists):
+        await combiner.write(new_run(run_id=run.snapshot.run_id))
+    assert store.calls == 3
+
+
+async def test_two_connections_share_what_waits(slow: Slow) -> None:
+    combiner = Combiner(slow, connections=2)
+    writes = [asyncio.ensure_future(combiner.write(new_run())) for _ in range(6)]
+    await soon()
+    more = [asyncio.ensure_future(combiner.write(new_run())) for _ in range(4)]
+    await soon()
+    slow.open_gate.set()
+    await asyncio.gather(*writes, *more)
+    assert slow.most_under_way == 2
+    assert sum(map(len, slow.batches)) == 10
+    assert len(slow.batches[0]) == 3, "half of what waited; the rest is the other connection's"
+
+
+async def test_close_waits_for_what_is_under_way(slow: Slow) -> None:
+    combiner = Combiner(slow)
+    answer = asyncio.ensure_future(combiner.write(new_run()))
+    await soon()
+    closing = asyncio.ensure_future(combiner.close())
+    await soon()
+    assert not closing.done()
+    slow.open_gate.set()
+    await closing
+    assert (await answer).version == 1

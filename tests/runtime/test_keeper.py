@@ -1,0 +1,337 @@
+"""Leases kept alive, trusted no longer than they last, and what operators ask for heard."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+import tenure
+from tenure.model.errors import StoreUnavailable
+from tenure.model.leasing import Lease, Purpose
+from tenure.model.status import RunStatus
+from tenure.runtime.keeper import Keeper, Timing
+from tenure.stores.memory import InMemoryStore
+from tenure.testing.clock import ManualClock
+from tenure.testing.factories import embedded_run, end_run, lease_request
+from tests.runtime.conftest import NewRunner
+from tests.runtime.puppets import PATIENCE, Between, Outage, Puppet, step, workflow
+
+RUN_ID = "a-run-to-keep"
+NAMED = tenure.RunOptions(run_id=RUN_ID)
+ONE = workflow(step("one"))
+SHORT = Timing(lease_duration=3, renew_interval=0.1, control_interval=0.01, margin=2.7)
+"""Trusted for 0.3 s; the rest is for a busy machine."""
+
+
+class TestTiming:
+    def test_defaults_leave_room_for_missed_renewals(self) -> None:
+        timing = Timing()
+        assert timing.renew_interval * 2 < timing.trust < timing.lease_duration
+
+    @pytest.mark.parametrize(
+        ("fields", "rule"),
+        [
+            ({"renew_interval": 31}, "at most half of lease_duration"),
+            ({"renew_interval": 0}, "more than zero"),
+            ({"renew_interval": -1}, "more than zero"),
+            ({"lease_duration": 0}, "at most half of lease_duration"),
+            ({"lease_duration": float("nan")}, "at most half of lease_duration"),
+            ({"control_interval": 0}, "control_interval"),
+            ({"control_interval": float("nan")}, "control_interval"),
+            ({"margin": -1}, "margin"),
+        ],
+    )
+    def test_what_cannot_work_is_refused(self, fields: dict[str, float], rule: str) -> None:
+        with pytest.raises(ValueError, match=rule):
+            Timing(**fields)
+
+    @pytest.mark.parametrize("margin", [0, 8, 1000])
+    @pytest.mark.parametrize("renew", [0.001, 10, 30])
+    def test_a_lease_is_never_trusted_longer_than_it_lasts(
+        self, margin: float, renew: float
+    ) -> None:
+        timing = Timing(lease_duration=60, renew_interval=renew, margin=margin)
+        assert timing.trust <= timing.lease_duration
+        assert timing.trust > timing.renew_interval
+
+
+class Calls:
+    """What a keeper tells the holder of a run."""
+
+    def __init__(self) -> None:
+        self.canceled_times = 0
+        self.lost_because: list[str] = []
+        self.lost_at: list[float] = []
+        self.news = asyncio.Event()
+
+    def canceled(self) -> None:
+        self.canceled_times += 1
+        self.news.set()
+
+    def lost(self, why: str) -> None:
+        self.lost_because.append(why)
+        self.lost_at.append(asyncio.get_running_loop().time())
+        self.news.set()
+
+
+class Kept:
+    """A keeper on a real store, with runs of an owner called ``me``."""
+
+    def __init__(self, timing: Timing = SHORT) -> None:
+        self.store: Any = Between(InMemoryStore())
+        self.keeper = Keeper(self.store, "me", timing)
+        self.calls = Calls()
+        self.asked: list[float] = []
+        self.store.rules["renew_leases"] = self._renewed
+        self._frozen: asyncio.Event | None = None
+        self._news = asyncio.Condition()
+
+    def freeze(self) -> None:
+        """From now on no call comes back."""
+        self._frozen = asyncio.Event()
+        self.store.rules["list_runs"] = self._stuck
+
+    async def _stuck(self, real: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._frozen is not None:
+            await self._frozen.wait()
+        return await real(*args, **kwargs)
+
+    async def _renewed(self, real: Any, *args: Any) -> Any:
+        async with self._news:
+            self.asked.append(asyncio.get_running_loop().time())
+            self._news.notify_all()
+        return await self._stuck(real, *args)
+
+    async def renews(self, times: int) -> None:
+        async with asyncio.timeout(PATIENCE), self._news:
+            await self._news.wait_for(lambda: len(self.asked) >= times)
+
+    async def hold(self, run_id: str = RUN_ID, sent_at: float | None = None) -> float:
+        now = asyncio.get_running_loop().time() if sent_at is None else sent_at
+        receipt = await self.store.real.create_run(embedded_run("me", run_id=run_id))
+        lease = Lease(run_id=run_id, owner_id="me", fence=1, expires_at=receipt.lease_expires_at)
+        self.keeper.hold(run_id, lease, now, self.calls.canceled, self.calls.lost)
+        return now
+
+    async def told(self) -> None:
+        await asyncio.wait_for(self.calls.news.wait(), PATIENCE)
+
+
+@pytest.fixture
+async def kept() -> AsyncIterator[Kept]:
+    kept = Kept()
+    yield kept
+    await kept.keeper.close()
+
+
+class TestRenewal:
+    async def test_all_runs_are_renewed_in_one_call(self, kept: Kept) -> None:
+        for number in range(50):
+            await kept.hold(f"run-to-keep-{number}")
+        await kept.renews(3)
+        sizes = [len(args[0]) for name, args in kept.store.calls if name == "renew_leases"]
+        assert sizes == [50, 50, 50]
+        assert not kept.calls.lost_because
+
+    async def test_a_lease_that_is_somebody_elses_is_given_up(self, kept: Kept) -> None:
+        await kept.hold()
+        run = await kept.store.real.get_run(RUN_ID)
+        await kept.store.real.update_run(end_run(run, RunStatus.FAILED))
+        await kept.told()
+        assert kept.calls.lost_because[0] == "another owner has it"
+
+    async def test_what_was_dropped_is_asked_for_no_more(self, kept: Kept) -> None:
+        await kept.hold()
+        kept.keeper.drop(RUN_ID)
+        keeping = kept.keeper._keeping
+        assert keeping is not None
+        await asyncio.wait_for(keeping, PATIENCE)
+        assert kept.asked == []
+        await kept.hold("another-run-1")
+        assert kept.keeper._keeping is not keeping, "it begins again with the next run"
+
+
+class TestTrust:
+    async def test_a_store_that_does_not_answer_costs_the_lease_before_it_ends(
+        self, kept: Kept
+    ) -> None:
+        """The call hangs. It is not waited for beyond the moment the lease can be trusted."""
+        kept.freeze()
+        sent_at = await kept.hold()
+        await kept.told()
+        assert kept.calls.lost_because[0] == "its lease could not be renewed in time"
+        assert SHORT.trust <= kept.calls.lost_at[0] - sent_at < SHORT.lease_duration
+
+    async def test_nor_does_a_slow_pace_of_control_make_it_late(self) -> None:
+        timing = Timing(lease_duration=3, renew_interval=0.1, control_interval=60, margin=2.7)
+        kept = Kept(timing)
+        kept.freeze()
+        sent_at = await kept.hold()
+        await kept.told()
+        await kept.keeper.close()
+        assert kept.asked[0] - sent_at < timing.trust
+        assert kept.calls.lost_at[0] - sent_at < timing.lease_duration
+
+    async def test_trust_counts_from_when_a_renewal_was_sent(self, kept: Kept) -> None:
+        """An answer that takes long says how things were when it was asked for."""
+        waited = asyncio.Event()
+
+        async def slowly(real: Any, *args: Any) -> Any:
+            kept.asked.append(asyncio.get_running_loop().time())
+            answer = await real(*args)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(waited.wait(), 0.05)
+            return answer
+
+        kept.store.rules["renew_leases"] = slowly
+        await kept.hold()
+        before = kept.keeper._held[RUN_ID].trusted_until
+        async with asyncio.timeout(PATIENCE):
+            while kept.keeper._held[RUN_ID].trusted_until == before:
+                await asyncio.sleep(0.001)
+        trusted = kept.keeper._held[RUN_ID].trusted_until
+        assert trusted == pytest.approx(kept.asked[0] + SHORT.trust, abs=0.01)
+
+    async def test_any_error_is_survived_and_told_once(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        kept = Kept(Timing(control_interval=0.001))
+        errors: list[Exception] = [StoreUnavailable("down"), KeyError("a bug"), OSError("pipe")]
+
+        async def fail(real: Any, *args: Any) -> Any:
+            if errors:
+                raise errors.pop()
+            kept.calls.news.set()
+            return await real(*args)
+
+        kept.store.rules["renew_leases"] = fail
+        with caplog.at_level(logging.WARNING, "tenure.runtime"):
+            await kept.hold(sent_at=asyncio.get_running_loop().time() - 30)
+            await kept.told()
+        await kept.keeper.close()
+        assert not kept.calls.lost_because
+        assert len(caplog.records) == 1
+
+
+class TestWholeRuns:
+    async def test_a_long_task_keeps_its_lease(self, new_runner: NewRunner, act: Puppet) -> None:
+        """By the store's clock it outlives its first lease many times; nobody can claim it."""
+        clock = ManualClock()
+        store, renewed = Between(InMemoryStore(clock)), asyncio.Event()
+
+        async def notice(real: Any, *args: Any) -> Any:
+            answer = await real(*args)
+            renewed.set()
+            return answer
+
+        store.rules["renew_leases"] = notice
+        timing = Timing(lease_duration=60, renew_interval=0.02, control_interval=0.01)
+        act.hold("one/local")
+        running = asyncio.create_task(new_runner(store, timing=timing).run(ONE, NAMED))
+        await act.begins("one/local")
+        for _ in range(4):
+            renewed.clear()
+            await asyncio.wait_for(renewed.wait(), PATIENCE)
+            clock.advance(50)
+            assert not (await store.get_run(RUN_ID)).owner_lost
+            assert await new_runner(store).reconcile() == 0
+        act.let_go("one/local")
+        done = await running
+        assert (done.status, done.version) == (RunStatus.SUCCESS, 2)
+
+    async def test_many_runs_cost_one_renewal_call(
+        self, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        store = Between(InMemoryStore())
+        timing = Timing(lease_duration=60, renew_interval=0.05, control_interval=0.01)
+        act.hold("one/local")
+        runner = new_runner(store, timing=timing)
+        running = [asyncio.create_task(runner.run(ONE)) for _ in range(20)]
+        async with asyncio.timeout(PATIENCE):
+            while not store.count("renew_leases") or len(act.begun) < 20:
+                await asyncio.sleep(0.01)
+        act.let_go("one/local")
+        await asyncio.gather(*running)
+        sizes = [len(args[0]) for name, args in store.calls if name == "renew_leases"]
+        assert max(sizes) == 20
+
+    async def test_a_store_frozen_past_the_trust_window_stops_the_tasks_and_is_told_later(
+        self, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        store = Between(InMemoryStore())
+        outage = Outage(store)
+        act.hold("one/a", "one/b")
+        started = asyncio.get_running_loop().time()
+        played = workflow(step("one"), step("two"), hosts=["a", "b"])
+        running = asyncio.create_task(new_runner(store, timing=SHORT).run(played, NAMED))
+        await act.begins("one/a", "one/b")
+        outage.on = True
+        async with asyncio.timeout(PATIENCE):
+            while len(act.cancelled) < 2:
+                await asyncio.sleep(0.01)
+        assert asyncio.get_running_loop().time() - started < SHORT.lease_duration
+        assert (await store.real.get_run(RUN_ID)).status is RunStatus.RUNNING
+        outage.on = False
+        run = await running
+        assert run.status is RunStatus.INTERRUPTED
+        assert run.interrupted_reason == (
+            "stopped by its owner: its lease could not be renewed in time"
+        )
+        assert run.error is not None
+        assert run.error.kind == "lease"
+        hosts = run.steps[0].hosts.values()
+        assert {host.status for host in hosts} == {"interrupted"}
+        assert [each.status for each in run.steps] == ["interrupted", "interrupted"]
+
+    async def test_a_run_taken_away_is_noticed_with_the_next_renewal(
+        self, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        clock = ManualClock()
+        store = InMemoryStore(clock)
+        timing = Timing(lease_duration=60, renew_interval=0.05, control_interval=0.01)
+        act.hold("one/local")
+        running = asyncio.create_task(new_runner(store, timing=timing).run(ONE, NAMED))
+        await act.begins("one/local")
+        clock.advance(61)
+        await store.claim_run(RUN_ID, lease_request("another"), Purpose.RECONCILE)
+        with pytest.raises(tenure.LeaseLost):
+            await asyncio.wait_for(running, PATIENCE)
+        assert act.cancelled == ["one/local"]
+        assert (await store.get_run(RUN_ID)).owner_id == "another"
+
+    @pytest.mark.parametrize("hint", [True, False])
+    async def test_a_cancel_is_heard_while_a_task_runs(
+        self, any_store: Any, new_runner: NewRunner, act: Puppet, hint: bool
+    ) -> None:
+        """At once with a hint from this process, else with the next look at the store."""
+        control = 1000.0 if hint else 0.01
+        runner = new_runner(any_store, timing=Timing(control_interval=control))
+        act.hold("one/local")
+        running = asyncio.create_task(runner.run(ONE, NAMED))
+        await act.begins("one/local")
+        if hint:
+            await runner.cancel(RUN_ID, reason="enough")
+        else:
+            session = await runner._session()
+            await session.operators.cancel(RUN_ID, reason="enough")
+        run = await asyncio.wait_for(running, PATIENCE)
+        assert (run.status, run.cancel_reason) == (RunStatus.CANCELED, "enough")
+        assert act.cancelled == ["one/local"]
+
+    async def test_a_renewal_tells_of_a_cancel_too(
+        self, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        store = InMemoryStore()
+        timing = Timing(lease_duration=60, renew_interval=0.05, control_interval=1000)
+        runner = new_runner(store, timing=timing)
+        act.hold("one/local")
+        running = asyncio.create_task(runner.run(ONE, NAMED))
+        await act.begins("one/local")
+        await (await runner._session()).operators.cancel(RUN_ID)
+        run = await asyncio.wait_for(running, PATIENCE)
+        assert run.status is RunStatus.CANCELED

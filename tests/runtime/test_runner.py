@@ -1,0 +1,423 @@
+"""The front door: what a caller may say, what is refused, what is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tenure
+from tenure.model.errors import StoreIncompatible
+from tenure.model.snapshot import CallbackTarget
+from tenure.model.status import Recovery, RunStatus
+from tenure.ports.definitions import Definitions
+from tenure.runtime.definition import decode_definition, digest_of
+from tenure.stores.memory import InMemoryStore
+from tenure.workflow.spec import CallbackSpec, PlanSettings
+from tests.runtime.conftest import NewRunner
+from tests.runtime.puppets import Between, Puppet, shell, step, workflow
+
+ONE = workflow(step("one"))
+RUN_ID = "a-run-of-ours"
+ALL = CallbackTarget(name="all", url="https://h.example", events=("run", "step", "host"))
+RUNS = CallbackTarget(name="runs", url="https://h.example", events=("run",))
+
+
+class TestBeforeAnythingRuns:
+    @pytest.mark.parametrize(
+        "run_id", ["short", "x" * 129, "-starts-badly", "has space in it", "ümläut-no", "a/b/c/d/e"]
+    )
+    async def test_a_bad_run_id_is_refused(
+        self, any_store: Any, new_runner: NewRunner, act: Puppet, run_id: str
+    ) -> None:
+        runner = new_runner(any_store)
+        for verb in (runner.run, runner.submit):
+            with pytest.raises(tenure.InvalidRunId, match="8-128 characters"):
+                await verb(ONE, tenure.RunOptions(run_id=run_id))
+        assert act.begun == []
+        assert not (await any_store.list_runs()).items
+
+    async def test_a_used_run_id_is_refused_and_the_run_there_is_untouched(
+        self, any_store: Any, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        runner = new_runner(any_store)
+        options = tenure.RunOptions(run_id=RUN_ID)
+        queued = await runner.submit(ONE, options)
+        for verb in (runner.run, runner.submit):
+            with pytest.raises(tenure.RunExists, match=RUN_ID):
+                await verb(ONE, options)
+        assert act.begun == []
+        assert await any_store.get_run(RUN_ID) == queued
+
+    async def test_every_mistake_of_a_workflow_is_told_at_once(self, new_runner: NewRunner) -> None:
+        store = Between(InMemoryStore())
+        bad = tenure.Workflow(
+            name="bad",
+            steps=[
+                tenure.Step(name="one", action="no.such"),
+                step("two", targets=["nobody"], needs=["nothing"]),
+            ],
+        )
+        with pytest.raises(tenure.InvalidWorkflow) as caught:
+            await new_runner(store).run(bad)
+        assert len(caught.value.mistakes) == 3
+        assert store.calls == []
+
+    async def test_an_unknown_limit_is_refused(self, new_runner: NewRunner, act: Puppet) -> None:
+        with pytest.raises(tenure.InvalidWorkflow, match="locale"):
+            await new_runner().run(ONE, tenure.RunOptions(limit=["locale"]))
+        assert act.begun == []
+
+    async def test_a_workflow_that_wants_approval_waits_for_it(
+        self, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        wanting = workflow(step("one"), plan=PlanSettings(mode="manual-approve"))  # type: ignore[arg-type]
+        runner = new_runner()
+        with pytest.raises(tenure.InvalidWorkflow, match="approve"):
+            await runner.run(wanting)
+        assert act.begun == []
+        run = await runner.run(wanting, tenure.RunOptions(approved_by="ada"))
+        assert (run.status, run.approval.by) == (RunStatus.SUCCESS, "ada")
+        assert run.approval.at is not None
+        queued = await runner.submit(wanting)
+        assert (queued.approval.required, queued.approval.by) == (True, None)
+
+    async def test_values_a_store_refuses_start_nothing(
+        self, any_store: Any, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        with pytest.raises(tenure.StoreRejected, match="priority"):
+            await new_runner(any_store).run(ONE, tenure.RunOptions(priority=1000))
+        assert act.begun == []
+
+
+class TestWhatIsKept:
+    async def test_options_and_workflow_are_in_the_record(
+        self, any_store: Any, new_runner: NewRunner
+    ) -> None:
+        played = workflow(
+            step("one"),
+            vars={"release": "1", "color": "red"},
+            labels={"team": "web", "env": "test"},
+            callbacks=[CallbackSpec(url="https://w.example", events=["step"])],
+            queue="slow",
+            priority=3,
+            timeout="1h",
+        )
+        options = tenure.RunOptions(
+            run_id=RUN_ID,
+            vars={"release": "2"},
+            labels={"env": "live"},
+            callbacks=[ALL],
+            retry_of="an-older-run",
+        )
+        run = await new_runner(any_store).run(played, options)
+        assert run.vars == {"release": "2", "color": "red"}
+        assert run.labels == {"team": "web", "env": "live"}
+        assert (run.queue, run.priority, run.timeout) == ("slow", 3, 3600)
+        assert [target.name for target in run.callbacks] == ["callback-1", "all"]
+        assert run.callbacks[0].events == ("step",)
+        assert (run.retry_of, run.recovery) == ("an-older-run", Recovery.INTERRUPT)
+        assert run.workflow_digest is not None
+
+    async def test_a_submitted_run_waits_for_workers_with_all_they_need(
+        self, any_store: Any, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        later = datetime(2040, 1, 1, tzinfo=UTC)
+        options = tenure.RunOptions(
+            run_id=RUN_ID, queue="q", priority=5, run_after=later, limit=["a"], timeout=9
+        )
+        played = workflow(step("one", args={"x": "${y}"}), hosts=["a", "b"], vars={"y": 1})
+        run = await new_runner(any_store).submit(played, options)
+        assert (run.status, run.owner_id, run.version) == (RunStatus.QUEUED, None, 1)
+        assert (run.queue, run.priority, run.run_after) == ("q", 5, later)
+        assert (run.recovery, run.timeout) == (Recovery.RESUME, 9)
+        assert list(run.steps[0].hosts) == ["a"]
+        assert act.begun == []
+        if isinstance(any_store, Definitions):
+            definition = decode_definition(await any_store.get_definition(RUN_ID) or "")
+            assert (definition.limit, definition.local) == (("a",), False)
+            assert digest_of(definition.workflow) == run.workflow_digest
+            actions = {"act": act}
+            again = tenure.read_workflow(definition.workflow, actions=actions)
+            assert again.workflow == played
+
+    async def test_a_files_own_text_is_kept_to_the_letter(
+        self, sqlite: Any, new_runner: NewRunner, tmp_path: Path, act: Puppet
+    ) -> None:
+        text = "# a comment\nversion: v1\nname: kept\nsteps:\n- {name: one, action: act}\n"
+        (tmp_path / "kept.yaml").write_text(text)
+        file = tenure.load_workflow(tmp_path / "kept.yaml", actions={"act": act})
+        run = await new_runner(sqlite).run(file)
+        definition = decode_definition(await sqlite.get_definition(run.run_id))
+        assert (definition.workflow, definition.folder) == (text, str(tmp_path))
+        assert act.tasks["one/local"].folder == str(tmp_path)
+        assert run.workflow_digest == file.digest == digest_of(text)
+
+    def test_a_damaged_definition_is_named(self) -> None:
+        with pytest.raises(StoreIncompatible, match="cannot be read"):
+            decode_definition("{")
+
+    async def test_secrets_reach_tasks_and_no_record(
+        self, any_store: Any, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        played = workflow(step("one", args={"p": "${password}"}), secrets=["password", "other"])
+        options = tenure.RunOptions(
+            run_id=RUN_ID, secrets={"password": "hunter2"}, vars={"other": "s3cret", "x": "y"}
+        )
+        run = await new_runner(any_store).run(played, options)
+        assert act.tasks["one/local"].args == {"p": "hunter2"}
+        assert act.tasks["one/local"].vars["other"] == "s3cret"
+        assert run.vars == {"x": "y"}
+        text = str(run)
+        if isinstance(any_store, Definitions):
+            text += str(await any_store.get_definition(RUN_ID))
+        assert "hunter2" not in text
+        assert "s3cret" not in text
+
+    async def test_only_hosts_of_the_limit_are_touched_and_local_is_here(
+        self, new_runner: NewRunner
+    ) -> None:
+        inventory = tenure.Inventory(
+            hosts={name: tenure.HostSpec(address=f"ssh://{name}") for name in ("a", "b", "c")}
+        )
+        played = tenure.Workflow(
+            name="far", steps=[shell("one", "echo $TENURE_HOST")], inventory=inventory
+        )
+        options = tenure.RunOptions(limit=["a", "c"], local=True)
+        run = await new_runner().run(played, options)
+        assert run.status is RunStatus.SUCCESS
+        assert [host.stdout for host in run.steps[0].hosts.values()] == ["a\n", "c\n"]
+
+
+class TestCallbacks:
+    async def told(self, store: Any, name: str) -> list[str]:
+        page = await store.list_deliveries(run_id=RUN_ID, limit=100)
+        return [each.event.type for each in reversed(page.items) if each.target.name == name]
+
+    async def test_each_target_is_owed_what_it_asked_for(
+        self, sqlite: Any, new_runner: NewRunner
+    ) -> None:
+        options = tenure.RunOptions(run_id=RUN_ID, callbacks=[ALL, RUNS])
+        await new_runner(sqlite).run(workflow(step("one"), step("two", when="false")), options)
+        assert await self.told(sqlite, "runs") == ["run.running", "run.success"]
+        assert sorted(await self.told(sqlite, "all")) == sorted(
+            [
+                "run.running",
+                "step.running",
+                "host.running",
+                "host.success",
+                "step.success",
+                "step.skipped",
+                "run.success",
+            ]
+        )
+
+    async def test_also_for_a_failure_with_its_error(
+        self, sqlite: Any, new_runner: NewRunner
+    ) -> None:
+        options = tenure.RunOptions(run_id=RUN_ID, callbacks=[RUNS])
+        await new_runner(sqlite).run(workflow(shell("one", "exit 7")), options)
+        (newest, *_) = (await sqlite.list_deliveries(run_id=RUN_ID)).items
+        assert newest.event.type == "run.failed"
+        assert newest.event.error.exit_code == 7
+        assert newest.run_status is RunStatus.FAILED
+
+    async def test_also_when_it_is_queued_and_canceled(
+        self, sqlite: Any, new_runner: NewRunner
+    ) -> None:
+        runner = new_runner(sqlite)
+        await runner.submit(ONE, tenure.RunOptions(run_id=RUN_ID, callbacks=[RUNS]))
+        await runner.cancel(RUN_ID)
+        assert await self.told(sqlite, "runs") == ["run.queued", "run.canceled"]
+
+    async def test_also_when_its_owner_cancels_it(
+        self, sqlite: Any, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        runner = new_runner(sqlite)
+        act.hold("one/local")
+        options = tenure.RunOptions(run_id=RUN_ID, callbacks=[RUNS])
+        running = asyncio.create_task(runner.run(ONE, options))
+        await act.begins("one/local")
+        await runner.cancel(RUN_ID)
+        await running
+        assert await self.told(sqlite, "runs") == ["run.running", "run.canceled"]
+
+    async def test_two_targets_of_one_name_are_refused(
+        self, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        with pytest.raises(tenure.StoreRejected, match="same name"):
+            await new_runner().run(ONE, tenure.RunOptions(callbacks=[RUNS, RUNS]))
+        assert act.begun == []
+
+
+class TestStores:
+    async def test_a_store_for_one_run_is_used_for_that_run(self, new_runner: NewRunner) -> None:
+        usual, special = InMemoryStore(), InMemoryStore()
+        runner = new_runner(usual)
+        options = tenure.RunOptions(run_id=RUN_ID, store=special)
+        run = await runner.run(ONE, options)
+        assert await special.get_run(RUN_ID) == run
+        with pytest.raises(tenure.RunNotFound):
+            await runner.get_run(RUN_ID)
+        assert not (await usual.list_runs()).items
+
+    async def test_a_url_is_opened_once_however_many_ask_at_once(
+        self, tmp_path: Path, new_runner: NewRunner, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        opened: list[object] = []
+
+        def counting(url: str | None) -> Any:
+            opened.append(url)
+            return tenure.open_store(url)
+
+        monkeypatch.setattr("tenure.runner.open_store", counting)
+        runner = new_runner(f"sqlite:///{tmp_path / 'runs.db'}")
+        runs = await asyncio.gather(*(runner.run(ONE) for _ in range(5)))
+        assert {run.status for run in runs} == {RunStatus.SUCCESS}
+        assert len(opened) == 1
+        assert len((await runner.list_runs()).items) == 5
+
+    async def test_one_that_could_not_be_opened_is_tried_again(self, new_runner: NewRunner) -> None:
+        store = Between(InMemoryStore())
+        failures = [KeyError("not yet")]
+
+        async def fail_once(real: Any, *args: Any, **kwargs: Any) -> Any:
+            if failures:
+                raise failures.pop()
+            return await real(*args, **kwargs)
+
+        store.rules["list_runs"] = fail_once
+        runner = new_runner(store)
+        with pytest.raises(KeyError):
+            await runner.open()
+        assert (await runner.run(ONE)).status is RunStatus.SUCCESS
+
+    async def test_a_given_store_stays_open_an_own_one_is_closed(
+        self, sqlite: Any, tmp_path: Path, new_runner: NewRunner
+    ) -> None:
+        given = new_runner(sqlite)
+        await given.run(ONE)
+        await given.close()
+        assert (await sqlite.list_runs()).items
+        own = new_runner(f"sqlite:///{tmp_path / 'own.db'}")
+        await own.run(ONE)
+        session = await own._session()
+        await own.close()
+        with pytest.raises(tenure.StoreError):
+            await session.store.list_runs()
+        assert (await own.run(ONE)).status is RunStatus.SUCCESS, "it may be used again"
+
+    async def test_history_outlives_the_runner(self, tmp_path: Path, new_runner: NewRunner) -> None:
+        for url in (f"sqlite:///{tmp_path / 'a.db'}", f"file://{tmp_path / 'b'}"):
+            first = new_runner(url)
+            run = await first.run(ONE)
+            await first.close()
+            assert await new_runner(url).get_run(run.run_id) == run
+
+    async def test_many_runs_at_once(self, any_store: Any, new_runner: NewRunner) -> None:
+        runner = new_runner(any_store)
+        runs = await asyncio.gather(*(runner.run(ONE) for _ in range(30)))
+        assert len({run.run_id for run in runs}) == 30
+        assert {run.status for run in runs} == {RunStatus.SUCCESS}
+
+
+class TestSynchronously:
+    def test_run_sync_opens_runs_and_closes(self, tmp_path: Path) -> None:
+        runner = tenure.Runner(f"sqlite:///{tmp_path / 'runs.db'}")
+        played = workflow(shell("one", "echo hi"))
+        first = runner.run_sync(played)
+        second = runner.run_sync(played)
+        assert first.steps[0].hosts["local"].stdout == "hi\n"
+        assert second.run_id > first.run_id
+
+        async def both() -> list[str]:
+            async with tenure.Runner(f"sqlite:///{tmp_path / 'runs.db'}") as later:
+                return [run.run_id for run in (await later.list_runs()).items]
+
+        assert asyncio.run(both()) == [second.run_id, first.run_id]
+
+    async def test_inside_an_event_loop_it_says_what_to_do(self, new_runner: NewRunner) -> None:
+        with pytest.raises(RuntimeError, match="await run"):
+            new_runner().run_sync(ONE)
+
+
+class TestAnnotations:
+    async def test_notes_stay_on_ended_runs_and_touch_nothing_else(
+        self, any_store: Any, new_runner: NewRunner
+    ) -> None:
+        runner = new_runner(any_store)
+        run = await runner.run(ONE)
+        noted = await runner.annotate(run.run_id, {"ticket": 7}, by="ada")
+        assert noted.status is run.status
+        assert noted.finished_at == run.finished_at
+        assert [(note.data, note.by) for note in noted.annotations] == [({"ticket": 7}, "ada")]
+
+    async def test_of_an_unknown_run_is_refused(
+        self, any_store: Any, new_runner: NewRunner
+    ) -> None:
+        with pytest.raises(tenure.RunNotFound):
+            await new_runner(any_store).annotate("no-such-run", {})
+
+
+class TestWarning:
+    async def test_once_per_process_that_runs_are_not_kept(
+        self, new_runner: NewRunner, caplog: pytest.LogCaptureFixture, warn_anew: None
+    ) -> None:
+        with caplog.at_level(logging.WARNING, "tenure"):
+            for runner in (new_runner(), new_runner("memory:"), new_runner(InMemoryStore())):
+                await runner.run(ONE)
+        said = [each for each in caplog.messages if "do not survive this process" in each]
+        assert len(said) == 1
+
+    async def test_not_for_a_durable_one(
+        self,
+        sqlite: Any,
+        new_runner: NewRunner,
+        caplog: pytest.LogCaptureFixture,
+        warn_anew: None,
+    ) -> None:
+        await new_runner(sqlite).run(ONE)
+        assert not caplog.messages
+
+
+WITHOUT_DRIVERS = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {"apsw", "sqlite3", "psycopg", "asyncpg", "redis"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name.split(".")[0])
+sys.meta_path.insert(0, Absent())
+import asyncio, tenure
+@tenure.action("greet")
+async def greet(who: str) -> dict[str, str]:
+    return {"greeting": f"hello {who}"}
+async def main():
+    async with tenure.Runner() as runner:
+        run = await runner.run(tenure.Workflow(name="w", steps=[
+            tenure.Step(name="a", action="greet", args={"who": "you"}),
+            tenure.Step(name="b", action="cmd.run", args={"cmd": "printf %s \\"$greeting\\""}),
+        ]))
+        print(run.status, run.steps[1].hosts["local"].stdout)
+        try:
+            tenure.open_store("sqlite:///x.db")
+        except tenure.TenureError as error:
+            print(error)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+def test_with_every_driver_absent_runs_on_memory_work(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_DRIVERS], capture_output=True, text=True, cwd=tmp_path
+    )
+    first, second = done.stdout.splitlines()
+    assert first == "success hello you"
+    assert "apsw" in second
+    assert "do not survive this process" in done.stderr

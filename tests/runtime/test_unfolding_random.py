@@ -1,0 +1,150 @@
+"""Random workflows, random results, in random order: what must hold however a run unfolds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tenure
+from tenure.model.status import HostStatus, RunStatus, StepStatus
+from tenure.runtime.unfolding import Start
+from tenure.workflow.spec import Rolling
+from tests.runtime.playing import (
+    FAILED,
+    OK,
+    SKIPPED,
+    UNREACHABLE,
+    Play,
+    exporting,
+    handler,
+    step,
+    workflow,
+)
+
+OUTCOMES = st.sampled_from(
+    [OK, OK, OK, exporting(A=1), exporting(A=2), SKIPPED, FAILED, UNREACHABLE]
+)
+HOSTS = ("a", "b", "c", "d")
+HANDLERS = (handler("h0"), handler("h1", when="mode == 'x'"), handler("h2", when="A == 1"))
+
+
+@st.composite
+def steps(draw: st.DrawFn, index: int) -> tenure.Step:
+    rest: dict[str, Any] = {}
+    if draw(st.booleans()):
+        rest["needs"] = draw(st.lists(st.sampled_from(range(index)), unique=True)) if index else []
+        rest["needs"] = [f"s{number}" for number in rest["needs"]]
+    if draw(st.booleans()):
+        rest["loop"] = draw(st.sampled_from([[], [1], [1, 2], [1, 2, 3], "${{ A }}"]))
+    conditions = ["mode == 'x'", "mode == 'y'", "A is defined", "A == 1", "nonsense"]
+    if "loop" in rest:
+        conditions += ["item != 1"]
+    rest["when"] = draw(st.none() | st.none() | st.sampled_from(conditions))
+    rest["targets"] = draw(st.sampled_from([[], ["a"], ["a", "b"], ["b", "c", "d"]]))
+    rest["concurrency"] = draw(st.none() | st.integers(1, 3))
+    rest["continue_on_error"] = draw(st.booleans())
+    rest["must_vars"] = draw(st.sampled_from([[], [], [], ["A"]]))
+    rest["expect_vars"] = draw(st.sampled_from([[], [], [], ["A"]]))
+    rest["notify"] = draw(st.lists(st.sampled_from(["h0", "h1", "h2"]), max_size=3))
+    if draw(st.booleans()):
+        settings: dict[str, Any] = {
+            "batch": draw(st.sampled_from([1, 2, "50%"])),
+            "max_failures": draw(st.sampled_from([0, 1, "100%"])),
+            "max_unreachable": draw(st.sampled_from([None, 1])),
+        }
+        rest["rolling"] = Rolling(**settings)
+    return step(f"s{index}", **rest)
+
+
+@st.composite
+def workflows(draw: st.DrawFn) -> tenure.Workflow:
+    count = draw(st.integers(1, 5))
+    made = [draw(steps(index)) for index in range(count)]
+    return workflow(*made, hosts=HOSTS, handlers=HANDLERS)
+
+
+class Watched(Play):
+    """A play that minds the rules while it is played."""
+
+    def __init__(self, played: tenure.Workflow) -> None:
+        self.seen: set[tuple[int, str, int | None]] = set()
+        super().__init__(played, mode="x")
+
+    def _known_outcome(self, start: Start) -> Any:
+        """Asked for each start, once it is in the record."""
+        course, host, position = start
+        place = (course.index, host, position)
+        assert place not in self.seen, f"{place} was started twice"
+        self.seen.add(place)
+        state = self.record.steps[course.index]
+        assert (state.status, state.hosts[host].status) == ("running", "running")
+        if position is not None and course.items is not None and course.items[host]:
+            assert state.hosts[host].items[position].status == "running"
+        if course.parent is None:
+            for needed in self.unfolding._prepared.plan.steps[course.index].needs:
+                assert self.record.steps[needed].status in _ENDED
+        return super()._known_outcome(start)
+
+    def apply(self, changes: Any) -> None:
+        super().apply(changes)
+        self.check_concurrency()
+
+    def check_concurrency(self) -> None:
+        starts = [*self.running.values(), *self.unfolding.starts]
+        for index, count in Counter(start.course.index for start in starts).items():
+            assert count <= self.unfolding._courses[index].recipe.concurrency
+
+
+_ENDED = (StepStatus.SUCCESS, StepStatus.FAILED, StepStatus.SKIPPED)
+
+
+@pytest.mark.slow
+@settings(max_examples=200)
+@given(workflows(), st.data())
+def test_every_run_comes_to_a_truthful_end(played: tenure.Workflow, data: st.DataObject) -> None:
+    play = Watched(played)
+    stop_after = data.draw(st.none() | st.integers(0, 6), label="cancel after")
+    turns = 0
+    while play.status is None:
+        if turns == stop_after:
+            play.cancel()
+            break
+        assert play.running, "nothing runs, and yet it has not ended"
+        ending = data.draw(
+            st.lists(st.sampled_from(sorted(play.running)), min_size=1, unique=True), label="end"
+        )
+        play.turn([(label, data.draw(OUTCOMES, label=label)) for label in ending])
+        turns += 1
+    check_end(play)
+
+
+def check_end(play: Play) -> None:
+    record = play.record
+    assert record.status is play.status
+    assert not play.running
+    assert record.unconfirmed_hosts == ()
+    for each in record.steps:
+        assert each.status not in (StepStatus.PENDING, StepStatus.RUNNING), each
+        for host in each.hosts.values():
+            assert host.status not in (HostStatus.PENDING, HostStatus.RUNNING, HostStatus.UNKNOWN)
+            for item in host.items:
+                assert item.status not in (HostStatus.PENDING, HostStatus.RUNNING)
+    planned = {each.name: each for each in play.unfolding._prepared.plan.workflow.steps}
+    unhandled = [
+        each
+        for each in record.steps
+        if each.status is StepStatus.FAILED
+        and each.name in planned
+        and not planned[each.name].continue_on_error
+    ]
+    if record.status is RunStatus.FAILED:
+        assert unhandled
+        assert record.error is not None
+        assert record.error.step in [each.name for each in unhandled]
+    elif record.status is RunStatus.SUCCESS:
+        assert not unhandled
+        assert record.error is None
