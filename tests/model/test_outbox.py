@@ -16,6 +16,7 @@ from tenure.model.outbox import (
     Outcome,
     RetryLater,
     as_callback_error,
+    origin_of,
     requeue,
     settle,
 )
@@ -112,3 +113,23 @@ def test_positions_order_the_journal() -> None:
     assert str(Position(12, 3)) == "12.3"
     assert waiting().event.position == Position(4, 0)
     assert waiting().event.kind == "run"
+
+
+@pytest.mark.parametrize(
+    ("url", "origin"),
+    [
+        ("https://hooks.example/run", "https://hooks.example:443"),
+        ("http://hooks.example/run", "http://hooks.example:80"),
+        ("HTTPS://Hooks.Example:443/other?token=x#y", "https://hooks.example:443"),
+        ("https://user:secret@hooks.example", "https://hooks.example:443"),
+        ("https://hooks.example:8443", "https://hooks.example:8443"),
+        ("http://[::1]:8080/run", "http://::1:8080"),
+        ("http://[::1", "http://[::1"),
+        ("https://hooks.example:99999/", "https://hooks.example:99999/"),
+        ("mailto:ops@example", "mailto:ops@example"),
+        ("", ""),
+        (None, "hook"),
+    ],
+)
+def test_origin_is_the_receiver_behind_a_url(url: str | None, origin: str) -> None:
+    assert origin_of(CallbackTarget(name="hook", url=url)) == origin

@@ -17,6 +17,7 @@ Written on bare streams: a server library would not misbehave on demand.
     reset           takes the request and resets the connection
     drop            takes the request and closes the connection
     garbage         answers something that is not HTTP
+    raw             answers the bytes of ``?hex=`` and closes the connection
     cookie          200 with a cookie
     echo            400 and everything the request held
 """
@@ -148,6 +149,11 @@ async def garbage(exchange: Exchange) -> None:
     exchange.writer.close()
 
 
+async def raw(exchange: Exchange) -> None:
+    await exchange.send(bytes.fromhex(exchange.request.query.get("hex", "")))
+    exchange.writer.close()
+
+
 async def cookie(exchange: Exchange) -> None:
     await exchange.answer(200, set_cookie="crumb=1; Path=/")
 
@@ -181,6 +187,7 @@ VICES: dict[str, Callable[[Exchange], Awaitable[None]]] = {
     "reset": reset,
     "drop": drop,
     "garbage": garbage,
+    "raw": raw,
     "cookie": cookie,
     "echo": echo,
     "inward": ok,

@@ -223,6 +223,14 @@ async def test_where_a_name_leads_inside_is_not_told(new_sender: NewSender) -> N
     assert "10.20.30.40" not in refused.error
 
 
+async def test_an_address_as_long_as_a_letter_is_cut_in_the_error(new_sender: NewSender) -> None:
+    refused = await new_sender(GUARDED).send(delivery(f"http://[fe80::1%{'x' * 5000}\u202e]/"))
+    assert refused is not None
+    assert not refused.again
+    assert len(refused.error) < 300
+    assert refused.error.isprintable()
+
+
 async def test_a_trusting_network_lets_all_pass(new_sender: NewSender, receiver: Receiver) -> None:
     sender = new_sender(HERE, look_up=says(["127.0.0.1"])[0])
     assert await sender.send(delivery(receiver.url("ok"))) is None

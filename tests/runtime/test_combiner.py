@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tenure.model.errors import RunExists, RunNotFound, StoreRejected, StoreUnavailable
-from tenure.model.snapshot import RunSnapshot
-from tenure.model.update import Receipt, Write, run_id_of
+from tenure.model.query import Page, RunFilter
+from tenure.model.snapshot import RunSnapshot, RunSummary
+from tenure.model.update import NewRun, Receipt, Update, Write, run_id_of
 from tenure.runtime.combiner import LARGEST_BATCH, Combiner
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.factories import annotate, new_run
@@ -140,6 +141,21 @@ async def test_one_refusal_is_its_writers_alone(slow: Slow) -> None:
     assert len(slow.batches) == 2
 
 
+async def test_two_writes_of_one_run_are_sent_one_after_the_other(slow: Slow) -> None:
+    """A batch may hold one of each run only; the second must hear why it is refused, and the first
+    must not suffer for it."""
+    slow.open_gate.set()
+    combiner = Combiner(slow)
+    first, other = new_run(), new_run()
+    twin = new_run(run_id=first.snapshot.run_id)
+    note = annotate(first.snapshot, note=1)
+    answers = await asyncio.gather(
+        *(combiner.write(write) for write in (first, twin, other, note)), return_exceptions=True
+    )
+    assert list(map(type, answers)) == [Receipt, RunExists, Receipt, Receipt]
+    assert [len(batch) for batch in slow.batches] == [2, 1, 1]
+
+
 async def test_when_a_batch_fails_everybody_gets_an_error_of_their_own(slow: Slow) -> None:
     async def fail(writes: Sequence[Write]) -> list[Any]:
         raise StoreUnavailable("down")
@@ -206,6 +222,18 @@ async def test_without_batches_each_write_is_a_call_of_its_own() -> None:
     assert store.calls == 3
 
 
+async def test_a_driver_that_leaks_its_errors_leaves_the_outcome_unknown() -> None:
+    class Leaking(InMemoryStore):
+        update_runs = None  # type: ignore[assignment]
+
+        async def create_run(self, new: Any) -> Receipt:
+            raise ConnectionResetError("peer")
+
+    with pytest.raises(StoreUnavailable, match="peer") as caught:
+        await Combiner(Leaking()).write(new_run())
+    assert isinstance(caught.value.__cause__, ConnectionResetError)
+
+
 async def test_two_connections_share_what_waits(slow: Slow) -> None:
     combiner = Combiner(slow, connections=2)
     writes = [asyncio.ensure_future(combiner.write(new_run())) for _ in range(6)]
@@ -229,3 +257,36 @@ async def test_close_waits_for_what_is_under_way(slow: Slow) -> None:
     slow.open_gate.set()
     await closing
     assert (await answer).version == 1
+
+
+class Foreign:
+    """An integrator's store whose driver throws its own errors."""
+
+    durable = True
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    async def create_run(self, new: NewRun) -> Receipt:
+        self.calls += 1
+        raise RuntimeError("connection reset by the driver")
+
+    async def update_run(self, update: Update) -> Receipt:
+        raise KeyError("cursor")
+
+    async def get_run(self, run_id: str) -> RunSnapshot:
+        raise RunNotFound(run_id)
+
+    async def list_runs(
+        self, where: RunFilter = RunFilter(), *, limit: int = 50, cursor: str | None = None
+    ) -> Page[RunSummary]:
+        return Page()
+
+
+async def test_a_drivers_own_error_is_an_unknown_outcome_and_never_leaks() -> None:
+    combiner = Combiner(Foreign())
+    with pytest.raises(StoreUnavailable, match="connection reset by the driver") as caught:
+        await combiner.write(new_run())
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    with pytest.raises(StoreUnavailable):
+        await combiner.write(annotate(new_run().snapshot, note=1))

@@ -112,10 +112,11 @@ class Kept:
             await self._news.wait_for(lambda: len(self.asked) >= times)
 
     async def hold(self, run_id: str = RUN_ID, sent_at: float | None = None) -> float:
+        """When its lease was asked for."""
         now = asyncio.get_running_loop().time() if sent_at is None else sent_at
         receipt = await self.store.real.create_run(embedded_run("me", run_id=run_id))
         lease = Lease(run_id=run_id, owner_id="me", fence=1, expires_at=receipt.lease_expires_at)
-        self.keeper.hold(run_id, lease, now, self.calls.canceled, self.calls.lost)
+        self.holding = self.keeper.hold(run_id, lease, now, self.calls.canceled, self.calls.lost)
         return now
 
     async def told(self) -> None:
@@ -147,13 +148,22 @@ class TestRenewal:
 
     async def test_what_was_dropped_is_asked_for_no_more(self, kept: Kept) -> None:
         await kept.hold()
-        kept.keeper.drop(RUN_ID)
+        kept.keeper.drop(kept.holding)
         keeping = kept.keeper._keeping
         assert keeping is not None
         await asyncio.wait_for(keeping, PATIENCE)
         assert kept.asked == []
         await kept.hold("another-run-1")
         assert kept.keeper._keeping is not keeping, "it begins again with the next run"
+
+    async def test_dropping_an_older_hold_leaves_the_newer_one(self, kept: Kept) -> None:
+        """As when a run was given back and claimed again by the same process."""
+        await kept.hold()
+        older, now = kept.holding, asyncio.get_running_loop().time()
+        assert older.lease is not None
+        kept.keeper.hold(RUN_ID, older.lease, now, kept.calls.canceled, kept.calls.lost)
+        kept.keeper.drop(older)
+        await kept.renews(1)
 
 
 class TestTrust:
@@ -259,6 +269,23 @@ class TestWholeRuns:
         await asyncio.gather(*running)
         sizes = [len(args[0]) for name, args in store.calls if name == "renew_leases"]
         assert max(sizes) == 20
+
+    async def test_who_wants_a_run_that_is_there_already_does_not_take_its_lease_along(
+        self, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        store = Between(InMemoryStore())
+        runner = new_runner(store, timing=Timing(lease_duration=60, renew_interval=0.02))
+        act.hold("one/local")
+        running = asyncio.create_task(runner.run(ONE, NAMED))
+        await act.begins("one/local")
+        with pytest.raises(tenure.RunExists):
+            await runner.run(ONE, NAMED)
+        seen = store.count("renew_leases")
+        async with asyncio.timeout(PATIENCE):
+            while store.count("renew_leases") < seen + 2:
+                await asyncio.sleep(0.005)
+        act.let_go("one/local")
+        assert (await running).status is RunStatus.SUCCESS
 
     async def test_a_store_frozen_past_the_trust_window_stops_the_tasks_and_is_told_later(
         self, new_runner: NewRunner, act: Puppet

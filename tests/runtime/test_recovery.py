@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +197,31 @@ class TestWithLeases:
         assert last_error > opened
         assert loop.time() - last_error >= 0.25
 
+    async def test_a_process_that_was_frozen_is_as_careful_as_one_that_has_just_started(
+        self, new_runner: NewRunner
+    ) -> None:
+        """Perhaps everybody was, with the machine or the store: owners come back first."""
+        clock = ManualClock()
+        store, claimed = Between(InMemoryStore(clock)), asyncio.Event()
+
+        async def notice(real: Any, request: ClaimRequest) -> Any:
+            claimed.set()
+            return await real(request)
+
+        store.rules["claim_runs"] = notice
+        timing = tenure.Timing(lease_duration=60, renew_interval=0.2, control_interval=0.01)
+        await new_runner(store, timing=timing, reconcile_interval=0.01).open()
+        await asyncio.wait_for(claimed.wait(), PATIENCE)  # now it takes what has expired
+        run = await abandoned(store.real, "elsewhere", seconds=60)
+        clock.advance(61)
+        time.sleep(0.15)
+        loop = asyncio.get_running_loop()
+        awake = loop.time()
+        async with asyncio.timeout(PATIENCE):
+            while not (await store.real.get_run(run.run_id)).ended:
+                await asyncio.sleep(0.01)
+        assert loop.time() - awake >= 0.2
+
     async def test_a_claim_that_is_sent_again_takes_no_expired_lease(
         self, new_runner: NewRunner, dead_owner: str
     ) -> None:
@@ -346,9 +372,10 @@ class TestWithoutLeases:
         self, new_runner: NewRunner
     ) -> None:
         store = DocumentStore(KeyValueService())
-        ours = await abandoned(store, new_owner_id("billing"))
-        other = await abandoned(store, new_owner_id("shipping"))
-        nameless = await abandoned(store, new_owner_id())
+        ours, other, nameless = [
+            await abandoned(store, f"elsewhere/{new_owner_id(name)}")
+            for name in ("billing", "shipping", None)
+        ]
         await new_runner(store).open()
         assert (await store.get_run(ours.run_id)).status is RunStatus.RUNNING
         runner = new_runner(store, runner_id="billing")
@@ -366,6 +393,21 @@ class TestWithoutLeases:
         running = asyncio.create_task(runner.run(workflow(step("one"))))
         await act.begins("one/local")
         assert await runner.reconcile() == 0
+        act.let_go("one/local")
+        assert (await running).status is RunStatus.SUCCESS
+
+    async def test_a_namesake_in_the_same_process_is_alive(
+        self, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        """As when an application makes a runner for each request."""
+        store = DocumentStore(KeyValueService())
+        act.hold("one/local")
+        first = new_runner(store, runner_id="billing")
+        running = asyncio.create_task(first.run(workflow(step("one"))))
+        await act.begins("one/local")
+        second = new_runner(store, runner_id="billing")
+        await second.open()
+        assert await second.reconcile() == 0
         act.let_go("one/local")
         assert (await running).status is RunStatus.SUCCESS
 

@@ -55,6 +55,22 @@ class TestBeforeAnythingRuns:
         assert act.begun == []
         assert await any_store.get_run(RUN_ID) == queued
 
+    async def test_of_two_at_once_with_one_run_id_exactly_one_runs(
+        self, any_store: Any, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        runner = new_runner(any_store)
+        await runner.open()
+        options = tenure.RunOptions(run_id=RUN_ID)
+        answers = await asyncio.gather(
+            *(runner.run(ONE, options) for _ in range(3)), return_exceptions=True
+        )
+        assert sorted(type(each).__name__ for each in answers) == [
+            "RunExists",
+            "RunExists",
+            "RunSnapshot",
+        ]
+        assert act.begun == ["one/local"]
+
     async def test_every_mistake_of_a_workflow_is_told_at_once(self, new_runner: NewRunner) -> None:
         store = Between(InMemoryStore())
         bad = tenure.Workflow(
@@ -187,12 +203,15 @@ class TestWhatIsKept:
             hosts={name: tenure.HostSpec(address=f"ssh://{name}") for name in ("a", "b", "c")}
         )
         played = tenure.Workflow(
-            name="far", steps=[shell("one", "echo $TENURE_HOST")], inventory=inventory
+            name="far",
+            steps=[shell("one", "echo $TENURE_HOST"), shell("two", "true", targets=["b"])],
+            inventory=inventory,
         )
         options = tenure.RunOptions(limit=["a", "c"], local=True)
         run = await new_runner().run(played, options)
         assert run.status is RunStatus.SUCCESS
         assert [host.stdout for host in run.steps[0].hosts.values()] == ["a\n", "c\n"]
+        assert (run.steps[1].status, run.steps[1].message) == ("skipped", "no host is left for it")
 
 
 class TestCallbacks:
@@ -282,6 +301,28 @@ class TestStores:
         assert {run.status for run in runs} == {RunStatus.SUCCESS}
         assert len(opened) == 1
         assert len((await runner.list_runs()).items) == 5
+
+    async def test_no_run_begins_before_it_is_reconciled(
+        self, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        """Neither the first to ask for it nor those who come while it is being opened."""
+        store, asked, go_on = Between(InMemoryStore()), asyncio.Event(), asyncio.Event()
+
+        async def slowly(real: Any, *args: Any, **kwargs: Any) -> Any:
+            asked.set()
+            await go_on.wait()
+            return await real(*args, **kwargs)
+
+        store.rules["list_runs"] = slowly
+        runner = new_runner(store)
+        first = asyncio.create_task(runner.run(ONE))
+        await asked.wait()
+        second = asyncio.create_task(runner.run(ONE))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert act.begun == []
+        go_on.set()
+        assert {(await first).status, (await second).status} == {RunStatus.SUCCESS}
 
     async def test_one_that_could_not_be_opened_is_tried_again(self, new_runner: NewRunner) -> None:
         store = Between(InMemoryStore())

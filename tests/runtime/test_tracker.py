@@ -167,19 +167,22 @@ class TestNoAnswer:
             await runner.run(THREE)
         assert (act.begun, store.count("update_runs")) == ([], 3)
 
-    async def test_a_foreign_error_of_the_store_is_not_swallowed(
-        self, new_runner: NewRunner, act: Puppet
+    async def test_a_driver_that_leaks_its_errors_is_a_store_that_does_not_answer(
+        self, any_store: Any, new_runner: NewRunner, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """A store without batches that breaks its promise: the caller learns what it raised."""
+        store = Between(any_store)
+        leaks = [ConnectionResetError("peer"), KeyError("cursor")]
 
-        class Bare(InMemoryStore):
-            update_runs = None  # type: ignore[assignment]
+        async def leak(real: Any, *args: Any) -> Any:
+            if leaks:
+                raise leaks.pop()
+            return await real(*args)
 
-            async def update_run(self, update: Update) -> Any:
-                raise KeyError("a bug")
-
-        with pytest.raises(KeyError, match="a bug"):
-            await new_runner(Bare()).run(THREE)
+        store.rules |= dict.fromkeys(("create_run", "update_run", "update_runs"), leak)
+        with caplog.at_level(logging.WARNING, "tenure.runtime"):
+            run = await new_runner(store).run(THREE, NAMED)
+        assert (run.status, run.version) == (RunStatus.SUCCESS, 4)
+        assert [each for each in caplog.messages if "cursor" in each]
 
 
 class TestOthersWriteToo:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from tenure.model.events import Position
 from tenure.model.outbox import Delivery, origin_of
 from tenure.model.snapshot import CallbackTarget, RunSnapshot
 from tenure.ports.sender import NotTaken
@@ -71,10 +72,10 @@ class Postman:
     def ids(self) -> list[str]:
         return [delivery.id for delivery in self.sent]
 
-    def places(self, run_id: str, target: str = "hook") -> list[tuple[int, int]]:
-        """(version, seq) of what went out for one run and target, in the order it went."""
+    def places(self, run_id: str, target: str = "hook") -> list[Position]:
+        """Of what went out for one run and target, in the order it went."""
         return [
-            (delivery.event.version, delivery.event.seq)
+            delivery.event.position
             for delivery in self.sent
             if (delivery.run_id, delivery.target.name) == (run_id, target)
         ]

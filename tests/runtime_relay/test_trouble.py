@@ -43,6 +43,8 @@ async def states(store: Outbox) -> list[tuple[DeliveryState, int]]:
 class OneByOne:
     """An outbox that settles nothing in batches."""
 
+    durable = False
+
     def __init__(self, store: InMemoryStore) -> None:
         self._store = store
         self.claim_deliveries = store.claim_deliveries
@@ -143,6 +145,22 @@ class TestBadStore:
         assert not isinstance(outbox, OutboxBatches)
         assert await new_relay(outbox, Postman()).flush(PATIENCE)
         assert await states(memory) == [(DeliveryState.DELIVERED, 1)] * 30
+
+    async def test_outage_of_a_store_that_settles_one_by_one(
+        self, memory: InMemoryStore, new_relay: NewRelay
+    ) -> None:
+        for number in range(5):
+            await create(memory, callbacks=(target(number),))
+        store = Between(OneByOne(memory))
+        outage = Outage(store, "settle_delivery")
+        outage.on = True
+        postman = Postman()
+        relay = new_relay(store, postman)
+        await outage.refuses(2)
+        outage.on = False
+        assert await relay.flush(PATIENCE)
+        assert len(postman.sent) == 5
+        assert await states(memory) == [(DeliveryState.DELIVERED, 1)] * 5
 
     async def test_refused_settlement_harms_no_other_one_by_one(
         self, memory: InMemoryStore, clock: ManualClock, new_relay: NewRelay
@@ -254,6 +272,16 @@ class TestFlush:
         assert not await relay.flush(0.01, [run.run_id])
         assert not await relay.flush(0.01)
 
+    @pytest.mark.parametrize("all_runs", [False, True])
+    async def test_waiting_asks_the_store_nothing_while_nothing_happens(
+        self, memory: InMemoryStore, new_relay: NewRelay, all_runs: bool
+    ) -> None:
+        run = await create(memory, callbacks=(target(),))
+        store = Between(memory)
+        relay = new_relay(store, Postman(hook=hanging))
+        assert not await relay.flush(0.1, None if all_runs else [run.run_id])
+        assert len(store.calls) <= 6
+
     async def test_store_that_does_not_answer_leaves_it_open(
         self, memory: InMemoryStore, new_relay: NewRelay
     ) -> None:
@@ -285,9 +313,43 @@ class TestClose:
         closing = asyncio.create_task(relay.close(PATIENCE))
         await asyncio.sleep(0)
         go_on.set()
-        await closing
+        await asyncio.wait_for(closing, PATIENCE / 2)
         assert await states(memory) == [(DeliveryState.WAITING, 0), (DeliveryState.DELIVERED, 1)]
         assert len(postman.sent) == 1
+        waiting, _ = (await memory.list_deliveries()).items
+        assert waiting.token is None, "claimed though nobody will send it"
+
+    async def test_what_ended_is_settled_while_others_are_still_under_way(
+        self, memory: InMemoryStore, new_relay: NewRelay
+    ) -> None:
+        await create(memory, callbacks=(target(1), target(2, "hung")))
+        go_on = asyncio.Event()
+
+        async def slow(_: Delivery) -> None:
+            await go_on.wait()
+
+        store = Between(memory)
+        settled = asyncio.Event()
+
+        async def note(real: Any, *args: Any) -> Any:
+            answer = await real(*args)
+            settled.set()
+            return answer
+
+        store.rules["settle_deliveries"] = note
+        postman = Postman(hook=slow, hung=hanging)
+        relay = new_relay(store, postman)
+        await postman.carries(2)
+        closing = asyncio.create_task(relay.close(PATIENCE))
+        await asyncio.sleep(0)
+        go_on.set()
+        await asyncio.wait_for(settled.wait(), PATIENCE / 2)
+        assert not closing.done()
+        assert sorted(await states(memory)) == [
+            (DeliveryState.DELIVERED, 1),
+            (DeliveryState.WAITING, 0),
+        ]
+        closing.cancel()
 
     async def test_what_is_cut_short_is_tried_again_soon_and_never_a_dead_letter(
         self, memory: InMemoryStore, clock: ManualClock, new_relay: NewRelay
@@ -314,6 +376,7 @@ class TestClose:
         relay = new_relay(memory, postman)
         await postman.carries(2)
         await relay.close(0)
+        assert len(postman.sent) == 2
         assert sorted(attempts for _, attempts in await states(memory)) == [0, 0, 0, 1, 1]
         clock.advance(NEVER_POLLS.claim)
         assert len(await memory.claim_deliveries(unique("token"))) == 5
@@ -337,7 +400,7 @@ class TestClose:
         await asyncio.wait_for(stuck.wait(), PATIENCE)
         async with asyncio.timeout(PATIENCE):
             await relay.close(0.01)
-        assert "1 callbacks were sent and the store does not know" in caplog.text
+        assert "1 callbacks were sent and the store could not be told" in caplog.text
 
     async def test_relay_that_never_opened_closes(self, memory: InMemoryStore) -> None:
         await Relay(memory, Postman(), RetryPolicy(), new_id=lambda: "token").close()
@@ -371,6 +434,20 @@ class TestIsolation:
         assert await relay.flush(PATIENCE, [run.run_id for run in healthy])
         assert sum(one.target.name == "hook" for one in postman.sent) == 40
         assert postman.most[None] <= 100
+
+    async def test_no_more_is_claimed_for_one_than_it_can_use(
+        self, store: Any, new_relay: NewRelay
+    ) -> None:
+        """What this relay does not send soon is left to others."""
+        for _ in range(200):
+            await create(store, callbacks=(target(0, "hung"),))
+        healthy = await create(store, callbacks=(target(1),))
+        relay = new_relay(store, Postman(hung=hanging), per_target=5)
+        assert await relay.flush(PATIENCE, [healthy.run_id])
+        relay.wake()
+        await relay.flush(0.05)
+        page = await store.list_deliveries(limit=500)
+        assert sum(one.token is not None for one in page.items) <= 20
 
     async def test_ten_that_were_good_and_hang_now_delay_no_other(
         self, memory: InMemoryStore, new_relay: NewRelay

@@ -35,7 +35,7 @@ def command(run_id: str, as_json: bool, store: str | None) -> int:
         with showing(style, place) as view:
             run = asyncio.run(_watch(settings, run_id, view))
     except Stopped:
-        note("stopped watching; the run goes on")
+        note("stopped watching; the run is as it was")
         return Exit.HARD_STOP
     return conclude(run, style, place)
 

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 
 from tenure.model.errors import StoreUnavailable, TenureError
-from tenure.model.update import Receipt, Update, Write
+from tenure.model.update import Receipt, Update, Write, run_id_of
 from tenure.ports.batch import BatchUpdates
 from tenure.ports.run_store import RunStateStore
 
@@ -34,8 +34,7 @@ class Combiner:
         self._scheduled = False
 
     def write(self, write: Write) -> Awaitable[Receipt]:
-        """Raises what the store's single call would. At most one write of a run may be under way
-        at a time."""
+        """Raises what the store's single call would."""
         if self._batches is None:
             return self._alone(write)
         loop = asyncio.get_running_loop()
@@ -53,9 +52,14 @@ class Combiner:
             await asyncio.wait(self._senders)
 
     async def _alone(self, write: Write) -> Receipt:
-        if isinstance(write, Update):
-            return await self._store.update_run(write)
-        return await self._store.create_run(write)
+        try:
+            if isinstance(write, Update):
+                return await self._store.update_run(write)
+            return await self._store.create_run(write)
+        except TenureError:
+            raise
+        except Exception as error:  # an integrator's driver: what it did, nobody knows
+            raise _outcome_unknown(error) from error
 
     def _begin(self, store: BatchUpdates) -> None:
         self._scheduled = False
@@ -85,7 +89,16 @@ class Combiner:
         free = self._connections - self._under_way + 1
         size = min(-(-len(self._pending) // free), LARGEST_BATCH)
         batch, self._pending = self._pending[:size], self._pending[size:]
+        if len({run_id_of(write) for write, _ in batch}) < len(batch):
+            batch = self._one_per_run(batch)
         return batch
+
+    def _one_per_run(self, batch: list[_Pending]) -> list[_Pending]:
+        """Creations of the same name, one of which will be refused: one after the other."""
+        first: dict[str, _Pending] = {}
+        later = [each for each in batch if first.setdefault(run_id_of(each[0]), each) is not each]
+        self._pending[:0] = later
+        return list(first.values())
 
 
 def _answer(batch: list[_Pending], outcomes: Sequence[Receipt | TenureError]) -> None:

@@ -35,8 +35,8 @@ class Course:
     __slots__ = (
         "_clean",
         "_done",
-        "_succeeded",
         "_waves",
+        "_worked",
         "cut_short",
         "doomed",
         "exported",
@@ -70,8 +70,8 @@ class Course:
         """Last first."""
         self.running: set[str] = set()
         self.failed: dict[str, Outcome] = {}
-        self.halfway: set[str] = set()
-        """Hosts that have done an item of the loop and wait for their next."""
+        self.halfway: dict[str, bool] = {}
+        """Hosts that wait for their next item of the loop, and whether one before was no skip."""
         self.spent = False
         """More hosts failed than ``rolling`` allows: none is started any more."""
         self.cut_short = False
@@ -89,7 +89,8 @@ class Course:
         """The handler that runs now; the step waits for it."""
         self._waves = _NO_WAVES
         self._done: list[str] = []
-        self._succeeded: set[str] = set()
+        self._worked = False
+        """Whether any host succeeded with anything."""
         self._clean = True
 
     @property
@@ -147,24 +148,33 @@ class Course:
         if outcome.cut_short:
             self.cut_short = True
         elif status is HostStatus.SUCCESS or status is HostStatus.SKIPPED:
-            if status is HostStatus.SUCCESS:
-                self._done.append(host)
-                self._succeeded.add(host)
-                if outcome.vars:
-                    self.exported.setdefault(host, {}).update(outcome.vars)
+            worked = status is HostStatus.SUCCESS
+            if worked:
+                self._note_success(host, outcome)
             if self.position is not None:
-                if self.position + 1 < self._loops(host):
-                    self.halfway.add(host)
-                    return None
-                status = HostStatus.SUCCESS if host in self._succeeded else HostStatus.SKIPPED
+                return self._item_done(host, self.position, worked)
         else:
             self._clean = False
             self.failed[host] = outcome
             if self._over_budget():
                 self.spent = True
                 self.waiting = list(filter(self._may_go_on, self.waiting))
-        self.halfway.discard(host)
+        self.halfway.pop(host, None)
         return status
+
+    def _note_success(self, host: str, outcome: Outcome) -> None:
+        self._worked = True
+        if self.recipe.notify:
+            self._done.append(host)
+        if outcome.vars:
+            self.exported.setdefault(host, {}).update(outcome.vars)
+
+    def _item_done(self, host: str, position: int, worked: bool) -> HostStatus | None:
+        worked = self.halfway.pop(host, False) or worked
+        if position + 1 < self._loops(host):
+            self.halfway[host] = worked
+            return None
+        return HostStatus.SUCCESS if worked else HostStatus.SKIPPED
 
     def _over_budget(self) -> bool:
         """Without ``rolling`` a failing host never stops its siblings."""
@@ -189,7 +199,7 @@ class Course:
             return StepStatus.FAILED
         if self.failed:
             return StepStatus.FAILED if self.recipe.rolling is None else StepStatus.SUCCESS
-        return StepStatus.SUCCESS if self._succeeded else StepStatus.SKIPPED
+        return StepStatus.SUCCESS if self._worked else StepStatus.SKIPPED
 
     def exports(self) -> dict[str, dict[str, Any]]:
         """Of hosts that came through the whole step."""
@@ -197,7 +207,7 @@ class Course:
 
     def missing_exports(self) -> list[str]:
         """Nothing is expected of hosts that had nothing to do."""
-        if not self.recipe.expect_vars or not self._succeeded:
+        if not self.recipe.expect_vars or not self._worked:
             return []
         found = {name for variables in self.exported.values() for name in variables}
         return [name for name in self.recipe.expect_vars if name not in found]

@@ -19,6 +19,7 @@ from tenure.runtime.audience import Audience
 from tenure.runtime.engine import Engine
 from tenure.runtime.executor import Assignment, Executor
 from tenure.runtime.intents import not_born
+from tenure.runtime.keeper import Holding
 from tenure.runtime.logs import LogWriter
 from tenure.runtime.output import TaskOutput, shown_to
 from tenure.runtime.recipe import Prepared
@@ -60,6 +61,7 @@ class EmbeddedRun:
         self._around = around
         self._planned = planned
         self._definition = definition
+        self._holding: Holding | None = None
         self._audience = Audience(around.recorders, around.notifier, planned)
         self._tracker = RunTracker(
             planned, session.combiner.write, session.identity.new_id, self._audience
@@ -81,7 +83,8 @@ class EmbeddedRun:
         try:
             return await to_a_good_end(driving, self.stop)
         finally:
-            self._session.keeper.drop(self._planned.run_id)
+            if self._holding is not None:
+                self._session.keeper.drop(self._holding)
             await self._audience.leave(self._around.patience)
 
     def stop(self) -> None:
@@ -97,7 +100,7 @@ class EmbeddedRun:
         )
         sent_at = asyncio.get_running_loop().time()
         lease = await self._tracker.begin(changes, self._definition, request)
-        self._session.keeper.hold(
+        self._holding = self._session.keeper.hold(
             self._planned.run_id,
             lease,
             sent_at,

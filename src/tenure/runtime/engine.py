@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from tenure.model.errors import LeaseLost, Refused
 from tenure.model.status import HostStatus, RunStatus
@@ -20,7 +21,7 @@ from tenure.runtime.draft import Draft
 from tenure.runtime.executor import Assignment, Executor, Outcome
 from tenure.runtime.opening import item_unwanted
 from tenure.runtime.recipe import Prepared
-from tenure.runtime.refusal import failed_by
+from tenure.runtime.refusal import failed_by_refusal, failed_inside
 from tenure.runtime.stop import REQUESTED, Stop, timed_out
 from tenure.runtime.tracker import RunTracker
 from tenure.runtime.unfolding import Start, Unfolding
@@ -79,8 +80,13 @@ class Engine:
         except Refused as refusal:
             ended = await self._crew.abandon()
             # The store can never hold what we had to say; it shall at least say that much.
-            await self._tracker.record(failed_by(refusal, self._said, ended))
+            await self._tracker.record(failed_by_refusal(refusal, self._said, ended))
             return RunStatus.FAILED
+        except Exception as error:
+            ended = await self._crew.abandon()
+            with suppress(Exception):  # if that cannot be said either, the first error comes out
+                await self._tracker.record(failed_inside(error, ended))
+            raise
         except BaseException:
             await self._crew.abandon()
             raise

@@ -176,10 +176,9 @@ class Executor:
 
 
 def _checked(result: object) -> TaskResult:
-    if isinstance(result, TaskResult) and result.status in _ENDS:
+    if isinstance(result, TaskResult) and result.status in _ENDS and isinstance(result.vars, dict):
         return result
-    said = f"status {str(result.status)!r}" if isinstance(result, TaskResult) else repr(result)
-    message = f"the action must return a TaskResult that says how it ended, not {said[:200]}"
+    message = f"the action must return a TaskResult that says how it ended, not {result!r}"[:300]
     return TaskResult(status=HostStatus.FAILED, kind="exception", message=message)
 
 

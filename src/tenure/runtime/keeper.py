@@ -54,15 +54,17 @@ class Timing(Struct, frozen=True, kw_only=True):
 class Holding:
     """One run this process drives. Without a lease there is nothing to renew or to lose in time."""
 
-    __slots__ = ("canceled", "lease", "lost", "trusted_until")
+    __slots__ = ("canceled", "lease", "lost", "run_id", "trusted_until")
 
     def __init__(
         self,
+        run_id: str,
         lease: Lease | None,
         trusted_until: float,
         canceled: Callable[[], None],
         lost: Callable[[str], None],
     ) -> None:
+        self.run_id = run_id
         self.lease = lease
         self.trusted_until = trusted_until
         self.canceled = canceled
@@ -90,18 +92,20 @@ class Keeper:
         sent_at: float,
         canceled: Callable[[], None],
         lost: Callable[[str], None],
-    ) -> None:
+    ) -> Holding:
         """``sent_at`` is the loop's time when the claim was sent, not when it was answered."""
         if self._leases is None:
             lease = None
         until = inf if lease is None else sent_at + self._timing.trust
-        self._held[run_id] = Holding(lease, until, canceled, lost)
+        holding = self._held[run_id] = Holding(run_id, lease, until, canceled, lost)
         if self._keeping is None or self._keeping.done():
             self._renew_at = sent_at + self._timing.renew_interval
             self._keeping = asyncio.create_task(self._keep())
+        return holding
 
-    def drop(self, run_id: str) -> None:
-        self._held.pop(run_id, None)
+    def drop(self, holding: Holding) -> None:
+        if self._held.get(holding.run_id) is holding:
+            del self._held[holding.run_id]
 
     def look_now(self) -> None:
         """A hint that an operator may have said something; carries no state, may be lost."""

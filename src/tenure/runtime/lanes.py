@@ -65,6 +65,10 @@ class Lanes:
         return bool(self._lanes)
 
     @property
+    def under_way(self) -> int:
+        return self._places - self._free
+
+    @property
     def most_to_claim(self) -> int:
         """Of one origin at once."""
         return _ENOUGH * self._per_origin

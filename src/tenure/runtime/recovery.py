@@ -113,6 +113,8 @@ class Reconciler:
             return False
         if isinstance(self._store, LiveRuns):
             return not await surely(partial(self._store.is_live, run_id))
+        if _process_of(owner_id) == _process_of(self._owner_id):
+            return False  # another runner of this very process
         if self._runner_id is not None and owner_id.endswith(f"@{self._runner_id}"):
             return True
         return self._proven_dead(owner_id)
@@ -162,3 +164,8 @@ class Reconciler:
                 return False  # somebody was faster
             else:
                 return True
+
+
+def _process_of(owner_id: str) -> str:
+    """An owner id is that of a process, and something unique behind the last slash."""
+    return owner_id.rpartition("/")[0]

@@ -1,4 +1,4 @@
-"""Gets callbacks from the outbox to their receivers: each at least once, in order, for ever.
+"""Gets callbacks from the outbox to their receivers: each at least once, and in order.
 
 A callback is, at any moment, in one of these hands:
 
@@ -40,11 +40,11 @@ from tenure.ports.outbox import Outbox
 from tenure.ports.sender import CallbackSender
 from tenure.runtime.flushing import all_tried
 from tenure.runtime.lanes import Held, Lanes
-from tenure.runtime.patience import ENDLESS, surely
+from tenure.runtime.patience import ENDLESS
 from tenure.runtime.relay_timing import RelayTiming
 from tenure.runtime.sending import attempt, cut_short, outcome_of
 from tenure.runtime.settling import Settling
-from tenure.runtime.waiting import happens_within
+from tenure.runtime.waiting import happens_within, pause
 
 _log = logging.getLogger("tenure.runtime")
 
@@ -81,7 +81,7 @@ class Relay:
         self._token: str | None = None
         """Of a claim that was not answered."""
         self._news = asyncio.Event()
-        self._closing = asyncio.Event()
+        self._closing = False
         self._turn = 0
         self._turned = asyncio.Event()
         self._at_rest_in = -1
@@ -102,6 +102,7 @@ class Relay:
 
         Without ``run_ids``: until nothing is due, as far as one can tell from here.
         """
+        self.wake()
         try:
             async with asyncio.timeout(seconds):
                 if run_ids is None:
@@ -120,36 +121,36 @@ class Relay:
         and people see why. What was only queued is left to its claim, as after a crash: it comes
         back within seconds, and cost no attempt.
         """
-        self._closing.set()
-        self._news.set()
-        going = [self._going] if self._going is not None else []
-        if late := await _still_busy([*going, *self._sends], seconds):
-            for task in late:
-                task.cancel()
-            await _still_busy(late, _A_MOMENT)
-        try:
-            async with asyncio.timeout(max(seconds, _A_MOMENT)):
-                await surely(self._settling.settle)
-        except (StoreUnavailable, TimeoutError) as error:
+        self._closing = True
+        self.wake()
+        if self._going is None or await _ends(self._going, seconds):
+            return
+        for task in self._sends:
+            task.cancel()
+        if not await _ends(self._going, _A_MOMENT):
+            self._going.cancel()
+            await asyncio.wait([self._going])
+        if self._settling:
             _log.warning(
-                "%d callbacks were sent and the store does not know (%s): they will be sent again",
+                "%d callbacks were sent and the store could not be told: they will be sent again",
                 len(self._settling),
-                str(error) or "no answer in time",
             )
 
     # The loop
 
     async def _go_on(self) -> None:
-        while not self._closing.is_set():
+        while True:
             self._news.clear()  # what comes from now on may be missed by this turn
             try:
                 more = await self._settle_and_claim()
             except Exception as error:  # noqa: BLE001  whatever it is, callbacks must be tried again
-                await happens_within(self._closing, self._wait_after(error))
-            else:
-                self._back_in_touch()
-                if not more:
-                    await happens_within(self._news, self._timing.poll)
+                await pause(self._wait_after(error))
+                continue
+            self._back_in_touch()
+            if self._closing and not (self._lanes.under_way or self._settling):
+                return
+            if not more:
+                await happens_within(self._news, self._timing.poll)
 
     async def _settle_and_claim(self) -> bool:
         """Whether to go on at once: there may be more that we have room for."""
@@ -169,7 +170,7 @@ class Relay:
         sent_at = asyncio.get_running_loop().time()
         self._lanes.forget_late(sent_at)
         room = self._lanes.room()
-        if not room:
+        if self._closing or not room:
             return False
         self._token = self._token or self._new_id()
         claimed = await self._outbox.claim_deliveries(
@@ -185,7 +186,7 @@ class Relay:
         return len(claimed) == room
 
     def _begin(self) -> None:
-        if self._closing.is_set():
+        if self._closing:
             return
         for held in self._lanes.take(asyncio.get_running_loop().time()):
             task = asyncio.create_task(self._send(held))
@@ -230,21 +231,17 @@ class Relay:
     async def _comes_to_rest(self) -> None:
         asked_in = self._turn
         while self._at_rest_in <= asked_in:
-            turned = self._turned
-            self.wake()
-            await turned.wait()
+            await self._turned.wait()
 
     async def _has_tried(self, run_id: str) -> None:
         while True:
             turned = self._turned
-            self.wake()
             with suppress(StoreUnavailable):
                 if await all_tried(self._outbox, run_id):
                     return
             await turned.wait()
 
 
-async def _still_busy(
-    tasks: Collection[asyncio.Task[None]], seconds: float
-) -> set[asyncio.Task[None]]:
-    return (await asyncio.wait(tasks, timeout=seconds))[1] if tasks else set()
+async def _ends(task: asyncio.Task[None], seconds: float) -> bool:
+    done, _ = await asyncio.wait([task], timeout=seconds)
+    return bool(done)

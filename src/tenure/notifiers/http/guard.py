@@ -16,6 +16,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from tenure.model.errors import TenureError
 from tenure.notifiers.http.lookup import LookUp
+from tenure.notifiers.http.wording import quoted
 
 Judge = Callable[[str], str | None]
 """The kind of place an address is if callbacks may not go there, else ``None``."""
@@ -27,7 +28,7 @@ class OffLimits(TenureError, OSError):
 
     def __init__(self, host: str, place: str) -> None:
         super().__init__(
-            f"{host} leads to {place}, where callbacks may not go; if it is meant, set "
+            f"{quoted(host)} leads to {place}, where callbacks may not go; if it is meant, set "
             "callback_allow_private"
         )
 

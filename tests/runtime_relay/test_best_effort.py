@@ -1,0 +1,191 @@
+"""Callbacks without an outbox: in order, by the policy, and never in anybody's way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tenure.model.outbox import Delivery
+from tenure.model.retry import RetryPolicy
+from tenure.runtime.best_effort import BestEffort, NotifierSender
+from tenure.wire.callback import CallbackPayload
+from tests.runtime.puppets import Inbox
+from tests.runtime_relay.senders import (
+    BUSY,
+    GONE,
+    PATIENCE,
+    Postman,
+    hanging,
+    one_after_another,
+    target,
+)
+from tests.runtime_relay.test_lanes import held
+
+AT_ONCE = RetryPolicy(attempts=3)
+LATER = RetryPolicy(attempts=3, delay=3600)
+
+NewBestEffort = Callable[..., BestEffort]
+
+
+def owed(version: int, run_id: str = "run-00001", name: str = "hook") -> Delivery:
+    delivery = held("anywhere").delivery
+    event = replace(delivery.event, run_id=run_id, version=version, status="success")
+    return replace(delivery, run_id=run_id, event=event, target=target(0, name))
+
+
+class GivenUp:
+    def __init__(self) -> None:
+        self.deliveries: list[Delivery] = []
+
+    async def __call__(self, delivery: Delivery) -> None:
+        self.deliveries.append(delivery)
+
+
+@pytest.fixture
+def given_up() -> GivenUp:
+    return GivenUp()
+
+
+@pytest.fixture
+async def new_best_effort(given_up: GivenUp) -> AsyncIterator[NewBestEffort]:
+    async with AsyncExitStack() as closing:
+
+        def make(sender: Any, policy: RetryPolicy = AT_ONCE, **rest: Any) -> BestEffort:
+            effort = BestEffort(sender, policy, rest.pop("gave_up", given_up), **rest)
+            closing.push_async_callback(effort.close, 0)
+            return effort
+
+        yield make
+
+
+async def test_order_is_kept_through_failures(new_best_effort: NewBestEffort) -> None:
+    attempts = iter(range(1000))
+    postman = Postman(hook=lambda _: BUSY if next(attempts) % 3 == 0 else None)
+    effort = new_best_effort(postman, RetryPolicy(attempts=100))
+    for version in range(1, 51):
+        effort.owe(owed(version))
+    await postman.carries(75)
+    assert await effort.flush(PATIENCE)
+    places = postman.places("run-00001")
+    assert places == sorted(places)
+    assert len(set(places)) == 50 < len(places)
+    assert postman.most_per_run_and_target == 1
+
+
+async def test_waiting_one_holds_back_only_its_own_run_and_target(
+    new_best_effort: NewBestEffort,
+) -> None:
+    postman = Postman(hook=lambda one: BUSY if one.run_id == "run-00001" else None)
+    effort = new_best_effort(postman, LATER)
+    for delivery in (owed(1), owed(2), owed(1, "run-00002"), owed(1, name="other")):
+        effort.owe(delivery)
+    assert await effort.flush(PATIENCE)
+    assert len(postman.places("run-00001")) == 1
+    assert len(postman.places("run-00002")) == len(postman.places("run-00001", "other")) == 1
+
+
+async def test_given_up_one_is_told_and_the_next_goes_out(
+    new_best_effort: NewBestEffort, given_up: GivenUp
+) -> None:
+    postman = Postman(hook=one_after_another(BUSY, BUSY, BUSY, GONE))
+    effort = new_best_effort(postman)
+    for version in (1, 2, 3):
+        effort.owe(owed(version))
+    await postman.carries(5)
+    assert await effort.flush(PATIENCE)
+    assert [(one.attempts, one.last_error) for one in given_up.deliveries] == [
+        (3, BUSY.error),
+        (1, GONE.error),
+    ]
+    assert len(postman.sent) == 5
+
+
+async def test_failure_to_record_holds_up_nothing(
+    new_best_effort: NewBestEffort, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(_: Delivery) -> None:
+        raise OSError("disk full")
+
+    postman = Postman(hook=one_after_another(GONE))
+    effort = new_best_effort(postman, gave_up=broken)
+    effort.owe(owed(1))
+    effort.owe(owed(2))
+    assert await effort.flush(PATIENCE)
+    assert len(postman.sent) == 2
+    assert "cannot record" in caplog.text
+
+
+async def test_attempt_is_bounded_in_time(new_best_effort: NewBestEffort) -> None:
+    postman = Postman(hook=hanging)
+    effort = new_best_effort(postman, LATER, seconds=0.01)
+    effort.owe(owed(1))
+    assert await effort.flush(PATIENCE)
+
+
+async def test_one_receiver_gets_so_many_at_once(new_best_effort: NewBestEffort) -> None:
+    postman = Postman()
+    effort = new_best_effort(postman, per_target=3)
+    for number in range(20):
+        effort.owe(owed(1, f"run-{number:05}"))
+    assert await effort.flush(PATIENCE)
+    assert postman.most[None] == 3
+
+
+async def test_memory_is_bounded(new_best_effort: NewBestEffort, given_up: GivenUp) -> None:
+    postman = Postman(hook=lambda _: BUSY)
+    effort = new_best_effort(postman, LATER, most_waiting=2)
+    for version in (1, 2, 3):
+        effort.owe(owed(version))
+    assert await effort.flush(PATIENCE)
+    (refused,) = given_up.deliveries
+    assert refused.event.version == 3
+    assert refused.last_error == "2 callbacks of this run wait for their target already"
+
+
+async def test_closing_says_what_is_lost(
+    new_best_effort: NewBestEffort, caplog: pytest.LogCaptureFixture
+) -> None:
+    effort = new_best_effort(Postman(hook=hanging))
+    effort.owe(owed(1))
+    effort.owe(owed(2))
+    await effort.close(0.01)
+    assert "2 callbacks are lost" in caplog.text
+
+
+class TestNotifier:
+    async def test_it_gets_the_payload(self, new_best_effort: NewBestEffort) -> None:
+        inbox = Inbox()
+        effort = new_best_effort(NotifierSender(inbox))
+        effort.owe(owed(4))
+        assert await effort.flush(PATIENCE)
+        (said,) = inbox.payloads
+        assert (said.run_id, said.version, said.workflow_name) == ("run-00001", 4, "deploy")
+
+    async def test_it_is_called_again_when_it_raises(
+        self, new_best_effort: NewBestEffort, given_up: GivenUp
+    ) -> None:
+        class Moody:
+            def __init__(self) -> None:
+                self.versions: list[int] = []
+                self.heard_all = asyncio.Event()
+
+            async def notify(self, payload: CallbackPayload) -> None:
+                self.versions.append(payload.version)
+                if len(self.versions) % 2:
+                    raise ConnectionError("not now")
+                if len(self.versions) == 4:
+                    self.heard_all.set()
+
+        moody = Moody()
+        effort = new_best_effort(NotifierSender(moody))
+        for version in (1, 2):
+            effort.owe(owed(version))
+        await asyncio.wait_for(moody.heard_all.wait(), PATIENCE)
+        assert await effort.flush(PATIENCE)
+        assert moody.versions == [1, 1, 2, 2]
+        assert not given_up.deliveries

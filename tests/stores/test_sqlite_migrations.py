@@ -1,0 +1,35 @@
+"""A database of an older Tenure is brought up to date and loses nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+
+from tenure.model.outbox import origin_of
+from tenure.stores.sqlite import SQLiteStore
+from tenure.testing.contracts.acts import create
+from tenure.testing.factories import HOOK
+
+BEFORE_ORIGINS = """
+    drop index deliveries_due;
+    alter table deliveries drop column origin;
+    create index deliveries_due on deliveries (due_at, number)
+      where state = 'waiting' and blocked = 0 and rest_boot is null;
+    pragma user_version = 1;
+"""
+
+
+async def test_callbacks_from_before_origins_are_still_sent(tmp_path: Path) -> None:
+    """Their origin is unknown, so they are never left out."""
+    async with await SQLiteStore.open(tmp_path / "runs.db") as store:
+        old = await create(store, callbacks=(HOOK,))
+    with apsw.Connection(str(tmp_path / "runs.db")) as connection:
+        connection.execute(BEFORE_ORIGINS)
+    async with await SQLiteStore.open(tmp_path / "runs.db") as store:
+        await create(store, callbacks=(HOOK,))
+        report = await store.check_store()
+        assert report.problems == ()
+        claimed = await store.claim_deliveries("relay", except_origins=[origin_of(HOOK)])
+        assert [one.run_id for one in claimed] == [old.run_id]
+        assert len(await store.claim_deliveries("another relay")) == 1
