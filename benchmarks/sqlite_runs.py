@@ -18,7 +18,7 @@ from tenure.stores.sqlite import SQLiteStore
 RUNS = 2000
 BARE_RUNS = 400
 EVENTS = 5
-ATTEMPTS = 3
+ATTEMPTS = 5
 EVENT = '[{"type":"host.success","status":"success","step":"step-1","step_index":1,"host":"local"}]'
 
 

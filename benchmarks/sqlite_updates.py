@@ -23,9 +23,9 @@ from tenure.model.update import Update
 from tenure.stores.sqlite import SQLiteStore
 
 BATCH = 200
-BATCHES = 6
-SINGLES = 100
-ATTEMPTS = 7
+BATCHES = 2
+SINGLES = 20
+ATTEMPTS = 30
 
 Recorded = list[tuple[str, tuple[Any, ...]]]
 

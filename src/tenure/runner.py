@@ -38,7 +38,7 @@ from tenure.runtime.options import RunOptions
 from tenure.runtime.patience import surely
 from tenure.runtime.queries import owner_gone
 from tenure.runtime.ready import ReadyWorkflows
-from tenure.runtime.session import Identity, Session
+from tenure.runtime.session import ON_START, Identity, Session
 from tenure.runtime.sessions import Sessions
 from tenure.system import new_owner_id, new_run_id, new_update_id, proven_dead
 from tenure.workflow.spec import Workflow
@@ -210,7 +210,7 @@ class Runner:
         run = await session.operators.cancel(run_id, reason=reason, by=by)
         session.keeper.look_now()
         if owner_gone(run, proven_dead):
-            await session.reconciler.reconcile(reason or "its owner is gone", expired=False)
+            await session.reconciler.reconcile(ON_START, expired=False)
             run = await self.get_run(run_id)
         return run
 

@@ -17,6 +17,8 @@ from tenure.testing.contracts import (
     RunStateStoreContract,
 )
 
+pytestmark = pytest.mark.slow
+
 
 class Files(ManualTime):
     @pytest.fixture

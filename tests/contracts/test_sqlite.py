@@ -32,6 +32,8 @@ from tenure.testing.contracts import (
     WorkerRegistryContract,
 )
 
+pytestmark = pytest.mark.slow
+
 
 class SQLite(ManualTime):
     @pytest.fixture

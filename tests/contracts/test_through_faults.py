@@ -39,6 +39,8 @@ from tenure.testing.contracts import (
 from tenure.testing.factories import new_run
 from tenure.testing.faults import METHODS, Fault, FaultyStore, RetryingStore
 
+pytestmark = pytest.mark.slow
+
 
 @asynccontextmanager
 async def opened(kind: str, clock: ManualClock, directory: Path) -> AsyncIterator[Any]:

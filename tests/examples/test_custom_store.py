@@ -22,6 +22,8 @@ from tenure.testing.factories import annotate
 from tenure.testing.faults import FaultyStore, RetryingStore
 from tenure.testing.machine import run_store_machine
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "custom_store.py"
 
 

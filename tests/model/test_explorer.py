@@ -9,6 +9,8 @@ from tests.model.explorer.holes import BESIDE_THE_TABLE, HOLES, Hole
 from tests.model.explorer.rules import Bounds, Rules
 from tests.model.explorer.search import Explored, explore
 
+pytestmark = pytest.mark.slow
+
 RESUME, INTERRUPT = Recovery.RESUME, Recovery.INTERRUPT
 
 NORMAL = {

@@ -28,6 +28,8 @@ from tests.runtime.puppets import (
     workflow,
 )
 
+pytestmark = pytest.mark.slow
+
 RUN_ID = "a-run-to-stop"
 NAMED = tenure.RunOptions(run_id=RUN_ID)
 TWO = workflow(step("one"), step("two"), hosts=["a", "b"])

@@ -287,6 +287,18 @@ class TestWithLeases:
         ended = await runner.cancel(run.run_id, reason="no use")
         assert (ended.status, ended.cancel_reason) == (RunStatus.CANCELED, "no use")
 
+    async def test_the_reason_of_a_cancel_is_not_lent_to_others(
+        self, new_runner: NewRunner, dead_owner: str
+    ) -> None:
+        store = InMemoryStore()
+        runner = new_runner(store, reconcile_interval=1000)
+        await runner.open()
+        run, other = await abandoned(store, dead_owner), await abandoned(store, dead_owner)
+        await runner.cancel(run.run_id, reason="no use")
+        found = await store.get_run(other.run_id)
+        assert found.status is RunStatus.INTERRUPTED
+        assert found.interrupted_reason == "the process that ran it is gone"
+
     async def test_two_at_once_end_each_run_once(
         self, new_runner: NewRunner, dead_owner: str
     ) -> None:

@@ -33,6 +33,8 @@ from tests.runtime_relay.senders import (
     target,
 )
 
+pytestmark = pytest.mark.slow
+
 EVERYTHING = target(events=("run", "step", "host"))
 
 

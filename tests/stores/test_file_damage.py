@@ -15,6 +15,8 @@ from tenure.stores.file.frames import ends_with_record, frame, unframe
 from tenure.stores.file.records import SCHEMA
 from tenure.testing.factories import annotate, embedded_run, new_run
 
+pytestmark = pytest.mark.slow
+
 RUN_ID = "damaged-run"
 
 

@@ -216,7 +216,7 @@ async def test_writers_get_in_between_portions_of_a_large_run(
 async def test_callback_sent_again_just_before_the_prune_keeps_its_run(store: SQLiteStore) -> None:
     """Candidates are looked for outside the transaction that removes them."""
     sent, other = await ended(store), await ended(store)
-    found = await store._reader.read(store._reading.prunable, EVER, 10)
+    found = await store._reader.run(store._reading.prunable, EVER, 10)
     (delivery, *_) = (await store.list_deliveries(run_id=sent.run_id)).items
     await store.requeue_delivery(delivery.id)
     assert await store._writer.run(store._pruning._pruner.hide, found) == 1

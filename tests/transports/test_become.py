@@ -16,6 +16,8 @@ from tenure.transports.become import becoming, signalling
 from tenure.transports.local import LocalTransport
 from tests.transports.keeping import HERE, Kept, running, runs, sh
 
+pytestmark = pytest.mark.slow
+
 SUDO = r"""#!/bin/sh
 echo "$0 $*" >> "$SUDO_LOG"
 user= keep= home=

@@ -8,8 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tenure.transports.local import LocalTransport
 from tests.transports.keeping import HERE, Kept, sh
+
+pytestmark = pytest.mark.slow
 
 PROGRAM = """
 import asyncio, os, signal

@@ -26,6 +26,8 @@ from tests.transports.keeping import (
     sh,
 )
 
+pytestmark = pytest.mark.slow
+
 LONG = 1000.0
 """A grace that the test's own time limit would end: whoever waits for it fails."""
 

@@ -18,6 +18,8 @@ from tenure.transports.local import LocalTransport, bearable
 from tenure.transports.scratch import MOST
 from tests.transports.keeping import HERE, Blocked, Kept, children, running, sh
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = "'; rm -rf / #\n$(reboot) `id` \"\\ \t ünïcödé \udcff *"
 
 

@@ -15,6 +15,8 @@ from tenure.transports import reaping
 from tenure.transports.local import LocalTransport
 from tests.transports.keeping import HERE, Kept, sh
 
+pytestmark = pytest.mark.slow
+
 
 async def refusal(transport: LocalTransport, command: Command) -> str:
     with pytest.raises(NotStarted) as refused:

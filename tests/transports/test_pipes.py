@@ -10,6 +10,8 @@ import pytest
 
 from tenure.transports.pipes import BUFFERED, CHUNK, Inflow
 
+pytestmark = pytest.mark.slow
+
 
 class Arrivals:
     def __init__(self) -> None:

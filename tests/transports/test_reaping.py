@@ -12,6 +12,8 @@ import pytest
 from tenure.transports import reaping
 from tests.transports.keeping import open_files
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.usefixtures("watching")
 async def test_the_end_is_told_once() -> None:

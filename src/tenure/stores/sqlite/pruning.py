@@ -46,7 +46,7 @@ class Pruning:
         self._pruner = pruner
 
     async def prune(self, ended_before: datetime, limit: int) -> int:
-        found = await self._reader.read(self._reading.prunable, ended_before, limit)
+        found = await self._reader.run(self._reading.prunable, ended_before, limit)
         pruned = 0
         for start in range(0, len(found), RUNS_AT_ONCE):
             portion = found[start : start + RUNS_AT_ONCE]

@@ -26,6 +26,7 @@ insert into runs (run_id, workflow_name, status, version, fence, owner_id, claim
   lease_until, lease_wall, takeovers, takeovers_without_progress, recovery, queue, rank, ready_at,
   readiness, cancel_requested_at, created_at, started_at, finished_at, updated_at, counts, detail)
 values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+on conflict (run_id) do nothing
 returning seq
 
 -- name: update_run
@@ -47,8 +48,16 @@ values (?, ?, ?, ?, ?, ?)
 -- name: spec_for_lists
 select summary from run_specs where seq = ?
 
--- name: spec
-select summary, callbacks, vars, plan from run_specs where seq = ?
+-- name: summary_by_seq
+select {head}, s.summary from runs r join run_specs s on s.seq = r.seq where r.seq = ?
+
+-- name: run_by_id
+select {head}, s.summary, s.callbacks, s.vars, s.plan
+from runs r join run_specs s on s.seq = r.seq where r.run_id = ?
+
+-- name: run_by_seq
+select {head}, s.summary, s.callbacks, s.vars, s.plan
+from runs r join run_specs s on s.seq = r.seq where r.seq = ?
 
 -- name: plan
 select plan from run_specs where seq = ?

@@ -27,7 +27,7 @@ from tenure.stores.lease_clock import LeaseClock, shown
 from tenure.stores.sqlite import rows
 from tenure.stores.sqlite.listing import newest_seqs
 from tenure.stores.sqlite.rows import HOST_ITSELF, Head
-from tenure.stores.sqlite.statements import Statements
+from tenure.stores.sqlite.statements import Row, Statements
 
 _events = msgspec.json.Decoder(tuple[Event, ...])
 
@@ -42,18 +42,17 @@ class Reading:
         return [(seq, self.summary(seq)) for seq in seqs]
 
     def snapshot(self, run_id: str) -> RunSnapshot:
-        row = self._sql.first("head_by_id", run_id)
+        row = self._sql.first("run_by_id", run_id)
         if row is None:
             raise RunNotFound(run_id)
-        return self._complete(rows.head_of(row))
+        return self._complete(row)[1]
 
     def snapshot_by_seq(self, seq: int) -> tuple[Head, RunSnapshot]:
-        head = rows.head_of(self._sql.one("head_by_seq", seq))
-        return head, self._complete(head)
+        return self._complete(self._sql.one("run_by_seq", seq))
 
     def summary(self, seq: int) -> RunSummary:
-        head = rows.head_of(self._sql.one("head_by_seq", seq))
-        (summary,) = self._sql.one("spec_for_lists", seq)
+        *columns, summary = self._sql.one("summary_by_seq", seq)
+        head = rows.head_of(columns)
         return summarize(self._present(head, rows.with_spec(head.run, summary)))
 
     def events(self, run_id: str, after: Position, limit: int) -> list[RecordedEvent]:
@@ -91,8 +90,9 @@ class Reading:
         text: str | None = row[0]
         return text
 
-    def _complete(self, head: Head) -> RunSnapshot:
-        summary, callbacks, variables, plan = self._sql.one("spec", head.seq)
+    def _complete(self, row: Row) -> tuple[Head, RunSnapshot]:
+        *columns, summary, callbacks, variables, plan = row
+        head = rows.head_of(columns)
         run = replace(
             head.run,
             **rows.spec_fields(summary),
@@ -100,7 +100,7 @@ class Reading:
             vars=rows.vars_of(variables),
             steps=self._steps(head, plan),
         )
-        return self._present(head, run)
+        return head, self._present(head, run)
 
     def _present(self, head: Head, run: RunSnapshot) -> RunSnapshot:
         live = run.owner_id is not None and self._clock.is_live(head.lease_until)

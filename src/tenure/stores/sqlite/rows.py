@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -119,7 +120,7 @@ HEAD_COLUMNS = (
 )
 
 
-def head_of(row: tuple[Any, ...]) -> Head:
+def head_of(row: Sequence[Any]) -> Head:
     (
         seq,
         run_id,

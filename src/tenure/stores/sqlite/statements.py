@@ -82,6 +82,10 @@ class Statements:
         self._execute(SQL[name], values)
         return self._changes()
 
+    def written(self, name: str, *values: Any) -> Row | None:
+        """What it returns of the row it wrote, if it wrote one."""
+        return self._execute(SQL[name], values).fetchone()
+
     def all(self, name: str, *values: Any) -> list[Row]:
         return self.built(SQL[name], values)
 

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from tenure.model.errors import TenureError
 from tenure.model.events import Position, RecordedEvent
@@ -37,12 +37,14 @@ from tenure.stores.sqlite.pruning import Pruner, Pruning
 from tenure.stores.sqlite.reading import Reading
 from tenure.stores.sqlite.settling import Settling
 from tenure.stores.sqlite.statements import Statements
-from tenure.stores.sqlite.thread import DatabaseThread
+from tenure.stores.sqlite.thread import DatabaseThread, ReadingThread
 from tenure.stores.sqlite.workers import Workers
 from tenure.stores.sqlite.writing import Writing
 from tenure.system import SystemClock
 
 _NEWEST = 1 << 62
+
+Thread = TypeVar("Thread", bound=DatabaseThread)
 
 
 class SQLiteStore:
@@ -58,9 +60,9 @@ class SQLiteStore:
         lease_clock = LeaseClock(clock or SystemClock())
         self._threads: list[DatabaseThread] = []
         try:
-            self._writer = self._thread("writer")
-            self._reader = self._thread("reader")
-            self._output = self._thread("output")
+            self._writer = self._opened(DatabaseThread(self.path, "writer"))
+            self._reader = self._opened(ReadingThread(self.path, "reader", mapped=True))
+            self._output = self._opened(DatabaseThread(self.path, "output"))
         except BaseException:
             self._close()
             raise
@@ -80,8 +82,7 @@ class SQLiteStore:
         pruner = Pruner(self._writing, self._files)
         self._pruning = Pruning(self._reader, self._reading, self._writer, pruner)
 
-    def _thread(self, role: str) -> DatabaseThread:
-        thread = DatabaseThread(self.path, role, mapped=role == "reader")
+    def _opened(self, thread: Thread) -> Thread:
         self._threads.append(thread)
         return thread
 
@@ -116,14 +117,14 @@ class SQLiteStore:
         return await self._writer.run(self._writing.many, writes)
 
     async def get_run(self, run_id: str) -> RunSnapshot:
-        return await self._reader.read(self._reading.snapshot, run_id)
+        return await self._reader.run(self._reading.snapshot, run_id)
 
     async def list_runs(
         self, where: RunFilter = RunFilter(), *, limit: int = 50, cursor: str | None = None
     ) -> Page[RunSummary]:
         (before,) = decode_cursor("runs", cursor, 1) if cursor else (_NEWEST,)
         limit = bounded_limit(limit)
-        found = await self._reader.read(self._reading.page, where, before, limit + 1)
+        found = await self._reader.run(self._reading.page, where, before, limit + 1)
         return Page(
             items=tuple(run for _, run in found[:limit]),
             cursor=encode_cursor("runs", found[limit - 1][0]) if len(found) > limit else None,
@@ -136,7 +137,7 @@ class SQLiteStore:
     ) -> Page[RunSummary]:
         after = decode_cursor("runnable", cursor, 3) if cursor else None
         limit = bounded_limit(limit)
-        found = await self._reader.read(
+        found = await self._reader.run(
             self._lists.runnable, where, after, limit + 1, self._clock.read()
         )
         return Page(
@@ -163,10 +164,10 @@ class SQLiteStore:
     async def read_events(
         self, run_id: str, after: Position = Position(), *, limit: int = 1000
     ) -> list[RecordedEvent]:
-        return await self._reader.read(self._reading.events, run_id, after, max(limit, 1))
+        return await self._reader.run(self._reading.events, run_id, after, max(limit, 1))
 
     async def get_definition(self, run_id: str) -> str | None:
-        return await self._reader.read(self._reading.definition, run_id)
+        return await self._reader.run(self._reading.definition, run_id)
 
     # Outbox and OutboxBatches
 
@@ -202,7 +203,7 @@ class SQLiteStore:
     ) -> Page[Delivery]:
         (before,) = decode_cursor("deliveries", cursor, 1) if cursor else (_NEWEST,)
         limit = bounded_limit(limit)
-        found = await self._reader.read(self._delivered.page, state, run_id, before, limit + 1)
+        found = await self._reader.run(self._delivered.page, state, run_id, before, limit + 1)
         return Page(
             items=tuple(delivery for _, delivery in found[:limit]),
             cursor=encode_cursor("deliveries", found[limit - 1][0]) if len(found) > limit else None,

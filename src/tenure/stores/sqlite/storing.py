@@ -29,11 +29,12 @@ class Storing:
         claim_id: str | None,
         until: LeaseEnd | None,
         at: datetime,
-    ) -> Head:
-        """A new run with its spec and the steps that start with it."""
+    ) -> Head | None:
+        """A new run with its spec and the steps that start with it; ``None``, and nothing is
+        written, if there is one of that name."""
         created_at = rows.micros(at)
         counts, detail = rows.text(run.counts), rows.detail_text(run)
-        (seq,) = self._sql.one(
+        inserted = self._sql.written(
             "insert_run",
             run.run_id,
             run.workflow_name,
@@ -58,6 +59,9 @@ class Storing:
             counts,
             detail,
         )
+        if inserted is None:
+            return None
+        (seq,) = inserted
         self._insert_spec(seq, run, definition)
         for step in run.steps:
             if step.status is not StepStatus.PENDING:

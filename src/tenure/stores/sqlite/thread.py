@@ -1,7 +1,8 @@
 """A database connection that lives in a thread of its own.
 
 One hop per call: a whole transaction is one function run in that thread. Hopping for every
-statement would cost several times the transaction itself.
+statement would cost several times the transaction itself. Reads asked for at the same time share a
+hop: each answer on its own would wake the event loop while everybody wants the interpreter.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from itertools import groupby
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import apsw
 
@@ -29,7 +31,19 @@ from tenure.stores.sqlite.database import (
 )
 
 T = TypeVar("T")
-_Job = Callable[[], None]
+
+
+class _Job(NamedTuple):
+    loop: asyncio.AbstractEventLoop
+    answer: asyncio.Future[Any]
+    work: Callable[..., Any]
+    arguments: tuple[object, ...]
+
+
+class _Outcome(NamedTuple):
+    job: _Job
+    result: object
+    error: BaseException | None = None
 
 
 class DatabaseThread:
@@ -60,15 +74,6 @@ class DatabaseThread:
         """The result of ``work(*arguments)``. Cancelling the caller does not undo the work."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
-
-        def job() -> None:
-            try:
-                result = patiently(work, arguments, self._pause)
-            except BaseException as error:  # noqa: BLE001  handed to the caller, whatever it is
-                _answer(loop, answer, answer.set_exception, self._ours(error))
-            else:
-                _answer(loop, answer, answer.set_result, result)
-
         if os.getpid() != self._pid:
             raise StoreUnavailable(
                 f"{self._path}: this store was opened before the process forked; open it anew"
@@ -76,24 +81,8 @@ class DatabaseThread:
         with self._guard:
             if self._closing.is_set():
                 raise StoreUnavailable(f"{self._path}: this store has been closed")
-            self._jobs.put(job)
+            self._jobs.put(_Job(loop, answer, work, arguments))
         return await answer
-
-    async def read(self, work: Callable[..., T], *arguments: object) -> T:
-        """As ``run``, with everything ``work`` reads being of one moment."""
-
-        def in_one_view() -> T:
-            with one_view(self._connection):
-                return work(*arguments)
-
-        return await self.run(in_one_view)
-
-    def _ours(self, error: BaseException) -> BaseException:
-        if not isinstance(error, DRIVER_ERRORS):
-            return error
-        translated = translation(self._path, error)
-        translated.__cause__ = error
-        return translated
 
     def close(self) -> None:
         """Finish what was asked for, then let go of the file."""
@@ -105,6 +94,8 @@ class DatabaseThread:
                 self._jobs.put(None)
         self._thread.join()
 
+    # In the thread
+
     def _serve(self, opened: Future[None]) -> None:
         try:
             self._connection = connect(self._path, self._pause, mapped=self._mapped)
@@ -115,22 +106,80 @@ class DatabaseThread:
             return
         opened.set_result(None)
         while (job := self._jobs.get()) is not None:
-            job()
+            self._do(job)
         self._connection.close()
 
+    def _do(self, job: _Job) -> None:
+        try:
+            outcome = _Outcome(job, patiently(job.work, job.arguments, self._pause))
+        except BaseException as error:  # noqa: BLE001  handed to the caller, whatever it is
+            outcome = self._failed(job, error)
+        _answer(job.loop, (outcome,))
 
-def _answer(
-    loop: asyncio.AbstractEventLoop,
-    answer: asyncio.Future[T],
-    deliver: Callable[..., None],
-    value: object,
-) -> None:
-    def set_unless_cancelled() -> None:
-        if not answer.done():
-            deliver(value)
+    def _failed(self, job: _Job, error: BaseException) -> _Outcome:
+        if isinstance(error, DRIVER_ERRORS):
+            ours = translation(self._path, error)
+            ours.__cause__ = error
+            error = ours
+        return _Outcome(job, None, error)
+
+
+class ReadingThread(DatabaseThread):
+    """For work that only reads. What each reads is of one moment, and not before it was asked;
+    whatever waits at the same time is done in one view and answered together."""
+
+    _TOGETHER = 50
+
+    def _do(self, job: _Job) -> None:
+        jobs = [job, *self._waiting_too()]
+        try:
+            outcomes = patiently(self._in_one_view, (jobs,), self._pause)
+        except BaseException as error:  # noqa: BLE001
+            outcomes = [self._failed(each, error) for each in jobs]
+        for loop, theirs in groupby(outcomes, key=lambda outcome: outcome.job.loop):
+            _answer(loop, tuple(theirs))
+
+    def _waiting_too(self) -> Iterator[_Job]:
+        """Nobody else takes from the queue, and nothing comes after its end mark."""
+        for _ in range(min(self._jobs.qsize(), self._TOGETHER - 1)):
+            job = self._jobs.get()
+            if job is None:
+                self._jobs.put(None)
+                return
+            yield job
+
+    def _in_one_view(self, jobs: list[_Job]) -> list[_Outcome]:
+        outcomes: list[_Outcome] = []
+        while len(outcomes) < len(jobs):
+            with one_view(self._connection):
+                self._read_on(jobs, outcomes)
+        return outcomes
+
+    def _read_on(self, jobs: list[_Job], outcomes: list[_Outcome]) -> None:
+        """As far as this view reaches: some errors of the database end it."""
+        for job in jobs[len(outcomes) :]:
+            try:
+                outcomes.append(_Outcome(job, job.work(*job.arguments)))
+            except apsw.BusyError:
+                raise
+            except BaseException as error:  # noqa: BLE001
+                outcomes.append(self._failed(job, error))
+                if not self._connection.in_transaction:
+                    return
+
+
+def _answer(loop: asyncio.AbstractEventLoop, outcomes: Iterable[_Outcome]) -> None:
+    def settle() -> None:
+        for job, result, error in outcomes:
+            if job.answer.done():
+                continue  # cancelled meanwhile
+            if error is None:
+                job.answer.set_result(result)
+            else:
+                job.answer.set_exception(error)
 
     try:
-        loop.call_soon_threadsafe(set_unless_cancelled)
+        loop.call_soon_threadsafe(settle)
     except RuntimeError:
-        # The caller's event loop is gone, and with it everybody who could hear the answer.
+        # The callers' event loop is gone, and with it everybody who could hear the answer.
         return

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from tenure.model.apply import apply
 from tenure.model.codec import storable
-from tenure.model.errors import RunNotFound, StoreRejected, TenureError
+from tenure.model.errors import RunNotFound, StoreIncompatible, StoreRejected, TenureError
 from tenure.model.events import Event
 from tenure.model.judge import Circumstances, choose_effect
 from tenure.model.leasing import check_repeated, create
@@ -51,6 +51,8 @@ class Writing:
         self.reading = Reading(connection, clock)
         self.loading = Loading(self.sql, self.reading)
         self._storing = Storing(self.sql)
+        self._created_at: datetime | None = None
+        """When the runs of this transaction were created."""
 
     @contextmanager
     def transaction(self) -> Iterator[Instant]:
@@ -59,6 +61,7 @@ class Writing:
         try:
             with transaction(self.connection):
                 self.loading.begin()
+                self._created_at = None
                 yield self._clock.read()
                 self.sql.flush()
         except BaseException as error:
@@ -119,25 +122,31 @@ class Writing:
         return self._create(write, instant)
 
     def _create(self, new: NewRun, instant: Instant) -> Receipt:
-        run_id = new.snapshot.run_id
-        existing = self.loading.find(run_id)
-        if existing is not None:
-            check_repeated(existing.run, self.loading.update_id_of(existing.seq, 1), new)
-            return receipt(existing.run, 1, shown(existing.lease_until))
         at = self._creation_time(instant)
         run = create(new, at)
         lease = new.lease
         claim_id, until = (lease.claim_id, instant.until(lease.seconds)) if lease else (None, None)
         head = self._storing.insert_run(run, new.definition, claim_id, until, at)
+        if head is None:
+            return self._created_before(new)
         self._storing.journal(head.seq, run, new.update_id, new.events, new.deliveries, at)
         if lease is not None:
             self.loading.recent.put(Known(_without_spec(head), run.steps))
         return receipt(run, 1, shown(until))
 
+    def _created_before(self, new: NewRun) -> Receipt:
+        existing = self.loading.find(new.snapshot.run_id)
+        if existing is None:
+            raise StoreIncompatible("a run's name is taken, and the run is not there")
+        check_repeated(existing.run, self.loading.update_id_of(existing.seq, 1), new)
+        return receipt(existing.run, 1, shown(existing.lease_until))
+
     def _creation_time(self, instant: Instant) -> datetime:
         """Never before the newest run's: lists by time and lists by number then agree."""
-        newest = self.sql.first("newest_created_at")
-        return max(instant.now, rows.moment(newest[0])) if newest else instant.now
+        if self._created_at is None:
+            newest = self.sql.first("newest_created_at")
+            self._created_at = max(instant.now, rows.moment(newest[0])) if newest else instant.now
+        return self._created_at
 
     def _update(self, update: Update, instant: Instant) -> Receipt:
         head = self.loading.find(update.run_id)
