@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tenure
-from tenure.bootstrap import open_store
+from tenure.bootstrap import not_there_yet, open_store
 from tenure.model.errors import UnknownStore
 from tenure.stores.file import FileStore
 from tenure.stores.memory import InMemoryStore
@@ -54,6 +54,24 @@ async def test_file(tmp_path: Path) -> None:
 def test_bad_urls_say_what_to_write_instead(url: str, said: str) -> None:
     with pytest.raises(UnknownStore, match=said):
         open_store(url)
+
+
+@pytest.mark.parametrize("kind", ["sqlite:///", "file://"])
+async def test_looking_whether_a_store_is_there_creates_nothing(tmp_path: Path, kind: str) -> None:
+    place = tmp_path / "deep" / "runs"
+    assert not_there_yet(f"{kind}{place}") == place
+    assert list(tmp_path.iterdir()) == []
+    async with open_store(f"{kind}{place}"):
+        assert not_there_yet(f"{kind}{place}") is None
+
+
+def test_only_stores_on_disk_can_be_missing(tmp_path: Path) -> None:
+    assert not_there_yet("memory:") is None
+    assert not_there_yet("postgresql://db/runs") is None
+    (tmp_path / "file").touch()
+    assert not_there_yet(f"sqlite:///{tmp_path}/file/runs.db") == tmp_path / "file/runs.db"
+    with pytest.raises(UnknownStore, match="names no path"):
+        not_there_yet("sqlite:///")
 
 
 def test_public_names_exist() -> None:

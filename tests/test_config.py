@@ -15,6 +15,7 @@ from tenure.config import (
     load_settings,
     shown_value,
 )
+from tenure.workflow.spec import CallbackSpec
 
 
 @pytest.fixture
@@ -59,6 +60,7 @@ def test_defaults_are_those_of_the_documentation(home: Path) -> None:
         "claim_batch": "10",
         "max_takeovers": "5",
         "drain_timeout": "30s",
+        "callbacks": "none",
         "callback_attempts": "8",
         "callback_delay": "5s",
         "callback_backoff": "4",
@@ -198,6 +200,95 @@ def test_all_problems_are_reported_together(home: Path) -> None:
 
 def test_the_environment_is_named_in_refusals(home: Path) -> None:
     assert "environment TENURE_LEASE_DURATION" in problems(home, TENURE_LEASE_DURATION="5")
+
+
+# -- whom to tell ---------------------------------------------------------------------------------
+
+
+def test_targets_of_callbacks_are_tables(home: Path) -> None:
+    here(
+        home,
+        """
+        [[callbacks]]
+        url = "https://ops.example.com/tenure"
+        events = ["run", "step"]
+        secret_env = "TENURE_HOOK_OPS"
+        headers = {X-Team = "web"}
+        [[callbacks]]
+        url = "https://audit.example.com/"
+        """,
+    )
+    found = load(home)
+    assert found.callbacks == (
+        CallbackSpec(
+            url="https://ops.example.com/tenure",
+            events=("run", "step"),
+            secret_env="TENURE_HOOK_OPS",
+            headers={"X-Team": "web"},
+        ),
+        CallbackSpec(url="https://audit.example.com/"),
+    )
+    assert found.source_of("callbacks").endswith("work/tenure.toml")
+    assert shown_value(found, "callbacks") == "2 in all"
+
+
+def test_targets_of_the_working_directory_take_the_place_of_the_users(home: Path) -> None:
+    users(home, '[[callbacks]]\nurl = "https://mine.example.com/"')
+    assert len(load(home).callbacks) == 1
+    here(home, "callbacks = []")
+    assert load(home).callbacks == ()
+
+
+def test_every_mistake_in_a_target_is_named_with_its_file(home: Path) -> None:
+    here(
+        home,
+        """
+        [[callbacks]]
+        uri = "https://ops.example.com/"
+        events = ["runs"]
+        secret_env = "AWS_SECRET_ACCESS_KEY"
+        [[callbacks]]
+        url = "ops.example.com"
+        headers = {"a b" = "c"}
+        """,
+    )
+    file = home / "work/tenure.toml"
+    assert problems(home).splitlines() == [
+        f"{file}: callbacks[0].uri: unknown key 'uri'; did you mean 'url'?",
+        f"{file}: callbacks[0].url: 'url' is missing",
+        f"{file}: callbacks[0].events[0]: must be one of run, step, host, not 'runs'; did you mean "
+        "'run'?",
+        f"{file}: callbacks[0].secret_env: must begin with TENURE_HOOK_; name it "
+        "TENURE_HOOK_AWS_SECRET_ACCESS_KEY",
+        f"{file}: callbacks[1].url: 'ops.example.com' is no http or https address",
+        f"{file}: callbacks[1].headers['a b']: is no header a request could carry",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('callbacks = "https://ops.example.com/"', "are tables, [[callbacks]]"),
+        ('callbacks = {url = "https://ops.example.com/"}', "must be a list, not a map"),
+        ("callbacks = 5", "must be a list, not 5"),
+        ("callbacks = [5]", "callbacks[0]: must be a map, not 5"),
+        ("[[callbacks]]\nurl = 2026-05-01", "a date cannot be in a workflow"),
+        ("callbacks = [" + "{}," * 21 + "]", "has 21 entries, more than 20"),
+        ("callbacks = [" + "[" * 200 + "]" * 200 + "]", "nested more than"),
+    ],
+)
+def test_targets_that_are_none_are_refused(home: Path, text: str, said: str) -> None:
+    here(home, text)
+    assert said in problems(home)
+
+
+def test_targets_do_not_come_from_the_environment(home: Path) -> None:
+    said = problems(home, TENURE_CALLBACKS="https://ops.example.com/")
+    assert "environment TENURE_CALLBACKS" in said
+    assert "stand in tenure.toml" in said
+
+
+# -- timings that must fit together ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

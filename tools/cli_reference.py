@@ -15,6 +15,7 @@ import click
 
 from tenure.cli.app import app
 from tenure.cli.exits import MEANING
+from tenure.cli.failing import error_types
 from tenure.cli.group import LazyGroup
 from tenure.cli.verb import Verb
 from tenure.config import FILE_NAME, PREFIX, READERS, RULES, Settings, shown_value
@@ -29,9 +30,28 @@ HEAD = """\
 `tenure --help` lists the commands, `tenure COMMAND --help` explains one. `--json` is accepted
 everywhere: one object, or one object per line where a command streams. Answers go to stdout;
 errors, and what is only worth knowing, go to stderr. On a terminal progress is live, otherwise it
-is lines. `NO_COLOR` is honoured.
+is lines. `NO_COLOR` is honoured. A reader that leaves early (`tenure list | head`) is no error, and
+a run goes on without one.
 
 Where a command takes `RUN`, the word `latest` means the newest run.
+
+Commands that only look create no store. If the default one is not there yet, there are no runs yet;
+if one was named that is not there, that is an error.
+"""
+ERRORS = """\
+## Errors for programs
+
+With `--json` an error is one JSON object, the last line on stderr:
+
+```json
+{"error": {"type": "run-not-found", "message": "no run 'my-run-01' in this store", "exit_code": 5,
+           "run_id": "my-run-01", "advice": "`tenure list` shows the runs this store has; …"}}
+```
+
+`type`, `message` and `exit_code` are always there. `advice` says what to do next where the message
+does not. `invalid-workflow` and `invalid-settings` carry `problems`, a list of objects with
+`message`, for a workflow also `source`, `line`, `column`, `path` and `hint`. Where an error is
+about one run, `run_id` names it. A type keeps its name and its meaning:
 """
 SETTINGS = f"""\
 ## Settings
@@ -40,6 +60,11 @@ Read from `{FILE_NAME}` in your configuration directory (`~/.config/tenure`), th
 the working directory, then from the environment (`{PREFIX}` and the name in capitals), then from
 flags; what comes later counts more. Durations are written like `0.5s`, `2m` or `1h30m`. `tenure
 doctor` shows each value with where it comes from.
+"""
+CALLBACKS = f"""\
+`callbacks` are targets told of every run: `[[callbacks]]` tables in `{FILE_NAME}`, with the keys of
+[the workflow file](workflow.md#callback). [Callbacks](../guides/callbacks.md) explains them and the
+settings that follow.
 """
 
 
@@ -60,7 +85,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def page() -> str:
-    parts = [HEAD, *_exit_codes(), *_commands(app, "tenure"), *_settings()]
+    parts = [HEAD, *_exit_codes(), *_errors(), *_commands(app, "tenure"), *_settings()]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -69,6 +94,16 @@ def _exit_codes() -> Iterator[str]:
     yield "| code | meaning |\n|---|---|"
     for code, meaning in MEANING.items():
         yield f"| {code.value} | {meaning} |"
+    yield ""
+
+
+def _errors() -> Iterator[str]:
+    yield ERRORS
+    yield "| exit code | types |\n|---|---|"
+    types = error_types()
+    for code in sorted(set(types.values())):
+        names = sorted(name for name, of in types.items() if of is code)
+        yield f"| {code.value} | {', '.join(f'`{name}`' for name in names)} |"
     yield ""
 
 
@@ -119,7 +154,8 @@ def _settings() -> Iterator[str]:
     defaults = Settings(store="SQLite in your data directory (`~/.local/share/tenure/runs.db`)")
     for name in READERS:
         yield f"| `{name}` | {shown_value(defaults, name)} |"
-    yield "\nSome must fit together; what does not is refused at start:\n"
+    yield f"\n{CALLBACKS}"
+    yield "Some must fit together; what does not is refused at start:\n"
     for rule in RULES:
         yield f"- `{rule.text}`: {rule.why}"
 

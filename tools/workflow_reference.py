@@ -35,7 +35,6 @@ NOT_YET = {
     ("host", "address"): "only `local` is reached",
     ("plan", "approval_timeout"): "nothing waits for an approval",
     ("plan", "mode"): "`run` refuses it without `--approve`",
-    ("workflow", "callbacks"): "stored, sent by nobody",
     ("workflow", "priority"): "there are no workers",
     ("workflow", "queue"): "there are no workers",
     ("workflow", "recovery"): "there are no workers; `run` always uses `interrupt`",

@@ -47,11 +47,13 @@ if TYPE_CHECKING:
     from tenure.ports.run_store import RunStateStore as RunStateStore
     from tenure.runner import Runner as Runner
     from tenure.runner import RunOptions as RunOptions
+    from tenure.runtime.callback_settings import CallbackSettings as CallbackSettings
     from tenure.runtime.keeper import Timing as Timing
     from tenure.runtime.tracker import RunTracker as RunTracker
     from tenure.stores.file import FileStore as FileStore
     from tenure.stores.memory import InMemoryStore as InMemoryStore
     from tenure.wire.callback import CallbackPayload as CallbackPayload
+    from tenure.workflow.spec import CallbackSpec as CallbackSpec
     from tenure.workflow.spec import GroupSpec as GroupSpec
     from tenure.workflow.spec import Handler as Handler
     from tenure.workflow.spec import HostSpec as HostSpec
@@ -76,9 +78,11 @@ _HOME = {
     "Recorder": "ports.recorder",
     "RunOptions": "runner",
     "Runner": "runner",
+    "CallbackSettings": "runtime.callback_settings",
     "Timing": "runtime.keeper",
     "RunTracker": "runtime.tracker",
     "CallbackPayload": "wire.callback",
+    "CallbackSpec": "workflow.spec",
     "GroupSpec": "workflow.spec",
     "Handler": "workflow.spec",
     "HostSpec": "workflow.spec",

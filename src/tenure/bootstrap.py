@@ -7,18 +7,23 @@ callable that takes the URL and returns a store.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
-from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, Self, cast
+from typing import TYPE_CHECKING, Protocol, Self, cast
 from urllib.parse import unquote, urlsplit
 
 from tenure.model.errors import UnknownStore
+from tenure.model.outbox import Delivery
 from tenure.ports.action import Action
 from tenure.ports.run_store import RunStateStore
+from tenure.ports.sender import CallbackSender, NotTaken
 from tenure.ports.transport import Transport
+
+if TYPE_CHECKING:
+    from aiohttp import TraceConfig
 
 ENTRY_POINTS = "tenure.stores"
 
@@ -58,6 +63,22 @@ def open_store(url: str | None = None) -> OpenStore:
     store = _opener(scheme.lower())(url)
     warn_unless_durable(store)
     return store
+
+
+def not_there_yet(url: str) -> Path | None:
+    """Where opening ``url`` would create a store; ``None`` if one is there, or if only its own
+    kind can tell. ``UnknownStore``."""
+    scheme = url.partition(":")[0].lower()
+    if scheme not in _ON_DISK:
+        return None
+    path = _path(url).absolute()
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return path
+    except OSError:  # whoever opens it finds better words
+        return None
+    return None
 
 
 def warn_unless_durable(store: RunStateStore) -> None:
@@ -104,12 +125,15 @@ _OWN: dict[str, Opener] = {
     "file": open_file,
     "sqlite": open_sqlite,
 }
+_ON_DISK = ("file", "sqlite")
 
 
 def _opener(scheme: str) -> Opener:
     own = _OWN.get(scheme)
     if own is not None:
         return own
+    from importlib.metadata import entry_points
+
     for entry in entry_points(group=ENTRY_POINTS, name=scheme):
         return cast("Opener", entry.load())
     known = ", ".join(sorted({*_OWN, *entry_points(group=ENTRY_POINTS).names}))
@@ -142,6 +166,49 @@ def default_actions() -> Mapping[str, Action]:
     from tenure.actions import registry
 
     return registry()
+
+
+class _HttpOnDemand:
+    """The HTTP sender, loaded when the first callback goes out: most processes send none."""
+
+    def __init__(self, timeout: float, allow_private: bool) -> None:
+        self._timeout = timeout
+        self._allow_private = allow_private
+        self._loading = asyncio.Lock()
+        self._sender: CallbackSender | None = None
+
+    async def send(self, delivery: Delivery) -> NotTaken | None:
+        return await (self._sender or await self._loaded()).send(delivery)
+
+    async def _loaded(self) -> CallbackSender:
+        async with self._loading:
+            if self._sender is None:
+                self._sender = await asyncio.to_thread(
+                    http_sender, self._timeout, self._allow_private
+                )
+            return self._sender
+
+    async def close(self) -> None:
+        if self._sender is not None:
+            await self._sender.close()
+
+
+def default_sender(timeout: float, allow_private: bool) -> CallbackSender:
+    """Callbacks by HTTP. ``timeout`` is for one attempt, in seconds."""
+    return _HttpOnDemand(timeout, allow_private)
+
+
+def http_sender(
+    timeout: float, allow_private: bool, traces: Sequence[TraceConfig] = ()
+) -> CallbackSender:
+    from tenure.notifiers.http import HttpSender, HttpSettings
+
+    settings = HttpSettings(
+        total_timeout=timeout,
+        connect_timeout=min(timeout, HttpSettings().connect_timeout),
+        allow_private=allow_private,
+    )
+    return HttpSender(settings, traces=traces)
 
 
 def default_transport() -> Transport:

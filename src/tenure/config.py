@@ -9,7 +9,6 @@ disguise.
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from math import isfinite
 from pathlib import Path
@@ -17,9 +16,11 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from tenure.model.errors import TenureError
+from tenure.model.errors import InvalidWorkflow, TenureError
 from tenure.workflow.durations import parse_duration, show_duration
+from tenure.workflow.spec import CallbackSpec
 from tenure.workflow.wording import did_you_mean
 
 FILE_NAME = "tenure.toml"
@@ -50,6 +51,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     claim_batch: int = 10
     max_takeovers: int = 5
     drain_timeout: float = 30.0
+    callbacks: tuple[CallbackSpec, ...] = ()
+    """Told of every run."""
     callback_attempts: int = 8
     callback_delay: float = 5.0
     callback_backoff: float = 4.0
@@ -173,6 +176,14 @@ def _url(value: object) -> str:
     return value
 
 
+def _targets(value: object) -> tuple[CallbackSpec, ...]:
+    if isinstance(value, str):
+        raise ValueError(f"are tables, [[callbacks]], and stand in {FILE_NAME}")  # noqa: TRY004
+    from tenure.workflow.targets import read_targets  # the workflow's grammar, for the few in need
+
+    return read_targets(value)
+
+
 def _kind(value: object) -> str:
     if isinstance(value, str | int | float | bool):
         shown = repr(value)
@@ -191,6 +202,7 @@ READERS: dict[str, Callable[[object], Any]] = {
     "claim_batch": _whole(1, 1000),
     "max_takeovers": _whole(1, 1_000_000),
     "drain_timeout": _duration,
+    "callbacks": _targets,
     "callback_attempts": _whole(1, 1000),
     "callback_delay": _duration,
     "callback_backoff": _factor,
@@ -211,6 +223,8 @@ def shown_value(settings: Settings, name: str) -> str:
         return show_duration(value)
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, tuple):
+        return f"{len(value)} in all" if value else "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -232,6 +246,8 @@ def load_settings(
     for name, value, source in _said(flags or {}, environ, folder or Path(), problems):
         try:
             given[name] = READERS[name](value)
+        except InvalidWorkflow as error:
+            problems += [str(replace(mistake, source=source)) for mistake in error.mistakes]
         except ValueError as error:
             problems.append(f"{source}: {name}: {error}")
         else:
@@ -270,7 +286,7 @@ def _said(
 
 def _read_file(path: Path, problems: list[str]) -> dict[str, Any]:
     try:
-        return tomllib.loads(_text(path))
+        return _toml(_text(path))
     except FileNotFoundError:
         return {}
     except OSError as error:
@@ -282,6 +298,12 @@ def _read_file(path: Path, problems: list[str]) -> dict[str, Any]:
     except ValueError as error:
         problems.append(f"{path}: {error}")
     return {}
+
+
+def _toml(text: str) -> dict[str, Any]:
+    import tomllib  # most users have no such file, and every command asks
+
+    return tomllib.loads(text)
 
 
 def _text(path: Path) -> str:

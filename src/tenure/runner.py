@@ -17,6 +17,7 @@ from msgspec import structs
 from tenure.bootstrap import (
     OpenStore,
     default_actions,
+    default_sender,
     default_transport,
     open_store,
     private_memory,
@@ -32,12 +33,14 @@ from tenure.ports.recorder import Recorder
 from tenure.ports.run_store import RunStateStore
 from tenure.ports.transport import Transport
 from tenure.runtime.birth import planned_run
+from tenure.runtime.callback_settings import CallbackSettings
+from tenure.runtime.callbacks import Callbacks
 from tenure.runtime.embedded import EmbeddedRun, Surroundings
 from tenure.runtime.keeper import Timing
 from tenure.runtime.options import RunOptions
 from tenure.runtime.patience import surely
 from tenure.runtime.queries import owner_gone
-from tenure.runtime.ready import ReadyWorkflows
+from tenure.runtime.ready import Ready, ReadyWorkflows
 from tenure.runtime.session import ON_START, Identity, Session
 from tenure.runtime.sessions import Sessions
 from tenure.system import new_owner_id, new_run_id, new_update_id, proven_dead
@@ -70,6 +73,7 @@ class Runner:
         progress_interval: float = 0.0,
         summary_bytes: int = 4096,
         log_cap: int = 10 * 1024 * 1024,
+        callbacks: CallbackSettings = CallbackSettings(),
     ) -> None:
         self._wanted_store = store
         self._tracking = tracking
@@ -77,7 +81,6 @@ class Runner:
         self._around = Surroundings(
             transport=transport or default_transport(),
             recorders=tuple(recorders),
-            notifier=notifier if tracking else None,
             progress_interval=progress_interval,
             summary_bytes=summary_bytes,
             log_cap=log_cap,
@@ -89,6 +92,8 @@ class Runner:
             runner_id=runner_id,
         )
         self._timing = timing or Timing()
+        self._notifier = notifier
+        self._callbacks = callbacks
         self._reconcile_interval = reconcile_interval
         self._own_store: OpenStore | None = None
         self._sessions = Sessions(self._main_store, self._new_session)
@@ -139,7 +144,7 @@ class Runner:
         """
         ready = self._ready.of(workflow, options)
         run_id = options.run_id or new_run_id()
-        planned = planned_run(run_id, ready, options, RunStatus.RUNNING)
+        planned = self._planned(run_id, ready, options, RunStatus.RUNNING)
         session = await self._session(options.store)
         run = EmbeddedRun(
             session,
@@ -182,12 +187,15 @@ class Runner:
             raise ValueError("tracking=False keeps nothing that a worker could find")
         ready = self._ready.of(workflow, options)
         run_id = options.run_id or new_run_id()
-        planned = planned_run(run_id, ready, options, RunStatus.QUEUED)
+        planned = self._planned(run_id, ready, options, RunStatus.QUEUED)
         session = await self._session(options.store)
         creation = new_run(
             planned, new_update_id(), iter(new_update_id, ""), definition=ready.definition
         )
-        await surely(lambda: session.combiner.write(creation))
+        receipt = await surely(lambda: session.combiner.write(creation))
+        told = session.callbacks and session.callbacks.told_of(planned, options.notifier)
+        if told:
+            told(planned, creation.events, creation.deliveries, receipt)
         return await surely(lambda: session.store.get_run(run_id))
 
     async def get_run(self, run_id: str) -> RunSnapshot:
@@ -222,7 +230,7 @@ class Runner:
 
     async def reconcile(self, *, reason: str = "its owner is gone") -> int:
         """Mark runs as interrupted whose owner is gone and that do not resume; how many."""
-        return await (await self._session()).reconciler.reconcile(reason)
+        return len(await (await self._session()).reconciler.reconcile(reason))
 
     # How it is put together
 
@@ -244,7 +252,21 @@ class Runner:
     def _new_session(self, store: RunStateStore) -> Session:
         if self._tracking:
             warn_unless_durable(store)
-        return Session(store, self._identity, self._timing, self._reconcile_interval)
+            callbacks = Callbacks(
+                store,
+                default_sender(self._callbacks.timeout, self._callbacks.allow_private),
+                self._callbacks,
+                new_update_id,
+                self._notifier,
+            )
+        else:
+            callbacks = None
+        return Session(store, self._identity, self._timing, self._reconcile_interval, callbacks)
+
+    def _planned(
+        self, run_id: str, ready: Ready, options: RunOptions, status: RunStatus
+    ) -> RunSnapshot:
+        return planned_run(run_id, ready, options, status, self._callbacks.targets)
 
     async def _main_store(self) -> RunStateStore:
         wanted = self._wanted_store

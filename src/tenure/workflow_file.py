@@ -11,6 +11,7 @@ from tenure.bootstrap import default_actions
 from tenure.model.errors import InvalidWorkflow, Mistake
 from tenure.ports.action import Action
 from tenure.runtime.definition import digest_of
+from tenure.workflow.defined import Wanted
 from tenure.workflow.document import MOST_BYTES
 from tenure.workflow.dump import workflow_text
 from tenure.workflow.parse import parse_workflow
@@ -27,6 +28,8 @@ class WorkflowFile(Struct, frozen=True, kw_only=True):
     folder: str | None = None
     """Where files that actions need are looked up."""
     notices: tuple[str, ...] = ()
+    wanted: tuple[Wanted, ...] = ()
+    """Variables that it uses and does not define."""
 
 
 def load_workflow(path: str | Path, actions: Mapping[str, Action] | None = None) -> WorkflowFile:
@@ -66,6 +69,7 @@ def read_workflow(
         source=source,
         folder=str(Path(folder).absolute()) if folder is not None else None,
         notices=tuple(str(notice) for notice in parsed.notices),
+        wanted=parsed.wanted,
     )
 
 

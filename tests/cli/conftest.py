@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tenure.cli.entry import main
+from tests.cli.hooks import SECRET, Hook, listening
 
 TENURE = str(Path(sys.executable).with_name("tenure"))
 
@@ -85,7 +86,7 @@ def cli(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Cli]:
     for name in list(os.environ):
-        if name.startswith(("TENURE_", "XDG_")):
+        if name.startswith(("TENURE_", "XDG_")) or name == "PYTHONUNBUFFERED":
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "80")
@@ -94,6 +95,16 @@ def cli(
     here = Cli(tmp_path, monkeypatch, capsys)
     yield here
     here.close()
+
+
+@pytest.fixture
+def hook(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hook]:
+    """A receiver of callbacks on this machine. One attempt, so that a failure is final at once."""
+    monkeypatch.setenv("TENURE_CALLBACK_ALLOW_PRIVATE", "true")
+    monkeypatch.setenv("TENURE_CALLBACK_ATTEMPTS", "1")
+    monkeypatch.setenv("TENURE_HOOK_SHOP", SECRET)
+    with listening() as hook:
+        yield hook
 
 
 def read_until(process: subprocess.Popen[str], words: str) -> list[str]:

@@ -33,16 +33,32 @@ from tenure.model.errors import InvalidWorkflow
         ("a b=c", "a b", "c"),
     ],
 )
-def test_a_variable_is_text_or_json(typed: str, name: str, value: Any) -> None:
+def test_a_value_is_text_or_json(typed: str, name: str, value: Any) -> None:
     assert values([typed], "--var") == {name: value}
 
 
 @pytest.mark.parametrize(
-    "typed", ["", "a", "=b", ":=1", "a:=", "a:={", "a:=NaN", "a:=" + "[" * 9999]
+    "typed",
+    ["", "a", "=b", ":=1", "a:=", "a:={", "a:=NaN", "a:=1e999", "a:=" + "[" * 9999, "a=\udcff"],
 )
-def test_what_is_no_variable_is_refused(typed: str) -> None:
+def test_what_is_no_value_is_refused(typed: str) -> None:
     with pytest.raises(click.BadParameter):
         values([typed], "--var")
+
+
+@pytest.mark.parametrize("name", ["a", "_", "release_1", "older-name", "A" * 200])
+def test_names_a_workflow_can_say(name: str) -> None:
+    assert variables([], [f"{name}=x"]) == {name: "x"}
+
+
+@pytest.mark.parametrize("name", ["a b", "1st", "-a", "é", "a.b", "a[0]", "$a", "a" * 201])
+def test_names_no_workflow_could_say_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(click.BadParameter, match=r"is no name of a variable|neither name=text"):
+        variables([], [f"{name}=x"])
+    path = tmp_path / "vars.yaml"
+    path.write_text(f'fine: 1\n"{name}": 2\n')
+    with pytest.raises(InvalidWorkflow, match=r"vars.yaml:2:1: .* is no name of a variable"):
+        values_of_file(path)
 
 
 def test_the_last_one_counts() -> None:

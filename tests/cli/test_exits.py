@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pkgutil
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+import tenure.cli
 from tenure.cli import version
 from tenure.cli.exits import MEANING, OF_STATUS, Exit, verdict
+from tenure.cli.failing import error_kinds, error_types
 from tenure.cli.log_streams import NoSuchOutput
-from tenure.cli.store.powers import CannotDoThat
+from tenure.cli.opening import NoRunsYet, NoSuchStore
+from tenure.cli.store.powers import NotSupported
 from tenure.config import InvalidSettings
 from tenure.model import errors
 from tenure.model.status import TERMINAL_RUN, RunStatus
@@ -21,13 +27,7 @@ def of_kind(kind: type[errors.TenureError]) -> errors.TenureError:
     return kind.__new__(kind)
 
 
-def kinds() -> list[type[errors.TenureError]]:
-    found = [value for value in vars(errors).values() if inspect.isclass(value)]
-    ours = [value for value in found if issubclass(value, errors.TenureError)]
-    return [*ours, NoSuchOutput, CannotDoThat, InvalidSettings]
-
-
-@pytest.mark.parametrize("kind", kinds(), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", error_kinds(), ids=lambda kind: kind.__name__)
 def test_every_error_has_an_exit_code(kind: type[errors.TenureError]) -> None:
     code, _ = verdict(of_kind(kind))
     assert code in (Exit.USAGE, Exit.NOT_FOUND, Exit.STORE, Exit.REFUSED)
@@ -46,6 +46,8 @@ def test_every_error_has_an_exit_code(kind: type[errors.TenureError]) -> None:
         (errors.RunNotFound, 5),
         (errors.DeliveryNotFound, 5),
         (NoSuchOutput, 5),
+        (NoRunsYet, 5),
+        (NoSuchStore, 6),
         (errors.StoreUnavailable, 6),
         (errors.StoreIncompatible, 6),
         (errors.HostUnreachable, 6),
@@ -56,7 +58,7 @@ def test_every_error_has_an_exit_code(kind: type[errors.TenureError]) -> None:
         (errors.VersionConflict, 7),
         (errors.InvalidTransition, 7),
         (errors.StoreRejected, 7),
-        (CannotDoThat, 7),
+        (NotSupported, 7),
     ],
     ids=lambda value: value.__name__ if inspect.isclass(value) else "",
 )
@@ -72,6 +74,28 @@ def test_every_end_of_a_run_has_a_code_of_its_own() -> None:
         "canceled": 3,
         "interrupted": 4,
     }
+
+
+def test_every_kind_of_error_has_a_type_of_its_own() -> None:
+    """Also those of modules nobody thought of when the list was written."""
+    for module in pkgutil.walk_packages(tenure.cli.__path__, "tenure.cli."):
+        importlib.import_module(module.name)
+    listed = set(error_kinds())
+    assert not {kind for kind in raised(errors.TenureError) if kind not in listed}
+    assert len(error_types()) == len(listed) + 4
+
+
+def raised(kind: type[errors.TenureError]) -> Iterator[type[errors.TenureError]]:
+    inner = [
+        each
+        for each in kind.__subclasses__()
+        if each.__module__.startswith("tenure.")
+        and not each.__module__.startswith("tenure.notifiers.")  # a sender answers, it never raises
+    ]
+    if not inner:
+        yield kind
+    for each in inner:
+        yield from raised(each)
 
 
 def test_every_code_is_explained() -> None:

@@ -15,6 +15,7 @@ from tenure.cli.app import app
 from tenure.cli.group import LazyGroup
 from tenure.cli.verb import Verb
 from tests.cli.conftest import Cli
+from tests.cli.flows import GREET
 
 
 def groups(group: LazyGroup, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -53,6 +54,10 @@ def names(path: tuple[str, ...]) -> list[str]:
 def test_the_commands_are_those_of_the_specification() -> None:
     assert {" ".join(path) for path in verbs()} == {
         "annotate",
+        "callbacks list",
+        "callbacks redeliver",
+        "callbacks show",
+        "callbacks test",
         "cancel",
         "completion",
         "doctor",
@@ -105,7 +110,9 @@ def test_a_group_explains_itself_too(cli: Cli) -> None:
     for path in groups(app):
         shown = cli.call(*path, "--help").out
         assert "Examples:" in shown
-    assert "prune" in cli.call("store").out + cli.call("store").err
+        bare = cli.call(*path)
+        assert (bare.code, bare.out) == (2, "")
+        assert bare.err == shown
 
 
 @pytest.mark.parametrize(
@@ -116,7 +123,7 @@ def test_a_group_explains_itself_too(cli: Cli) -> None:
         (["store", "chek"], "Did you mean 'check'?"),
         (["list", "--colour"], "No such option"),
         (["list", "--limit", "0"], "0"),
-        (["list", "--limit", "many"], "many"),
+        (["list", "--limit", "many"], "'many' is not a valid whole number"),
         (["list", "--status", "broken"], "broken"),
         (["list", "--since", "yesterday"], "neither a duration"),
         (["list", "--label", "team"], "key=value"),
@@ -142,20 +149,31 @@ def test_wrong_usage_is_told_apart_and_exits_with_2(
     assert refused.out == ""
 
 
-def test_help_loads_no_command() -> None:
+def loaded(*arguments: str) -> set[str]:
+    """The modules a command has loaded when it has answered."""
     probe = (
-        "import sys; sys.argv = ['tenure', '--help']\n"
+        "import sys; sys.argv[0] = 'tenure'\n"
         "from tenure.cli.entry import main\n"
         "try: main()\n"
-        "except SystemExit: pass\n"
-        "heavy = {'asyncio', 'msgspec', 'rich', 'apsw', 'yaml', 'jinja2', 'logging'}\n"
-        "print('loaded:', *sorted(heavy & set(sys.modules)))"
+        "except SystemExit as ended: assert not ended.code\n"
+        "print(*sys.modules)"
     )
-    shown = subprocess.run(
-        [sys.executable, "-c", probe], capture_output=True, text=True, check=True
-    ).stdout
-    assert "Execute a workflow" in shown
-    assert shown.splitlines()[-1] == "loaded:"
+    command = [sys.executable, "-c", probe, *arguments]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return set(shown.splitlines()[-1].split())
+
+
+def test_help_loads_no_command() -> None:
+    heavy = {"asyncio", "msgspec", "rich", "apsw", "yaml", "jinja2", "logging"}
+    assert loaded("--help") & heavy == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ["list", "status", "logs", "explain", "watch"])
+def test_looking_loads_nothing_that_only_running_needs(cli: Cli, verb: str) -> None:
+    cli.call("run", cli.workflow(GREET), "-q")
+    heavy = {"importlib.metadata", "jinja2", "yaml", "rich", "tomllib", "tenure.runner"}
+    assert loaded(verb, *([] if verb == "list" else ["latest"])) & heavy == set()
 
 
 # -- the reference page ---------------------------------------------------------------------------

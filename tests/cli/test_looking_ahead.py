@@ -174,6 +174,71 @@ def test_valid_files_exit_with_0_and_notices_are_shown(cli: Cli) -> None:
     assert "env_packages" in checked.err
 
 
+NEEDY = """\
+version: v1
+name: needy
+vars: {release: "1.4"}
+secrets: [token]
+steps:
+  - name: a
+    action: cmd.run
+    when: zone == "one"
+    args: {cmd: "echo ${{ token }}"}
+  - name: b
+    action: cmd.run
+    args: {cmd: "echo ${{ relase }}"}
+"""
+
+
+def test_validate_names_variables_that_a_run_has_to_be_given(cli: Cli) -> None:
+    flow = cli.workflow(NEEDY)
+    checked = cli.call("validate", flow)
+    assert checked.code == 0
+    assert checked.out == f"✓ {flow} is valid for runs that are given zone\n"
+    needed, doubtful = checked.err.splitlines()
+    assert needed.startswith(f"notice: {flow}:8:11: steps[0].when: 'zone' is not defined here")
+    assert doubtful.startswith(f"notice: {flow}:12:27: steps[1].args.cmd: 'relase' is not defined")
+    assert "did you mean 'release'?" in doubtful
+    (verdict,) = cli.call("validate", flow, "--json").json["files"]
+    assert verdict["needs"] == ["zone"]
+    assert len(verdict["notices"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--var", "zone=one"], 0),
+        (["--vars-file", "vars.yaml"], 0),
+        (["--secret", "zone"], 0),
+        (["--var", "zones=one"], 2),
+        (["--secret", "other=@file"], 2),
+        (["--secret", "no name"], 2),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_validate_with_variables_judges_as_a_run_would(
+    cli: Cli, arguments: list[str], code: int
+) -> None:
+    (cli.folder / "vars.yaml").write_text("zone: one")
+    flow = cli.workflow(NEEDY)
+    checked = cli.call("validate", flow, *arguments)
+    assert checked.code == code
+    assert cli.call("plan", flow, *arguments).code == code
+    if code == 0:
+        assert checked.out == f"✓ {flow} is valid\n"
+    elif "no name" not in arguments:
+        assert "steps[0].when: 'zone' is not defined here; give it with --var" in checked.out
+        assert checked.out.endswith(f"✗ {flow} has 1 mistake\n")
+
+
+def test_a_plan_without_a_variable_it_needs_is_refused_as_the_run_would_be(cli: Cli) -> None:
+    flow = cli.workflow(NEEDY)
+    planned, executed = cli.call("plan", flow), cli.call("run", flow)
+    assert planned == executed
+    assert planned.code == 2
+    assert "'zone' is not defined here" in planned.err
+
+
 def test_validate_for_programs(cli: Cli) -> None:
     wrong = cli.workflow(WRONG, "wrong.yaml")
     checked = cli.call("validate", wrong, "--json")

@@ -1,15 +1,17 @@
-"""Several processes at one store: signals, crashes, watching, following, broken pipes."""
+"""Several processes at one store: signals, crashes, watching, following."""
 
 from __future__ import annotations
 
+import json
 import os
+import platform
 import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import TENURE, Cli, finish, read_until
+from tests.cli.conftest import Cli, finish, read_until
 from tests.cli.flows import BREAK, GREET, STUBBORN, WAIT
 
 pytestmark = pytest.mark.slow
@@ -28,6 +30,11 @@ def lives(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+
+
+def kill(run: subprocess.Popen[str]) -> None:
+    run.kill()
+    run.wait()
 
 
 # -- signals --------------------------------------------------------------------------------------
@@ -66,21 +73,39 @@ def test_two_signals_stop_at_once_and_leave_no_task(cli: Cli) -> None:
     assert record["status"] == "canceled"
 
 
-def test_without_tracking_a_signal_cancels_too(cli: Cli) -> None:
-    run = started(cli, "--no-tracking")
+def test_a_run_that_was_stopped_at_once_tells_programs_so(cli: Cli) -> None:
+    run = cli.start("run", cli.workflow(STUBBORN), "--json", "--run-id", "stopped-run")
+    read_until(run, "host.running")
     run.send_signal(signal.SIGINT)
-    assert finish(run).code == 3
+    assert run.stderr is not None
+    assert "canceling" in run.stderr.readline()
+    run.send_signal(signal.SIGINT)
+    done = finish(run)
+    assert all("type" in line for line in done.json_lines)
+    error = json.loads(done.err.splitlines()[-1])["error"]
+    assert (error["type"], error["exit_code"], error["run_id"]) == ("stopped", 130, "stopped-run")
+
+
+@pytest.mark.parametrize("arguments", [(), ("--json",)], ids=["lines", "json"])
+def test_without_tracking_a_signal_cancels_too(cli: Cli, arguments: tuple[str, ...]) -> None:
+    run = started(cli, "--no-tracking", *arguments)
+    run.send_signal(signal.SIGINT)
+    done = finish(run)
+    assert done.code == 3
+    last = done.out.splitlines()[-1]
+    assert json.loads(last)["type"] == "run.canceled" if arguments else last == "⊘ canceled"
 
 
 def test_a_killed_run_is_marked_by_the_next_command_that_writes(cli: Cli) -> None:
     run = started(cli, "--run-id", "killed-run")
-    run.kill()
-    run.wait()
+    kill(run)
     assert "owner gone" in cli.call("list").out
     status = cli.call("status", "killed-run")
     assert "is gone; the next reconcile marks it interrupted" in status.out
     assert cli.call("status", "killed-run", "--json").json["status"] == "running"
-    assert cli.call("run", cli.workflow(GREET, "other.yaml"), "-q").code == 0
+    other = cli.call("run", cli.workflow(GREET, "other.yaml"), "-q")
+    assert (other.code, other.out) == (0, "")
+    assert other.err == ("warning: marked 1 run as interrupted: its process is gone (killed-run)\n")
     record = cli.call("status", "killed-run", "--json").json
     assert record["status"] == "interrupted"
     assert record["interrupted_reason"]
@@ -91,22 +116,35 @@ def test_a_killed_run_is_marked_by_the_next_command_that_writes(cli: Cli) -> Non
     assert "! interrupted  wait" in watched.out
 
 
+def test_several_killed_runs_are_told_in_one_line_beside_the_answer(cli: Cli) -> None:
+    started_first = started(cli, "--run-id", "killed-run-0")
+    for run in (started_first, started(cli, "--run-id", "killed-run-1")):
+        kill(run)
+    answer = cli.call("annotate", "latest", "seen=yes", "--json")
+    assert answer.json["run_id"] == "killed-run-1"
+    assert answer.json["status"] == "interrupted"
+    (line,) = answer.err.splitlines()
+    assert line.startswith("warning: marked 2 runs as interrupted: their process is gone (")
+    assert "killed-run-0" in line
+
+
 def test_reconcile_marks_killed_runs_and_says_how_many(cli: Cli) -> None:
     assert cli.call("reconcile").out.startswith("nothing to do")
     runs = [started(cli, "--run-id", f"killed-run-{number}") for number in range(2)]
     for run in runs:
-        run.kill()
-        run.wait()
+        kill(run)
     answer = cli.call("reconcile", "--reason", "power cut", "--json")
-    assert (answer.code, answer.json) == (0, {"interrupted": 2})
+    assert answer.code == 0
+    assert answer.json["interrupted"] == 2
+    assert sorted(answer.json["run_ids"]) == ["killed-run-0", "killed-run-1"]
     assert cli.call("status", "latest", "--json").json["interrupted_reason"] == "power cut"
-    assert cli.call("reconcile", "--json").json == {"interrupted": 0}
+    assert cli.call("reconcile", "--json").json == {"interrupted": 0, "run_ids": []}
 
 
 def test_reconcile_leaves_a_live_run_alone(cli: Cli) -> None:
     gate = cli.home / "gate"
     run = started(cli, gate=str(gate))
-    assert cli.call("reconcile", "--json").json == {"interrupted": 0}
+    assert cli.call("reconcile", "--json").json["interrupted"] == 0
     gate.touch()
     assert finish(run).code == 0
 
@@ -181,16 +219,44 @@ def test_ctrl_c_stops_watching_and_the_run_goes_on(cli: Cli) -> None:
     assert finish(run).code == 0
 
 
-def test_watch_says_when_the_owner_is_gone(cli: Cli) -> None:
+def test_watch_ends_when_nobody_will_go_on_with_the_run(cli: Cli) -> None:
     run = started(cli)
     watch = cli.start("watch", "latest")
     read_until(watch, "hold")
-    run.kill()
-    run.wait()
-    assert watch.stderr is not None
-    assert f"process {run.pid}" in watch.stderr.readline()
-    assert cli.call("reconcile", "--json").json == {"interrupted": 1}
-    assert finish(watch).code == 4
+    kill(run)
+    done = finish(watch)
+    assert done.code == 4
+    assert done.err == (
+        f"process {run.pid} on {platform.node()} is gone: nobody goes on with this run; "
+        "tenure reconcile marks it as interrupted\n"
+    )
+    record = cli.call("status", "latest", "--json").json
+    assert record["status"] == "running", "watching writes nothing"
+    again = cli.call("watch", "latest", "--json")
+    assert again.code == 4
+    assert again.json_lines[-1] == record
+    assert cli.call("reconcile", "--json").json["interrupted"] == 1
+    assert cli.call("watch", "latest").code == 4
+
+
+def test_watch_of_a_killed_run_that_was_asked_to_stop_counts_as_canceled(cli: Cli) -> None:
+    run = cli.start("run", cli.workflow(STUBBORN))
+    read_until(run, "holding")
+    cli.call("cancel", "latest")
+    kill(run)
+    done = cli.call("watch", "latest")
+    assert done.code == 3
+    assert "tenure reconcile marks it as canceled" in done.err
+
+
+def test_followed_logs_end_when_nobody_will_go_on_with_the_run(cli: Cli) -> None:
+    run = started(cli)
+    follow = cli.start("logs", "latest", "--follow")
+    assert read_until(follow, "holding") == ["holding"]
+    kill(run)
+    done = finish(follow)
+    assert (done.code, done.out) == (0, "")
+    assert done.err.endswith("is gone: nothing more will be printed\n")
 
 
 def test_logs_can_be_followed(cli: Cli) -> None:
@@ -202,47 +268,3 @@ def test_logs_can_be_followed(cli: Cli) -> None:
     done = finish(follow)
     assert (done.code, done.out) == (0, "released\n")
     assert finish(run).code == 0
-
-
-# -- pipes ----------------------------------------------------------------------------------------
-
-
-def piped(*arguments: str) -> tuple[int, str]:
-    """The exit code and stderr of the command when its reader leaves at once."""
-    process = subprocess.Popen(
-        [TENURE, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    process.stdout.close()
-    said = process.stderr.read()
-    process.stderr.close()
-    return process.wait(60), said
-
-
-def test_a_reader_that_leaves_is_no_error(cli: Cli) -> None:
-    assert piped("run", cli.workflow(GREET)) == (0, "")
-    assert piped("run", cli.workflow(BREAK)) == (1, "")
-    assert piped("list") == (0, "")
-    assert piped("schema") == (0, "")
-    assert piped("--help") == (0, "")
-
-
-def test_a_run_goes_on_although_nobody_reads_its_lines(cli: Cli) -> None:
-    """A pager that pauses: the pipe is full, the run ends all the same."""
-    flow = cli.workflow(
-        "version: v1\nname: chatty\n"
-        "steps: [{name: s, action: cmd.run, args: {cmd: 'seq 1 100000'}}]"
-    )
-    run = cli.start("run", flow)
-    wait_for_a_run(cli)
-    watched = cli.process("watch", "latest", "--json")
-    assert watched.json_lines[-1]["status"] == "success"
-    done = finish(run)
-    assert done.code == 0
-    assert "run success" in done.out
-
-
-def wait_for_a_run(cli: Cli) -> None:
-    while not cli.call("list", "--json").json["runs"]:
-        pass

@@ -106,6 +106,22 @@ def test_status_shows_steps_and_what_went_wrong(history: Cli) -> None:
     assert "  all of its output: tenure logs break-run fragile b" in lines
 
 
+def test_status_shows_handlers_below_the_step_they_ran_for(cli: Cli) -> None:
+    flow = cli.workflow(
+        "version: v1\nname: h\nsteps:\n"
+        "  - {name: one, action: cmd.run, args: {cmd: 'true'}, notify: [reload]}\n"
+        "  - {name: two, action: cmd.run, args: {cmd: 'true'}}\n"
+        "handlers: [{name: reload, action: cmd.run, args: {cmd: 'true'}}]\n"
+    )
+    assert cli.call("run", flow, "-q").code == 0
+    shown = cli.call("status", "latest").out
+    assert [line.split()[1:-3] for line in shown.splitlines() if " ok " in line] == [
+        ["one"],
+        ["↳", "reload"],
+        ["two"],
+    ]
+
+
 def test_latest_is_the_newest_run(history: Cli) -> None:
     assert history.call("status", "latest", "--json").json["run_id"] == "break-run"
 
@@ -127,16 +143,32 @@ def test_status_as_json_has_every_field(history: Cli) -> None:
         ["explain", "no-such-run"],
         ["cancel", "no-such-run"],
         ["annotate", "no-such-run", "a=b"],
-        ["status", "latest"],
-        ["status", "no such\x1b[31m run"],
     ],
     ids=lambda arguments: arguments[0],
 )
-def test_a_run_that_is_not_there_exits_with_5(cli: Cli, arguments: list[str]) -> None:
-    refused = cli.call(*arguments)
+def test_a_run_that_is_not_there_exits_with_5(history: Cli, arguments: list[str]) -> None:
+    refused = history.call(*arguments)
     assert refused.code == 5
     assert refused.err.startswith("Error: no run ")
     assert "tenure list" in refused.err
+
+
+def test_there_is_no_newest_run_in_an_empty_store(cli: Cli) -> None:
+    cli.call("store", "migrate")
+    refused = cli.call("status", "latest")
+    assert refused.code == 5
+    assert refused.err.startswith("Error: no run 'latest' in this store")
+
+
+@pytest.mark.parametrize("verb", ["status", "watch", "logs", "explain", "cancel", "annotate"])
+@pytest.mark.parametrize("word", ["x", "no such\x1b[31m run", "-" * 9, "a" * 129])
+def test_what_can_be_no_run_id_exits_with_2_and_the_rule(
+    history: Cli, verb: str, word: str
+) -> None:
+    refused = history.call(verb, "--", word, *(["a=b"] if verb == "annotate" else []))
+    assert refused.code == 2
+    assert "use 8-128 characters, the first a letter or digit" in refused.err
+    assert "`tenure list` shows the runs there are" in refused.err
     assert "\x1b[31m" not in refused.err
 
 
@@ -214,6 +246,8 @@ def test_a_step_that_printed_nothing_says_so(history: Cli) -> None:
         (["7"], "there are: hello, bye"),
         (["hello", "c"], "no host 'c' in hello; there are: a, b"),
         (["bye", "b"], "no host 'b' in bye"),
+        (["hello", "--attempt", "2"], "there was no attempt 2; the newest is 1"),
+        (["hello", "--item", "0"], "there is no item 0; nothing here is a loop"),
     ],
 )
 def test_a_step_or_host_that_is_not_there_exits_with_5(
@@ -238,6 +272,20 @@ def test_attempts_and_items_can_be_chosen(cli: Cli) -> None:
     assert cli.call("logs", "latest", "try", "--attempt", "1").out.strip().endswith(":1")
     assert cli.call("logs", "latest", "each").out == "[0] | item x\n[1] | item y\n"
     assert cli.call("logs", "latest", "each", "--item", "1").out == "[1] | item y\n"
+    assert "there is no item 2; there are 0 to 1" in cli.call("logs", "latest", "--item", "2").err
+    assert "the newest is 3" in cli.call("logs", "latest", "try", "--attempt", "4").err
+
+
+def test_output_without_a_line_end_stays_with_its_task(cli: Cli) -> None:
+    flow = cli.workflow(
+        "version: v1\nname: unended\nsteps:\n"
+        "  - {name: one, action: cmd.run, args: {cmd: \"printf 'a\\nb'\"}}\n"
+        "  - {name: two, action: cmd.run, args: {cmd: echo c}}\n"
+    )
+    assert cli.call("run", flow, "-q").code == 0
+    for arguments in ((), ("--follow",)):
+        shown = cli.call("logs", "latest", *arguments).out
+        assert shown.splitlines() == ["one | a", "one | b", "two | c"]
 
 
 def test_output_that_is_no_text_is_replaced_unless_it_is_wanted_raw(cli: Cli) -> None:

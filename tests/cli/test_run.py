@@ -177,7 +177,16 @@ def test_every_mistake_is_shown_with_its_place(cli: Cli) -> None:
         (["none.yaml"], "cannot be read: No such file"),
         (["flow.yaml", "--run-id", "x"], "run_id 'x' is not allowed"),
         (["flow.yaml", "--run-id", "../../etc/passwd"], "not allowed"),
-        (["flow.yaml", "--limit", "aa"], "aa"),
+        (
+            ["flow.yaml", "--limit", "nobody"],
+            '--limit: there is no host or group "nobody"; there are: a, b',
+        ),
+        (["wide.yaml", "--limit", "a,wbe1"], "\"wbe1\"; did you mean 'web1'?"),
+        (["flow.yaml", "--limit", ","], "names no host; leave it out to mean all hosts"),
+        (["flow.yaml", "--limit", ""], "names no host"),
+        (["flow.yaml", "--var", "a b=3"], "--var: 'a b' is no name of a variable"),
+        (["flow.yaml", "--var", "who:={"], "--var: who: '{' is not JSON"),
+        (["flow.yaml", "--var", "who=\udcff"], "--var: who: the value is not UTF-8 text"),
         (["flow.yaml", "--var", "novalue"], "neither name=text nor name:=JSON"),
         (["flow.yaml", "--vars-file", "none.json"], "none.json: cannot be read"),
         (["flow.yaml", "--label", "x"], "key=value"),
@@ -192,6 +201,7 @@ def test_wrong_input_exits_with_2_and_executes_nothing(
     cli: Cli, arguments: list[str], said: str
 ) -> None:
     cli.workflow(GREET.replace("echo bye", f"touch {cli.home}/executed"))
+    cli.workflow(GREET.replace("b: {", "web1: {"), "wide.yaml")
     refused = cli.call("run", *arguments)
     assert refused.code == 2
     assert said in refused.err
@@ -226,7 +236,7 @@ def test_a_store_that_cannot_be_used_exits_with_6(cli: Cli) -> None:
 
 def test_the_data_folder_that_cannot_be_made_is_named(cli: Cli) -> None:
     (cli.home / ".local").write_text("in the way")
-    refused = cli.call("list")
+    refused = cli.call("run", cli.workflow(GREET))
     assert refused.code == 6
     assert ".local/share/tenure" in refused.err
     assert "--store" in refused.err

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tenure.cli.display.moments import ago, between, took
 from tenure.cli.display.places import place_of
-from tenure.cli.display.text import as_seen, cells, neutral, one_line, padded, shorten
+from tenure.cli.display.text import cells, neutral, one_line, padded, shorten
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 
@@ -25,6 +25,7 @@ NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
         ("\x1b]0;new title\x07rest", "rest"),
         ("\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\", "link"),
         ("\x1b]0;never ends", "�]0;never ends"),
+        ("\x1b]0;not over\nlines\x07", "�]0;not over\nlines�"),
         ("\x1bPq device \x1b\\x", "x"),
         ("\x9b31mred", "�31mred"),
         ("bell\x07back\x08", "bell�back�"),
@@ -42,20 +43,6 @@ def test_neutral_text_stays_neutral(text: str) -> None:
     once = neutral(text)
     assert neutral(once) == once
     assert not set(once) & {chr(n) for n in (*range(9), *range(11, 32), *range(127, 160))}
-
-
-@pytest.mark.parametrize(
-    ("line", "seen"),
-    [
-        ("10%\r20%\r30%", "30%"),
-        ("done\r", "done"),
-        ("\r", ""),
-        ("a\tb", "a       b"),
-        ("trailing   ", "trailing"),
-    ],
-)
-def test_a_line_is_shown_as_a_terminal_would_leave_it(line: str, seen: str) -> None:
-    assert as_seen(line) == seen
 
 
 def test_one_line_has_no_second() -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 
 import tenure
-from tests.cli.conftest import TENURE, Cli, read_until
+from tests.cli.conftest import Cli, read_until
 from tests.cli.flows import GREET, WAIT
 
 
@@ -21,6 +19,7 @@ def findings(cli: Cli, *arguments: str) -> str:
 
 
 def test_a_healthy_machine_has_no_findings(cli: Cli) -> None:
+    cli.call("run", cli.workflow(GREET), "-q")
     healthy = cli.call("doctor")
     assert healthy.code == 0
     assert "✓ nothing to complain about" in healthy.out
@@ -40,6 +39,7 @@ def test_doctor_shows_where_each_setting_comes_from(
 ) -> None:
     (cli.folder / "tenure.toml").write_text("claim_batch = 3")
     monkeypatch.setenv("TENURE_POLL_INTERVAL", "2s")
+    cli.call("store", "migrate", "--store", "sqlite:///x.db")
     facts = cli.call("doctor", "--json", "--store", "sqlite:///x.db").json["settings"]
     sources = {fact["name"]: (fact["value"], fact["source"]) for fact in facts}
     assert sources["claim_batch"] == ("3", f"{cli.folder}/tenure.toml")
@@ -74,9 +74,7 @@ def test_doctor_finds_stores_that_do_not_work(cli: Cli) -> None:
 
 def test_doctor_finds_a_folder_that_cannot_be(cli: Cli) -> None:
     (cli.home / ".local").write_text("in the way")
-    said = findings(cli)
-    assert f"{cli.home}/.local cannot be written to" in said
-    assert "the store cannot be used" in said
+    assert f"{cli.home}/.local cannot be written to" in findings(cli)
 
 
 @pytest.mark.slow
@@ -86,7 +84,7 @@ def test_doctor_finds_runs_without_owner(cli: Cli) -> None:
     assert cli.call("doctor").code == 0
     run.kill()
     run.wait()
-    assert "1 unfinished runs have lost their owner: tenure reconcile" in findings(cli)
+    assert "1 unfinished run without a living owner: tenure reconcile" in findings(cli)
 
 
 # -- store ----------------------------------------------------------------------------------------
@@ -123,19 +121,7 @@ def test_prune_removes_what_ended_long_ago(cli: Cli) -> None:
     "arguments", [["check"], ["migrate"], ["prune", "--older-than", "1d"]], ids=lambda a: a[0]
 )
 def test_a_store_without_the_power_says_so_with_7(cli: Cli, arguments: list[str]) -> None:
+    (cli.home / "runs").mkdir()
     refused = cli.call("store", *arguments, "--store", f"file://{cli.home}/runs")
     assert refused.code == 7
     assert "FileStore" in refused.err
-
-
-# -- version, and answers that cannot be written --------------------------------------------------
-
-
-def test_a_full_disk_is_told_apart_from_a_reader_that_left(cli: Cli) -> None:
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [TENURE, "version"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
-        )
-    assert done.returncode == 6
-    assert "cannot be written" in done.stderr
-    assert "Traceback" not in done.stderr

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
-import threading
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import click
 import pytest
@@ -13,57 +11,12 @@ import pytest
 from tenure.cli.differences import as_planned, changes_between
 from tenure.cli.display.counting import in_the_end, so_far
 from tenure.cli.display.picture import picture, window
-from tenure.cli.display.plain import PlainView
-from tenure.cli.display.printer import Printer
 from tenure.cli.display.progress import OutputTail, Progress
 from tenure.cli.display.text import cells
 from tenure.model.events import RecordedEvent
 from tenure.model.snapshot import HostState, RunSnapshot, StepState
 from tenure.model.status import HostStatus, RunStatus, StepKind, StepStatus
-from tenure.ports.recorder import OutputChunk
-from tenure.testing.clock import ManualClock
-
-START = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
-
-
-def planned(*steps: tuple[str, int]) -> RunSnapshot:
-    return RunSnapshot(
-        run_id="run-00001",
-        workflow_name="deploy",
-        steps=tuple(
-            StepState(
-                index=index,
-                name=name,
-                hosts={f"web{number}": HostState() for number in range(hosts)},
-            )
-            for index, (name, hosts) in enumerate(steps)
-        ),
-    )
-
-
-def event(
-    type: str,
-    *,
-    step: str | None = None,
-    index: int | None = None,
-    host: str | None = None,
-    message: str | None = None,
-    after: float = 0,
-) -> RecordedEvent:
-    kind, _, what = type.partition(".")
-    return RecordedEvent(
-        type=type,
-        status=what if kind in ("run", "step", "host") else None,
-        step=step,
-        step_index=index,
-        host=host,
-        message=message,
-        run_id="run-00001",
-        version=1,
-        seq=0,
-        at=START + timedelta(seconds=after),
-        fence=1,
-    )
+from tests.cli.told import START, STARTED, chunk, event, planned
 
 
 def progress_of(plan: RunSnapshot, events: Sequence[RecordedEvent]) -> Progress:
@@ -74,19 +27,10 @@ def progress_of(plan: RunSnapshot, events: Sequence[RecordedEvent]) -> Progress:
     return progress
 
 
-def chunk(data: bytes, host: str = "web1", stream: str = "stdout") -> OutputChunk:
-    return OutputChunk(
-        run_id="run-00001", step_index=0, step="drain", host=host, stream=stream, data=data
-    )
-
-
 def drawn(progress: Progress, *, height: int = 24, notice: str | None = None) -> list[str]:
     now = START + timedelta(seconds=10)
     lines = picture(progress, OutputTail(3), "store x.db", notice, now, (80, height))
     return [click.unstyle(line) for line in lines]
-
-
-STARTED = [event("run.running"), event("step.running", step="drain", index=0)]
 
 
 # -- counting -------------------------------------------------------------------------------------
@@ -125,6 +69,20 @@ def test_a_step_nobody_planned_is_a_handler() -> None:
         ],
     ).steps[1]
     assert (found.name, found.kind, found.total) == ("reload", StepKind.HANDLER, 1)
+
+
+def test_a_handler_stands_below_the_step_it_ran_for() -> None:
+    plan = planned(("drain", 1), ("verify", 1))
+    joined = event("step.running", step="reload", index=2)
+    lines = drawn(progress_of(plan, [*STARTED, joined]))[3:]
+    assert [line.split()[1:3] for line in lines] == [
+        ["drain", "0/1"],
+        ["↳", "reload"],
+        ["verify", "1"],
+    ]
+    beside = event("step.running", step="verify", index=1)
+    lines = drawn(progress_of(plan, [*STARTED, beside, joined]))[3:]
+    assert "reload" in lines[-1], "one of two: nobody knows which"
 
 
 @pytest.mark.parametrize(
@@ -265,92 +223,6 @@ def test_the_tail_stays_small_whatever_is_printed() -> None:
         tail.add(chunk(b"line\n" * 100_000, host="db"))
     assert len(tail.lines()) == 5
     assert max(cells(text) for _, text in tail.lines()) < 5_000
-
-
-# -- plain lines ----------------------------------------------------------------------------------
-
-
-async def plain_lines(events: Sequence[RecordedEvent], chunks: Sequence[OutputChunk]) -> list[str]:
-    stream = io.StringIO()
-    printer = Printer(stream)
-    view = PlainView(printer, ManualClock(START), "store x.db")
-    view.begin(planned(("drain", 3), ("restart", 1)))
-    for each in events:
-        await view.record(each)
-    for piece in chunks:
-        view.output(piece)
-    view.end()
-    printer.close()
-    return [line.partition("  ")[2] for line in stream.getvalue().splitlines()]
-
-
-async def test_plain_lines_say_step_host_status_and_message() -> None:
-    events = [
-        *STARTED,
-        event("host.running", step="drain", index=0, host="web0"),
-        event("host.failed", step="drain", index=0, host="web0", message="exit 1:\n oops"),
-        event("step.failed", step="drain", index=0, message="failed on 1 of 3 hosts"),
-        event("cancel.requested", message="why not"),
-        event("run.failed", message="step 'drain' failed"),
-    ]
-    assert await plain_lines(events, []) == [
-        "run run-00001 of deploy, store x.db",
-        "run running",
-        "drain          running",
-        "drain    web0  failed      exit 1: oops",
-        "drain          failed      failed on 1 of 3 hosts",
-        "cancel requested  why not",
-        "run failed  step 'drain' failed",
-    ]
-
-
-async def test_plain_lines_carry_output_with_its_host() -> None:
-    said = [chunk(b"one\ntw"), chunk(b"o\nthree"), chunk(b"\xff\x1b[2Jx\n", host="web0")]
-    assert await plain_lines([], said) == [
-        "run run-00001 of deploy, store x.db",
-        "drain    web1  | one",
-        "drain    web1  | two",
-        "drain    web0  | �x",
-        "         web1  | three",
-    ]
-
-
-class Stuck(io.StringIO):
-    """A reader that pauses: a pager, a stopped terminal."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.go_on = threading.Event()
-
-    def write(self, text: str) -> int:
-        self.go_on.wait()
-        return super().write(text)
-
-
-def test_a_reader_that_pauses_holds_up_nobody_and_misses_no_event() -> None:
-    stream = Stuck()
-    printer = Printer(stream)
-    for number in range(20_000):
-        printer.passing_line(f"output {number}")
-    printer.line("event")
-    stream.go_on.set()
-    printer.close()
-    lines = stream.getvalue().splitlines()
-    assert len(lines) < 10_000
-    assert lines[-1] == "event"
-    assert lines[-2].endswith("lines of output are not shown here")
-
-
-class Gone(io.StringIO):
-    def write(self, text: str) -> int:
-        raise BrokenPipeError
-
-
-def test_a_reader_that_left_is_not_missed() -> None:
-    printer = Printer(Gone())
-    printer.line("one")
-    printer.line("two")
-    printer.close()
 
 
 # -- differences, for stores without a journal ----------------------------------------------------

@@ -7,6 +7,7 @@
 ``console run``    commands after ``$``; what follows them must be in their output, in that order.
                    ``…`` stands for any text, spaces for any number of spaces
 ``python run``     see ``tests/architecture/test_repository.py``
+``… receiver``     and others of the callbacks guide: see ``test_callbacks_guide.py``
 =================  ==============================================================================
 """
 

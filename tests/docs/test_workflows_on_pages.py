@@ -36,7 +36,7 @@ async def test_the_workflow_prints_what_the_page_says(block: Block) -> None:
 @pytest.mark.parametrize("block", blocks("yaml refused", "text mistakes"), ids=str)
 def test_the_workflow_is_refused_for_what_the_page_says(block: Block) -> None:
     with pytest.raises(tenure.InvalidWorkflow) as refused:
-        workflow(block)
+        tenure.Runner(tracking=False).run_sync(workflow(block))
     assert [str(mistake) for mistake in refused.value.mistakes] == block.below.splitlines()
 
 

@@ -122,3 +122,12 @@ def statuses(snapshot: RunSnapshot) -> Iterable[str]:
         yield step.status
         for host in step.hosts.values():
             yield host.status
+
+
+OK, BAD = HostStatus.SUCCESS, HostStatus.FAILED
+
+
+def half_done() -> RunSnapshot:
+    """Step 0: web1 ended, web2 runs, web3 never started. Step 1: not reached."""
+    run = done(running(hosts=3), steps={0: start("web1", "web2")}, at=after(1)).snapshot
+    return done(run, steps={0: finish(None, web1=OK)}, at=after(2)).snapshot

@@ -2,42 +2,28 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tenure.model.apply import apply
 from tenure.model.errors import InvalidTransition, Refused, StoreRejected
 from tenure.model.events import Event
-from tenure.model.judge import Circumstances
-from tenure.model.leasing import claim
 from tenure.model.snapshot import (
     Annotation,
     Approval,
     CallbackTarget,
     ErrorInfo,
     HostState,
-    ItemState,
     RunSnapshot,
     StepState,
 )
-from tenure.model.status import (
-    TERMINAL_RUN,
-    HostStatus,
-    Recovery,
-    RunStatus,
-    StepKind,
-    StepStatus,
-)
+from tenure.model.status import TERMINAL_RUN, HostStatus, RunStatus, StepKind, StepStatus
 from tenure.model.update import (
     CancelRequest,
     Effect,
-    Fencing,
     HostChange,
     ItemChange,
     NewDelivery,
@@ -47,8 +33,9 @@ from tenure.model.update import (
 from tests.model.samples import (
     ALICE,
     AT,
-    BOB,
+    BAD,
     LIVE,
+    OK,
     after,
     as_bytes,
     at_status,
@@ -57,21 +44,12 @@ from tests.model.samples import (
     done,
     effect,
     finish,
+    half_done,
     owned,
     queued,
     running,
     start,
-    statuses,
 )
-
-OK, BAD = HostStatus.SUCCESS, HostStatus.FAILED
-
-
-def half_done() -> RunSnapshot:
-    """Step 0: web1 ended, web2 runs, web3 never started. Step 1: not reached."""
-    run = done(running(hosts=3), steps={0: start("web1", "web2")}, at=after(1)).snapshot
-    return done(run, steps={0: finish(None, web1=OK)}, at=after(2)).snapshot
-
 
 # -- what every accepted update does ------------------------------------------------------------
 
@@ -133,114 +111,6 @@ def test_a_run_canceled_before_its_start_never_started() -> None:
     assert (run.started_at, run.finished_at) == (None, after(1))
 
 
-# -- closing ------------------------------------------------------------------------------------
-
-CLOSED = {
-    # end: (step not reached, step cut short, host not reached, host cut short)
-    "failed": ("skipped", "failed", "skipped", "unknown"),
-    "canceled": ("canceled", "canceled", "canceled", "unknown"),
-    "interrupted": ("interrupted", "interrupted", "interrupted", "interrupted"),
-}
-
-
-@pytest.mark.parametrize("end", CLOSED)
-def test_an_end_closes_what_is_open_and_says_why(end: str) -> None:
-    step_not_reached, step_cut, host_not_reached, host_cut = CLOSED[end]
-    run = done(half_done(), run=RunStatus(end), at=after(9)).snapshot
-    first, second = run.steps
-    assert (first.status, second.status) == (step_cut, step_not_reached)
-    assert [first.hosts[name].status for name in ("web1", "web2")] == ["success", host_cut]
-    # What a step never got to is told by how the step ended.
-    in_first = {"failed": "skipped"}.get(end, host_not_reached)
-    assert first.hosts["web3"].status == in_first
-    assert {host.status for host in second.hosts.values()} == {host_not_reached}
-    assert {host.finished_at for host in second.hosts.values()} == {after(9)}
-    assert first.hosts["web1"].finished_at == after(2)
-    assert not {"pending", "running"} & set(statuses(run))
-
-
-def test_started_at_tells_an_interrupted_host_that_had_begun_from_one_that_had_not() -> None:
-    hosts = done(half_done(), run=RunStatus.INTERRUPTED).snapshot.steps[0].hosts
-    assert hosts["web2"].status == hosts["web3"].status == HostStatus.INTERRUPTED
-    assert hosts["web2"].started_at is not None
-    assert hosts["web3"].started_at is None
-
-
-@pytest.mark.parametrize(
-    "open_part",
-    [start("web1"), StepChange(status=StepStatus.RUNNING)],
-    ids=["a host", "the step"],
-)
-def test_no_success_while_something_runs(open_part: StepChange) -> None:
-    run = done(running(), steps={0: open_part}).snapshot
-    with pytest.raises(InvalidTransition, match="still running"):
-        done(run, run=RunStatus.SUCCESS)
-
-
-def test_success_skips_what_was_not_reached() -> None:
-    run = done(running(), run=RunStatus.SUCCESS).snapshot
-    assert set(statuses(run)) == {"skipped"}
-
-
-def test_canceling_lists_the_hosts_nobody_confirmed() -> None:
-    run = done(half_done(), run=RunStatus.CANCELED, unconfirmed_hosts=("old1",)).snapshot
-    assert run.unconfirmed_hosts == ("old1", "web2")
-    assert done(half_done(), run=RunStatus.FAILED).snapshot.unconfirmed_hosts == ()
-
-
-@pytest.mark.parametrize(
-    ("end", "left"),
-    [
-        (StepStatus.SUCCESS, "skipped"),
-        (StepStatus.FAILED, "skipped"),
-        (StepStatus.SKIPPED, "skipped"),
-        (StepStatus.CANCELED, "canceled"),
-        (StepStatus.INTERRUPTED, "interrupted"),
-    ],
-)
-def test_the_end_of_a_step_closes_its_hosts_that_never_started(end: StepStatus, left: str) -> None:
-    run = done(half_done(), steps={0: finish(end, web2=OK)}, at=after(5)).snapshot
-    host = run.steps[0].hosts["web3"]
-    assert (host.status, host.started_at, host.finished_at) == (left, None, after(5))
-    assert run.steps[1].status == StepStatus.PENDING
-
-
-def test_running_items_of_a_host_cut_short_are_cut_with_it() -> None:
-    item = HostChange(items={0: ItemChange(status=HostStatus.RUNNING)})
-    run = done(half_done(), steps={0: StepChange(hosts={"web2": item})}).snapshot
-    ended = done(run, run=RunStatus.CANCELED, at=after(9)).snapshot
-    (cut,) = ended.steps[0].hosts["web2"].items
-    assert (cut.status, cut.finished_at) == (HostStatus.UNKNOWN, after(9))
-
-
-# -- counts -------------------------------------------------------------------------------------
-
-
-def test_counts_follow_what_was_reached() -> None:
-    run = half_done()
-    assert (run.counts.steps_total, run.counts.hosts_total) == (2, 6)
-    assert run.counts.steps == {StepStatus.RUNNING: 1}
-    assert run.counts.hosts == {HostStatus.RUNNING: 1, HostStatus.SUCCESS: 1}
-    run = done(run, steps={0: finish(StepStatus.SUCCESS, web2=OK)}).snapshot
-    assert run.counts.steps == {StepStatus.SUCCESS: 1}
-    assert run.counts.hosts == {HostStatus.SUCCESS: 2}
-
-
-def test_counts_of_an_end_hold_what_was_cut_short_but_not_what_was_never_reached() -> None:
-    counts = done(half_done(), run=RunStatus.CANCELED).snapshot.counts
-    assert counts.steps == {StepStatus.CANCELED: 1}
-    assert counts.hosts == {HostStatus.SUCCESS: 1, HostStatus.UNKNOWN: 1}
-    assert (counts.steps_total, counts.hosts_total) == (2, 6)
-
-
-def test_progress_forgets_earlier_takeovers() -> None:
-    run = replace(half_done(), takeovers=3, takeovers_without_progress=3)
-    still = done(run, steps={0: finish(None, web2=HostStatus.UNKNOWN)}).snapshot
-    assert (still.takeovers, still.takeovers_without_progress) == (3, 3)
-    moved = done(run, steps={0: finish(None, web2=OK)}).snapshot
-    assert (moved.takeovers, moved.takeovers_without_progress) == (3, 0)
-
-
 # -- steps, hosts, items ------------------------------------------------------------------------
 
 
@@ -283,6 +153,7 @@ def test_a_handler_can_join_with_its_plan_only() -> None:
         name="reload",
         kind=StepKind.HANDLER,
         action="cmd.run",
+        notified_by=1,
         status=StepStatus.SUCCESS,
         hosts={"web1": HostState(status=HostStatus.SUCCESS, attempts=4)},
     )
@@ -296,6 +167,7 @@ def test_a_handler_can_join_with_its_plan_only() -> None:
         StepKind.HANDLER,
         "cmd.run",
     )
+    assert added.notified_by == 1
     assert (added.status, added.started_at) == (StepStatus.RUNNING, after(1))
     assert added.hosts == {"web1": HostState()}
     assert (run.counts.steps_total, run.counts.hosts_total) == (3, 5)
@@ -328,6 +200,20 @@ def test_what_an_update_does_not_name_stays() -> None:
     run = done(run, steps={0: StepChange(hosts={"web2": HostChange(stderr="b")})}).snapshot
     host = run.steps[0].hosts["web2"]
     assert (host.stdout, host.stderr, host.status) == ("a", "b", HostStatus.RUNNING)
+
+
+def test_only_the_owner_changes_steps_of_an_owned_run() -> None:
+    run = half_done()
+    meddling = effect(steps={0: finish(None, web2=OK)})
+    with pytest.raises(Refused):
+        apply(run, by_operator(run, meddling, base_version=None), at=AT, circumstances=LIVE)
+
+
+@pytest.mark.parametrize("index", [-1, 7])
+def test_an_added_step_follows_the_last_one(index: int) -> None:
+    change = StepChange(plan=StepState(index=index, name="reload"), status=StepStatus.RUNNING)
+    with pytest.raises(Refused):
+        done(running(), steps={index: change})
 
 
 # -- the run's own fields -----------------------------------------------------------------------
@@ -420,135 +306,3 @@ def test_a_callback_must_tell_of_an_event_of_its_update() -> None:
     told = replace(effect(), deliveries=(NewDelivery(id="d", target="hook", seq=0),))
     with pytest.raises(StoreRejected, match="there is none"):
         apply(run, by_owner(run, told), at=after(1))
-
-
-# -- holes this file found, closed since ----------------------------------------------------------
-
-
-def test_a_step_cannot_end_well_while_a_host_runs() -> None:
-    with pytest.raises(InvalidTransition):
-        done(half_done(), steps={0: StepChange(status=StepStatus.SUCCESS)})
-
-
-ONE_RUNNING_ONE_PENDING = {0: ItemChange(status=HostStatus.RUNNING), 1: ItemChange()}
-
-
-def test_a_host_cannot_end_well_while_an_item_runs() -> None:
-    told = HostChange(status=OK, items=ONE_RUNNING_ONE_PENDING)
-    with pytest.raises(InvalidTransition, match="item 0 is still running"):
-        done(half_done(), steps={0: StepChange(hosts={"web2": told})})
-
-
-@pytest.mark.parametrize("host", [None, HostStatus.UNKNOWN, HostStatus.UNREACHABLE])
-def test_no_item_is_open_in_an_ended_run(host: HostStatus | None) -> None:
-    told = HostChange(items=ONE_RUNNING_ONE_PENDING)
-    run = done(half_done(), steps={0: StepChange(hosts={"web2": told})}).snapshot
-    if host is not None:
-        change = StepChange(hosts={"web2": HostChange(status=host)})
-        run = done(run, steps={0: change}).snapshot
-    ended = done(run, run=RunStatus.FAILED).snapshot
-    open_items: list[ItemState] = [
-        item
-        for item in ended.steps[0].hosts["web2"].items
-        if item.status in (HostStatus.PENDING, HostStatus.RUNNING)
-    ]
-    assert open_items == []
-
-
-def test_only_the_owner_changes_steps_of_an_owned_run() -> None:
-    run = half_done()
-    meddling = effect(steps={0: finish(None, web2=OK)})
-    with pytest.raises(Refused):
-        apply(run, by_operator(run, meddling, base_version=None), at=AT, circumstances=LIVE)
-
-
-@pytest.mark.parametrize("index", [-1, 7])
-def test_an_added_step_follows_the_last_one(index: int) -> None:
-    change = StepChange(plan=StepState(index=index, name="reload"), status=StepStatus.RUNNING)
-    with pytest.raises(Refused):
-        done(running(), steps={index: change})
-
-
-@pytest.mark.parametrize("end", ["failed", "interrupted"])
-def test_a_bad_end_has_an_error(end: str) -> None:
-    try:
-        run = done(running(), run=RunStatus(end)).snapshot
-    except Refused:
-        return
-    assert run.error is not None
-
-
-# -- random walks ---------------------------------------------------------------------------------
-
-# Starts are drawn more often than the rest: a walk that starts nothing proves little.
-_hosts = st.dictionaries(
-    st.sampled_from(["web1", "web2"]),
-    st.builds(HostChange, status=st.sampled_from([HostStatus.RUNNING] * 6 + list(HostStatus))),
-    max_size=2,
-)
-_steps = st.dictionaries(
-    st.integers(0, 1),
-    st.one_of(
-        st.builds(StepChange, hosts=_hosts),
-        st.builds(StepChange, status=st.just(StepStatus.RUNNING), hosts=_hosts),
-        st.builds(StepChange, status=st.sampled_from(StepStatus), hosts=_hosts),
-    ),
-    max_size=2,
-)
-_moves = st.tuples(
-    st.sampled_from(["owner", "owner", "owner", "late owner", "operator", "claim"]),
-    st.one_of(st.none(), st.none(), st.none(), st.sampled_from(RunStatus)),
-    _steps,
-    st.booleans(),
-)
-
-
-def _move(run: RunSnapshot, who: str, what: Effect, live: bool, at: float) -> RunSnapshot:
-    if who == "claim":
-        return claim(run, BOB, at=after(at), lease_live=live).snapshot
-    if who == "operator":
-        update = by_operator(run, what)
-    else:
-        stale = who == "late owner"
-        lease = Fencing(run.owner_id or ALICE, run.fence - stale)
-        update = by_owner(run, what, lease=lease)
-    return apply(run, update, at=after(at), circumstances=Circumstances(lease_live=live)).snapshot
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.lists(_moves, max_size=25), st.lists(st.floats(-50, 50), min_size=25, max_size=25))
-def test_no_walk_breaks_a_rule(moves: list[Any], clock: list[float]) -> None:
-    run = owned(recovery=Recovery.RESUME)
-    for (who, status, steps, live), at in zip(moves, clock, strict=False):
-        before = as_bytes(run)
-        try:
-            after_it = _move(run, who, effect(run=status, steps=steps), live, at)
-        except Refused:
-            assert as_bytes(run) == before
-            continue
-        assert as_bytes(run) == before
-        _check_step_of_walk(run, after_it, who)
-        run = after_it
-
-
-def _check_step_of_walk(old: RunSnapshot, new: RunSnapshot, who: str) -> None:
-    assert who != "late owner", "a write under a lower fence was accepted"
-    if new is old:
-        return
-    assert new.version == old.version + 1
-    assert new.fence in (old.fence, old.fence + 1)
-    assert (new.updated_at or AT) >= (old.updated_at or AT)
-    if old.ended:
-        assert (new.status, new.steps, new.finished_at) == (old.status, old.steps, old.finished_at)
-    if not new.ended:
-        reached = Counter(step.status for step in new.steps)
-        del reached[StepStatus.PENDING]
-        assert new.counts.steps == reached
-    else:
-        assert not {"pending", "running"} & set(statuses(new))
-        assert new.owner_id is None
-        assert (new.finished_at is not None) is True
-    hosts = Counter(host.status for step in new.steps for host in step.hosts.values())
-    for sure in (HostStatus.SUCCESS, HostStatus.FAILED, HostStatus.RUNNING, HostStatus.UNKNOWN):
-        assert new.counts.hosts.get(sure, 0) == hosts[sure]
-    assert sum(new.counts.hosts.values()) <= new.counts.hosts_total

@@ -82,6 +82,7 @@ _steps = st.builds(
     name=_texts,
     kind=st.sampled_from(StepKind),
     action=_texts,
+    notified_by=st.none() | st.integers(0, 9),
     status=st.sampled_from(StepStatus),
     message=_maybe_text,
     started_at=_times,
@@ -146,7 +147,7 @@ def test_the_record_has_the_fields_of_the_specification() -> None:
     )
     record = full_record(running())
     assert set(written.split()) <= set(record)
-    step = "index name kind action status message started_at finished_at hosts"
+    step = "index name kind action notified_by status message started_at finished_at hosts"
     assert set(record["steps"][0]) == set(step.split())
     host = (
         "status message exit_code attempts changed started_at finished_at stdout stderr truncated "

@@ -9,6 +9,9 @@ Written on bare streams: a server library would not misbehave on demand.
     ok              200 and a short body; the connection stays open for the next request
     200 … 599       that status; ``?after=`` adds a Retry-After, ``?body=`` a body
     301             to ``inward`` on this very receiver; ``?to=`` leads elsewhere
+    turns           the statuses of ``?of=503,200`` one after another, the last one for ever
+    flaky           503 or 200, by the luck of ``?seed=``
+    gate            200 once the test has set ``receiver.gate``
     hang            takes the request and says nothing
     trickle-headers one byte of an answer's head now and then, without end
     trickle-body    200 at once, then one byte of the body now and then, without end
@@ -27,8 +30,10 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import random
 import ssl
 import struct
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import cache
@@ -66,6 +71,9 @@ class Exchange(NamedTuple):
     request: Received
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
+    turn: int
+    """How many of the same URL came before."""
+    gate: asyncio.Event
 
     async def send(self, data: bytes) -> None:
         self.writer.write(data)
@@ -96,6 +104,21 @@ def head(status: int, fields: dict[str, str]) -> bytes:
 
 async def ok(exchange: Exchange) -> None:
     await exchange.answer(200, b"thanks")
+
+
+async def turns(exchange: Exchange) -> None:
+    statuses = exchange.request.query["of"].split(",")
+    await exchange.answer(int(statuses[min(exchange.turn, len(statuses) - 1)]))
+
+
+async def flaky(exchange: Exchange) -> None:
+    luck = random.Random(f"{exchange.request.query['seed']} {exchange.turn}").random()
+    await exchange.answer(503 if luck < 0.4 else 200)
+
+
+async def gate(exchange: Exchange) -> None:
+    await exchange.gate.wait()
+    await exchange.answer(200)
 
 
 async def hang(exchange: Exchange) -> None:
@@ -179,6 +202,9 @@ async def with_status(exchange: Exchange) -> None:
 
 VICES: dict[str, Callable[[Exchange], Awaitable[None]]] = {
     "ok": ok,
+    "turns": turns,
+    "flaky": flaky,
+    "gate": gate,
     "hang": hang,
     "trickle-headers": trickle_headers,
     "trickle-body": trickle_body,
@@ -209,6 +235,8 @@ class Receiver:
         self.connections = 0
         self.open = 0
         """Connections that nobody has closed yet."""
+        self.gate = asyncio.Event()
+        self._turns: Counter[tuple[str, str]] = Counter()
         self._address = (host, port)
         self._tls = tls
         self._news = asyncio.Condition()
@@ -269,7 +297,10 @@ class Receiver:
                     self.received.append(request)
                     self._news.notify_all()
                 vice = VICES.get(request.path, with_status)
-                await vice(Exchange(request, reader, writer))
+                url = (request.path, str(request.query))
+                self._turns[url] += 1
+                turn = self._turns[url] - 1
+                await vice(Exchange(request, reader, writer, turn, self.gate))
         except (asyncio.IncompleteReadError, ConnectionError):
             pass  # they left
         finally:

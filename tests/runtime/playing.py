@@ -41,6 +41,8 @@ from tenure.workflow.variables import Exports
 
 AT = datetime(2030, 1, 1, tzinfo=UTC)
 OK = Outcome(status=HostStatus.SUCCESS)
+CHANGED = Outcome(status=HostStatus.SUCCESS, changed=True)
+UNCHANGED = Outcome(status=HostStatus.SUCCESS, changed=False)
 FAILED = Outcome(status=HostStatus.FAILED, message="it broke", kind="exit", exit_code=3)
 UNREACHABLE = Outcome(status=HostStatus.UNREACHABLE, message="no route", kind="unreachable")
 SKIPPED = Outcome(status=HostStatus.SKIPPED)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import tenure
-from tenure.model.errors import StoreUnavailable
+from tenure.model.errors import StillRunning, StoreUnavailable
 from tenure.model.events import RecordedEvent
 from tenure.model.status import HostStatus
 from tenure.ports.action import CheckResult, Task, TaskResult
@@ -35,6 +35,8 @@ class Puppet:
         self.cancelled: list[str] = []
         self.tasks: dict[str, Task] = {}
         self.results: dict[str, TaskResult | Exception | Callable[[Task], Any]] = {}
+        self.says: dict[str, bytes] = {}
+        """What a task prints when it begins, by its label."""
         self._held: dict[str, asyncio.Event] = {}
         self._news = asyncio.Condition()
 
@@ -54,6 +56,8 @@ class Puppet:
     async def apply(self, task: Task, transport: Transport, output: Output) -> TaskResult:
         label = label_of(task)
         self.tasks[label] = task
+        if label in self.says:
+            await output.write("stdout", self.says[label])
         await self._note(self.begun, label)
         try:
             if label in self._held:
@@ -78,6 +82,15 @@ class Puppet:
         async with self._news:
             notes.append(label)
             self._news.notify_all()
+
+
+async def unkillable(task: Task) -> TaskResult:
+    """As a result: what nobody could end."""
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        raise StillRunning("process 1234 could not be killed") from None
+    return TaskResult()
 
 
 def label_of(task: Task) -> str:

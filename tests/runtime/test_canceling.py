@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import tenure
-from tenure.model.errors import StillRunning
 from tenure.model.status import RunStatus
 from tenure.ports.action import TaskResult
 from tenure.stores.memory import InMemoryStore
@@ -25,6 +24,7 @@ from tests.runtime.puppets import (
     Puppet,
     shell,
     step,
+    unkillable,
     workflow,
 )
 
@@ -134,13 +134,6 @@ class TestByRequest:
     async def test_a_task_nobody_saw_end_is_unknown_and_named(
         self, any_store: Any, new_runner: NewRunner, act: Puppet
     ) -> None:
-        async def unkillable(task: tenure.Task) -> TaskResult:
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                raise StillRunning("process 1234 could not be killed") from None
-            return TaskResult()
-
         act.results["one/a"] = unkillable
         act.hold("one/b")
         runner = new_runner(any_store)
@@ -372,6 +365,11 @@ class TestByTime:
         assert run.status is RunStatus.FAILED
         assert run.error is not None
         assert (run.error.kind, run.error.message) == ("timeout", "the run timed out after 50ms")
+        assert (run.error.step, run.error.failed_hosts, run.error.failed_count) == (
+            "one",
+            ("a", "b"),
+            2,
+        )
         assert hosts(run) == {"a": "failed", "b": "failed"}
         assert statuses(run) == ["failed", "skipped"]
         assert act.cancelled == ["one/a", "one/b"]
@@ -436,13 +434,6 @@ class TestByTime:
     async def test_what_could_not_be_killed_is_not_tried_again(
         self, new_runner: NewRunner, act: Puppet
     ) -> None:
-        async def unkillable(task: tenure.Task) -> TaskResult:
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                raise StillRunning("process 1234 could not be killed") from None
-            return TaskResult()
-
         act.results["one/local"] = unkillable
         run = await new_runner().run(workflow(step("one", timeout=0.02, retries=5)))
         assert act.begun == ["one/local"]

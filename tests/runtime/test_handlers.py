@@ -1,11 +1,21 @@
-"""Handlers: after each clean wave, in order, on the hosts that did the work."""
+"""Handlers: after each wave, in order, on the hosts that did the work."""
 
 from __future__ import annotations
 
 from tenure.model.snapshot import StepState
 from tenure.model.status import RunStatus, StepKind
 from tenure.workflow.spec import Rolling
-from tests.runtime.playing import FAILED, SKIPPED, Play, exporting, handler, step, workflow
+from tests.runtime.playing import (
+    CHANGED,
+    FAILED,
+    SKIPPED,
+    UNCHANGED,
+    Play,
+    exporting,
+    handler,
+    step,
+    workflow,
+)
 
 RELOAD, CHECK = handler("reload"), handler("check")
 
@@ -34,6 +44,26 @@ def test_they_are_recorded_as_handlers_with_their_hosts() -> None:
     assert play.status is RunStatus.SUCCESS
 
 
+def test_the_record_says_which_step_notified_each_of_them() -> None:
+    play = Play(
+        workflow(
+            step("one", notify=["reload"], loop=["x", "y"]),
+            step("two", notify=["check", "reload"]),
+            handlers=[RELOAD, CHECK],
+            hosts=["a"],
+        )
+    )
+    while play.status is None:
+        play.end_all()
+    assert [(each.name, each.notified_by) for each in handlers_of(play)] == [
+        ("reload", 0),
+        ("reload", 0),
+        ("check", 1),
+        ("reload", 1),
+    ]
+    assert [each.notified_by for each in play.record.steps[:2]] == [None, None]
+
+
 def test_one_after_another_in_the_order_given_each_once() -> None:
     play = Play(
         workflow(step("one", notify=["check", "reload", "check"]), handlers=[RELOAD, CHECK])
@@ -56,9 +86,22 @@ def test_not_when_nothing_was_done() -> None:
     assert handlers_of(play) == []
 
 
-def test_not_after_a_wave_with_a_failure() -> None:
+def test_a_host_that_knows_it_changed_nothing_notifies_nobody() -> None:
+    play = Play(workflow(step("one", notify=["reload"]), handlers=[RELOAD], hosts="abc"))
+    play.end("one/a", outcome=UNCHANGED).end("one/b", outcome=CHANGED)
+    assert play.end("one/c").started == ["reload/b", "reload/c"], "who cannot know, notifies"
+
+
+def test_not_of_a_step_that_fails() -> None:
     play = Play(workflow(step("one", notify=["reload"]), handlers=[RELOAD]))
     play.end("one/a", outcome=FAILED).end("one/b")
+    assert play.status is RunStatus.FAILED
+    assert handlers_of(play) == []
+
+
+def test_not_of_a_step_that_has_failed_with_an_earlier_item() -> None:
+    play = Play(workflow(step("one", loop=[1, 2], notify=["reload"]), handlers=[RELOAD]))
+    play.end("one/a[0]", outcome=FAILED).end("one/b[0]").end("one/b[1]")
     assert play.status is RunStatus.FAILED
     assert handlers_of(play) == []
 
@@ -86,6 +129,35 @@ def test_after_each_batch_of_a_rolling_step() -> None:
         assert play.running.keys() == {label}
         play.end(label)
     assert play.status is RunStatus.SUCCESS
+
+
+def test_a_failure_within_the_budget_silences_nobody_else() -> None:
+    rolling = step("one", rolling=Rolling(batch=3, max_failures=1), notify=["reload", "check"])
+    play = Play(workflow(rolling, handlers=[RELOAD, CHECK], hosts="abcd"))
+    play.end("one/b", outcome=FAILED).end("one/a").end("one/c")
+    assert play.started == ["reload/a", "reload/c"], "the failed host notifies nobody"
+    assert play.end_all().started == ["check/a", "check/c"]
+    assert play.end_all().started == ["one/d"]
+    assert play.end_all().started == ["reload/d"]
+    assert play.end_all().end_all().status is RunStatus.SUCCESS
+
+
+def test_a_failure_within_the_budget_leaves_the_handlers_of_later_items_alone() -> None:
+    rolling = step("one", rolling=Rolling(batch=2, max_failures=1), loop=[1, 2], notify=["reload"])
+    play = Play(workflow(rolling, handlers=[RELOAD]))
+    play.end("one/a[0]", outcome=FAILED).end("one/b[0]")
+    assert play.started == ["reload/b"]
+    assert play.end_all().started == ["one/b[1]"]
+    assert play.end_all().started == ["reload/b"]
+    assert play.end_all().status is RunStatus.SUCCESS
+
+
+def test_none_runs_once_the_budget_is_spent() -> None:
+    rolling = step("one", rolling=Rolling(batch=3, max_failures=1), notify=["reload"])
+    play = Play(workflow(rolling, handlers=[RELOAD], hosts="abcd"))
+    play.end("one/a", "one/b", outcome=FAILED).end("one/c")
+    assert play.status is RunStatus.FAILED
+    assert handlers_of(play) == []
 
 
 def test_a_failing_handler_fails_its_step_and_the_run() -> None:
@@ -128,6 +200,23 @@ def test_a_handler_that_fails_on_a_condition_fails_its_step() -> None:
     play = Play(workflow(step("one", notify=["reload"]), handlers=[asking])).end_all()
     assert play.status is RunStatus.FAILED
     assert play.statuses() == {"one": "failed", "reload": "failed"}
+
+
+def test_they_see_what_their_host_exported_in_the_step() -> None:
+    telling = handler("tell", when="PORT == 2")
+    play = Play(workflow(step("one", notify=["tell"]), step("two"), handlers=[telling]))
+    play.end("one/a", outcome=exporting(PORT=1)).end("one/b", outcome=exporting(PORT=2))
+    assert play.started == ["tell/b"]
+    assert play.hosts("tell") == {"a": "skipped", "b": "running"}
+
+
+def test_an_item_counts_more_than_an_export_of_that_name() -> None:
+    play = Play(
+        workflow(step("one", loop=["x"], notify=["reload"]), handlers=[RELOAD], hosts=["a"])
+    )
+    play.end_all(exporting(item="mine"))
+    course = play.running["reload/a"].course
+    assert play.unfolding.scope(course, "a")["item"] == "x"
 
 
 def test_what_they_export_is_nobodys() -> None:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 import tenure
+from tenure.model.events import Position
 from tenure.model.status import RunStatus
+from tenure.ports.event_log import EventLog
 from tenure.ports.recorder import OutputChunk
 from tenure.runtime.audience import Audience
 from tenure.stores.memory import InMemoryStore
@@ -195,11 +197,116 @@ async def test_the_plan_is_told_before_the_first_event(new_runner: NewRunner) ->
 
 async def test_of_a_run_that_was_refused_nobody_hears(new_runner: NewRunner) -> None:
     onlooker, inbox = Onlooker(), Inbox()
-    runner = new_runner(recorders=[onlooker], notifier=inbox)
-    await runner.submit(VARIED, NAMED)
+    store = InMemoryStore()
+    await new_runner(store).submit(VARIED, NAMED)
+    runner = new_runner(store, recorders=[onlooker], notifier=inbox)
     with pytest.raises(tenure.RunExists):
         await runner.run(VARIED, NAMED)
     assert (onlooker.planned, onlooker.events, inbox.payloads) == ([], [], [])
+
+
+class TestOthersWriteToo:
+    """An operator's events are in the journal, and so they are told."""
+
+    async def test_a_request_and_an_annotation_are_told_in_their_place(
+        self, any_store: Any, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        act.hold("one/local", "two/local")
+        onlooker, inbox = Onlooker(), Inbox()
+        runner = new_runner(any_store, recorders=[onlooker], notifier=inbox)
+        running = asyncio.create_task(runner.run(workflow(step("one"), step("two")), NAMED))
+        await act.begins("one/local")
+        for number in range(3):
+            await runner.annotate(RUN_ID, {"number": number}, by="ops")
+        act.let_go("one/local")
+        await act.begins("two/local")
+        await runner.cancel(RUN_ID, reason="enough", by="ops")
+        assert (await running).status is RunStatus.CANCELED
+        told = [event.type for event in onlooker.events]
+        if not isinstance(any_store, EventLog):
+            assert set(told) & {"run.annotated", "cancel.requested"} == set()
+            return
+        assert onlooker.events == await any_store.read_events(RUN_ID)
+        assert told.count("run.annotated") == 3
+        assert told.index("run.annotated") < told.index("host.success")
+        assert told.index("cancel.requested") < told.index("host.canceled")
+        assert [each.type for each in inbox.payloads] == [
+            event.type for event in onlooker.events if event.status
+        ]
+
+    async def test_more_of_it_than_one_page(
+        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        store, onlooker = Between(memory), Onlooker()
+
+        async def in_pages_of_two(real: Any, run_id: str, after: Position) -> Any:
+            return await real(run_id, after, limit=2)
+
+        store.rules["read_events"] = in_pages_of_two
+        act.hold("one/local")
+        runner = new_runner(store, recorders=[onlooker])
+        running = asyncio.create_task(runner.run(workflow(step("one")), NAMED))
+        await act.begins("one/local")
+        for number in range(5):
+            await runner.annotate(RUN_ID, {"number": number})
+        act.let_go("one/local")
+        await running
+        assert onlooker.events == await memory.read_events(RUN_ID)
+
+    async def test_after_a_lost_answer_and_an_annotation_each_is_told_once_and_as_it_was(
+        self, sqlite: Any, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        """The repeated answer holds the time of the annotation, not of the write."""
+        store, onlooker = Between(sqlite), Onlooker()
+        runner = new_runner(store, recorders=[onlooker])
+        lost = False
+
+        async def lose_one(real: Any, writes: Any) -> Any:
+            nonlocal lost
+            answer = await real(writes)
+            if not lost and act.ended:
+                lost = True
+                await runner.annotate(RUN_ID, {"by": "the way"})
+                raise tenure.StoreUnavailable("the answer is lost")
+            return answer
+
+        store.rules["update_runs"] = lose_one
+        run = await runner.run(workflow(step("one"), step("two")), NAMED)
+        assert (run.status, lost) == (RunStatus.SUCCESS, True)
+        assert onlooker.events == await sqlite.read_events(RUN_ID)
+
+    async def test_where_nobody_else_writes_the_journal_is_never_read(
+        self, memory: InMemoryStore, new_runner: NewRunner
+    ) -> None:
+        store = Between(memory)
+        await new_runner(store, recorders=[Onlooker()], notifier=Inbox()).run(VARIED)
+        assert store.count("read_events") == 0
+
+    @pytest.mark.parametrize("error", [tenure.RunNotFound(RUN_ID), ConnectionError("reset")])
+    async def test_a_journal_that_cannot_be_read_costs_only_what_others_wrote(
+        self,
+        memory: InMemoryStore,
+        new_runner: NewRunner,
+        act: Puppet,
+        caplog: pytest.LogCaptureFixture,
+        error: Exception,
+    ) -> None:
+        store, onlooker = Between(memory), Onlooker()
+
+        async def fail(real: Any, *args: Any) -> Any:
+            raise error
+
+        store.rules["read_events"] = fail
+        act.hold("one/local")
+        runner = new_runner(store, recorders=[onlooker])
+        running = asyncio.create_task(runner.run(workflow(step("one")), NAMED))
+        await act.begins("one/local")
+        await runner.annotate(RUN_ID, {"ticket": 4711})
+        act.let_go("one/local")
+        assert (await running).status is RunStatus.SUCCESS
+        journal = await memory.read_events(RUN_ID)
+        assert onlooker.events == [each for each in journal if each.type != "run.annotated"]
+        assert [each for each in caplog.messages if "recorders miss it" in each]
 
 
 class TestWithoutTracking:

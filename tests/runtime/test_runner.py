@@ -93,7 +93,7 @@ class TestBeforeAnythingRuns:
     async def test_a_workflow_that_wants_approval_waits_for_it(
         self, new_runner: NewRunner, act: Puppet
     ) -> None:
-        wanting = workflow(step("one"), plan=PlanSettings(mode="manual-approve"))  # type: ignore[arg-type]
+        wanting = workflow(step("one"), plan=PlanSettings(mode="manual-approve"))
         runner = new_runner()
         with pytest.raises(tenure.InvalidWorkflow, match="approve"):
             await runner.run(wanting)

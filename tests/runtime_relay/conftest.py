@@ -17,6 +17,9 @@ from tenure.stores.memory import InMemoryStore
 from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.clock import ManualClock
 from tenure.testing.factories import unique
+from tests.notifiers.conftest import certificate, server_tls
+
+__all__ = ["certificate", "server_tls"]
 
 NEVER_POLLS = RelayTiming(poll=3600)
 """Whatever goes on goes on by itself, or because somebody said so."""

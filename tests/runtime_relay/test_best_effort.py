@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from tenure.model.outbox import Delivery
 from tenure.model.retry import RetryPolicy
-from tenure.runtime.best_effort import BestEffort, NotifierSender
+from tenure.runtime.best_effort import BestEffort
+from tenure.runtime.notifier_sender import NotifierSender
 from tenure.wire.callback import CallbackPayload
 from tests.runtime.puppets import Inbox
 from tests.runtime_relay.senders import (
@@ -55,8 +56,8 @@ def given_up() -> GivenUp:
 async def new_best_effort(given_up: GivenUp) -> AsyncIterator[NewBestEffort]:
     async with AsyncExitStack() as closing:
 
-        def make(sender: Any, policy: RetryPolicy = AT_ONCE, **rest: Any) -> BestEffort:
-            effort = BestEffort(sender, policy, rest.pop("gave_up", given_up), **rest)
+        def make(policy: RetryPolicy = AT_ONCE, **rest: Any) -> BestEffort:
+            effort = BestEffort(policy, rest.pop("gave_up", given_up), **rest)
             closing.push_async_callback(effort.close, 0)
             return effort
 
@@ -66,9 +67,9 @@ async def new_best_effort(given_up: GivenUp) -> AsyncIterator[NewBestEffort]:
 async def test_order_is_kept_through_failures(new_best_effort: NewBestEffort) -> None:
     attempts = iter(range(1000))
     postman = Postman(hook=lambda _: BUSY if next(attempts) % 3 == 0 else None)
-    effort = new_best_effort(postman, RetryPolicy(attempts=100))
+    effort = new_best_effort(RetryPolicy(attempts=100))
     for version in range(1, 51):
-        effort.owe(owed(version))
+        effort.owe(owed(version), postman)
     await postman.carries(75)
     assert await effort.flush(PATIENCE)
     places = postman.places("run-00001")
@@ -81,9 +82,9 @@ async def test_waiting_one_holds_back_only_its_own_run_and_target(
     new_best_effort: NewBestEffort,
 ) -> None:
     postman = Postman(hook=lambda one: BUSY if one.run_id == "run-00001" else None)
-    effort = new_best_effort(postman, LATER)
+    effort = new_best_effort(LATER)
     for delivery in (owed(1), owed(2), owed(1, "run-00002"), owed(1, name="other")):
-        effort.owe(delivery)
+        effort.owe(delivery, postman)
     assert await effort.flush(PATIENCE)
     assert len(postman.places("run-00001")) == 1
     assert len(postman.places("run-00002")) == len(postman.places("run-00001", "other")) == 1
@@ -93,9 +94,9 @@ async def test_given_up_one_is_told_and_the_next_goes_out(
     new_best_effort: NewBestEffort, given_up: GivenUp
 ) -> None:
     postman = Postman(hook=one_after_another(BUSY, BUSY, BUSY, GONE))
-    effort = new_best_effort(postman)
+    effort = new_best_effort()
     for version in (1, 2, 3):
-        effort.owe(owed(version))
+        effort.owe(owed(version), postman)
     await postman.carries(5)
     assert await effort.flush(PATIENCE)
     assert [(one.attempts, one.last_error) for one in given_up.deliveries] == [
@@ -112,9 +113,9 @@ async def test_failure_to_record_holds_up_nothing(
         raise OSError("disk full")
 
     postman = Postman(hook=one_after_another(GONE))
-    effort = new_best_effort(postman, gave_up=broken)
-    effort.owe(owed(1))
-    effort.owe(owed(2))
+    effort = new_best_effort(gave_up=broken)
+    effort.owe(owed(1), postman)
+    effort.owe(owed(2), postman)
     assert await effort.flush(PATIENCE)
     assert len(postman.sent) == 2
     assert "cannot record" in caplog.text
@@ -122,25 +123,25 @@ async def test_failure_to_record_holds_up_nothing(
 
 async def test_attempt_is_bounded_in_time(new_best_effort: NewBestEffort) -> None:
     postman = Postman(hook=hanging)
-    effort = new_best_effort(postman, LATER, seconds=0.01)
-    effort.owe(owed(1))
+    effort = new_best_effort(LATER, seconds=0.01)
+    effort.owe(owed(1), postman)
     assert await effort.flush(PATIENCE)
 
 
 async def test_one_receiver_gets_so_many_at_once(new_best_effort: NewBestEffort) -> None:
     postman = Postman()
-    effort = new_best_effort(postman, per_target=3)
+    effort = new_best_effort(per_origin=3)
     for number in range(20):
-        effort.owe(owed(1, f"run-{number:05}"))
+        effort.owe(owed(1, f"run-{number:05}"), postman)
     assert await effort.flush(PATIENCE)
     assert postman.most[None] == 3
 
 
 async def test_memory_is_bounded(new_best_effort: NewBestEffort, given_up: GivenUp) -> None:
     postman = Postman(hook=lambda _: BUSY)
-    effort = new_best_effort(postman, LATER, most_waiting=2)
+    effort = new_best_effort(LATER, most_waiting=2)
     for version in (1, 2, 3):
-        effort.owe(owed(version))
+        effort.owe(owed(version), postman)
     assert await effort.flush(PATIENCE)
     (refused,) = given_up.deliveries
     assert refused.event.version == 3
@@ -150,9 +151,10 @@ async def test_memory_is_bounded(new_best_effort: NewBestEffort, given_up: Given
 async def test_closing_says_what_is_lost(
     new_best_effort: NewBestEffort, caplog: pytest.LogCaptureFixture
 ) -> None:
-    effort = new_best_effort(Postman(hook=hanging))
-    effort.owe(owed(1))
-    effort.owe(owed(2))
+    postman = Postman(hook=hanging)
+    effort = new_best_effort()
+    effort.owe(owed(1), postman)
+    effort.owe(owed(2), postman)
     await effort.close(0.01)
     assert "2 callbacks are lost" in caplog.text
 
@@ -160,8 +162,8 @@ async def test_closing_says_what_is_lost(
 class TestNotifier:
     async def test_it_gets_the_payload(self, new_best_effort: NewBestEffort) -> None:
         inbox = Inbox()
-        effort = new_best_effort(NotifierSender(inbox))
-        effort.owe(owed(4))
+        effort = new_best_effort()
+        effort.owe(owed(4), NotifierSender(inbox))
         assert await effort.flush(PATIENCE)
         (said,) = inbox.payloads
         assert (said.run_id, said.version, said.workflow_name) == ("run-00001", 4, "deploy")
@@ -182,9 +184,9 @@ class TestNotifier:
                     self.heard_all.set()
 
         moody = Moody()
-        effort = new_best_effort(NotifierSender(moody))
+        effort = new_best_effort()
         for version in (1, 2):
-            effort.owe(owed(version))
+            effort.owe(owed(version), NotifierSender(moody))
         await asyncio.wait_for(moody.heard_all.wait(), PATIENCE)
         assert await effort.flush(PATIENCE)
         assert moody.versions == [1, 1, 2, 2]

@@ -51,6 +51,7 @@ class OneByOne:
         self._store = store
         self.claim_deliveries = store.claim_deliveries
         self.list_deliveries = store.list_deliveries
+        self.get_delivery = store.get_delivery
         self.requeue_delivery = store.requeue_delivery
 
     async def settle_delivery(self, delivery_id: str, token: str, outcome: Outcome) -> Delivery:

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
 from tenure.transports import reaping
 from tenure.transports.local import LocalTransport
-from tests.transports.keeping import children, open_files
+from tests.transports.keeping import STARTERS, children, open_files
+
+NewTransport = Callable[..., LocalTransport]
 
 
 @pytest.fixture(params=["pidfd", "thread"])
@@ -25,16 +27,33 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture(params=list(STARTERS))
+def parent(request: pytest.FixtureRequest) -> str:
+    """Whose children processes are: this program's, or its supervisor's."""
+    return str(request.param)
+
+
 @pytest.fixture
-async def transport(temporary: Path) -> AsyncIterator[LocalTransport]:
-    """Checks what every test must leave behind: nothing."""
+async def new_transport(temporary: Path, parent: str) -> AsyncIterator[NewTransport]:
+    """Makes transports, closes them, and checks what every test must leave behind: nothing."""
+    made: list[LocalTransport] = []
+
+    def make(*, most_processes: int | None = None) -> LocalTransport:
+        made.append(LocalTransport(STARTERS[parent](), most_processes=most_processes))
+        return made[-1]
+
     files, before = open_files(), children()
-    transport = LocalTransport()
-    yield transport
-    await transport.close()
+    yield make
+    for transport in made:
+        await transport.close()
     assert list(temporary.glob("tenure-*")) == []
     assert open_files() <= files
     assert children() == before
+
+
+@pytest.fixture
+def transport(new_transport: NewTransport) -> LocalTransport:
+    return new_transport()
 
 
 @pytest.fixture(autouse=True)

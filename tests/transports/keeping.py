@@ -5,15 +5,23 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tenure.ports.transport import Command, Endpoint, Exit
 from tenure.system import process_start
+from tenure.transports.children import ChildStarter
 from tenure.transports.local import LocalTransport
+from tenure.transports.starting import Starter
+from tenure.transports.supervisor.census import everybody
+from tenure.transports.supervisor.starter import SupervisedStarter
 
 HERE = Endpoint(name="here", address="local")
+STARTERS: dict[str, Callable[[], Starter]] = {
+    "child": ChildStarter,
+    "supervised": SupervisedStarter,
+}
 
 
 class Kept:
@@ -99,3 +107,21 @@ def children() -> list[int]:
     """Of this process, zombies included."""
     listed = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
     return [int(pid) for pid in listed.split()]
+
+
+def tasks() -> set[int]:
+    """All processes below this one, zombies included, but for supervisors."""
+    census = everybody()
+    below = set(children())
+    while True:
+        more = {each.pid for each in census.values() if each.parent in below} - below
+        if not more:
+            return {pid for pid in below if not _supervises(pid)}
+        below |= more
+
+
+def _supervises(pid: int) -> bool:
+    try:
+        return b"tenure.transports.supervisor" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False

@@ -14,6 +14,7 @@ from tenure.model.errors import StillRunning
 from tenure.ports.transport import Command
 from tenure.transports import ending
 from tenure.transports.local import LocalTransport
+from tests.transports.conftest import NewTransport
 from tests.transports.keeping import (
     HERE,
     Blocked,
@@ -24,6 +25,7 @@ from tests.transports.keeping import (
     running,
     runs,
     sh,
+    tasks,
 )
 
 pytestmark = pytest.mark.slow
@@ -84,7 +86,7 @@ class TestCancel:
             assert not runs(leader)
 
     async def test_during_the_start(self, transport: LocalTransport) -> None:
-        before = children()
+        before = tasks()
         for rounds in range(6):
             task = asyncio.ensure_future(transport.run(HERE, sh("exec sleep 1000"), Kept()))
             for _ in range(rounds):
@@ -92,7 +94,7 @@ class TestCancel:
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            assert children() == before
+            assert tasks() == before
 
     async def test_at_the_very_end(self, transport: LocalTransport) -> None:
         """Whenever it comes: the call ends, and the process was reaped once."""
@@ -105,19 +107,18 @@ class TestCancel:
             assert task.cancelled() or task.result().code == 0
 
 
-async def test_while_waiting_for_a_turn_nothing_is_started(temporary: Path) -> None:
-    transport, kept = LocalTransport(most_processes=1), Kept()
-    try:
-        async with (
-            running(transport, sh("echo up; exec sleep 1000"), kept),
-            running(transport, sh(f": > {temporary}/started"), Kept()) as second,
-        ):
-            await kept.shows(b"up")
-            second.cancel()
-            await asyncio.wait({second})
-        assert not (temporary / "started").exists()
-    finally:
-        await transport.close()
+async def test_while_waiting_for_a_turn_nothing_is_started(
+    new_transport: NewTransport, temporary: Path
+) -> None:
+    transport, kept = new_transport(most_processes=1), Kept()
+    async with (
+        running(transport, sh("echo up; exec sleep 1000"), kept),
+        running(transport, sh(f": > {temporary}/started"), Kept()) as second,
+    ):
+        await kept.shows(b"up")
+        second.cancel()
+        await asyncio.wait({second})
+    assert not (temporary / "started").exists()
 
 
 @pytest.mark.slow
@@ -188,13 +189,14 @@ async def test_output_that_fails_meanwhile_does_not_cost_the_grace(
 async def test_a_call_that_is_torn_down_kills(transport: LocalTransport) -> None:
     """As when a program ends with its loop stopped: nothing can be waited for any more."""
     await transport.run(HERE, sh("true"), Kept())
-    before, files = children(), open_files()
+    before, files = tasks(), open_files()
     call = transport.run(HERE, sh("trap '' TERM; exec sleep 1000", grace=LONG), Kept())
     call.send(None)
-    [leader] = set(children()) - set(before)
+    while tasks() == before:
+        await asyncio.sleep(0.005)
     call.close()
     assert open_files() <= files
-    while leader in children():  # a thread takes its status; nobody tells us when
+    while tasks() != before:  # nobody tells us when
         await asyncio.sleep(0.005)
 
 
@@ -217,6 +219,7 @@ async def test_a_descendant_that_prints_nowhere_gets_its_grace(
     assert (tmp_path / "tidied").exists()
 
 
+@pytest.mark.parametrize("parent", ["child"], indirect=True)
 @pytest.mark.parametrize("impatient", [(), (0.15, 0.2, 0.25)])
 async def test_what_cannot_be_killed_is_reported(
     transport: LocalTransport, monkeypatch: pytest.MonkeyPatch, impatient: tuple[float, ...]

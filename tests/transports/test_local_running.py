@@ -16,7 +16,8 @@ import pytest
 from tenure.ports.transport import Command
 from tenure.transports.local import LocalTransport, bearable
 from tenure.transports.scratch import MOST
-from tests.transports.keeping import HERE, Blocked, Kept, children, running, sh
+from tests.transports.conftest import NewTransport
+from tests.transports.keeping import HERE, Blocked, Kept, running, sh, tasks
 
 pytestmark = pytest.mark.slow
 
@@ -63,23 +64,20 @@ async def test_output_is_handed_over_while_it_runs(transport: LocalTransport) ->
         assert not task.done()
 
 
-async def test_more_at_once_than_allowed_wait_for_their_turn(temporary: Path) -> None:
-    before = children()
-    transport, kept = LocalTransport(most_processes=2), [Kept() for _ in range(3)]
-    try:
-        async with (
-            running(transport, sh("echo up; exec sleep 1000"), kept[0]) as first,
-            running(transport, sh("echo up; exec sleep 1000"), kept[1]),
-            running(transport, sh("echo up"), kept[2]) as third,
-        ):
-            await kept[0].shows(b"up")
-            await kept[1].shows(b"up")
-            assert len(children()) - len(before) == 2
-            first.cancel()
-            await third
-            assert kept[2].stdout == b"up\n"
-    finally:
-        await transport.close()
+async def test_more_at_once_than_allowed_wait_for_their_turn(new_transport: NewTransport) -> None:
+    before = tasks()
+    transport, kept = new_transport(most_processes=2), [Kept() for _ in range(3)]
+    async with (
+        running(transport, sh("echo up; exec sleep 1000"), kept[0]) as first,
+        running(transport, sh("echo up; exec sleep 1000"), kept[1]),
+        running(transport, sh("echo up"), kept[2]) as third,
+    ):
+        await kept[0].shows(b"up")
+        await kept[1].shows(b"up")
+        assert len(tasks() - before) == 2
+        first.cancel()
+        await third
+        assert kept[2].stdout == b"up\n"
 
 
 @pytest.mark.parametrize(
@@ -209,13 +207,13 @@ async def test_a_folder_that_a_cleaner_took_is_made_anew(
     shutil.rmtree(folder)
 
 
-def test_a_program_that_forgets_to_close_leaves_no_folder(tmp_path: Path) -> None:
-    program = """
+def test_a_program_that_forgets_to_close_leaves_no_folder(tmp_path: Path, parent: str) -> None:
+    program = f"""
 import asyncio, os
-from tenure.transports.local import LocalTransport, bearable
-from tests.transports.keeping import HERE, Kept, sh
+from tenure.transports.local import LocalTransport
+from tests.transports.keeping import HERE, STARTERS, Kept, sh
 
-transport = LocalTransport()
+transport = LocalTransport(STARTERS["{parent}"]())
 asyncio.run(transport.run(HERE, sh(":"), Kept()))
 if os.fork() == 0:
     raise SystemExit  # a child that ends must not take its parent's folder
@@ -249,12 +247,12 @@ async def test_a_process_waits_while_nobody_takes_its_output(
 
 
 @pytest.mark.slow
-def test_a_gigabyte_of_output_needs_little_memory() -> None:
-    program = """
+def test_a_gigabyte_of_output_needs_little_memory(parent: str) -> None:
+    program = f"""
 import asyncio, resource
 from tenure.ports.transport import Command
-from tenure.transports.local import LocalTransport, bearable
-from tests.transports.keeping import HERE
+from tenure.transports.local import LocalTransport
+from tests.transports.keeping import HERE, STARTERS
 
 class Counted:
     size = 0
@@ -262,7 +260,7 @@ class Counted:
         self.size += len(data)
 
 async def main():
-    transport, counted = LocalTransport(), Counted()
+    transport, counted = LocalTransport(STARTERS["{parent}"]()), Counted()
     await transport.run(HERE, Command(argv=("true",)), counted)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     await transport.run(HERE, Command(argv=("head", "-c", "1G", "/dev/zero")), counted)

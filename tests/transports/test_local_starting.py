@@ -97,6 +97,7 @@ async def test_no_file_descriptors_left(
     monkeypatch.undo()
 
 
+@pytest.mark.parametrize("parent", ["child"], indirect=True)
 async def test_a_process_that_cannot_be_watched_is_not_left_running(
     transport: LocalTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,6 +119,7 @@ async def test_no_place_for_exports(
     monkeypatch.undo()
 
 
+@pytest.mark.parametrize("parent", ["child"], indirect=True)
 @pytest.mark.parametrize("script", ["exit 0", "sleep 0.1; exit 0"])
 async def test_a_lost_exit_status_is_not_taken_for_success(
     transport: LocalTransport, script: str

@@ -17,6 +17,7 @@ _COMMAND = (
     Argument(name="env", types=("object",)),
     Argument(name="export_vars", types=("boolean",)),
     Argument(name="max_output_bytes", types=("integer",)),
+    Argument(name="output_path", unused=True),
 )
 CMD = ActionSpec(
     name="cmd.run",
@@ -59,7 +60,9 @@ CATALOGUE: Catalogue = {
             environment=True,
         ),
         ActionSpec(
-            name="env.set", arguments=(Argument(name="env", types=("object",), required=True),)
+            name="env.set",
+            arguments=(Argument(name="env", types=("object",), required=True),),
+            exports="env",
         ),
         ActionSpec(
             name="template.render",
@@ -69,6 +72,7 @@ CATALOGUE: Catalogue = {
                 Argument(name="vars", types=("object",)),
                 Argument(name="mode", types=("string", "integer")),
             ),
+            exports=None,
         ),
         ActionSpec(
             name="python.call",

@@ -109,6 +109,6 @@ def test_the_environment_of_a_scope_is_made_once_and_given_away_as_a_copy() -> N
 
 def test_an_item_joins_the_environment() -> None:
     scope = Scope({"a": 1, "item": "outer"}, {})
-    inner = scope.with_item({"b": 2})
+    inner = scope.adding({"item": {"b": 2}})
     assert environment_of(inner) == {"a": "1", "item": '{"b":2}'}
     assert environment_of(scope) == {"a": "1", "item": "outer"}

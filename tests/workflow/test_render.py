@@ -241,6 +241,11 @@ def test_python_gets_values_as_text_from_its_environment() -> None:
     assert run_python(text, {"v": evil, "n": 4}) == evil + "44"
 
 
+def test_a_comment_in_python_is_left_alone() -> None:
+    done = compile_args({"script": "x = 1  # ${{ missing }}"}, PYTHON).render({})
+    assert (done.args["script"], done.env) == ("x = 1  # ${{ missing }}", {})
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -17,7 +17,7 @@ from tenure.workflow.schema import workflow_schema
 from tenure.workflow.shapes import ListOf, MapOf, Part
 from tests.workflow import test_mistakes
 from tests.workflow.samples import CATALOGUE, HEAD, ONE_STEP, parse
-from tests.workflow.test_parse import FULL, OLDER
+from tests.workflow.whole_files import FULL, OLDER
 
 SCHEMA = workflow_schema(CATALOGUE)
 VALIDATOR = Draft202012Validator(SCHEMA)

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.workflow.environment import environment_of
+from tenure.workflow.environment import Scope, environment_of
 from tenure.workflow.expressions import compile_expression
 from tenure.workflow.plan import Plan, make_plan
 from tenure.workflow.spec import GroupSpec, HostSpec, Inventory, Workflow
-from tenure.workflow.variables import Exports, host_vars
+from tenure.workflow.variables import Exports
 from tests.workflow.samples import plan, step
 
 LAYERS = ["inventory", "group a", "group b", "host", "workflow", "run", "exported", "item"]
@@ -20,10 +20,15 @@ LAYERS = ["inventory", "group a", "group b", "host", "workflow", "run", "exporte
 
 def layered(top: str) -> Any:
     """The value of ``v`` on ``h`` when every layer up to ``top`` sets it."""
-    given = set(LAYERS[: LAYERS.index(top) + 1])
+    scope = scope_with("v", set(LAYERS[: LAYERS.index(top) + 1]))
+    return scope["item"] if top == "item" else scope["v"]
+
+
+def scope_with(name: str, given: set[str]) -> Scope:
+    """What ``h`` sees when these layers set ``name``, each to its own name."""
 
     def v(layer: str) -> dict[str, Any]:
-        return {"v": layer} if layer in given else {}
+        return {name: layer} if layer in given else {}
 
     made = make_plan(
         Workflow(
@@ -42,9 +47,8 @@ def layered(top: str) -> Any:
         )
     )
     exports = Exports(made, v("run"))
-    exports.add("one", {"h": v("exported")})
-    scope = exports.scope("h", item="item") if "item" in given else exports.scope("h")
-    return scope["item"] if top == "item" else scope["v"]
+    exports.add({"h": v("exported")})
+    return exports.scope("h", item="item") if "item" in given else exports.scope("h")
 
 
 @pytest.mark.parametrize("top", LAYERS)
@@ -72,7 +76,6 @@ def test_merging_is_shallow() -> None:
     exports = Exports(made)
     assert exports.scope("h")["m"] == {"b": 2}
     assert exports.scope("i")["m"] == {"a": 1}
-    assert host_vars(made, "h", {"r": 1}) == {"m": {"b": 2}, "r": 1}
 
 
 # -- exports --------------------------------------------------------------------------------------
@@ -88,20 +91,19 @@ def seen(exports: Exports, name: str) -> dict[str, Any]:
 
 
 def test_an_export_of_one_host_is_seen_by_all(exports: Exports) -> None:
-    assert exports.add("one", {"web1": {"K": "v"}}) == []
+    assert exports.add({"web1": {"K": "v"}}) is None
     assert seen(exports, "K") == {"db1": "v", "web1": "v", "web2": "v"}
 
 
 def test_equal_exports_are_no_ambiguity(exports: Exports) -> None:
-    assert exports.add("one", {"web1": {"K": "v"}, "web2": {"K": "v"}}) == []
+    assert exports.add({"web1": {"K": "v"}, "web2": {"K": "v"}}) is None
     assert seen(exports, "K") == {"db1": "v", "web1": "v", "web2": "v"}
 
 
 def test_hosts_that_export_different_values_see_their_own(exports: Exports) -> None:
-    [note] = exports.add("gather", {"web1": {"K": "a", "L": 1}, "web2": {"K": "b", "L": 1}})
+    note = exports.add({"web1": {"K": "a", "L": 1}, "web2": {"K": "b", "L": 1}})
     assert note == (
-        "hosts of gather exported different values of K (web1, web2): each sees its own; "
-        "say hosts['web1'].K for a certain one"
+        "note: hosts have different values of K; each sees its own, hosts['web1'].K is that of web1"
     )
     assert seen(exports, "K") == {"db1": None, "web1": "a", "web2": "b"}
     assert seen(exports, "L") == {"db1": 1, "web1": 1, "web2": 1}
@@ -111,47 +113,67 @@ def test_hosts_that_export_different_values_see_their_own(exports: Exports) -> N
 
 def test_an_ambiguous_name_does_not_show_an_older_common_value(exports: Exports) -> None:
     """A host that took no part would act on news that are none."""
-    exports.add("one", {"web1": {"K": "old"}})
-    exports.add("two", {"web1": {"K": "a"}, "web2": {"K": "b"}})
+    exports.add({"web1": {"K": "old"}})
+    exports.add({"web1": {"K": "a"}, "web2": {"K": "b"}})
     assert seen(exports, "K") == {"db1": None, "web1": "a", "web2": "b"}
 
 
 def test_a_host_keeps_what_it_exported_itself(exports: Exports) -> None:
-    exports.add("one", {"db1": {"K": "mine"}})
-    exports.add("two", {"web1": {"K": "a"}, "web2": {"K": "b"}})
+    exports.add({"db1": {"K": "mine"}})
+    exports.add({"web1": {"K": "a"}, "web2": {"K": "b"}})
     assert seen(exports, "K") == {"db1": "mine", "web1": "a", "web2": "b"}
 
 
 def test_a_later_common_value_ends_the_ambiguity(exports: Exports) -> None:
-    exports.add("one", {"web1": {"K": "a"}, "web2": {"K": "b"}})
-    exports.add("two", {"db1": {"K": "c"}})
+    exports.add({"web1": {"K": "a"}, "web2": {"K": "b"}})
+    exports.add({"db1": {"K": "c"}})
     assert seen(exports, "K") == {"db1": "c", "web1": "c", "web2": "c"}
     assert exports.scope("db1")["hosts"]["web1"]["K"] == "a"
 
 
 def test_a_base_variable_shows_where_an_export_is_ambiguous() -> None:
     exports = Exports(plan(vars={"K": "base"}))
-    exports.add("one", {"web1": {"K": "a"}, "web2": {"K": "b"}})
+    exports.add({"web1": {"K": "a"}, "web2": {"K": "b"}})
     assert seen(exports, "K") == {"db1": "base", "web1": "a", "web2": "b"}
 
 
 def test_nothing_exported_changes_nothing(exports: Exports) -> None:
     before = exports.scope("web1")
-    assert exports.add("one", {}) == []
-    assert exports.add("two", {"web1": {}}) == []
-    assert exports.scope("web1") is before
+    assert exports.add({}) is None
+    assert exports.add({"web1": {}}) is None
+    assert exports.scope("web1").outer is before.outer
 
 
 def test_hosts_of_ones_own_hide_the_exports() -> None:
     exports = Exports(plan(vars={"hosts": "mine"}))
-    exports.add("one", {"web1": {"K": 1}})
+    exports.add({"web1": {"K": 1}})
     assert exports.scope("web1")["hosts"] == "mine"
 
 
+# -- the host itself ------------------------------------------------------------------------------
+
+
+def test_a_host_knows_its_name(exports: Exports) -> None:
+    assert seen(exports, "host") == {name: name for name in ("db1", "web1", "web2")}
+    both = exports.scope("web1", item=3)
+    assert (both["host"], both["item"]) == ("web1", 3)
+    assert environment_of(both) == {"base": "1", "host": "web1", "item": "3"}
+    named = compile_expression("hosts[host].K")
+    exports.add({"web1": {"K": "a"}, "web2": {"K": "b"}})
+    assert [named.evaluate(exports.scope(name)) for name in ("web1", "web2")] == ["a", "b"]
+
+
+@pytest.mark.parametrize("layer", LAYERS[:-1])
+def test_a_variable_called_host_counts_more_than_ours(layer: str) -> None:
+    """Files that had one before there was ours mean what they meant."""
+    scope = scope_with("host", {layer})
+    assert (scope["host"], environment_of(scope)["host"]) == (layer, layer)
+
+
 def test_exports_reach_the_environment(exports: Exports) -> None:
-    exports.add("one", {"web1": {"K": "a"}, "web2": {"K": "b"}})
-    assert environment_of(exports.scope("web1")) == {"base": "1", "K": "a"}
-    assert environment_of(exports.scope("db1")) == {"base": "1"}
+    exports.add({"web1": {"K": "a"}, "web2": {"K": "b"}})
+    assert environment_of(exports.scope("web1")) == {"base": "1", "host": "web1", "K": "a"}
+    assert environment_of(exports.scope("db1")) == {"base": "1", "host": "db1"}
 
 
 HOSTS = ["db1", "web1", "web2"]
@@ -170,13 +192,13 @@ def test_after_a_takeover_every_host_sees_the_same(
     """Whether scopes were looked at in between or everything is added again at once."""
     made = plan()
     first, again = Exports(made), Exports(made)
-    for number, exported in enumerate(steps):
-        first.add(f"s{number}", exported)
+    for exported in steps:
+        first.add(exported)
         if look:
             for host in HOSTS:
                 first.scope(host)
-    for number, exported in enumerate(steps):
-        again.add(f"s{number}", exported)
+    for exported in steps:
+        again.add(exported)
     assert [first.scope(host) for host in HOSTS] == [again.scope(host) for host in HOSTS]
 
 
@@ -185,8 +207,8 @@ def test_the_last_step_that_exported_a_name_decides(
     steps: list[dict[str, dict[str, int]]],
 ) -> None:
     exports = Exports(plan())
-    for number, exported in enumerate(steps):
-        exports.add(f"s{number}", exported)
+    for exported in steps:
+        exports.add(exported)
     for name in "KLM":
         latest = next(
             (
@@ -217,17 +239,22 @@ def crowd(size: int) -> Plan:
     )
 
 
-def test_hosts_that_differ_in_nothing_share_one_scope() -> None:
+def shared(exports: Exports) -> set[int]:
+    """What the scopes of the crowd are made of, and their environments with them."""
+    return {id(exports.scope(host).outer) for host in exports._plan.hosts}
+
+
+def test_hosts_that_differ_in_nothing_but_their_name_share_all_the_rest() -> None:
     exports = Exports(crowd(100))
-    assert len({id(exports.scope(f"h{number}")) for number in range(100)}) == 1
-    exports.add("one", {"h1": {"K": "v"}})
-    assert len({id(exports.scope(f"h{number}")) for number in range(100)}) == 1
+    assert len(shared(exports)) == 1
+    exports.add({"h1": {"K": "v"}})
+    assert len(shared(exports)) == 1
 
 
 def test_a_scope_is_kept_until_something_is_exported() -> None:
     exports = Exports(crowd(2))
     first = exports.scope("h0")
-    assert exports.scope("h0") is first
-    exports.add("one", {"h1": {"K": "v"}})
-    assert exports.scope("h0") is not first
+    assert exports.scope("h0").outer is first.outer
+    exports.add({"h1": {"K": "v"}})
+    assert exports.scope("h0").outer is not first.outer
     assert "K" not in first

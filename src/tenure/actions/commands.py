@@ -88,12 +88,12 @@ def _exported(end: Exit, printed: PrintedExports | None) -> dict[str, str]:
     return exported
 
 
-def would_run(argument: str) -> Callable[[Task], str]:
+def would_run(argument: str, how: str = "run") -> Callable[[Task], str]:
     """``would run:`` and the first line of that argument."""
 
     def summary(task: Task) -> str:
         first, *rest = str(task.args[argument]).strip().splitlines() or [""]
         more = f" … ({len(rest)} more line{'s'[: len(rest) != 1]})" if rest else ""
-        return f"would run: {first[:200]}{'…' if len(first) > 200 else ''}{more}"
+        return f"would {how}: {first[:200]}{'…' if len(first) > 200 else ''}{more}"
 
     return summary

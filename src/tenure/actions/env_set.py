@@ -19,6 +19,7 @@ SPEC = ActionSpec(
             description="Names and values; at least one. Values become text.",
         ),
     ),
+    exports="env",
 )
 
 

@@ -7,8 +7,8 @@ of arguments applies.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
+from tenure.actions.sources import encoded, file_beside
 from tenure.actions.surroundings import SURROUNDINGS
 from tenure.model.errors import InvalidArguments
 from tenure.ports.action import Task
@@ -49,30 +49,11 @@ def script_of(task: Task) -> bytes:
         raise InvalidArguments(f"{task.action} needs exactly one of {', '.join(_SOURCES)}")
     if given == ["script"]:
         return encoded_script(task, "script")
-    return _file(task, given[0])
+    return file_beside(task, given[0], LONGEST)
 
 
 def encoded_script(task: Task, argument: str) -> bytes:
-    try:
-        return str(task.args[argument]).encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError as error:
-        raise InvalidArguments(f"{argument} holds half a surrogate pair: no text") from error
-
-
-def _file(task: Task, argument: str) -> bytes:
-    path = Path(task.folder or ".") / str(task.args[argument])
-    try:
-        with path.open("rb") as file:
-            data = file.read(LONGEST + 1)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InvalidArguments(
-            f"{argument}: {path} cannot be read ({reason}); it is looked up from the folder of "
-            "the workflow file"
-        ) from error
-    if len(data) > LONGEST:
-        raise InvalidArguments(f"{argument}: {path} is longer than {LONGEST} bytes")
-    return data
+    return encoded(str(task.args[argument]), argument)
 
 
 def arguments_of(task: Task) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ SURROUNDINGS = (
     ),
     Argument(
         name="output_path",
+        unused=True,
         description="Accepted from older files and not used: the run's log has all output.",
     ),
 )

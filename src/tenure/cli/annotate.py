@@ -10,7 +10,7 @@ import click
 from tenure.cli.arguments import values
 from tenure.cli.display import json_lines
 from tenure.cli.display.paint import bold, say
-from tenure.cli.opening import meant_run, settings_for, this_user, writing
+from tenure.cli.opening import changing, meant_run, settings_for, this_user
 from tenure.cli.verb import json_option, run_argument, store_option, verb
 
 
@@ -38,7 +38,7 @@ def command(
 async def _annotate(
     word: str, facts: dict[str, Any], by: str, as_json: bool, store: str | None
 ) -> None:
-    async with writing(settings_for(store)) as runner:
+    async with changing(settings_for(store)) as runner:
         run = await runner.annotate(await meant_run(runner, word), facts, by=by)
     if as_json:
         say(json_lines.as_json(run))

@@ -25,6 +25,7 @@ SECTIONS = {
         "cancel": "Stop a run.",
         "annotate": "Note on a run what was found out later.",
         "reconcile": "Mark runs as interrupted whose process is gone.",
+        "callbacks": "List, show, redeliver and test callbacks.",
     },
     "Look after": {
         "store": "Migrate, check and prune the store.",

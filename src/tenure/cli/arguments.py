@@ -1,4 +1,4 @@
-"""Kinds of arguments: durations, moments, ``key=value`` pairs."""
+"""Kinds of arguments: numbers, durations, moments, names, ``key=value`` pairs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ import msgspec
 
 from tenure.workflow.durations import parse_duration
 
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,199}", re.ASCII)
 _PAIR = re.compile(r"(?P<key>[^=:][^=]{0,199}?)(?P<sign>:?=)(?P<value>.*)", re.DOTALL)
+
+
+class Whole(click.IntRange):
+    name = "whole number"
 
 
 class Duration(click.ParamType[float]):
@@ -58,8 +63,18 @@ def pairs(given: Iterable[str], option: str) -> dict[str, str]:
         match = _PAIR.fullmatch(text)
         if match is None or match["sign"] != "=" or not match["key"].strip():
             raise click.BadParameter(f"{text[:60]!r} is not key=value.", param_hint=option)
-        found[match["key"].strip()] = match["value"]
+        found[match["key"].strip()] = _text(match["key"], match["value"], option)
     return found
+
+
+def is_variable(name: str) -> bool:
+    """Whether a workflow could say ``${name}``."""
+    return _VARIABLE.fullmatch(name) is not None
+
+
+NOT_A_VARIABLE = (
+    "is no name of a variable: a letter or _ first, then letters, digits, _ or - (200 at most)"
+)
 
 
 def values(given: Iterable[str], option: str) -> dict[str, Any]:
@@ -72,8 +87,19 @@ def values(given: Iterable[str], option: str) -> dict[str, Any]:
                 f"{text[:60]!r} is neither name=text nor name:=JSON.", param_hint=option
             )
         key, value = match["key"].strip(), match["value"]
-        found[key] = value if match["sign"] == "=" else _json(key, value, option)
+        found[key] = (_text if match["sign"] == "=" else _json)(key, value, option)
     return found
+
+
+def _text(key: str, text: str, option: str) -> str:
+    """Bytes that are no text come from the shell as lone surrogates, which no record can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise click.BadParameter(
+            f"{key}: the value is not UTF-8 text.", param_hint=option
+        ) from error
+    return text
 
 
 def _json(key: str, text: str, option: str) -> Any:

@@ -9,7 +9,7 @@ import click
 from tenure.cli.display import json_lines
 from tenure.cli.display.paint import bold, in_color, say
 from tenure.cli.display.text import one_line
-from tenure.cli.opening import meant_run, settings_for, this_user, writing
+from tenure.cli.opening import changing, meant_run, settings_for, this_user
 from tenure.cli.verb import json_option, run_argument, store_option, verb
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
@@ -32,7 +32,7 @@ def command(run_id: str, reason: str | None, as_json: bool, store: str | None) -
 
 
 async def _cancel(word: str, reason: str | None, as_json: bool, store: str | None) -> None:
-    async with writing(settings_for(store)) as runner:
+    async with changing(settings_for(store)) as runner:
         run_id = await meant_run(runner, word)
         had_ended = (await runner.get_run(run_id)).ended
         run = await runner.cancel(run_id, reason=reason, by=this_user())

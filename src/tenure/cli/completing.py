@@ -34,6 +34,22 @@ def run_ids(ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
     return [item for item in latest if item.value.startswith(incomplete)] + _from_store(ctx, ask)
 
 
+def callback_ids(ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+    """The newest callbacks, each with what it says and how it stands."""
+
+    async def ask(store: OpenStore) -> list[CompletionItem[str]]:
+        from tenure.cli.callbacks.outbox import outbox_of
+
+        page = await outbox_of(store).list_deliveries(limit=_MOST)
+        return [
+            CompletionItem(each.id, help=f"{each.state} {each.event.type} of {each.run_id}")
+            for each in page.items
+            if each.id.startswith(incomplete)
+        ]
+
+    return _from_store(ctx, ask)
+
+
 def steps(ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
     async def ask(store: OpenStore) -> list[CompletionItem[str]]:
         run = await store.get_run(await _typed_run(ctx, store))
@@ -79,13 +95,10 @@ def _from_store(
     ctx: click.Context, ask: Callable[[OpenStore], Awaitable[list[CompletionItem[str]]]]
 ) -> list[CompletionItem[str]]:
     from tenure.cli.opening import reading
-    from tenure.config import DEFAULT, data_folder, load_settings
+    from tenure.config import load_settings
 
     async def asking() -> list[CompletionItem[str]]:
         settings = load_settings({"store": ctx.params.get("store")})
-        folder = data_folder()
-        if settings.source_of("store") == DEFAULT and not (folder and folder.exists()):
-            return []  # nothing ever ran; asking must not make it look otherwise
         async with asyncio.timeout(_PATIENCE), reading(settings) as store:
             return await ask(store)
 

@@ -19,6 +19,7 @@ def as_planned(run: RunSnapshot) -> RunSnapshot:
             name=step.name,
             kind=step.kind,
             action=step.action,
+            notified_by=step.notified_by,
             hosts=dict.fromkeys(step.hosts, HostState()),
         )
         for step in run.steps

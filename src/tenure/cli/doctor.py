@@ -9,7 +9,14 @@ from collections.abc import Iterator, Mapping
 from tenure.cli.display import json_lines
 from tenure.cli.display.paint import bold, dim, in_color, say, sign
 from tenure.cli.display.text import counted, one_line
-from tenure.cli.examining import Examination, examine_machine, examine_settings, examine_store
+from tenure.cli.examining import (
+    Examination,
+    StoreFact,
+    examine_callbacks,
+    examine_machine,
+    examine_settings,
+    examine_store,
+)
 from tenure.cli.exits import Exit
 from tenure.cli.opening import settings_for
 from tenure.cli.verb import json_option, store_option, verb
@@ -33,6 +40,7 @@ def command(as_json: bool, store: str | None) -> int:
         found.findings += error.problems
     else:
         examine_settings(found, settings)
+        examine_callbacks(found, settings, os.environ)
         asyncio.run(examine_store(found, settings))
     say(json_lines.as_json(found) if as_json else "\n".join(_lines(found)))
     return Exit.FAILED if found.findings else Exit.SUCCESS
@@ -50,20 +58,15 @@ def _lines(found: Examination) -> Iterator[str]:
         for rule in found.rules:
             yield f"  {in_color('success', sign('success'))} {rule.rule}"
             yield f"    {dim(rule.why)}"
+    if found.callbacks:
+        yield f"\n{bold('Callbacks')}"
+        for target in found.callbacks:
+            signed = f"signed with {target.secret_env}" if target.secret_env else "not signed"
+            about = f"{', '.join(target.events)}; {signed}"
+            yield f"  {one_line(target.url or '')}  {dim(about)}"
     if found.store is not None:
-        store = found.store
         yield f"\n{bold('Store')}"
-        yield from _facts(
-            {
-                "place": store.place,
-                "kind": store.kind,
-                "survives": "yes" if store.durable else "no",
-                "leases": "yes" if store.leases else "no: embedded runs only",
-                "answers in": f"{store.latency_ms:g} ms",
-                "schema": store.schema,
-                "runs": store.runs,
-            }
-        )
+        yield from _facts(_store(found.store))
     yield f"\n{bold('Machine')}"
     yield from _facts(found.machine)
     yield ""
@@ -73,6 +76,21 @@ def _lines(found: Examination) -> Iterator[str]:
             yield f"  {one_line(finding)}"
     else:
         yield in_color("success", f"{sign('success')} nothing to complain about")
+
+
+def _store(store: StoreFact) -> dict[str, object]:
+    if not store.exists:
+        return {"place": store.place, "state": "not there yet; the first run creates it"}
+    return {
+        "place": store.place,
+        "kind": store.kind,
+        "survives": "yes" if store.durable else "no",
+        "leases": "yes" if store.leases else "no: embedded runs only",
+        "outbox": "yes" if store.outbox else "no: callbacks are sent from memory",
+        "answers in": f"{store.latency_ms:g} ms",
+        "schema": store.schema,
+        "runs": store.runs,
+    }
 
 
 def _facts(facts: Mapping[str, object]) -> Iterator[str]:

@@ -13,45 +13,44 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 COMPLETION = "_TENURE_COMPLETE"
 """What completion scripts ask through."""
 
-TYPE_CHECKING = False  # what typing's own is at run time, without the cost of importing it
-if TYPE_CHECKING:
-    from tenure.model.errors import TenureError
-
 
 def main() -> None:
-    if sys.argv[1:] == ["--version"]:
+    arguments = sys.argv[1:]
+    if arguments == ["--version"]:
         from tenure._version import __version__
 
         print(f"tenure {__version__}")
         return
-    for stream in (sys.stdout, sys.stderr):
-        # A file name or a terminal that is not UTF-8 must not cost the answer.
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
-    from tenure.cli.exits import READER_LEFT, Exit
+    from tenure.cli.exits import READER_LEFT
+    from tenure.cli.streams import let_go, prepare_streams
 
+    prepare_streams()
     code = 0
+    as_json = "--json" in arguments
     try:
-        code = _run(sys.argv[1:])
+        code = _run(arguments, as_json=as_json)
         sys.stdout.flush()
     except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if error.errno not in READER_LEFT:
-            print(f"Error: the answer cannot be written: {error.strerror}", file=sys.stderr)
-            code = Exit.STORE
+            from tenure.cli.failing import not_written
+
+            code = not_written(error, as_json=as_json)
     except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        code = Exit.HARD_STOP
+        from tenure.cli.failing import stopped
+
+        code = stopped(as_json=as_json)
+    let_go(sys.stdout)
+    let_go(sys.stderr)
     sys.exit(code)
 
 
-def _run(arguments: list[str]) -> int:
+def _run(arguments: list[str], *, as_json: bool) -> int:
     """Not by click's own ``main``, which takes a reader that left for a failure."""
     import click
     from click.exceptions import Exit as Ended
 
     from tenure.cli.app import app
-    from tenure.cli.exits import READER_LEFT, Exit
+    from tenure.cli.exits import READER_LEFT
 
     asked = os.environ.get(COMPLETION)
     try:
@@ -66,41 +65,34 @@ def _run(arguments: list[str]) -> int:
     except click.Abort as abort:
         raise KeyboardInterrupt from abort
     except click.ClickException as error:
-        error.show()
-        return Exit.USAGE
-    except Exception as error:
-        from tenure.model.errors import TenureError
+        from tenure.cli.failing import wrong_usage
 
+        return wrong_usage(error, as_json=as_json)
+    except Exception as error:
         if isinstance(error, OSError) and error.errno in (*READER_LEFT, *_NO_SPACE):
             raise
-        return _explain(error) if isinstance(error, TenureError) else _defect()
+        from tenure.model.errors import TenureError
+
+        if not isinstance(error, TenureError):
+            return _defect(as_json=as_json)
+        from tenure.cli.failing import expected
+
+        return expected(error, as_json=as_json)
     return code if isinstance(code, int) else 0
 
 
-def _explain(error: TenureError) -> int:
-    from tenure.cli.display.mistakes import how_many, mistake_line
-    from tenure.cli.display.paint import complain, say
-    from tenure.cli.exits import verdict
-    from tenure.model.errors import InvalidWorkflow
-
-    code, advice = verdict(error)
-    if isinstance(error, InvalidWorkflow):
-        for mistake in error.mistakes:
-            say(mistake_line(mistake), err=True)
-        complain(f"{how_many(error.mistakes)}; nothing was executed")
-    else:
-        complain(str(error))
-    if advice:
-        say(f"  {advice}", err=True)
-    return code
-
-
-def _defect() -> int:
+def _defect(*, as_json: bool) -> int:
     """Says so with what is certain to be there: the defect may be in any other module."""
+    import json
     import traceback
 
     from tenure.cli.exits import Exit
 
-    traceback.print_exc()
-    print("This is a defect of Tenure. Please report it with the lines above.", file=sys.stderr)
+    lines = traceback.format_exc()
+    said = "This is a defect of Tenure. Please report it with the traceback."
+    if as_json:
+        facts = {"type": "defect", "message": said, "exit_code": 70, "traceback": lines}
+        print(json.dumps({"error": facts}), file=sys.stderr)
+    else:
+        print(lines, said, sep="", file=sys.stderr)
     return Exit.DEFECT

@@ -16,13 +16,16 @@ from msgspec import Struct
 
 from tenure._version import __version__
 from tenure.bootstrap import OpenStore
+from tenure.cli.callbacks.targets import ShownTarget, problem_with, shown_target, target_of
 from tenure.cli.display.places import place_of
-from tenure.cli.opening import reading
+from tenure.cli.display.text import counted
+from tenure.cli.opening import NoRunsYet, reading
 from tenure.config import DEFAULT, PREFIX, READERS, RULES, Settings, data_folder, shown_value
 from tenure.model.errors import TenureError
 from tenure.model.query import RunFilter
-from tenure.model.status import RunStatus
+from tenure.model.status import DeliveryState, RunStatus
 from tenure.ports.lease_store import LeaseStore
+from tenure.ports.outbox import Outbox
 from tenure.ports.upkeep import Upkeep
 from tenure.runtime.queries import owner_gone
 from tenure.system import proven_dead
@@ -33,6 +36,7 @@ _ROUNDS = 7
 _LITTLE_SPACE = 200 * 1024 * 1024
 _OF_TASKS = ("RUN_ID", "STEP", "HOST", "TASK_ID", "FENCE", "OUTPUT")
 _OPEN_PREFIXES = ("SECRET_", "HOOK_")
+_DEAD = DeliveryState.DEAD
 
 
 class SettingFact(Struct, frozen=True, kw_only=True):
@@ -49,10 +53,12 @@ class RuleFact(Struct, frozen=True, kw_only=True):
 
 class StoreFact(Struct, frozen=True, kw_only=True):
     place: str
-    kind: str
-    durable: bool
-    leases: bool
-    latency_ms: float
+    exists: bool
+    kind: str | None = None
+    durable: bool | None = None
+    leases: bool | None = None
+    outbox: bool | None = None
+    latency_ms: float | None = None
     schema: int | None = None
     runs: int | None = None
 
@@ -61,6 +67,8 @@ class Examination(Struct, kw_only=True):
     versions: dict[str, str] = {}
     settings: list[SettingFact] = []
     rules: list[RuleFact] = []
+    callbacks: list[ShownTarget] = []
+    """Targets from settings, told of every run."""
     store: StoreFact | None = None
     machine: dict[str, str] = {}
     findings: list[str] = []
@@ -112,6 +120,15 @@ def examine_settings(into: Examination, settings: Settings) -> None:
         _examine_folder(into, folder)
 
 
+def examine_callbacks(into: Examination, settings: Settings, environ: Mapping[str, str]) -> None:
+    for number, spec in enumerate(settings.callbacks, 1):
+        target = target_of(spec, f"callback-{number}")
+        into.callbacks.append(shown_target(target))
+        problem = problem_with(target, environ)
+        if problem is not None:
+            into.findings.append(f"{target.name} of the settings: {problem}")
+
+
 def _examine_folder(into: Examination, folder: Path) -> None:
     place = folder
     while not place.exists():
@@ -129,6 +146,8 @@ async def examine_store(into: Examination, settings: Settings) -> None:
     try:
         async with reading(settings) as store:
             await _examine_open(into, settings, store)
+    except NoRunsYet:
+        into.store = StoreFact(place=place_of(settings.store), exists=False)
     except TenureError as error:
         into.findings.append(f"the store cannot be used: {error}")
 
@@ -138,9 +157,11 @@ async def _examine_open(into: Examination, settings: Settings, store: OpenStore)
     report = await store.check_store() if isinstance(store, Upkeep) else None
     into.store = StoreFact(
         place=place_of(settings.store),
+        exists=True,
         kind=type(store).__name__,
         durable=store.durable,
         leases=isinstance(store, LeaseStore),
+        outbox=isinstance(store, Outbox),
         latency_ms=round(latency * 1000, 2),
         schema=report.schema if report else None,
         runs=report.runs if report else None,
@@ -160,7 +181,11 @@ async def _examine_open(into: Examination, settings: Settings, store: OpenStore)
             )
     lost = await _without_owner(store)
     if lost:
-        into.findings.append(f"{lost} unfinished runs have lost their owner: tenure reconcile")
+        into.findings.append(
+            f"{counted(lost, 'unfinished run')} without a living owner: tenure reconcile"
+        )
+    if isinstance(store, Outbox) and (await store.list_deliveries(state=_DEAD, limit=1)).items:
+        into.findings.append("callbacks were given up: tenure callbacks list --state dead")
 
 
 async def _latency(store: OpenStore) -> float:

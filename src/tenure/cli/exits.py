@@ -25,12 +25,13 @@ class Exit(IntEnum):
 
 MEANING = {
     Exit.SUCCESS: "success; a reading command could answer",
-    Exit.FAILED: "the run failed; `doctor` or `store check` found something",
+    Exit.FAILED: "the run failed; `doctor` or `store check` found something; a callback was not "
+    "taken",
     Exit.USAGE: "wrong usage, settings or workflow; nothing was stored or executed",
     Exit.CANCELED: "the run was canceled",
     Exit.INTERRUPTED: "the run was interrupted: its process ended before it did",
-    Exit.NOT_FOUND: "no such run, step or host",
-    Exit.STORE: "the store or the network did not answer",
+    Exit.NOT_FOUND: "no such run, step, host or callback; no runs yet",
+    Exit.STORE: "the store is not there, or it or the network did not answer",
     Exit.REFUSED: "refused: run id in use, lease held by another process, not permitted",
     Exit.DEFECT: "a defect of Tenure itself; please report it",
     Exit.HARD_STOP: "stopped at once by a second signal, or before anything began",
@@ -52,7 +53,8 @@ OF_STATUS = {
 def verdict(error: TenureError) -> tuple[Exit, str | None]:
     """The exit code, and what to do next if the message itself does not say so."""
     from tenure.cli.log_streams import NoSuchOutput
-    from tenure.cli.store.powers import CannotDoThat
+    from tenure.cli.opening import NoRunsYet, NoSuchStore
+    from tenure.cli.store.powers import NotSupported
     from tenure.config import InvalidSettings
     from tenure.model import errors
 
@@ -60,14 +62,16 @@ def verdict(error: TenureError) -> tuple[Exit, str | None]:
     doctor = "`tenure doctor` looks closer"
     rows: tuple[tuple[type[TenureError], Exit, str | None], ...] = (
         (errors.RunNotFound, Exit.NOT_FOUND, look),
-        (errors.DeliveryNotFound, Exit.NOT_FOUND, None),
+        (errors.DeliveryNotFound, Exit.NOT_FOUND, "`tenure callbacks list` shows those there are"),
         (NoSuchOutput, Exit.NOT_FOUND, None),
+        (NoRunsYet, Exit.NOT_FOUND, "start one: tenure run workflow.yaml"),
+        (NoSuchStore, Exit.STORE, "look at its name; if that is right, `tenure run` creates it"),
         (InvalidSettings, Exit.USAGE, "`tenure doctor` shows where each setting comes from"),
         (errors.InvalidCursor, Exit.USAGE, "start again without --cursor"),
         (errors.LeaseLost, Exit.REFUSED, "another process has the run now: tenure watch"),
         (errors.LeaseHeld, Exit.REFUSED, "ask again after its lease ended: tenure explain"),
         (errors.Refused, Exit.REFUSED, None),
-        (CannotDoThat, Exit.REFUSED, None),
+        (NotSupported, Exit.REFUSED, None),
         (errors.StoreError, Exit.STORE, doctor),
         (errors.TransportError, Exit.STORE, None),
         (errors.TenureError, Exit.USAGE, None),

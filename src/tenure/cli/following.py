@@ -8,12 +8,12 @@ from tenure.cli.differences import as_planned, changes_between
 from tenure.cli.viewing import View
 from tenure.model.events import Position, RecordedEvent
 from tenure.model.snapshot import HostState, RunSnapshot
-from tenure.model.status import HostStatus
+from tenure.model.status import HostStatus, Recovery
 from tenure.ports.event_log import EventLog
 from tenure.ports.log_store import LogKey, LogStore
 from tenure.ports.recorder import OutputChunk, OutputRecorder, RunBeginning
 from tenure.ports.run_store import RunStateStore
-from tenure.runtime.queries import owner_gone, owner_label, running_hosts
+from tenure.runtime.queries import owner_label, running_hosts
 from tenure.runtime.waiting import pause
 
 _PAGE = 1000
@@ -28,7 +28,8 @@ async def follow(
     interval: float,
     proven_dead: Callable[[str], bool],
 ) -> RunSnapshot:
-    """Tell the view what happens, from the beginning, until the run has ended; the ended run."""
+    """Tell the view what happens, from the beginning, until the run has ended or will never move
+    again; the run as it then stands."""
     run = await store.get_run(run_id)
     for recorder in view.recorders:
         if isinstance(recorder, RunBeginning):
@@ -36,12 +37,12 @@ async def follow(
     listeners = [each for each in view.recorders if isinstance(each, OutputRecorder)]
     glimpses = _Glimpses(store) if listeners and isinstance(store, LogStore) else None
     told = _Told(store)
-    warned = False
+    last_look = warned = False
     while True:
         async for event in told.since(run):
             for recorder in view.recorders:
                 await recorder.record(event)
-        if run.ended:
+        if run.ended or last_look:
             return run
         if view.reader_left():
             raise BrokenPipeError
@@ -49,11 +50,39 @@ async def follow(
             async for chunk in glimpses.since(run):
                 for listener in listeners:
                     listener.output(chunk)
-        if not warned and owner_gone(run, proven_dead):
-            warned = True
-            view.notice(f"{owner_label(run.owner_id)} is gone; tenure reconcile ends the run")
-        await pause(interval)
+        last_look = is_abandoned(run, proven_dead)
+        if not last_look:
+            if not warned and (doubt := _doubt(run, proven_dead)):
+                warned = True
+                view.notice(doubt)
+            await pause(interval)
         run = await store.get_run(run_id)
+
+
+def is_abandoned(run: RunSnapshot, proven_dead: Callable[[str], bool]) -> bool:
+    """Nobody will go on with it: its process is gone for certain, and it does not resume. Whoever
+    reads it once more after that knows all it will ever say by itself."""
+    return (
+        not run.ended
+        and run.recovery is Recovery.INTERRUPT
+        and run.owner_id is not None
+        and proven_dead(run.owner_id)
+    )
+
+
+def _doubt(run: RunSnapshot, proven_dead: Callable[[str], bool]) -> str | None:
+    """Why the run may take long, if its owner gives no sign of life. A lease that ran out proves
+    nothing: its owner may only be cut off from the store."""
+    if run.owner_id is None:
+        return None
+    owner = owner_label(run.owner_id)
+    if proven_dead(run.owner_id):
+        return f"{owner} is gone; the next worker goes on with the run"
+    if not run.owner_lost:
+        return None
+    if run.recovery is Recovery.RESUME:
+        return f"{owner} has not been heard of; the next worker goes on with the run"
+    return f"{owner} has not been heard of; if it is gone: tenure reconcile"
 
 
 class _Told:

@@ -12,10 +12,10 @@ from tenure.cli.display import json_lines
 from tenure.cli.display.paint import note, say
 from tenure.cli.display.places import place_of
 from tenure.cli.display.run_table import run_table
-from tenure.cli.opening import reading, settings_for
-from tenure.cli.verb import json_option, store_option, verb
+from tenure.cli.opening import NoRunsYet, reading, settings_for
+from tenure.cli.verb import json_option, page_options, store_option, verb
 from tenure.config import Settings
-from tenure.model.query import MAX_PAGE, Page, RunFilter
+from tenure.model.query import Page, RunFilter
 from tenure.model.snapshot import RunSummary
 from tenure.model.status import RunStatus
 from tenure.system import SystemClock
@@ -40,15 +40,7 @@ from tenure.system import SystemClock
     "--label", "labels", metavar="KEY=VALUE", multiple=True, help="Only runs with this label."
 )
 @click.option("--since", type=Moment(), metavar="1h|TIME", help="Only runs created since then.")
-@click.option(
-    "--limit",
-    type=click.IntRange(1, MAX_PAGE),
-    metavar="NUMBER",
-    default=20,
-    show_default=True,
-    help="How many to show at most.",
-)
-@click.option("--cursor", metavar="TEXT", help="Continue where an earlier list ended.")
+@page_options
 @json_option
 @store_option
 def command(
@@ -85,8 +77,11 @@ def command(
 async def _page(
     settings: Settings, where: RunFilter, limit: int, cursor: str | None
 ) -> Page[RunSummary]:
-    async with reading(settings) as store:
-        return await store.list_runs(where, limit=limit, cursor=cursor)
+    try:
+        async with reading(settings) as store:
+            return await store.list_runs(where, limit=limit, cursor=cursor)
+    except NoRunsYet:
+        return Page(items=())
 
 
 def _say_empty(where: RunFilter, place: str) -> None:

@@ -34,11 +34,13 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 
 async def choose(store: RunStateStore, run: RunSnapshot, wanted: Wanted) -> list[LogKey]:
-    """By step, host, item, attempt, stream. ``NoSuchOutput`` for a step or host that is not
-    there."""
+    """By step, host, item, attempt, stream. ``NoSuchOutput`` for what is not there, and is not to
+    be expected either."""
     steps = _steps(run, wanted.step)
     if wanted.host is not None:
         _check_host(steps, wanted.host)
+    if run.ended:
+        _check_task(steps, wanted)
     indexes = {step.index for step in steps}
     if isinstance(store, LogListing):
         known = await store.list_logs(run.run_id)
@@ -74,6 +76,24 @@ def _check_host(steps: list[StepState], host: str) -> None:
     if host not in names:
         hint = did_you_mean(host, names) or f"there are: {listed(names)}"
         raise NoSuchOutput(f"no host {host[:60]!r} in {listed([s.name for s in steps])}; {hint}")
+
+
+def _check_task(steps: list[StepState], wanted: Wanted) -> None:
+    tasks = [
+        task
+        for step in steps
+        for name, host in step.hosts.items()
+        if wanted.host in (None, name)
+        for task in _tasks(host)
+    ]
+    last = max((item for item, _ in tasks if item is not None), default=None)
+    if wanted.item is not None and (last is None or wanted.item > last):
+        there = "nothing here is a loop" if last is None else f"there are 0 to {last}"
+        raise NoSuchOutput(f"there is no item {wanted.item}; {there}")
+    newest = max((state.attempts for _, state in tasks), default=0)
+    if wanted.attempt is not None and wanted.attempt > newest:
+        there = f"the newest is {newest}" if newest else "nothing was tried"
+        raise NoSuchOutput(f"there was no attempt {wanted.attempt}; {there}")
 
 
 def _imaginable(steps: list[StepState]) -> list[LogKey]:
@@ -138,6 +158,10 @@ class Reader:
         self._run_id = run_id
         self._offsets: dict[LogKey, int] = {}
         self._finished: set[LogKey] = set()
+
+    def has_read(self, key: LogKey) -> bool:
+        """Whether nothing more will come."""
+        return key in self._finished
 
     async def rest(self, source: Readable, key: LogKey, run: RunSnapshot) -> AsyncIterator[bytes]:
         """What is there beyond what was read before."""

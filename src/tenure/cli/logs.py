@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable
+from functools import partial
+from operator import eq
 from typing import Protocol
 
 import click
 
-from tenure.cli.display.log_lines import LineCutter, TextLines, show_json
+from tenure.cli.arguments import Whole
+from tenure.cli.display.log_lines import LONGEST_LINE, json_lines, text_lines
+from tenure.cli.display.output_lines import LineCutter
 from tenure.cli.display.paint import note
 from tenure.cli.exits import Exit
+from tenure.cli.following import is_abandoned
 from tenure.cli.log_streams import STREAMS, Reader, RecordTails, Wanted, choose
 from tenure.cli.opening import meant_run, reading, settings_for
 from tenure.cli.stopping import Stopped, stoppable
@@ -19,7 +25,9 @@ from tenure.config import Settings
 from tenure.model.snapshot import RunSnapshot
 from tenure.ports.log_store import LogKey, LogStore
 from tenure.ports.run_store import RunStateStore
+from tenure.runtime.queries import owner_label
 from tenure.runtime.waiting import pause
+from tenure.system import proven_dead
 
 
 @verb(
@@ -34,13 +42,13 @@ from tenure.runtime.waiting import pause
 @click.option("--stream", type=click.Choice(STREAMS), help="Only this stream.")
 @click.option(
     "--attempt",
-    type=click.IntRange(1),
+    type=Whole(1),
     metavar="NUMBER",
     help="Of a retried task: this attempt.  [default: the newest]",
 )
 @click.option(
     "--item",
-    type=click.IntRange(0),
+    type=Whole(0),
     metavar="NUMBER",
     help="Of a loop: this item, from 0.  [default: all]",
 )
@@ -92,46 +100,54 @@ async def _read(
 ) -> None:
     """``interval`` between two looks; ``None``: one look."""
     reader = Reader(run.run_id)
-    anything = False
+    anything = last_look = False
     while True:
         source = store if isinstance(store, LogStore) else RecordTails(run)
         for key in await choose(store, run, wanted):
             async for data in reader.rest(source, key, run):
                 anything = True
                 show.add(key, data)
-        if run.ended or interval is None:
+            if interval is None or reader.has_read(key):
+                show.end(partial(eq, key))
+        sys.stdout.flush()
+        if run.ended or last_look or interval is None:
             break
-        await pause(interval)
+        last_look = is_abandoned(run, proven_dead)
+        if not last_look:
+            await pause(interval)
         run = await store.get_run(run.run_id)
     show.end()
-    if not anything:
+    if last_look and not run.ended:
+        note(f"{owner_label(run.owner_id)} is gone: nothing more will be printed")
+    elif not anything:
         note("nothing was printed" if run.ended else "nothing was printed yet")
 
 
 class Show(Protocol):
     def add(self, key: LogKey, data: bytes) -> None: ...
-    def end(self) -> None: ...
+    def end(self, wanted: Callable[[LogKey], bool] = ...) -> None:
+        """Show what has no line's end and gets none any more."""
+        ...
 
 
 class _Raw:
     def add(self, key: LogKey, data: bytes) -> None:
         sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
 
-    def end(self) -> None:
+    def end(self, wanted: Callable[[LogKey], bool] = bool) -> None:
         pass
 
 
 def _showing(run: RunSnapshot, wanted: Wanted, style: str) -> Show:
     if style == "json":
-        return LineCutter(show_json(run))
+        return LineCutter(json_lines(run), LONGEST_LINE)
     if style == "raw" and not sys.stdout.isatty():
         return _Raw()
     hosts = {name for step in run.steps for name in step.hosts}
     labelled = style == "text"
-    lines = TextLines(
+    lines = text_lines(
         run,
         steps=labelled and wanted.step is None and len(run.steps) > 1,
         hosts=labelled and wanted.host is None and len(hosts) > 1,
     )
-    return LineCutter(lines.show)
+    return LineCutter(lines, LONGEST_LINE)

@@ -8,18 +8,32 @@ from contextlib import asynccontextmanager
 from getpass import getuser
 from typing import TYPE_CHECKING, Protocol
 
-from tenure.bootstrap import OpenStore, open_store
+from tenure.bootstrap import OpenStore, default_sender, not_there_yet, open_store
 from tenure.cli.display.paint import note
+from tenure.cli.display.places import place_of
 from tenure.config import DEFAULT, Settings, data_folder, load_settings
-from tenure.model.errors import RunNotFound, StoreUnavailable
+from tenure.model.errors import InvalidRunId, RunNotFound, StoreError, StoreUnavailable
+from tenure.model.ids import check_run_id
 from tenure.model.query import Page, RunFilter
 from tenure.model.snapshot import RunSummary
 from tenure.ports.recorder import Recorder
+from tenure.ports.run_store import RunStateStore
+from tenure.system import new_update_id
 
 if TYPE_CHECKING:
     from tenure.runner import Runner
+    from tenure.runtime.callback_settings import CallbackSettings
+    from tenure.runtime.callbacks import Callbacks
 
 LATEST = "latest"
+
+
+class NoSuchStore(StoreError):
+    """A store was named that is not there. To create it would hide the typing mistake."""
+
+
+class NoRunsYet(StoreError):
+    """The default store comes into being with the first run."""
 
 
 def settings_for(store: str | None) -> Settings:
@@ -30,17 +44,36 @@ def settings_for(store: str | None) -> Settings:
 
 @asynccontextmanager
 async def reading(settings: Settings) -> AsyncIterator[OpenStore]:
-    """The store itself: for commands that only read, or that look after it."""
+    """The store itself, for commands that only look; nothing is created. ``NoSuchStore``,
+    ``NoRunsYet``."""
+    must_be_there(settings)
+    async with open_store(settings.store) as store:
+        yield store
+
+
+@asynccontextmanager
+async def creating(settings: Settings) -> AsyncIterator[OpenStore]:
+    """The store itself, which comes into being if need be."""
     _make_room(settings)
     async with open_store(settings.store) as store:
         yield store
+
+
+def must_be_there(settings: Settings) -> None:
+    if not_there_yet(settings.store) is None:
+        return
+    place = place_of(settings.store)
+    source = settings.source_of("store")
+    if source == DEFAULT:
+        raise NoRunsYet(f"there are no runs yet; the first one creates {place}")
+    raise NoSuchStore(f"there is no store at {place}, as {source} has it")
 
 
 @asynccontextmanager
 async def writing(
     settings: Settings, recorders: Sequence[Recorder] = (), *, tracking: bool = True
 ) -> AsyncIterator[Runner]:
-    """For commands that write: opening it marks what a dead process left behind."""
+    """For commands that execute: opening it marks what a dead process left behind."""
     from tenure.runner import Runner
     from tenure.runtime.keeper import Timing
 
@@ -59,8 +92,47 @@ async def writing(
         progress_interval=settings.progress_interval,
         summary_bytes=settings.summary_bytes,
         log_cap=settings.log_cap,
+        callbacks=callback_settings(settings),
     )
     async with runner:
+        yield runner
+
+
+@asynccontextmanager
+async def telling(store: RunStateStore, settings: Settings) -> AsyncIterator[Callbacks]:
+    """Whoever changes runs without a runner says so there; leaving it waits as a runner does."""
+    from tenure.runtime.callbacks import Callbacks
+
+    sending = callback_settings(settings)
+    sender = default_sender(sending.timeout, sending.allow_private)
+    callbacks = Callbacks(store, sender, sending, new_update_id)
+    callbacks.open()
+    try:
+        yield callbacks
+    finally:
+        await callbacks.close()
+
+
+def callback_settings(settings: Settings) -> CallbackSettings:
+    from tenure.runtime.callback_settings import CallbackSettings
+
+    return CallbackSettings(
+        targets=settings.callbacks,
+        attempts=settings.callback_attempts,
+        delay=settings.callback_delay,
+        backoff=settings.callback_backoff,
+        max_delay=settings.callback_max_delay,
+        timeout=settings.callback_timeout,
+        allow_private=settings.callback_allow_private,
+        flush=settings.callback_flush,
+    )
+
+
+@asynccontextmanager
+async def changing(settings: Settings) -> AsyncIterator[Runner]:
+    """For commands that change runs there are. ``NoSuchStore``, ``NoRunsYet``."""
+    must_be_there(settings)
+    async with writing(settings) as runner:
         yield runner
 
 
@@ -73,13 +145,23 @@ class HasRuns(Protocol):
 
 
 async def meant_run(runs: HasRuns, word: str) -> str:
-    """The run id behind what was typed: ``latest`` is the newest run (no id is that short)."""
+    """The run id behind what was typed: ``latest`` is the newest run (no id is that short).
+    ``InvalidRunId``, ``RunNotFound``."""
     if word != LATEST:
-        return word
+        return _checked(word)
     page = await runs.list_runs(RunFilter(), limit=1)
     if not page.items:
         raise RunNotFound(LATEST)
     return page.items[0].run_id
+
+
+def _checked(run_id: str) -> str:
+    try:
+        return check_run_id(run_id)
+    except InvalidRunId as error:
+        raise InvalidRunId(
+            f"{error}; `tenure list` shows the runs there are, and {LATEST} is the newest"
+        ) from error
 
 
 def this_user() -> str:
@@ -91,7 +173,7 @@ def this_user() -> str:
 
 
 def _make_room(settings: Settings) -> None:
-    """The default store's folder comes into being with the first command; others are the user's
+    """The default store's folder comes into being with the first run; others are the user's
     own business."""
     folder = data_folder()
     if folder is None or settings.source_of("store") != DEFAULT:

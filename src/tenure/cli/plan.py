@@ -11,10 +11,13 @@ from tenure.bootstrap import default_actions, default_transport
 from tenure.cli.display import json_lines
 from tenure.cli.display.paint import note, say
 from tenure.cli.display.preview_lines import preview_lines
+from tenure.cli.limiting import check_limit
 from tenure.cli.preview import Preview, preview
+from tenure.cli.secrets import names_of
 from tenure.cli.variables import variables
-from tenure.cli.verb import completes, json_option, verb, workflow_options
+from tenure.cli.verb import completes, json_option, secret_names_option, verb, workflow_options
 from tenure.runtime.recipe import Prepared, prepare
+from tenure.workflow.defined import check_supplied
 from tenure.workflow.plan import make_plan
 from tenure.workflow_file import load_workflow
 
@@ -26,11 +29,13 @@ from tenure.workflow_file import load_workflow
 )
 @click.argument("workflow", metavar="FILE", shell_complete=completes("workflow_files"))
 @workflow_options
+@secret_names_option
 @json_option
 def command(
     workflow: str,
     given: tuple[str, ...],
-    files: tuple[str, ...],
+    vars_files: tuple[str, ...],
+    secrets: tuple[str, ...],
     limit: tuple[str, ...],
     local: bool,
     as_json: bool,
@@ -38,14 +43,18 @@ def command(
     """Show what would run where, changing nothing.
 
     Every action is asked on every host what it would do; files it would write are shown as a
-    difference. What depends on variables that earlier steps export is said to be not known yet.
+    difference. What depends on secrets, or on variables that earlier steps export, is said to be
+    not known yet.
     """
     file = load_workflow(workflow)
     for text in file.notices:
         note(f"notice: {text}")
+    check_limit(file.workflow, limit)
     plan = make_plan(file.workflow, limit=limit, local=local)
+    known = variables(vars_files, given)
+    check_supplied(file.wanted, plan, known.keys() | names_of(secrets))
     prepared = prepare(plan, default_actions())
-    found = asyncio.run(_preview(prepared, variables(files, given), file.folder))
+    found = asyncio.run(_preview(prepared, known, file.folder))
     if as_json:
         say(json_lines.as_json(found))
         return

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from contextlib import suppress
 
 import click
 
 from tenure.cli.arguments import Duration, pairs
+from tenure.cli.callbacks.outbox import tell_of_undelivered
+from tenure.cli.callbacks.targets import checked_targets
 from tenure.cli.display.paint import in_color, note, say, sign
 from tenure.cli.display.places import place_of
 from tenure.cli.exits import OF_STATUS, Exit
+from tenure.cli.failing import tell
+from tenure.cli.limiting import check_limit
 from tenure.cli.opening import settings_for, this_user, writing
 from tenure.cli.secrets import gather
 from tenure.cli.stopping import Stopped, stoppable
 from tenure.cli.variables import variables
 from tenure.cli.verb import completes, json_option, store_option, verb, workflow_options
-from tenure.cli.viewing import View, conclude, showing, style_of
+from tenure.cli.viewing import Style, View, conclude, showing, style_of, whoever_reads
 from tenure.config import Settings
 from tenure.model.errors import RunNotFound
 from tenure.model.events import RecordedEvent
@@ -30,6 +35,8 @@ _REASONS = {
     signal.SIGTERM: "canceled by SIGTERM",
     signal.SIGHUP: "canceled because its terminal was closed",
 }
+_SOON = 1.0
+_SENDING = "callbacks are being sent; Ctrl-C ends the wait for them"
 
 
 @verb(
@@ -52,6 +59,13 @@ _REASONS = {
 @click.option(
     "--label", "labels", metavar="KEY=VALUE", multiple=True, help="A label to find the run by."
 )
+@click.option(
+    "--callback",
+    "callbacks",
+    metavar="URL",
+    multiple=True,
+    help="Tell this address of every status of the run, unsigned.",
+)
 @click.option("--timeout", type=Duration(), metavar="2h", help="For the whole run.")
 @click.option("--no-tracking", is_flag=True, help="Keep no record; execute only.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing unless something goes wrong.")
@@ -61,10 +75,11 @@ def command(
     workflow: str,
     approve: bool,
     given: tuple[str, ...],
-    files: tuple[str, ...],
+    vars_files: tuple[str, ...],
     secrets: tuple[str, ...],
     run_id: str | None,
     labels: tuple[str, ...],
+    callbacks: tuple[str, ...],
     limit: tuple[str, ...],
     local: bool,
     timeout: float | None,
@@ -79,15 +94,19 @@ def command(
     With --json one line per event, and a last line with the final record. The exit code is that of
     the run: 0 success, 1 failed, 3 canceled, 4 interrupted.
     """
+    if callbacks and no_tracking:
+        raise click.UsageError("--no-tracking sends no callbacks; leave out --callback.")
     settings = settings_for(store)
     file = load_workflow(workflow)
     for text in file.notices:
         note(f"notice: {text}")
+    check_limit(file.workflow, limit)
     options = RunOptions(
         run_id=run_id or new_run_id(),
-        vars=variables(files, given),
+        vars=variables(vars_files, given),
         secrets=gather(secrets, file.workflow.secrets),
         labels=pairs(labels, "--label"),
+        callbacks=checked_targets(*({"url": url} for url in callbacks)),
         timeout=timeout,
         limit=limit,
         local=local,
@@ -101,8 +120,11 @@ def command(
             watched = view._replace(recorders=(*view.recorders, end))
             run = asyncio.run(_execute(settings, file, options, watched, tracking=not no_tracking))
     except Stopped:
-        return end.tell(options, tracking=not no_tracking)
-    return conclude(run, style, place)
+        return end.tell(options.run_id, style, tracking=not no_tracking)
+    code = conclude(run, style, place)
+    if run.callbacks and not no_tracking:
+        asyncio.run(tell_of_undelivered(settings, run.run_id))
+    return code
 
 
 class _End:
@@ -115,14 +137,22 @@ class _End:
         if event.kind == "run" and event.status in OF_STATUS:
             self.status = event.status
 
-    def tell(self, options: RunOptions, *, tracking: bool) -> int:
-        if self.status is not None:
-            say(in_color(self.status, f"{sign(self.status)} {self.status}"))
-            return OF_STATUS[self.status]
-        say("stopped at once", err=True)
-        if tracking:
-            note(f"the next command that writes ends run {options.run_id} in the record")
-        return Exit.HARD_STOP
+    def tell(self, run_id: str | None, style: Style, *, tracking: bool) -> int:
+        if self.status is None:
+            later = "the next command that writes ends the run in the record" if tracking else None
+            return tell(
+                "stopped",
+                "stopped at once",
+                Exit.HARD_STOP,
+                as_json=style is Style.JSON,
+                facts={"run_id": run_id},
+                advice=later,
+            )
+        if style is not Style.JSON:  # there the last event says it
+            with whoever_reads():
+                words = f"{sign(self.status)} {self.status}"
+                say(in_color(self.status, words), err=style is Style.QUIET)
+        return OF_STATUS[self.status]
 
 
 async def _execute(
@@ -134,7 +164,12 @@ async def _execute(
             view.notice("canceling: tasks are being ended; Ctrl-C again stops at once")
             return tracking and await _canceled(runner, options, _REASONS[which])
 
-        return await stoppable(runner.run(file, options), ask)
+        run = await stoppable(runner.run(file, options), ask)
+        if run.callbacks and tracking:
+            asyncio.get_running_loop().call_later(_SOON, view.notice, _SENDING)
+        with suppress(Stopped):  # it has ended as it did; a signal now ends the wait for callbacks
+            await stoppable(runner.close())
+        return run
 
 
 async def _canceled(runner: Runner, options: RunOptions, reason: str) -> bool:

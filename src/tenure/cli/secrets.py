@@ -10,9 +10,16 @@ from pathlib import Path
 
 import click
 
+from tenure.cli.arguments import NOT_A_VARIABLE, is_variable
+
 _PREFIX = "TENURE_SECRET_"
 _OPTION = "--secret"
 _LARGEST = 1 << 20
+
+
+def names_of(asked: Iterable[str]) -> set[str]:
+    """Of ``NAME`` or ``NAME=@file``."""
+    return {_name(text) for text in asked}
 
 
 def gather(asked: Iterable[str], declared: Iterable[str]) -> dict[str, str]:
@@ -20,7 +27,7 @@ def gather(asked: Iterable[str], declared: Iterable[str]) -> dict[str, str]:
     workflow are taken from ``TENURE_SECRET_…`` if that is set."""
     found = {name: os.environ[where] for name in declared if (where := _variable(name))}
     for text in asked:
-        name, given, source = text.partition("=")
+        name, (_, given, source) = _name(text), text.partition("=")
         if not given:
             found[name] = _from_environment(name) or _from_keyboard(name)
         elif source.startswith("@"):
@@ -32,6 +39,13 @@ def gather(asked: Iterable[str], declared: Iterable[str]) -> dict[str, str]:
                 param_hint=_OPTION,
             )
     return found
+
+
+def _name(text: str) -> str:
+    name = text.partition("=")[0]
+    if not is_variable(name):
+        raise click.BadParameter(f"{name[:60]!r} {NOT_A_VARIABLE}.", param_hint=_OPTION)
+    return name
 
 
 def _variable(name: str) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import click
 from msgspec import Struct
 
@@ -10,8 +12,11 @@ from tenure.cli.display.mistakes import how_many, mistake_line
 from tenure.cli.display.paint import in_color, note, say, sign
 from tenure.cli.display.text import one_line
 from tenure.cli.exits import Exit
-from tenure.cli.verb import completes, json_option, verb
+from tenure.cli.secrets import names_of
+from tenure.cli.variables import variables
+from tenure.cli.verb import completes, json_option, secret_names_option, variable_options, verb
 from tenure.model.errors import InvalidWorkflow, Mistake
+from tenure.workflow.wording import listed
 from tenure.workflow_file import load_workflow
 
 
@@ -20,20 +25,39 @@ class Verdict(Struct, frozen=True, kw_only=True):
     valid: bool
     mistakes: tuple[Mistake, ...] = ()
     notices: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    """Variables without which a run of it is refused."""
 
 
-@verb("validate", "tenure validate deploy.yaml", "tenure validate workflows/*.yaml --json")
+@verb(
+    "validate",
+    "tenure validate workflows/*.yaml --json",
+    "tenure validate deploy.yaml --var release=1.4 --secret db_password",
+)
 @click.argument(
     "files", metavar="FILE...", nargs=-1, required=True, shell_complete=completes("workflow_files")
 )
+@variable_options
+@secret_names_option
 @json_option
-def command(files: tuple[str, ...], as_json: bool) -> int:
+def command(
+    files: tuple[str, ...],
+    vars_files: tuple[str, ...],
+    given: tuple[str, ...],
+    secrets: tuple[str, ...],
+    as_json: bool,
+) -> int:
     """Check workflow files; report every mistake with its place.
 
     One line per mistake, as compilers write them: file:line:column. Also things that are no
-    mistake but worth knowing. Exit code 2 if a file has mistakes.
+    mistake but worth knowing, such as variables that a run has to be given. With --var, --vars-file
+    or --secret it is checked as a run with these would be: a variable that is missing then is a
+    mistake. Exit code 2 if a file has mistakes.
     """
-    verdicts = [_judge(name) for name in files]
+    known = None
+    if vars_files or given or secrets:
+        known = variables(vars_files, given).keys() | names_of(secrets)
+    verdicts = [_judge(name, known) for name in files]
     if as_json:
         say(json_lines.as_json({"files": verdicts}))
     else:
@@ -42,12 +66,23 @@ def command(files: tuple[str, ...], as_json: bool) -> int:
     return Exit.SUCCESS if all(each.valid for each in verdicts) else Exit.USAGE
 
 
-def _judge(name: str) -> Verdict:
+def _judge(name: str, known: Collection[str] | None) -> Verdict:
+    """``known`` are the variables of the run; ``None``: nobody said."""
     try:
         file = load_workflow(name)
     except InvalidWorkflow as error:
         return Verdict(file=name, valid=False, mistakes=error.mistakes)
-    return Verdict(file=name, valid=True, notices=file.notices)
+    missing = [each for each in file.wanted if each.name not in (known or ())]
+    needed = [each for each in missing if each.certain]
+    mistakes = tuple(each.said for each in needed) if known is not None else ()
+    notices = [str(each.said) for each in missing if each.said not in mistakes]
+    return Verdict(
+        file=name,
+        valid=not mistakes,
+        mistakes=mistakes,
+        notices=(*file.notices, *notices),
+        needs=tuple(dict.fromkeys(each.name for each in needed)),
+    )
 
 
 def _tell(verdict: Verdict) -> None:
@@ -57,4 +92,6 @@ def _tell(verdict: Verdict) -> None:
         note(f"notice: {notice}")
     status = "success" if verdict.valid else "failed"
     said = "is valid" if verdict.valid else f"has {how_many(verdict.mistakes)}"
+    if verdict.valid and verdict.needs:
+        said += f" for runs that are given {listed(verdict.needs)}"
     say(f"{in_color(status, sign(status))} {one_line(verdict.file)} {said}")

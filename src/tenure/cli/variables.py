@@ -7,7 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tenure.cli.arguments import values
+import click
+
+from tenure.cli.arguments import NOT_A_VARIABLE, is_variable, values
 from tenure.model.errors import InvalidWorkflow, Mistake
 from tenure.workflow.document import MOST_BYTES, read_document
 from tenure.workflow.nodes import Entries, plain
@@ -19,7 +21,11 @@ def variables(files: Iterable[str], given: Iterable[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in files:
         found.update(values_of_file(Path(name)))
-    return {**found, **values(given, "--var")}
+    typed = values(given, "--var")
+    for name in typed:
+        if not is_variable(name):
+            raise click.BadParameter(f"{name[:60]!r} {NOT_A_VARIABLE}.", param_hint="--var")
+    return {**found, **typed}
 
 
 def values_of_file(path: Path) -> dict[str, Any]:
@@ -28,6 +34,11 @@ def values_of_file(path: Path) -> dict[str, Any]:
     root = None
     with suppress(Enough):
         root = read_document(_text(path), reading)
+    if isinstance(root, Entries):
+        for name in root.entries:
+            if not is_variable(name):
+                mark = root.keys.get(name, root.mark)
+                reading.mistake(mark, (), f"{name[:60]!r} {NOT_A_VARIABLE}")
     if reading.mistakes:
         raise InvalidWorkflow(reading.mistakes)
     if not isinstance(root, Entries):

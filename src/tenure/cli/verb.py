@@ -51,26 +51,34 @@ def store_option(function: F) -> F:
     )(function)
 
 
+def page_options(function: F) -> F:
+    """For lists, which may be long."""
+    from tenure.cli.arguments import (
+        Whole,
+    )  # with all it needs; groups and their help need this file
+    from tenure.model.query import MAX_PAGE
+
+    cursor = click.option("--cursor", metavar="TEXT", help="Continue where an earlier list ended.")
+    limit = click.option(
+        "--limit",
+        type=Whole(1, MAX_PAGE),
+        metavar="NUMBER",
+        default=20,
+        show_default=True,
+        help="How many to show at most.",
+    )
+    return limit(cursor(function))
+
+
 def run_argument(function: F) -> F:
     return click.argument("run_id", metavar="RUN", shell_complete=completes("run_ids"))(function)
 
 
-def workflow_options(function: F) -> F:
-    """What says how a workflow is to be read, for running it and for looking ahead."""
+def variable_options(function: F) -> F:
     for option in (
         click.option(
-            "--local", is_flag=True, help="Every host is this machine: for trying things."
-        ),
-        click.option(
-            "--limit",
-            metavar="HOST,…",
-            multiple=True,
-            callback=_split,
-            help="Only these hosts and groups are touched.",
-        ),
-        click.option(
             "--vars-file",
-            "files",
+            "vars_files",
             metavar="FILE",
             multiple=True,
             help="Variables from a YAML or JSON file; --var counts more.",
@@ -87,8 +95,42 @@ def workflow_options(function: F) -> F:
     return function
 
 
+def workflow_options(function: F) -> F:
+    """What says how a workflow is to be read, for running it and for looking ahead."""
+    for option in (
+        click.option(
+            "--local", is_flag=True, help="Every host is this machine: for trying things."
+        ),
+        click.option(
+            "--limit",
+            metavar="HOST,…",
+            multiple=True,
+            callback=_split,
+            help="Only these hosts and groups are touched.",
+        ),
+        variable_options,
+    ):
+        function = option(function)
+    return function
+
+
+def secret_names_option(function: F) -> F:
+    """For looking ahead: that there will be such a secret is enough."""
+    return click.option(
+        "--secret",
+        "secrets",
+        metavar="NAME",
+        multiple=True,
+        help="A secret that the run will be given; its value is not asked for.",
+    )(function)
+
+
 def _split(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(name.strip() for text in given for name in text.split(",") if name.strip())
+    names = tuple(name.strip() for text in given for name in text.split(",") if name.strip())
+    if given and not names:
+        # Perhaps an empty variable of a script: to touch all hosts then would be a disaster.
+        raise click.BadParameter("names no host; leave it out to mean all hosts.", ctx, param)
+    return names
 
 
 def completes(what: str) -> Callable[[click.Context, click.Parameter, str], list[Any]]:

@@ -15,9 +15,11 @@ from tenure.cli.display.paint import complain, dim, note, say
 from tenure.cli.display.plain import PlainView
 from tenure.cli.display.printer import Printer
 from tenure.cli.exits import OF_STATUS, READER_LEFT
+from tenure.cli.streams import let_go
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
 from tenure.ports.recorder import Recorder
+from tenure.runtime.queries import owner_label
 from tenure.system import SystemClock
 
 
@@ -68,12 +70,25 @@ def showing(style: Style, place: str) -> Iterator[View]:
 
 def conclude(run: RunSnapshot, style: Style, place: str) -> int:
     """Say what remains on the screen when the run has ended; its exit code, whoever still reads."""
-    try:
+    with whoever_reads():
         _report(run, style, place)
+    if run.ended:
+        return OF_STATUS[run.status]
+    word = "canceled" if run.cancel_requested_at else "interrupted"
+    owner = owner_label(run.owner_id)
+    note(f"{owner} is gone: nobody goes on with this run; tenure reconcile marks it as {word}")
+    return OF_STATUS[word]
+
+
+@contextmanager
+def whoever_reads() -> Iterator[None]:
+    """How a run ended does not depend on whether somebody wants to read about it."""
+    try:
+        yield
     except OSError as error:
         if error.errno not in READER_LEFT:
             complain(f"the report cannot be written: {error.strerror}")
-    return OF_STATUS[run.status]
+        let_go(sys.stdout)
 
 
 def _report(run: RunSnapshot, style: Style, place: str) -> None:

@@ -26,7 +26,8 @@ def command(run_id: str, as_json: bool, store: str | None) -> int:
 
     The same view as that of tenure run, with its history. With --json one line per event, and a
     last line with the final record. Ctrl-C stops watching; the run goes on. The exit code is that
-    of the run: 0 success, 1 failed, 3 canceled, 4 interrupted.
+    of the run: 0 success, 1 failed, 3 canceled, 4 interrupted. A run whose process is gone, and
+    that no other will continue, counts as interrupted; tenure reconcile writes that down.
     """
     settings = settings_for(store)
     style = style_of(as_json=as_json, quiet=False)

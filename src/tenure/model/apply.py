@@ -24,9 +24,16 @@ from tenure.model.errors import InvalidTransition, StoreRejected
 from tenure.model.events import Event
 from tenure.model.judge import CHECKS, Check, Circumstances, Verdict, choose_effect, judge
 from tenure.model.progress import change_steps
-from tenure.model.snapshot import ErrorInfo, RunSnapshot
+from tenure.model.snapshot import CallbackError, ErrorInfo, RunSnapshot
 from tenure.model.status import TERMINAL_RUN, RunStatus
-from tenure.model.update import NO_RUN_CHANGE, Effect, NewDelivery, RunChange, Update
+from tenure.model.update import (
+    NO_RUN_CHANGE,
+    CallbackFailure,
+    Effect,
+    NewDelivery,
+    RunChange,
+    Update,
+)
 
 _TICK = timedelta(microseconds=1)
 _PLAIN_RUN_FIELDS = (
@@ -137,7 +144,19 @@ def _run_fields(run: RunSnapshot, change: RunChange, at: datetime) -> dict[str, 
         new = tuple(replace(note, at=at) for note in change.annotate if note.id not in known)
         if new:
             fields["annotations"] = run.annotations + new
+    if change.callback_failed is not UNSET:
+        fields["callback_error"] = _callback_error(change.callback_failed, at)
     return fields
+
+
+def _callback_error(failure: CallbackFailure, at: datetime) -> CallbackError:
+    return CallbackError(
+        target=failure.target,
+        event=failure.event,
+        error=failure.error,
+        attempts=failure.attempts,
+        at=at,
+    )
 
 
 def _explain_end(run: RunSnapshot, status: RunStatus, fields: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from tenure.model.events import Event
 from tenure.model.snapshot import Annotation, CallbackTarget, RunSnapshot
 from tenure.model.status import RunStatus
 from tenure.model.update import (
+    CallbackFailure,
     CancelRequest,
     Changes,
     Effect,
@@ -85,6 +86,27 @@ def annotate(run_id: str, annotation: Annotation) -> Update:
         run_id=run_id,
         update_id=annotation.id,
         effect=Effect(changes=Changes(run=RunChange(annotate=(annotation,))), events=(said,)),
+    )
+
+
+def callback_failed(
+    run_id: str, base_version: int, update_id: str, failure: CallbackFailure
+) -> Update:
+    """For a callback that no outbox kept: the record says that it was given up.
+
+    Two of them may look the same and are two, so it names its base: after ``VersionConflict`` it is
+    sent again on the newer version, and after a lost answer it is recognised.
+    """
+    said = Event(
+        type="callback.failed",
+        message=failure.error,
+        data={"target": failure.target, "event": failure.event, "attempts": failure.attempts},
+    )
+    return Update(
+        run_id=run_id,
+        update_id=update_id,
+        base_version=base_version,
+        effect=Effect(changes=Changes(run=RunChange(callback_failed=failure)), events=(said,)),
     )
 
 

@@ -10,7 +10,7 @@ The first check with an opinion answers. The order is what makes the answers saf
 3. *same end*: ending a run twice the same way is agreement, not an error.
 4. *released*: the run has nobody now; its last owner may repeat (2, 3) but not write anew.
 5. *held*: under a live lease, as judged by the store in this statement, others may ask (cancel),
-   approve and annotate, and nothing else.
+   approve, annotate and note a callback that failed, and nothing else.
 6. *base*, then 7. *transition*.
 """
 
@@ -162,7 +162,8 @@ def check_transition(
 
 
 def _is_the_owners(effect: Effect) -> bool:
-    """Whether it changes what only an owner may: all but cancel request, approval, annotations.
+    """Whether it changes what only an owner may: all but cancel request, approval,
+    annotations and callbacks that failed.
 
     (A cancel request for an ended run is no mistake: the end stands and the answer says so.)
     """

@@ -17,16 +17,7 @@ from tenure.model.status import ENDED_HOST, ENDED_STEP, HostStatus, StepStatus
 from tenure.model.tally import Tally
 from tenure.model.update import HostChange, ItemChange, StepChange
 
-_PLAIN_ITEM_FIELDS = (
-    "message",
-    "exit_code",
-    "attempts",
-    "changed",
-    "stdout",
-    "stderr",
-    "truncated",
-    "vars",
-)
+_PLAIN_ITEM_FIELDS = tuple(name for name in ItemChange.__struct_fields__ if name != "status")
 _Item = TypeVar("_Item", bound=ItemState)
 
 # Looked up once: on Python 3.11 naming a member costs nearly as much as a call.
@@ -65,6 +56,7 @@ def _added_step(run: RunSnapshot, index: int, change: StepChange, total: int) ->
         name=plan.name,
         kind=plan.kind,
         action=plan.action,
+        notified_by=plan.notified_by,
         hosts={name: HostState() for name in plan.hosts},
     )
 

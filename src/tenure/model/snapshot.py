@@ -99,6 +99,8 @@ class StepState(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True)
     name: str = ""
     kind: StepKind = StepKind.STEP
     action: str = ""
+    notified_by: int | None = None
+    """Of a handler: index of the step it ran for."""
     status: StepStatus = StepStatus.PENDING
     message: str | None = None
     started_at: datetime | None = None

@@ -75,12 +75,22 @@ class StepChange(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True
     message: str | UnsetType | None = UNSET
     hosts: dict[str, HostChange] = {}
     plan: StepState | None = None
-    """Adds a step that was not planned at creation (a handler): name, kind, action, hosts."""
+    """Adds a step that was not planned at creation (a handler): name, kind, action, hosts and
+    who notified it."""
 
 
 class CancelRequest(Struct, frozen=True, gc=False, kw_only=True):
     reason: str | None = None
     by: str | None = None
+
+
+class CallbackFailure(Struct, frozen=True, gc=False, kw_only=True):
+    """A callback that was given up by whoever kept it in memory. (An outbox knows by itself.)"""
+
+    target: str
+    event: str
+    error: str
+    attempts: int
 
 
 class RunChange(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -94,6 +104,7 @@ class RunChange(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True)
     approve: str | UnsetType = UNSET
     """Who approves."""
     annotate: tuple[Annotation, ...] = ()
+    callback_failed: CallbackFailure | UnsetType = UNSET
 
 
 NO_RUN_CHANGE = RunChange()

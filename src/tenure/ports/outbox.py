@@ -63,6 +63,10 @@ class Outbox(Protocol):
         """Newest first, in pages."""
         ...
 
+    async def get_delivery(self, delivery_id: str) -> Delivery:
+        """``DeliveryNotFound``."""
+        ...
+
     async def requeue_delivery(self, delivery_id: str) -> Delivery:
         """Send a settled delivery again: same id, ``redelivery`` set, attempts from zero.
 

@@ -1,7 +1,9 @@
-"""Whoever looks on: recorders and the application's notifier.
+"""Whoever looks on: the recorders.
 
 They get the events of one run in the order of its journal, each after it is durable, from a task of
-their own: neither a slow nor a failing one holds up or changes the run.
+their own: neither a slow nor a failing one holds up or changes the run. What its owner writes needs
+no reading. Where somebody else wrote in between (an operator's request, approval or annotation),
+or an answer was lost, the journal itself is asked, if the store has one.
 """
 
 from __future__ import annotations
@@ -9,46 +11,61 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from functools import partial
+from typing import NamedTuple, TypeVar
 
-from tenure.model.events import Event, RecordedEvent, record
+from tenure.model.events import Event, Position, RecordedEvent, record
 from tenure.model.snapshot import RunSnapshot
-from tenure.model.status import RunStatus
 from tenure.model.update import Receipt
-from tenure.ports.notifier import RunStateNotifier
+from tenure.ports.event_log import EventLog
 from tenure.ports.recorder import OutputChunk, OutputRecorder, Recorder, RunBeginning
-from tenure.wire.callback import payload
+from tenure.ports.run_store import RunStateStore
+from tenure.runtime.patience import surely
 
 T = TypeVar("T")
 
 _log = logging.getLogger("tenure.runtime")
 
 
+class _Stretch(NamedTuple):
+    """A piece of the journal: what ``ours`` are, or more of it if somebody else wrote too."""
+
+    ours: list[RecordedEvent]
+    journal: EventLog | None = None
+    """To be asked, rather than ourselves, for everything between these versions."""
+    first: int = 0
+    last: int = 0
+
+
 class Audience:
-    """The onlookers of one run."""
+    """The onlookers of one run, which begins here."""
 
     def __init__(
         self,
         recorders: Sequence[Recorder],
-        notifier: RunStateNotifier | None,
         planned: RunSnapshot,
+        store: RunStateStore,
     ) -> None:
         self._recorders = recorders
-        self._notifier = notifier
         self._planned = planned
+        self._store = store
+        self._version = 0
+        """Up to which they have been told, or will be."""
         self._listeners: list[OutputRecorder] = []
         self._telling: asyncio.Task[None] | None = None
-        if not recorders and notifier is None:
+        if not recorders:
             return
-        self._heard: asyncio.Queue[tuple[RecordedEvent, RunStatus] | None] = asyncio.Queue()
+        self._heard: asyncio.Queue[_Stretch | None] = asyncio.Queue()
         self._listeners = [each for each in recorders if isinstance(each, OutputRecorder)]
         self._telling = asyncio.create_task(self._tell())
 
-    def hear(self, events: tuple[Event, ...], receipt: Receipt) -> None:
+    def hear(self, events: tuple[Event, ...], receipt: Receipt, *, repeated: bool = False) -> None:
+        """``events`` are durable. ``repeated`` if the answer is not the first: it then tells no
+        longer when that was."""
         if self._telling is None or receipt.updated_at is None:
             return
-        for seq, event in enumerate(events):
-            recorded = record(
+        ours = [
+            record(
                 event,
                 run_id=receipt.run_id,
                 version=receipt.version,
@@ -56,7 +73,15 @@ class Audience:
                 at=receipt.updated_at,
                 fence=receipt.fence,
             )
-            self._heard.put_nowait((recorded, receipt.status))
+            for seq, event in enumerate(events)
+        ]
+        first, self._version = self._version + 1, receipt.version
+        if repeated or first < receipt.version:
+            journal = self._store if isinstance(self._store, EventLog) else None
+            told = _Stretch(ours, journal, first, receipt.version)
+        else:
+            told = _Stretch(ours)
+        self._heard.put_nowait(told)
 
     @property
     def wants_output(self) -> bool:
@@ -74,8 +99,8 @@ class Audience:
         _, late = await asyncio.wait([self._telling], timeout=patience)
         for task in late:
             _log.warning(
-                "recorders or notifier are still busy %.1f s after the run ended: %d events are "
-                "not told",
+                "recorders are still busy %.1f s after the run ended: at least %d events are not "
+                "told",
                 patience,
                 self._heard.qsize(),
             )
@@ -88,21 +113,30 @@ class Audience:
                 if isinstance(recorder, RunBeginning):
                     self._quietly(recorder.begin, self._planned)
         while told is not None:
-            await self._tell_all(*told)
+            for event in await self._events_of(told):
+                await self._tell_all(event)
             told = await self._heard.get()
 
-    async def _tell_all(self, event: RecordedEvent, run_status: RunStatus) -> None:
+    async def _events_of(self, told: _Stretch) -> list[RecordedEvent]:
+        if told.journal is None:
+            return told.ours
+        try:
+            return await _read(told.journal, self._planned.run_id, told.first, told.last)
+        except Exception as error:  # noqa: BLE001  a foreign store's driver may raise anything
+            _log.warning(
+                "run %s: cannot read what others wrote up to version %d; recorders miss it: %s",
+                self._planned.run_id,
+                told.last,
+                error,
+            )
+            return told.ours
+
+    async def _tell_all(self, event: RecordedEvent) -> None:
         for recorder in self._recorders:
             try:
                 await recorder.record(event)
             except Exception:  # noqa: BLE001  an onlooker never changes the run
                 _log.exception("recorder %r failed on %s", recorder, event.type)
-        if self._notifier is not None and event.status is not None:
-            said = payload(event, self._planned.workflow_name, run_status)
-            try:
-                await self._notifier.notify(said)
-            except Exception:  # noqa: BLE001
-                _log.exception("notifier %r failed on %s", self._notifier, event.type)
 
     @staticmethod
     def _quietly(call: Callable[[T], None], value: T) -> None:
@@ -110,3 +144,15 @@ class Audience:
             call(value)
         except Exception:  # noqa: BLE001
             _log.exception("recorder failed in %r", call)
+
+
+async def _read(journal: EventLog, run_id: str, first: int, last: int) -> list[RecordedEvent]:
+    """The events of these versions."""
+    found: list[RecordedEvent] = []
+    after = Position(first)
+    while True:
+        page = await surely(partial(journal.read_events, run_id, after))
+        found += [event for event in page if event.version <= last]
+        if not page or page[-1].version > last:
+            return found
+        after = page[-1].position

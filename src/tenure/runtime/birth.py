@@ -14,18 +14,25 @@ from tenure.runtime.ready import Ready, Source
 from tenure.workflow.spec import CallbackSpec, PlanMode, Workflow
 
 
-def planned_run(run_id: str, ready: Ready, options: RunOptions, status: RunStatus) -> RunSnapshot:
+def planned_run(
+    run_id: str,
+    ready: Ready,
+    options: RunOptions,
+    status: RunStatus,
+    targets: Sequence[CallbackSpec | CallbackTarget] = (),
+) -> RunSnapshot:
     """``running`` is to be executed here and now, ``queued`` by whoever claims it.
 
-    ``InvalidRunId``; ``InvalidWorkflow`` for one to be executed here that nobody has approved.
+    ``targets`` are told of every run. ``InvalidRunId``; ``InvalidWorkflow`` for one to be executed
+    here that nobody has approved, or that lacks a secret.
     """
     workflow = ready.prepared.plan.workflow
     approval = Approval()
     if workflow.plan.mode is PlanMode.MANUAL_APPROVE:
         approval = Approval(required=True, by=options.approved_by)
     embedded = status is RunStatus.RUNNING
-    if embedded and approval.required and approval.by is None:
-        raise _wants_approval(ready.source)
+    if embedded:
+        _check_complete(ready.source, approval, options)
     return RunSnapshot(
         run_id=check_run_id(run_id),
         workflow_name=workflow.name,
@@ -41,22 +48,35 @@ def planned_run(run_id: str, ready: Ready, options: RunOptions, status: RunStatu
         labels={**workflow.labels, **options.labels},
         retry_of=options.retry_of,
         vars=_shown({**workflow.vars, **options.vars}, workflow.secrets),
-        callbacks=_targets((*workflow.callbacks, *options.callbacks)),
+        callbacks=_targets((*targets, *workflow.callbacks, *options.callbacks)),
         steps=ready.prepared.planned_steps,
     )
 
 
-def _wants_approval(workflow: Source) -> InvalidWorkflow:
-    return InvalidWorkflow(
-        [
+def _check_complete(file: Source, approval: Approval, options: RunOptions) -> None:
+    """What somebody must have given before anything is executed."""
+    source, mistakes = file.source or "workflow", []
+    if approval.required and approval.by is None:
+        mistakes.append(
             Mistake(
-                source=workflow.source or "workflow",
+                source=source,
                 path="plan.mode",
                 message="manual-approve: this workflow wants somebody's approval",
                 hint="approve it with --approve (approved_by=… in Python)",
             )
-        ]
-    )
+        )
+    for place, name in enumerate(file.workflow.secrets):
+        if name not in options.secrets and name not in options.vars:
+            mistakes.append(
+                Mistake(
+                    source=source,
+                    path=f"secrets[{place}]",
+                    message=f"the secret {name!r} is not given",
+                    hint=f"give it with --secret {name} (secrets=… in Python)",
+                )
+            )
+    if mistakes:
+        raise InvalidWorkflow(mistakes)
 
 
 def _recovery(options: RunOptions, workflow: Workflow, *, embedded: bool) -> Recovery:

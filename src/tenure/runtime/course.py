@@ -14,8 +14,7 @@ from tenure.model.snapshot import ErrorInfo
 from tenure.model.status import ENDED_STEP, HostStatus, StepStatus
 from tenure.runtime.executor import Outcome
 from tenure.runtime.recipe import Recipe
-
-MOST_FAILED_HOSTS = 20
+from tenure.runtime.stop import MOST_FAILED_HOSTS
 
 Wave = tuple[int | None, tuple[str, ...]]
 """Position in the loop, if there is one, and the hosts it concerns."""
@@ -33,8 +32,8 @@ class Trouble(NamedTuple):
 
 class Course:
     __slots__ = (
-        "_clean",
         "_done",
+        "_unreachable",
         "_waves",
         "_worked",
         "cut_short",
@@ -89,9 +88,10 @@ class Course:
         """The handler that runs now; the step waits for it."""
         self._waves = _NO_WAVES
         self._done: list[str] = []
+        """Hosts that notify the handlers of the present wave."""
+        self._unreachable = 0
         self._worked = False
         """Whether any host succeeded with anything."""
-        self._clean = True
 
     @property
     def ended(self) -> bool:
@@ -124,7 +124,7 @@ class Course:
 
     def next_wave(self) -> bool:
         for position, hosts in self._waves:
-            self.position, self._clean, self._done = position, True, []
+            self.position, self._done = position, []
             self.waiting = [host for host in reversed(hosts) if self._may_go_on(host)]
             if self.waiting:
                 return True
@@ -154,8 +154,8 @@ class Course:
             if self.position is not None:
                 return self._item_done(host, self.position, worked)
         else:
-            self._clean = False
             self.failed[host] = outcome
+            self._unreachable += status is HostStatus.UNREACHABLE
             if self._over_budget():
                 self.spent = True
                 self.waiting = list(filter(self._may_go_on, self.waiting))
@@ -164,7 +164,7 @@ class Course:
 
     def _note_success(self, host: str, outcome: Outcome) -> None:
         self._worked = True
-        if self.recipe.notify:
+        if self.recipe.notify and outcome.changed is not False:
             self._done.append(host)
         if outcome.vars:
             self.exported.setdefault(host, {}).update(outcome.vars)
@@ -181,33 +181,35 @@ class Course:
         rolling = self.recipe.rolling
         if rolling is None:
             return False
-        unreachable = sum(
-            outcome.status is HostStatus.UNREACHABLE for outcome in self.failed.values()
-        )
         apart = rolling.unreachable_budget(len(self.hosts))
-        failures = len(self.failed) - (0 if apart is None else unreachable)
+        failures = len(self.failed) - (0 if apart is None else self._unreachable)
         return failures > rolling.failure_budget(len(self.hosts)) or (
-            apart is not None and unreachable > apart
+            apart is not None and self._unreachable > apart
         )
 
     def handlers_due(self) -> tuple[str, ...]:
-        """Hosts on which the wave that is just over wants its handlers to run."""
-        return tuple(self._done) if self.recipe.notify and self._clean else ()
+        """Hosts on which the wave that is just over wants its handlers to run.
+
+        A step that fails runs no handler. A failure that its budget bears fails nobody else.
+        """
+        return tuple(self._done) if self._done and not self._fails else ()
+
+    @property
+    def _fails(self) -> bool:
+        return self.spent or (bool(self.failed) and self.recipe.rolling is None)
 
     def verdict(self) -> StepStatus:
-        if self.trouble is not None or self.spent:
+        if self.trouble is not None or self._fails:
             return StepStatus.FAILED
-        if self.failed:
-            return StepStatus.FAILED if self.recipe.rolling is None else StepStatus.SUCCESS
-        return StepStatus.SUCCESS if self._worked else StepStatus.SKIPPED
+        return StepStatus.SUCCESS if self._worked or self.failed else StepStatus.SKIPPED
 
     def exports(self) -> dict[str, dict[str, Any]]:
         """Of hosts that came through the whole step."""
         return {host: said for host, said in self.exported.items() if host not in self.failed}
 
     def missing_exports(self) -> list[str]:
-        """Nothing is expected of hosts that had nothing to do."""
-        if not self.recipe.expect_vars or not self._worked:
+        """Nothing is expected of a step that fails anyway, or had nothing to do."""
+        if not self.recipe.expect_vars or not self._worked or self._fails or self.trouble:
             return []
         found = {name for variables in self.exported.values() for name in variables}
         return [name for name in self.recipe.expect_vars if name not in found]

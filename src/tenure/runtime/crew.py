@@ -6,10 +6,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection
 
-from tenure.model.errors import LeaseLost, StillRunning
+from msgspec.structs import replace
+
+from tenure.model.errors import LeaseLost
 from tenure.model.status import HostStatus
-from tenure.runtime.executor import Outcome
-from tenure.runtime.stop import Stop
+from tenure.runtime.executor import Outcome, times_cancelled
+from tenure.runtime.stop import RUN_FAILED, Stop
 from tenure.runtime.unfolding import Start
 
 _log = logging.getLogger("tenure.runtime")
@@ -19,11 +21,6 @@ Result = tuple[Start, Outcome]
 _IMPATIENCE = 0.1
 
 _LEASE_LOST = Outcome(status=HostStatus.INTERRUPTED, cut_short=True)
-_CANCELLED_INSIDE = Outcome(
-    status=HostStatus.FAILED,
-    kind="exception",
-    message="CancelledError: what the action waited for was cancelled",
-)
 
 
 class Crew:
@@ -70,7 +67,7 @@ class Crew:
         try:
             outcome = await self._outcome(start)
         except asyncio.CancelledError as error:
-            if self.stopped is None or not self._stopped_here or _times_cancelled() > 1:
+            if self.stopped is None or not self._stopped_here or times_cancelled() > 1:
                 raise
             outcome = self.stopped.outcome(error)
         finally:
@@ -82,25 +79,20 @@ class Crew:
     async def _outcome(self, start: Start) -> Outcome:
         """``CancelledError`` only if this very task was cancelled."""
         try:
-            return await self._execute(start)
-        except asyncio.CancelledError:
-            if _times_cancelled():
-                raise
-            return _CANCELLED_INSIDE
+            outcome = await self._execute(start)
         except LeaseLost as lost:
             self.lost = lost
             return _LEASE_LOST
-        except StillRunning as error:
-            self.unconfirmed.add(start.host)
-            return Outcome(
-                status=HostStatus.UNKNOWN,
-                kind="still_running",
-                message=str(error),
-                cut_short=self.stopped is not None,
-            )
-        except Exception as error:  # noqa: BLE001  a task that is lost would leave its run waiting
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and times_cancelled():
+                raise
+            # A task that is lost would leave its run waiting.
             _log.exception("host %s of step %r", start.host, start.course.recipe.name)
             return Outcome(status=HostStatus.FAILED, kind="internal", message=repr(error)[:2000])
+        if outcome.status is HostStatus.UNKNOWN:
+            self.unconfirmed.add(start.host)
+            return replace(outcome, cut_short=self.stopped is not None)
+        return outcome
 
     def arrive(self, start: Start, outcome: Outcome) -> None:
         self._results.append((start, outcome))
@@ -130,18 +122,13 @@ class Crew:
             self._busy_here.cancel()
         self._news.set()
 
-    async def abandon(self) -> list[Start]:
-        """End every task without grace, and want nothing of it any more."""
-        ended = list(self._tasks)
+    async def abandon(self) -> list[Result]:
+        """End every task without grace; what they came to, and whatever was not taken before."""
+        self.stopped = self.stopped or RUN_FAILED
         left: Collection[asyncio.Task[None]] = list(self._tasks.values())
         while left:
             # Cancelled once, a task ends its processes gently; again, it kills them.
             for task in left:
                 task.cancel()
             _, left = await asyncio.wait(left, timeout=_IMPATIENCE)
-        return ended
-
-
-def _times_cancelled() -> int:
-    task = asyncio.current_task()
-    return 0 if task is None else task.cancelling()
+        return self.results()

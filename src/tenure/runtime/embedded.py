@@ -62,9 +62,13 @@ class EmbeddedRun:
         self._planned = planned
         self._definition = definition
         self._holding: Holding | None = None
-        self._audience = Audience(around.recorders, around.notifier, planned)
+        self._audience = Audience(around.recorders, planned, session.store)
         self._tracker = RunTracker(
-            planned, session.combiner.write, session.identity.new_id, self._audience
+            planned,
+            session.combiner.write,
+            session.identity.new_id,
+            self._audience,
+            session.callbacks.told_of(planned, around.notifier) if session.callbacks else None,
         )
         self._engine = Engine(
             planned.run_id,
@@ -85,7 +89,15 @@ class EmbeddedRun:
         finally:
             if self._holding is not None:
                 self._session.keeper.drop(self._holding)
-            await self._audience.leave(self._around.patience)
+            await self._onlookers_leave()
+
+    async def _onlookers_leave(self) -> None:
+        time = asyncio.get_running_loop().time
+        end_by = time() + self._around.patience
+        await self._audience.leave(self._around.patience)
+        if self._session.callbacks is not None:
+            left = max(end_by - time(), 0.0)
+            await self._session.callbacks.notified(self._planned.run_id, left)
 
     def stop(self) -> None:
         """End it as canceled: the process, or who uses the runner, wants to end."""

@@ -22,7 +22,7 @@ from tenure.runtime.executor import Assignment, Executor, Outcome
 from tenure.runtime.opening import item_unwanted
 from tenure.runtime.recipe import Prepared
 from tenure.runtime.refusal import failed_by_refusal, failed_inside
-from tenure.runtime.stop import REQUESTED, Stop, timed_out
+from tenure.runtime.stop import REQUESTED, EndedTask, Stop, timed_out
 from tenure.runtime.tracker import RunTracker
 from tenure.runtime.unfolding import Start, Unfolding
 from tenure.workflow.variables import Exports
@@ -55,6 +55,8 @@ class Engine:
         self._unfolding = Unfolding(prepared, exports)
         self._crew = Crew(self._execute)
         self._attempts: dict[Start, int] = {}
+        self._ended: list[EndedTask] = []
+        """For the run's early end."""
         self._said = Changes()
         """The newest changes that went to the tracker."""
 
@@ -78,14 +80,14 @@ class Engine:
             await self._crew.abandon()
             raise
         except Refused as refusal:
-            ended = await self._crew.abandon()
+            results = await self._crew.abandon()
             # The store can never hold what we had to say; it shall at least say that much.
-            await self._tracker.record(failed_by_refusal(refusal, self._said, ended))
+            await self._tracker.record(failed_by_refusal(refusal, self._said, results))
             return RunStatus.FAILED
         except Exception as error:
-            ended = await self._crew.abandon()
+            results = await self._crew.abandon()
             with suppress(Exception):  # if that cannot be said either, the first error comes out
-                await self._tracker.record(failed_inside(error, ended))
+                await self._tracker.record(failed_inside(error, results))
             raise
         except BaseException:
             await self._crew.abandon()
@@ -141,6 +143,8 @@ class Engine:
             raise crew.lost
         for start, outcome in crew.results():
             unfolding.settle(start, outcome, draft)
+            if outcome.cut_short:
+                self._ended.append(EndedTask(start.course.recipe.name, start.host, outcome))
         if self._attempts:
             self._report_attempts(draft)
         if crew.stopped is not None:
@@ -151,7 +155,7 @@ class Engine:
         if crew.stopped is None or crew.busy:
             return None
         unfolding.cut_short(crew.stopped.outcome(), draft)
-        draft.run_changes(crew.stopped.change(frozenset(crew.unconfirmed)))
+        draft.run_changes(crew.stopped.change(self._ended, crew.unconfirmed))
         return crew.stopped.status
 
     def _report_attempts(self, draft: Draft) -> None:

@@ -29,7 +29,13 @@ _SUCCESS = HostStatus.SUCCESS
 _ENDS = frozenset(
     {HostStatus.SUCCESS, HostStatus.FAILED, HostStatus.SKIPPED, HostStatus.UNREACHABLE}
 )
+_TRIED_AGAIN = frozenset({HostStatus.FAILED, HostStatus.UNREACHABLE})
 _CANCELED = TaskResult(status=HostStatus.CANCELED)
+_CANCELLED_INSIDE = TaskResult(
+    status=HostStatus.FAILED,
+    kind="exception",
+    message="CancelledError: what the action waited for was cancelled",
+)
 _LONGEST_MESSAGE = 2000
 
 
@@ -86,19 +92,22 @@ class Executor:
         """``tried`` hears the number of each further attempt before it begins.
 
         Being cancelled (``CutShort``) ends the task's processes first. ``LeaseLost`` comes out as
-        it is, and so does ``StillRunning``: beside what could not be ended nothing is tried again.
+        it is. What could not be ended is ``unknown``: beside it nothing is tried again.
         """
         policy = assignment.recipe.retries
         attempt = 1
         while True:
             outcome = await self._attempt(assignment, attempt)
-            if outcome.status is _SUCCESS or outcome.status is HostStatus.SKIPPED:
+            if outcome.status is _SUCCESS or outcome.status not in _TRIED_AGAIN:
                 return outcome
             wait = policy.wait_after(attempt, luck=random.random())  # noqa: S311
             if wait is None:
                 return outcome
-            if wait:
-                await pause(wait)
+            try:
+                if wait:
+                    await pause(wait)
+            except asyncio.CancelledError as cancelled:
+                raise CutShort(outcome) from cancelled
             attempt += 1
             if tried is not None:
                 tried(attempt)
@@ -111,10 +120,14 @@ class Executor:
                 result = await self._apply_within(timeout, assignment, attempt, output)
             else:
                 result = await self._apply(assignment, attempt, output)
-        except (LeaseLost, StillRunning):
+        except LeaseLost:
             raise
         except asyncio.CancelledError as cancelled:
-            raise CutShort(_outcome(_CANCELED, attempt, output)) from cancelled
+            if times_cancelled():
+                raise CutShort(_outcome(_CANCELED, attempt, output)) from cancelled
+            result = _CANCELLED_INSIDE
+        except StillRunning as error:
+            result = TaskResult(status=HostStatus.UNKNOWN, kind="still_running", message=str(error))
         except HostUnreachable as error:
             result = TaskResult(
                 status=HostStatus.UNREACHABLE, kind="unreachable", message=str(error)
@@ -173,6 +186,12 @@ class Executor:
             become=recipe.become,
         )
         return _checked(await recipe.action.apply(task, self._transport, output))
+
+
+def times_cancelled() -> int:
+    """Of the task that asks, and not of what it waits for."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
 
 
 def _checked(result: object) -> TaskResult:

@@ -8,6 +8,8 @@ from tenure.model.outbox import Delivery
 from tenure.model.status import DeliveryState
 from tenure.ports.outbox import Outbox
 
+_PAGE = 500
+
 
 async def all_tried(outbox: Outbox, run_id: str) -> bool:
     """Whether each was tried, or stands behind one that was and must be tried again."""
@@ -15,7 +17,7 @@ async def all_tried(outbox: Outbox, run_id: str) -> bool:
     cursor = None
     while True:
         page = await outbox.list_deliveries(
-            state=DeliveryState.WAITING, run_id=run_id, cursor=cursor
+            state=DeliveryState.WAITING, run_id=run_id, limit=_PAGE, cursor=cursor
         )
         waiting += page.items
         cursor = page.cursor

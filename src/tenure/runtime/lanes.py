@@ -18,6 +18,8 @@ not begin in time is forgotten: its claim runs out, and somebody claims it anew.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from tenure.model.outbox import Delivery, origin_of
@@ -72,6 +74,10 @@ class Lanes:
     def most_to_claim(self) -> int:
         """Of one origin at once."""
         return _ENOUGH * self._per_origin
+
+    def queued(self) -> Iterator[Held]:
+        """Of all lanes."""
+        return chain.from_iterable(lane.queue for lane in self._lanes.values())
 
     def put(self, held: Held) -> None:
         origin = origin_of(held.delivery.target)

@@ -9,16 +9,22 @@ from typing import Any
 from tenure.model import compose
 from tenure.model.errors import InvalidTransition
 from tenure.model.snapshot import Annotation, RunSnapshot
+from tenure.model.status import RunStatus
+from tenure.model.update import Receipt, Update
 from tenure.ports.run_store import RunStateStore
+from tenure.runtime.callbacks import Told
 from tenure.runtime.patience import surely
 
 
 class Operators:
     """Writes without owning: each verb is one update that commutes with the owner's work."""
 
-    def __init__(self, store: RunStateStore, new_id: Callable[[], str]) -> None:
+    def __init__(
+        self, store: RunStateStore, new_id: Callable[[], str], told: Told | None = None
+    ) -> None:
         self._store = store
         self._new_id = new_id
+        self._told = told
         self._ids: Iterator[str] = iter(new_id, "")
 
     async def cancel(
@@ -30,7 +36,8 @@ class Operators:
         if not run.ended:
             update = compose.cancel(run, self._new_id(), self._ids, reason=reason, by=by)
             with suppress(InvalidTransition):  # it ended in this very moment: that stands
-                await surely(lambda: self._store.update_run(update))
+                receipt = await surely(lambda: self._store.update_run(update))
+                self._tell_if_ended(run, update, receipt)
             run = await self._read(run_id)
         return run
 
@@ -41,6 +48,14 @@ class Operators:
         note = compose.annotate(run_id, Annotation(id=self._new_id(), data=data, by=by))
         await surely(lambda: self._store.update_run(note))
         return await self._read(run_id)
+
+    def _tell_if_ended(self, run: RunSnapshot, update: Update, receipt: Receipt) -> None:
+        """Ended from outside: that raises the fence. If its owner did, its owner tells."""
+        ended = update.if_unowned
+        if self._told is None or ended is None or receipt.status is not RunStatus.CANCELED:
+            return
+        if receipt.fence > run.fence:
+            self._told(run, ended.events, ended.deliveries, receipt)
 
     async def _read(self, run_id: str) -> RunSnapshot:
         return await surely(lambda: self._store.get_run(run_id))

@@ -8,11 +8,14 @@ from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
+from tenure.model.errors import InvalidWorkflow
 from tenure.ports.action import Action
 from tenure.runtime.definition import Definition
 from tenure.runtime.options import RunOptions
 from tenure.runtime.recipe import Prepared, prepare
-from tenure.workflow.parse import check_workflow
+from tenure.workflow.catalogue import Catalogue
+from tenure.workflow.defined import Wanted, check_supplied
+from tenure.workflow.parse import Parsed, check_workflow, parse_workflow
 from tenure.workflow.plan import make_plan
 from tenure.workflow.spec import Workflow
 
@@ -40,6 +43,7 @@ class Ready(Struct, frozen=True, kw_only=True):
     source: Source
     prepared: Prepared
     definition: str
+    wanted: tuple[Wanted, ...]
 
 
 Given = TypeVar("Given")
@@ -58,7 +62,8 @@ class ReadyWorkflows(Generic[Given]):
         self._ready: OrderedDict[tuple[object, ...], Ready] = OrderedDict()
 
     def of(self, given: Given, options: RunOptions) -> Ready:
-        """``InvalidWorkflow`` with all its mistakes."""
+        """``InvalidWorkflow`` with all its mistakes; also if it cannot work with the variables it
+        is given."""
         key = (id(given), tuple(options.limit), options.local)
         ready = self._ready.get(key)
         if ready is None:
@@ -67,11 +72,14 @@ class ReadyWorkflows(Generic[Given]):
                 self._ready.popitem(last=False)
         else:
             self._ready.move_to_end(key)
+        if ready.wanted:
+            supplied = options.vars.keys() | options.secrets.keys()
+            check_supplied(ready.wanted, ready.prepared.plan, supplied)
         return ready
 
     def _made_ready(self, given: Given, options: RunOptions) -> Ready:
         source, actions = self._source_of(given), self._actions()
-        check_workflow(source.workflow, {name: action.spec for name, action in actions.items()})
+        parsed = _checked(source, {name: action.spec for name, action in actions.items()})
         plan = make_plan(source.workflow, limit=options.limit, local=options.local)
         definition = Definition(
             workflow=source.text,
@@ -85,4 +93,18 @@ class ReadyWorkflows(Generic[Given]):
             source=source,
             prepared=prepare(plan, actions),
             definition=definition.encode(),
+            wanted=parsed.wanted,
         )
+
+
+def _checked(source: Source, catalogue: Catalogue) -> Parsed:
+    """The text is read again only to say where in it something stands."""
+    try:
+        parsed = check_workflow(source.workflow, catalogue)
+    except InvalidWorkflow:
+        if source.source is not None:
+            parse_workflow(source.text, catalogue, source=source.source)
+        raise
+    if parsed.wanted and source.source is not None:
+        return parse_workflow(source.text, catalogue, source=source.source)
+    return parsed

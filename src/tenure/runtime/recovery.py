@@ -27,6 +27,7 @@ from tenure.model.update import Changes, Fencing, RunChange, Update
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.liveness import LiveRuns
 from tenure.ports.run_store import RunStateStore
+from tenure.runtime.callbacks import Told
 from tenure.runtime.patience import surely
 
 _UNFINISHED = frozenset({RunStatus.QUEUED, RunStatus.RUNNING})
@@ -44,22 +45,24 @@ class Reconciler:
         new_id: Callable[[], str],
         proven_dead: Callable[[str], bool],
         runner_id: str | None = None,
+        told: Told | None = None,
     ) -> None:
         self._store = store
+        self._told = told
         self._owner_id = owner_id
         self._new_id = new_id
         self._ids: Iterator[str] = iter(new_id, "")
         self._proven_dead = proven_dead
         self._runner_id = runner_id
 
-    async def reconcile(self, reason: str, *, expired: bool = True) -> int:
-        """How many runs were ended. ``expired`` false leaves leases alone that merely ran out: for
+    async def reconcile(self, reason: str, *, expired: bool = True) -> list[str]:
+        """The runs that were ended. ``expired`` false leaves leases alone that merely ran out: for
         a process that cannot know yet whether their owners only wait for the store to return."""
         if isinstance(self._store, LeaseStore):
             return await self._with_leases(self._store, reason, expired)
         return await self._without_leases(reason)
 
-    async def _with_leases(self, store: LeaseStore, reason: str, expired: bool) -> int:
+    async def _with_leases(self, store: LeaseStore, reason: str, expired: bool) -> list[str]:
         dead = frozenset(
             {
                 run.owner_id
@@ -67,7 +70,7 @@ class Reconciler:
                 if run.owner_id is not None and self._proven_dead(run.owner_id)
             }
         )
-        ended = 0
+        ended: list[str] = []
         while dead or expired:
             request = ClaimRequest(
                 owner_id=self._owner_id,
@@ -79,8 +82,11 @@ class Reconciler:
                 dead_owners=dead,
             )
             claimed, expired = await self._claim(store, request)
-            for claim in claimed:
-                ended += await self._end(claim.snapshot, claim.lease.fencing, reason)
+            ended += [
+                claim.snapshot.run_id
+                for claim in claimed
+                if await self._end(claim.snapshot, claim.lease.fencing, reason)
+            ]
             if len(claimed) < _BATCH:
                 break
         return ended
@@ -97,15 +103,16 @@ class Reconciler:
         claimed = await surely(lambda: store.claim_runs(request), failed=be_careful)
         return claimed, request.expired
 
-    async def _without_leases(self, reason: str) -> int:
-        ended = 0
+    async def _without_leases(self, reason: str) -> list[str]:
+        ended: list[str] = []
         async for run in self._abandoned():
             owner_id = run.owner_id
             if owner_id is None or not await self._gone(run.run_id, owner_id):
                 continue
             snapshot = await surely(partial(self._store.get_run, run.run_id))
-            if snapshot.owner_id == owner_id:
-                ended += await self._end(snapshot, Fencing(owner_id, run.fence), reason)
+            fencing = Fencing(owner_id, run.fence)
+            if snapshot.owner_id == owner_id and await self._end(snapshot, fencing, reason):
+                ended.append(run.run_id)
         return ended
 
     async def _gone(self, run_id: str, owner_id: str) -> bool:
@@ -157,12 +164,14 @@ class Reconciler:
         )
         while True:
             try:
-                await surely(partial(self._store.update_run, update))
+                receipt = await surely(partial(self._store.update_run, update))
             except VersionConflict as conflict:  # an annotation, say: the end stands all the same
                 update = replace(update, base_version=conflict.version)
             except Refused:
                 return False  # somebody was faster
             else:
+                if self._told is not None:
+                    self._told(run, update.effect.events, update.effect.deliveries, receipt)
                 return True
 
 

@@ -31,10 +31,10 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Collection
-from contextlib import suppress
+from functools import partial
+from itertools import chain
 
-from tenure.model.errors import StoreUnavailable
-from tenure.model.outbox import Outcome, Settlement
+from tenure.model.outbox import Delivery, Outcome, Settlement
 from tenure.model.retry import RetryPolicy
 from tenure.ports.outbox import Outbox
 from tenure.ports.sender import CallbackSender
@@ -56,7 +56,8 @@ class Relay:
     """Any number of relays may share an outbox, in one process or in many.
 
     ``concurrency`` attempts at once in all, ``per_target`` to one receiver (scheme, host, port).
-    The sender stays its maker's to close, after the relay.
+    ``settled`` hears of each attempt whose outcome the store has taken. The sender stays its
+    maker's to close, after the relay.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Relay:
         policy: RetryPolicy,
         *,
         new_id: Callable[[], str],
+        settled: Callable[[Delivery], None] = lambda _: None,
         timing: RelayTiming = RelayTiming(),
         concurrency: int = 100,
         per_target: int = 10,
@@ -76,12 +78,13 @@ class Relay:
         self._new_id = new_id
         self._timing = timing
         self._lanes = Lanes(concurrency, per_target)
-        self._settling = Settling(outbox)
-        self._sends: set[asyncio.Task[None]] = set()
+        self._settling = Settling(outbox, settled)
+        self._under_way: dict[str, Held] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         self._token: str | None = None
         """Of a claim that was not answered."""
         self._news = asyncio.Event()
-        self._closing = False
+        self._closing = asyncio.Event()
         self._turn = 0
         self._turned = asyncio.Event()
         self._at_rest_in = -1
@@ -121,11 +124,11 @@ class Relay:
         and people see why. What was only queued is left to its claim, as after a crash: it comes
         back within seconds, and cost no attempt.
         """
-        self._closing = True
+        self._closing.set()
         self.wake()
         if self._going is None or await _ends(self._going, seconds):
             return
-        for task in self._sends:
+        for task in self._tasks:
             task.cancel()
         if not await _ends(self._going, _A_MOMENT):
             self._going.cancel()
@@ -141,16 +144,27 @@ class Relay:
     async def _go_on(self) -> None:
         while True:
             self._news.clear()  # what comes from now on may be missed by this turn
+            wait: float | None = None
             try:
                 more = await self._settle_and_claim()
             except Exception as error:  # noqa: BLE001  whatever it is, callbacks must be tried again
-                await pause(self._wait_after(error))
-                continue
-            self._back_in_touch()
-            if self._closing and not (self._lanes.under_way or self._settling):
+                more, wait = False, self._wait_after(error)
+            else:
+                self._back_in_touch()
+            if self._closing.is_set() and not (self._lanes.under_way or self._settling):
                 return
-            if not more:
+            if wait is not None:
+                await self._pause(wait)
+            elif not more:
                 await happens_within(self._news, self._timing.poll)
+
+    async def _pause(self, seconds: float) -> None:
+        """Unless closing begins meanwhile: then there is one more try, and perhaps nothing left to
+        wait for."""
+        if self._closing.is_set():
+            await pause(seconds)
+        else:
+            await happens_within(self._closing, seconds)
 
     async def _settle_and_claim(self) -> bool:
         """Whether to go on at once: there may be more that we have room for."""
@@ -170,7 +184,7 @@ class Relay:
         sent_at = asyncio.get_running_loop().time()
         self._lanes.forget_late(sent_at)
         room = self._lanes.room()
-        if self._closing or not room:
+        if self._closing.is_set() or not room:
             return False
         self._token = self._token or self._new_id()
         claimed = await self._outbox.claim_deliveries(
@@ -182,32 +196,62 @@ class Relay:
         )
         self._token = None
         for delivery in claimed:
-            self._lanes.put(self._timing.held(delivery, sent_at))
+            held = self._timing.held(delivery, sent_at)
+            if delivery.id in self._under_way:
+                # The machine slept, and our clock with it: the attempt goes on under the new claim.
+                self._under_way[delivery.id] = held
+            else:
+                self._lanes.put(held)
         return len(claimed) == room
 
     def _begin(self) -> None:
-        if self._closing:
-            return
-        for held in self._lanes.take(asyncio.get_running_loop().time()):
-            task = asyncio.create_task(self._send(held))
-            self._sends.add(task)
-            task.add_done_callback(self._sends.discard)
+        for held in self._next():
+            self._start(held)
 
-    async def _send(self, held: Held) -> None:
-        try:
-            answer = await attempt(self._sender, held.delivery, held.end_by)
-        except asyncio.CancelledError:
-            self._ended(held, cut_short(self._policy), answered=False)
-            return
-        luck = random.random()  # noqa: S311
-        outcome = outcome_of(answer, held.delivery, self._policy, luck)
-        self._ended(held, outcome, answered=answer is None or not answer.again)
+    def _next(self) -> list[Held]:
+        if self._closing.is_set():
+            return []
+        return self._lanes.take(asyncio.get_running_loop().time())
+
+    def _start(self, held: Held) -> None:
+        self._under_way[held.delivery.id] = held
+        task = asyncio.create_task(self._carry(held))
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._gone, held))
+
+    async def _carry(self, held: Held) -> None:
+        """This one, and then whatever may go out now that it has ended: a task for each would cost
+        as much as the rest of what we do for it."""
+        while True:
+            try:
+                answer = await attempt(self._sender, held.delivery, held.end_by)
+            except asyncio.CancelledError:
+                self._ended(held, cut_short(self._policy), answered=False)
+                return
+            luck = random.random()  # noqa: S311
+            outcome = outcome_of(answer, held.delivery, self._policy, luck)
+            self._ended(held, outcome, answered=answer is None or not answer.again)
+            following = self._next()
+            if not following:
+                return
+            held, *others = following
+            self._under_way[held.delivery.id] = held
+            for other in others:
+                self._start(other)
 
     def _ended(self, held: Held, outcome: Outcome, *, answered: bool) -> None:
-        delivery = held.delivery
+        delivery = self._under_way.get(held.delivery.id, held).delivery
         self._settling.add(Settlement(delivery.id, delivery.token or "", outcome))
+        self._let_go(held, answered=answered)
+
+    def _gone(self, held: Held, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():  # before it could begin: nothing was sent, its claim runs out
+            self._let_go(held, answered=False)
+
+    def _let_go(self, held: Held, *, answered: bool) -> None:
+        self._under_way.pop(held.delivery.id, None)
         self._lanes.ended(held, answered=answered)
-        self._begin()
         self._news.set()
 
     # A store that does not answer
@@ -234,12 +278,23 @@ class Relay:
             await self._turned.wait()
 
     async def _has_tried(self, run_id: str) -> None:
+        """While we hold anything of this run there is more to come: the store is not asked."""
         while True:
             turned = self._turned
-            with suppress(StoreUnavailable):
-                if await all_tried(self._outbox, run_id):
-                    return
+            if not self._holds(run_id) and await self._all_tried(run_id):
+                return
             await turned.wait()
+
+    async def _all_tried(self, run_id: str) -> bool:
+        try:
+            return await all_tried(self._outbox, run_id)
+        except Exception as error:  # noqa: BLE001  whatever it is, it must be asked again
+            _log.info("cannot see whether the callbacks of run %s went out: %s", run_id, error)
+            return False
+
+    def _holds(self, run_id: str) -> bool:
+        held = chain(self._lanes.queued(), self._under_way.values())
+        return any(each.delivery.run_id == run_id for each in held)
 
 
 async def _ends(task: asyncio.Task[None], seconds: float) -> bool:

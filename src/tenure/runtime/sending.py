@@ -21,9 +21,19 @@ async def attempt(sender: CallbackSender, delivery: Delivery, end_by: float) -> 
             return await sender.send(delivery)
     except TimeoutError:
         return NotTaken(error="no answer in time", again=True)
+    except asyncio.CancelledError:
+        if _somebody_stops_us():
+            raise
+        return NotTaken(error="the sender was cancelled from within", again=True)
     except Exception as error:  # noqa: BLE001  a bug of a sender must cost no callback
         _log.exception("the sender failed on callback %s", delivery.id)
         return NotTaken(error=f"the sender failed: {type(error).__name__}", again=True)
+
+
+def _somebody_stops_us() -> bool:
+    """Or else the sender waited for something that was cancelled."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 def outcome_of(

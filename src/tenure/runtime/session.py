@@ -13,11 +13,13 @@ from tenure.ports.lease_store import LeaseStore
 from tenure.ports.liveness import LiveRuns
 from tenure.ports.log_store import LogStore
 from tenure.ports.run_store import RunStateStore
+from tenure.runtime.callbacks import Callbacks
 from tenure.runtime.combiner import Combiner
 from tenure.runtime.keeper import Keeper, Timing
 from tenure.runtime.operators import Operators
 from tenure.runtime.recovery import Reconciler
 from tenure.runtime.waiting import pause
+from tenure.workflow.wording import listed
 
 _log = logging.getLogger("tenure.runtime")
 
@@ -41,16 +43,25 @@ class Session:
         identity: Identity,
         timing: Timing,
         reconcile_interval: float = 5.0,
+        callbacks: Callbacks | None = None,
     ) -> None:
+        """``callbacks`` becomes ours to open and to close."""
         self.store = store
         self.log_store = store if isinstance(store, LogStore) else None
         self.identity = identity
         self.timing = timing
+        self.callbacks = callbacks
+        told = callbacks.told if callbacks is not None else None
         self.combiner = Combiner(store)
         self.keeper = Keeper(store, identity.owner_id, timing)
-        self.operators = Operators(store, identity.new_id)
+        self.operators = Operators(store, identity.new_id, told)
         self.reconciler = Reconciler(
-            store, identity.owner_id, identity.new_id, identity.proven_dead, identity.runner_id
+            store,
+            identity.owner_id,
+            identity.new_id,
+            identity.proven_dead,
+            identity.runner_id,
+            told,
         )
         self._has_leases = isinstance(store, LeaseStore)
         self._interval = reconcile_interval
@@ -66,12 +77,18 @@ class Session:
 
         Only where the store itself can tell the dead from the living, or this runner has a name.
         """
+        if self.callbacks is not None:
+            self.callbacks.open()
         if (
             self._has_leases
             or isinstance(self.store, LiveRuns)
             or self.identity.runner_id is not None
         ):
-            await self.reconciler.reconcile(ON_START, expired=False)
+            try:
+                await self._mark_abandoned()
+            except BaseException:
+                await self.close()
+                raise
         if self._has_leases:
             self._reconciling = asyncio.create_task(self._keep_reconciling())
 
@@ -81,6 +98,14 @@ class Session:
             await asyncio.wait([self._reconciling])
         await self.keeper.close()
         await self.combiner.close()
+        if self.callbacks is not None:
+            await self.callbacks.close()
+
+    async def _mark_abandoned(self) -> None:
+        ended = await self.reconciler.reconcile(ON_START, expired=False)
+        if ended:
+            which = "run as interrupted: its" if len(ended) == 1 else "runs as interrupted: their"
+            _log.warning("marked %d %s process is gone (%s)", len(ended), which, listed(ended))
 
     async def _keep_reconciling(self) -> None:
         """Leases that merely ran out are left alone until we have been in touch with the store for
@@ -101,4 +126,4 @@ class Session:
                 _log.warning("cannot look for abandoned runs: %s", error)
             else:
                 if ended:
-                    _log.info("marked %d abandoned runs as interrupted", ended)
+                    _log.info("marked %d abandoned runs as interrupted", len(ended))

@@ -8,6 +8,7 @@ as nobody else claims a callback its outcome is still welcome; then the answer i
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from tenure.model.errors import DeliveryLost, StoreUnavailable, TenureError
 from tenure.model.outbox import Delivery, Settlement, origin_of
@@ -20,8 +21,11 @@ _log = logging.getLogger("tenure.runtime")
 
 
 class Settling:
-    def __init__(self, outbox: Outbox) -> None:
+    """``settled`` hears of each that the store has taken."""
+
+    def __init__(self, outbox: Outbox, settled: Callable[[Delivery], None]) -> None:
         self._outbox = outbox
+        self._settled = settled
         self._batches = outbox if isinstance(outbox, OutboxBatches) else None
         self._ended: list[Settlement] = []
 
@@ -41,6 +45,8 @@ class Settling:
             left -= len(batch)
             for settlement, answer in zip(batch, answers, strict=True):
                 _note(settlement, answer)
+                if isinstance(answer, Delivery):
+                    self._settled(answer)
 
     async def _ask(self, batch: list[Settlement]) -> list[Delivery | TenureError]:
         if self._batches is not None:

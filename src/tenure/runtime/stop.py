@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,6 +14,14 @@ from tenure.model.status import HostStatus, RunStatus
 from tenure.model.update import RunChange
 from tenure.runtime.executor import CutShort, Outcome
 from tenure.workflow.durations import show_duration
+
+MOST_FAILED_HOSTS = 20
+
+
+class EndedTask(NamedTuple):
+    step: str
+    host: str
+    outcome: Outcome
 
 
 class Stop(Struct, frozen=True, kw_only=True):
@@ -29,11 +38,13 @@ class Stop(Struct, frozen=True, kw_only=True):
             seen, status=self.host_status, message=self.message, kind=self.kind, cut_short=True
         )
 
-    def change(self, unconfirmed: frozenset[str]) -> RunChange:
-        """``unconfirmed`` are hosts whose task nobody saw end."""
+    def change(self, ended: Sequence[EndedTask], unconfirmed: Iterable[str]) -> RunChange:
+        """``ended`` are the tasks that were ended for it; ``unconfirmed`` hosts whose task nobody
+        saw end."""
         fields: dict[str, Any] = {"status": self.status, "message": self.message}
         if self.kind is not None:
-            error = ErrorInfo(kind=self.kind, message=self.message)
+            failed = ended if self.host_status is HostStatus.FAILED else ()
+            error = _error(self.kind, self.message, failed)
             fields |= {"error": error, "last_error": error}
         if self.status is RunStatus.INTERRUPTED:
             fields["interrupted_reason"] = self.message
@@ -42,9 +53,27 @@ class Stop(Struct, frozen=True, kw_only=True):
         return RunChange(**fields)
 
 
+def _error(kind: str, message: str, failed: Sequence[EndedTask]) -> ErrorInfo:
+    if not failed:
+        return ErrorInfo(kind=kind, message=message)
+    names = sorted({task.host for task in failed})
+    first = min(failed, key=lambda task: task.host)
+    return ErrorInfo(
+        kind=kind,
+        message=message,
+        step=first.step,
+        host=first.host,
+        stderr_tail=first.outcome.stderr,
+        failed_hosts=tuple(names[:MOST_FAILED_HOSTS]),
+        failed_count=len(names),
+    )
+
+
 REQUESTED = Stop(status=RunStatus.CANCELED, message="canceled on request")
 """The request's own reason is in the record already."""
 PROCESS_STOPPED = Stop(status=RunStatus.CANCELED, message="the process that ran it was stopped")
+RUN_FAILED = Stop(status=RunStatus.FAILED, message="canceled: its run failed")
+"""Of tasks that run while their run turns out to be unable to go on."""
 
 
 def timed_out(seconds: float) -> Stop:

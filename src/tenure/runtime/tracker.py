@@ -31,8 +31,18 @@ from tenure.model.events import Event
 from tenure.model.leasing import Lease
 from tenure.model.retry import RetryPolicy
 from tenure.model.snapshot import RunSnapshot
-from tenure.model.update import Changes, Fencing, LeaseRequest, NewRun, Receipt, Update, Write
+from tenure.model.update import (
+    Changes,
+    Fencing,
+    LeaseRequest,
+    NewDelivery,
+    NewRun,
+    Receipt,
+    Update,
+    Write,
+)
 from tenure.runtime.audience import Audience
+from tenure.runtime.callbacks import Told
 from tenure.runtime.intents import with_intents
 from tenure.runtime.patience import ENDLESS, PATIENCE, surely
 
@@ -48,12 +58,14 @@ class RunTracker:
         write: Callable[[Write], Awaitable[Receipt]],
         new_id: Callable[[], str],
         audience: Audience,
+        told: Told | None = None,
     ) -> None:
         self._known = planned
         self._write = write
         self._new_id = new_id
         self._ids: Iterator[str] = iter(new_id, "")
         self._audience = audience
+        self._told = told
         self._fencing = Fencing("", 0)
         self.version = 0
         self.cancel_requested_at: datetime | None = None
@@ -76,7 +88,7 @@ class RunTracker:
         creation = new_run(born, self._new_id(), self._ids, definition=definition, lease=request)
         receipt = await self._durably(creation, PATIENCE)
         self._fencing = Fencing(request.owner_id, receipt.fence)
-        self._take(receipt, creation.events)
+        self._take(receipt, creation.events, creation.deliveries)
         if receipt.lease_expires_at is None:
             return None
         return Lease(
@@ -99,26 +111,29 @@ class RunTracker:
             lease=self._fencing,
             effect=effect,
         )
-        self._take(await self._durably(update, ENDLESS), effect.events)
+        self._take(await self._durably(update, ENDLESS), effect.events, effect.deliveries)
 
-    def _take(self, receipt: Receipt, events: tuple[Event, ...]) -> None:
+    def _take(
+        self, receipt: Receipt, events: tuple[Event, ...], deliveries: tuple[NewDelivery, ...]
+    ) -> None:
         self.version = receipt.version
         if receipt.cancel_requested_at is not None:
             self.cancel_requested_at = receipt.cancel_requested_at
-        self._audience.hear(events, receipt)
+        repeated = self._stuck_since is not None
+        if self._stuck_since is not None:
+            self._note_answered(self._stuck_since)
+        self._audience.hear(events, receipt, repeated=repeated)
+        if self._told is not None:
+            self._told(self._known, events, deliveries, receipt)
 
     async def _durably(self, write: Write, patience: RetryPolicy) -> Receipt:
         while True:
             try:
-                receipt = await surely(partial(self._write, write), patience, self._note_stuck)
+                return await surely(partial(self._write, write), patience, self._note_stuck)
             except VersionConflict as conflict:
                 if isinstance(write, NewRun):
                     raise
                 write = replace(write, base_version=conflict.version)
-            else:
-                if self._stuck_since is not None:
-                    self._note_answered(self._stuck_since)
-                return receipt
 
     def _note_stuck(self, error: StoreUnavailable) -> None:
         if self._stuck_since is None:

@@ -19,7 +19,7 @@ from tenure.runtime.executor import Outcome
 from tenure.runtime.opening import open_step
 from tenure.runtime.recipe import Prepared
 from tenure.runtime.scheduler import Schedule
-from tenure.workflow.variables import Exports
+from tenure.workflow.variables import NO_ITEM, Exports
 
 _STARTED = HostChange(status=HostStatus.RUNNING, attempts=1)
 _ITEM_STARTED = ItemChange(status=HostStatus.RUNNING, attempts=1)
@@ -73,11 +73,14 @@ class Unfolding:
                 draft.host(course.index, host, told(HostChange, outcome))
 
     def scope(self, course: Course, host: str) -> Mapping[str, Any]:
-        """The variables a task sees; a handler's include the item its step notified it for."""
-        looping = course.parent or course
-        if looping.items is None or looping.position is None or not looping.items[host]:
-            return self._exports.scope(host)
-        return self._exports.scope(host, looping.items[host][looping.position])
+        """The variables a task sees; a handler's include the item its step notified it for, and
+        what its host exported there."""
+        step = course.parent or course
+        item = NO_ITEM
+        if step.items is not None and step.position is not None and step.items[host]:
+            item = step.items[host][step.position]
+        exported = None if course.parent is None else step.exported.get(host)
+        return self._exports.scope(host, item, exported)
 
     # What ended
 
@@ -184,6 +187,7 @@ class Unfolding:
                 name=name,
                 kind=StepKind.HANDLER,
                 action=recipe.action.spec.name,
+                notified_by=course.index,
                 hosts={host: HostState() for host in hosts},
             )
         )
@@ -193,13 +197,13 @@ class Unfolding:
 
     def _close(self, course: Course, draft: Draft) -> None:
         missing = course.missing_exports()
-        if missing and course.trouble is None and not course.failed:
+        if missing:
             course.trouble = Trouble("expect_vars", f"expected vars missing: {', '.join(missing)}")
         course.status = course.verdict()
-        notes: list[str] = []
+        note = None
         if course.exported and course.parent is None:
-            notes = self._exports.add(course.recipe.name, course.exports())
-        said = [text for text in (course.message(), *notes) if text]
+            note = self._exports.add(course.exports())
+        said = [text for text in (course.message(), note) if text]
         for host in course.halfway:
             # Its step fails between two of its items: it did not do all it should.
             draft.host(course.index, host, HostChange(status=HostStatus.FAILED, message=said[0]))

@@ -1,24 +1,32 @@
 """How hosts are reached.
 
 ``routing`` picks by address; ``local`` starts processes on this machine; ``unreachable`` answers
-for the kinds of address nothing here can reach. The neighbours of ``local`` are its parts:
-``spawn`` (start), ``child`` (a process while it runs), ``pipes`` (what goes in and comes out),
-``reaping`` (how its end is noticed), ``ending`` and ``group`` (TERM, grace, KILL), ``scratch`` and
-``leftovers`` (``$TENURE_OUTPUT``), ``become`` (as another user).
+for the kinds of address nothing here can reach.
+
+``local`` leaves to a starter (``starting``) whose child a process becomes: this program's
+(``children``, with ``child``, ``reaping``, ``ending``, ``group``) or its supervisor's
+(``supervisor``). The rest serves both: ``spawn`` (what becomes a process, and why not),
+``plumbing``, ``pipes`` and ``streams`` (what goes in and comes out), ``scratch`` and ``leftovers``
+(``$TENURE_OUTPUT``), ``become`` and ``foreign`` (as another user).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # as in tenure: a supervisor imports this package and has no use for typing
 if TYPE_CHECKING:
     from tenure.ports.transport import Transport
 
 
-def new_transport() -> Transport:
-    """Reaches every host this version can reach. Close it when done."""
+def new_transport(*, supervised: bool = False) -> Transport:
+    """Reaches every host this version can reach. Close it when done.
+
+    ``supervised``: local processes belong to a supervisor, wherever the system can have one.
+    """
     from tenure.transports.local import LocalTransport
     from tenure.transports.routing import RoutingTransport
+    from tenure.transports.supervisor.launch import possible
+    from tenure.transports.supervisor.starter import SupervisedStarter
     from tenure.transports.unreachable import UnreachableTransport
 
-    return RoutingTransport({"local": LocalTransport()}, otherwise=UnreachableTransport())
+    starter = SupervisedStarter() if supervised and possible() else None
+    return RoutingTransport({"local": LocalTransport(starter)}, otherwise=UnreachableTransport())

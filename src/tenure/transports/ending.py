@@ -1,18 +1,19 @@
-"""Ending a process tree before its time: TERM, grace, KILL, and seeing that it is gone."""
+"""Ending a child's process group before its time: TERM, grace, KILL, and seeing that it is gone."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
+from collections.abc import Coroutine
 from contextlib import suppress
+from typing import Any
 
-from tenure.model.errors import StillRunning, TransportError
+from tenure.model.errors import StillRunning
 from tenure.ports.transport import Output
 from tenure.transports import group
-from tenure.transports.become import signalling
 from tenure.transports.child import Child
-from tenure.transports.spawn import environment, spawn
+from tenure.transports.foreign import signal_as
+from tenure.transports.streams import UntilItFails
 
 _AFTER_KILL = 5.0
 """Seconds the system has to carry out a KILL. A process it cannot end (stuck in a driver, another
@@ -29,17 +30,11 @@ async def end(child: Child, output: Output | None, become: str | None) -> None:
     try:
         async with asyncio.timeout(child.grace):
             await _signal(child, signal.SIGTERM, become)
-            await child.hand_over(_UntilItFails(output))
+            await child.streams.hand_over(UntilItFails(output))
             await _gone(child)
     except (TimeoutError, asyncio.CancelledError):
-        killing = asyncio.ensure_future(kill(child, become))
-        while not killing.done():
-            try:
-                await asyncio.wait({killing})
-            except asyncio.CancelledError:
-                continue  # it cannot go faster than KILL
         try:
-            killing.result()
+            await whatever_happens(kill(child, become))
         except StillRunning:
             child.abandon()
             raise
@@ -59,6 +54,15 @@ async def kill(child: Child, become: str | None) -> None:
         ) from None
 
 
+async def whatever_happens(work: Coroutine[Any, Any, None]) -> None:
+    """Wait for work that being cancelled could not make any faster."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait({task})
+    task.result()
+
+
 async def _gone(child: Child) -> None:
     """The kernel tells nobody when a group becomes empty: it has to be looked at. The thorough look
     is for groups that do not become empty soon."""
@@ -74,40 +78,6 @@ def _outlived(child: Child, *, thorough: bool) -> bool:
 
 
 async def _signal(child: Child, number: int, become: str | None) -> None:
-    # Of sudo and that user's processes we may reach sudo only, which would leave them behind.
-    if become is not None and os.geteuid() != 0:
-        with suppress(TransportError, OSError):  # then it is still running, and said to be
-            await _signal_as(become, child.pid, number)
+    await signal_as(become, child.pid, number)
     with suppress(PermissionError):
         group.send(child.pid, number)
-
-
-async def _signal_as(user: str, leader: int, number: int) -> None:
-    spawned = spawn(signalling(user, leader, number), environment({}), None, feed=False)
-    helper = Child(asyncio.get_running_loop(), spawned, b"", grace=0)
-    try:
-        helper.begin()
-        await helper.hand_over(_UntilItFails(None))
-    finally:
-        if helper.ended:
-            helper.reap()
-        else:
-            group.send(helper.pid, signal.SIGKILL)
-            helper.abandon()
-        helper.close()
-
-
-class _UntilItFails:
-    """Whoever keeps the output may be the reason why the process is ended; that must not keep the
-    process from printing its last words and ending well."""
-
-    def __init__(self, output: Output | None) -> None:
-        self._output = output
-
-    async def write(self, stream: str, data: bytes) -> None:
-        if self._output is None:
-            return
-        try:
-            await self._output.write(stream, data)
-        except Exception:  # noqa: BLE001 - the first reason to end it is the one that is raised
-            self._output = None

@@ -1,25 +1,21 @@
-"""Processes on this machine.
-
-Each command is a child of this process, in a session and process group of its own. Cancel and
-time-out reach the whole group; what left it on purpose (``setsid``, a daemon) lives on. There is no
-thread and no helper process per command, and no shell that the command does not ask for.
-"""
+"""Processes on this machine, each in a session of its own, with no shell the command does not ask
+for. Who their parent is, and so who ends them, is the starter's part: this program itself
+(``children``) or its supervisor (``supervisor``)."""
 
 from __future__ import annotations
 
 import asyncio
 import resource
-import signal
-from contextlib import suppress
 
-from tenure.model.errors import NotStarted, StillRunning, TransportError
+from msgspec import structs
+
+from tenure.model.errors import NotStarted, StillRunning
 from tenure.ports.transport import Command, Endpoint, Exit, Output
-from tenure.transports import group
+from tenure.ports.trust import TrustWindows
 from tenure.transports.become import becoming
-from tenure.transports.child import Child
-from tenure.transports.ending import end, kill
+from tenure.transports.children import ChildStarter
 from tenure.transports.scratch import ExportFile, Scratch
-from tenure.transports.spawn import environment, spawn
+from tenure.transports.starting import Started, Starter
 
 EXPORTS = "TENURE_OUTPUT"
 _FILES_PER_PROCESS = 4  # stdin, stdout, stderr, pidfd
@@ -35,9 +31,12 @@ class LocalTransport:
     for their turn.
     """
 
-    def __init__(self, *, most_processes: int | None = None) -> None:
+    def __init__(
+        self, starter: Starter | None = None, *, most_processes: int | None = None
+    ) -> None:
         if most_processes is None:
             most_processes = bearable(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        self._starter = starter or ChildStarter()
         self._turns = asyncio.Semaphore(most_processes)
         self._scratch = Scratch()
 
@@ -45,17 +44,28 @@ class LocalTransport:
         async with self._turns:
             exports = self._exports(command)
             try:
-                child = _start(command, exports.path)
+                started = await self._starter.start(_to_start(command, exports.path))
                 try:
-                    await _to_the_end(child, command, output)
-                    return _exit(child, exports)
+                    code = await _to_the_end(started, output)
                 finally:
-                    child.close()
+                    started.close()
+                return _exit(code, exports)
             finally:
                 exports.remove()
 
+    def trust(self, run_id: str, until: float, margin: float) -> None:
+        if isinstance(self._starter, TrustWindows):
+            self._starter.trust(run_id, until, margin)
+
+    def forget(self, run_id: str) -> None:
+        if isinstance(self._starter, TrustWindows):
+            self._starter.forget(run_id)
+
     async def close(self) -> None:
-        self._scratch.close()
+        try:
+            await self._starter.close()
+        finally:
+            self._scratch.close()
 
     def _exports(self, command: Command) -> ExportFile:
         try:
@@ -64,50 +74,31 @@ class LocalTransport:
             raise NotStarted(f"no place for ${EXPORTS}: {error}") from error
 
 
-def _start(command: Command, exports: str) -> Child:
+def _to_start(command: Command, exports: str) -> Command:
     env = {**command.env, EXPORTS: exports}
-    argv, cwd = command.argv, command.cwd
-    if command.become is not None:
-        argv, cwd = becoming(command.become, argv, env, cwd), None
-    spawned = spawn(argv, environment(env), cwd, feed=bool(command.stdin))
-    child = Child(asyncio.get_running_loop(), spawned, command.stdin, command.grace)
-    try:
-        child.begin()
-    except OSError as error:
-        group.send(child.pid, signal.SIGKILL)
-        spawned.process.wait()
-        child.close()
-        raise NotStarted(f"{argv[0]} was ended at once, it cannot be watched: {error}") from error
-    return child
+    if command.become is None:
+        return structs.replace(command, env=env)
+    argv = becoming(command.become, command.argv, env, command.cwd)
+    return structs.replace(command, argv=argv, env=env, cwd=None)
 
 
-async def _to_the_end(child: Child, command: Command, output: Output) -> None:
+async def _to_the_end(started: Started, output: Output) -> int:
     try:
-        await child.hand_over(output)
-        if child.outlived:
-            await kill(child, command.become)
+        return await started.see_through(output)
     except asyncio.CancelledError:
-        await end(child, output, command.become)
+        await started.end(output)
         raise
     except StillRunning:
         raise
     except Exception:
-        await end(child, None, command.become)
+        await started.end(None)
         raise
     except BaseException:  # this program is being torn down; nothing can be waited for
-        with suppress(PermissionError):
-            group.send(child.pid, signal.SIGKILL)
-        child.abandon()
+        started.kill()
         raise
 
 
-def _exit(child: Child, exports: ExportFile) -> Exit:
-    code = child.reap()
-    if code is None:
-        raise TransportError(
-            f"process {child.pid} ended, but another part of this program took its exit status; "
-            "SIGCHLD must not be ignored, and nobody may wait for children that are not theirs"
-        )
+def _exit(code: int, exports: ExportFile) -> Exit:
     exported, cut = exports.read()
     if code < 0:
         return Exit(code=128 - code, signal=-code, exported=exported, exported_cut=cut)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
 from tenure.ports.transport import Command, Endpoint, Exit, Output, Transport
+from tenure.ports.trust import TrustWindows
 
 _HERE = frozenset({"local", "localhost", "127.0.0.1"})
 
@@ -27,8 +28,21 @@ class RoutingTransport:
         transport = self._by_kind.get(kind_of(host.address), self._otherwise)
         return await transport.run(host, command, output)
 
+    def trust(self, run_id: str, until: float, margin: float) -> None:
+        for transport in self._all():
+            if isinstance(transport, TrustWindows):
+                transport.trust(run_id, until, margin)
+
+    def forget(self, run_id: str) -> None:
+        for transport in self._all():
+            if isinstance(transport, TrustWindows):
+                transport.forget(run_id)
+
     async def close(self) -> None:
         """Closes them all, also when one of them fails to."""
         async with AsyncExitStack() as closing:
-            for transport in (*self._by_kind.values(), self._otherwise):
+            for transport in self._all():
                 closing.push_async_callback(transport.close)
+
+    def _all(self) -> tuple[Transport, ...]:
+        return (*self._by_kind.values(), self._otherwise)

@@ -5,19 +5,33 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from tenure.model.errors import NotStarted
+from tenure.ports.transport import Command
+from tenure.transports.plumbing import Ends, lay_pipes
 
 _OURS = b"TENURE_"
 
 
-class Spawned(NamedTuple):
-    process: subprocess.Popen[bytes]
-    stdin: int | None
-    stdout: int
-    stderr: int
+class Image(NamedTuple):
+    """What becomes a process, as the system takes it."""
+
+    argv: list[bytes]
+    env: dict[bytes, bytes]
+    cwd: bytes | None
+
+
+def image_of(command: Command) -> Image:
+    """``NotStarted`` if no process can be given this."""
+    if not command.argv:
+        raise NotStarted("the command is empty: it names no program")
+    return Image(
+        [encoded(part, "an argument") for part in command.argv],
+        environment(command.env),
+        encoded(command.cwd, "the working directory") if command.cwd is not None else None,
+    )
 
 
 def environment(given: Mapping[str, str]) -> dict[bytes, bytes]:
@@ -46,56 +60,41 @@ def encoded(text: str, what: str) -> bytes:
     return data
 
 
-def spawn(
-    argv: Sequence[str], env: Mapping[bytes, bytes], cwd: str | None, *, feed: bool
-) -> Spawned:
+def spawn(image: Image, *, feed: bool) -> tuple[subprocess.Popen[bytes], Ends]:
     """Start it in a session of its own, so that its whole group can be signalled and no terminal
     of ours reaches it. ``NotStarted``: nothing runs and nothing stays open."""
-    arguments = [encoded(part, "an argument") for part in argv]
-    folder = encoded(cwd, "the working directory") if cwd is not None else None
-    ours: list[int] = []
-    theirs: list[int] = []
     try:
-        for _ in range(2):
-            read_end, write_end = os.pipe()
-            ours.append(read_end)
-            theirs.append(write_end)
-        if feed:
-            read_end, write_end = os.pipe()
-            ours.append(write_end)
-            theirs.append(read_end)
-        for fd in ours:
-            os.set_blocking(fd, False)
+        ours, theirs = lay_pipes(feed=feed)
+    except OSError as error:
+        raise NotStarted(why_not(error, image)) from error
+    try:
         process = subprocess.Popen(  # noqa: S603 - starting what the workflow says is the purpose
-            arguments,
-            stdin=theirs[2] if feed else subprocess.DEVNULL,
-            stdout=theirs[0],
-            stderr=theirs[1],
-            env=env,
-            cwd=folder,
+            image.argv,
+            stdin=subprocess.DEVNULL if theirs.stdin is None else theirs.stdin,
+            stdout=theirs.stdout,
+            stderr=theirs.stderr,
+            env=image.env,
+            cwd=image.cwd,
             start_new_session=True,
         )
     except BaseException as error:
-        for fd in ours:
-            os.close(fd)
+        ours.close()
         if isinstance(error, OSError):
-            raise NotStarted(_why(error, arguments, env, folder)) from error
+            raise NotStarted(why_not(error, image)) from error
         raise
     finally:
-        for fd in theirs:
-            os.close(fd)
-    return Spawned(process, ours[2] if feed else None, ours[0], ours[1])
+        theirs.close()
+    return process, ours
 
 
-def _why(
-    error: OSError, argv: Sequence[bytes], env: Mapping[bytes, bytes], cwd: bytes | None
-) -> str:
+def why_not(error: OSError, image: Image) -> str:
+    """In words. An error of the working directory names it as its file."""
     if error.errno == errno.E2BIG:
-        return _too_long(argv, env)
+        return too_long(image)
     reason = os.strerror(error.errno) if error.errno else str(error)
-    if cwd is not None and error.filename == cwd:
-        return f"the working directory {os.fsdecode(cwd)} cannot be entered: {reason}"
-    program = os.fsdecode(argv[0])
+    if image.cwd is not None and error.filename == image.cwd:
+        return f"the working directory {os.fsdecode(image.cwd)} cannot be entered: {reason}"
+    program = os.fsdecode(image.argv[0])
     if isinstance(error, FileNotFoundError):
         return f"{program} is not installed here, or the interpreter it names is not"
     if isinstance(error, PermissionError):
@@ -103,8 +102,9 @@ def _why(
     return f"{program} could not be started: {reason}"
 
 
-def _too_long(argv: Sequence[bytes], env: Mapping[bytes, bytes]) -> str:
-    arguments = sum(map(len, argv))
+def too_long(image: Image) -> str:
+    env = image.env
+    arguments = sum(map(len, image.argv))
     variables = sum(len(name) + len(value) for name, value in env.items())
     largest = max(env, key=lambda name: len(env[name]), default=b"")
     return (

@@ -54,6 +54,10 @@ def misfits(args: Mapping[str, Any], spec: ActionSpec) -> Iterator[Misfit]:
                 given[1] if given else None,
                 f"{spec.name} needs exactly one of {', '.join(group)}, not {count}",
             )
+    for group in spec.at_most_one_of:
+        given = [name for name in group if args.get(name) is not None]
+        if len(given) > 1:
+            yield Misfit(given[1], f"{spec.name} takes one of {', '.join(group)}, not several")
 
 
 def _wrong_value(name: str, value: Any, argument: Argument) -> Iterator[Misfit]:
@@ -79,6 +83,8 @@ def fitted(value: Any, argument: Argument, name: Callable[[Any], str] = shown) -
         choices = [text_of(choice) for choice in argument.choices]
         hint = did_you_mean(text_of(value), choices)
         raise ExpressionError(f"must be one of {', '.join(choices)}, not {name(value)}", hint=hint)
+    if argument.form is not None and not argument.form.fits(value):
+        raise ExpressionError(f"must be {argument.form.called}, not {name(value)}")
     return value
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
 from msgspec import Struct
+
+ANYTHING = "*"
 
 
 class Text(StrEnum):
@@ -22,6 +24,17 @@ class Text(StrEnum):
     """Left as it is."""
 
 
+class Form(Struct, frozen=True, kw_only=True):
+    """What a value must be beyond its type. Also asked of lists and maps whose parts are not
+    rendered yet."""
+
+    called: str
+    """For messages: ``a duration like 30s``."""
+    fits: Callable[[Any], bool]
+    pattern: str | None = None
+    """For editors: what text looks like that fits."""
+
+
 class Argument(Struct, frozen=True, kw_only=True):
     name: str
     types: tuple[str, ...] = ("string",)
@@ -29,6 +42,9 @@ class Argument(Struct, frozen=True, kw_only=True):
     required: bool = False
     text: Text = Text.PLAIN
     choices: tuple[Any, ...] = ()
+    form: Form | None = None
+    unused: bool = False
+    """Accepted from older files, without effect."""
     description: str = ""
 
 
@@ -40,10 +56,13 @@ class ActionSpec(Struct, frozen=True, kw_only=True):
     arguments: tuple[Argument, ...] = ()
     exactly_one_of: tuple[tuple[str, ...], ...] = ()
     """Groups of arguments of which exactly one must be given."""
+    at_most_one_of: tuple[tuple[str, ...], ...] = ()
     further_arguments: bool = False
     """Whether arguments not listed here are accepted (a Python function taking ``**rest``)."""
     environment: bool = False
     """Whether it starts processes, which then get the variables as their environment."""
+    exports: str | None = ANYTHING
+    """What variables it may export: ``ANYTHING``, the keys of the argument named here, or none."""
     on_takeover: str | None = None
     """Another default than ``rerun`` for what was running when its owner died."""
 

@@ -7,8 +7,8 @@ have passed. What is wrong with a single value by itself, its shape has said bef
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from tenure.model.errors import ExpressionError
@@ -234,7 +234,7 @@ def check_users(workflow: Workflow, catalogue: Catalogue, report: Report) -> Non
 
 def check_variables(workflow: Workflow, catalogue: Catalogue, report: Report) -> None:
     secrets = set(workflow.secrets)
-    for path, names in _variables(workflow):
+    for path, names in variables_in(workflow):
         for name in names:
             _check_name(name, (*path, name), report, key=True)
             if name in secrets:
@@ -253,7 +253,8 @@ def check_variables(workflow: Workflow, catalogue: Catalogue, report: Report) ->
             _check_name(name, ("steps", index, "expect_vars", place), report)
 
 
-def _variables(workflow: Workflow) -> Iterator[tuple[Path, Iterable[str]]]:
+def variables_in(workflow: Workflow) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """Every place of the file that sets variables."""
     inventory = workflow.inventory
     yield ("vars",), workflow.vars
     yield ("inventory", "vars"), inventory.vars

@@ -38,9 +38,9 @@ def workflow_text(workflow: Workflow) -> str:
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
 
 
-def node_of(workflow: Workflow, reading: Reading) -> Node:
-    """The workflow as if read from a file, but without places."""
-    return _node(workflow, (), reading)
+def node_of(value: object, reading: Reading, path: Path = ()) -> Node:
+    """A workflow, or what stands at ``path`` of one, as if read from a file, but without places."""
+    return _node(value, path, reading)
 
 
 def _node(value: Any, path: Path, reading: Reading) -> Node:

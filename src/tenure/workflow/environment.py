@@ -55,28 +55,32 @@ class HostExports(dict[str, dict[str, Any]]):
 class Scope(dict[str, Any]):
     """The variables one host sees. Read-only by agreement, so that its environment is made once."""
 
-    __slots__ = ("_environment", "_outer", "exported")
+    __slots__ = ("_added", "_environment", "exported", "outer")
 
     def __init__(self, variables: Mapping[str, Any], exported: Mapping[str, Any]) -> None:
         super().__init__(variables)
         self.exported = exported
-        self._outer: Scope | None = None
+        self.outer: Scope | None = None
+        """The same without what was added to it."""
+        self._added: Mapping[str, Any] = {}
         self._environment: dict[str, str] | None = None
 
-    def with_item(self, item: Any) -> Scope:
+    def adding(self, variables: Mapping[str, Any]) -> Scope:
         inner = Scope(self, self.exported)
-        inner["item"] = item
-        inner._outer = self
+        inner.update(variables)
+        inner.outer, inner._added = self, variables
         return inner
 
     @property
     def environment(self) -> dict[str, str]:
         if self._environment is None:
-            if self._outer is None:
+            if self.outer is None:
                 self._environment = _environment(self, self.exported)
             else:
-                self._environment = self._outer.environment.copy()
-                _put(self._environment, "item", self["item"])
+                self._environment = self.outer.environment.copy()
+                for name, value in self._added.items():
+                    if reaches_processes(name):
+                        _put(self._environment, name, value)
         return self._environment
 
 

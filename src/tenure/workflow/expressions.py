@@ -24,7 +24,16 @@ from tenure.workflow.sandbox import (
     known,
     within,
 )
-from tenure.workflow.syntax import COMPARE, CONCAT, TRUTH, Rewriting, names_in, read_tree
+from tenure.workflow.syntax import (
+    COMPARE,
+    CONCAT,
+    TRUTH,
+    Rewriting,
+    asked_in,
+    names_in,
+    needed_in,
+    read_tree,
+)
 from tenure.workflow.wording import called, did_you_mean
 
 _KEPT = 2048
@@ -57,19 +66,27 @@ def _truth(context: Evaluation, value: Any) -> bool:
     return truth(_settled(value))
 
 
-_SANDBOX = Sandbox(FILTERS | {COMPARE: _compare, CONCAT: _concat, TRUTH: _truth}, TESTS, METHODS)
+OPERATORS = {COMPARE: _compare, CONCAT: _concat, TRUTH: _truth}
+"""What ``Rewriting`` puts in the place of Jinja's own."""
+_SANDBOX = Sandbox(FILTERS | OPERATORS, TESTS, METHODS)
 
 
 class Expression:
-    """One compiled expression. ``names`` are the variables it may read."""
+    """One compiled expression.
 
-    __slots__ = ("_render", "_tree", "names", "text")
+    ``names`` are the variables it may read; of these, ``needs`` those without which it has no
+    value, and ``asks`` those of which it asks whether they are there.
+    """
+
+    __slots__ = ("_render", "_tree", "asks", "names", "needs", "text")
 
     def __init__(self, source: str, *, shown_as: str, condition: bool = False) -> None:
         self._tree = Rewriting(condition).whole(read_tree(source, _SANDBOX))
         self._render: Callable[[Evaluation], Iterator[str]] | None = None
         self.text = shown_as
         self.names = names_in(self._tree)
+        self.needs = needed_in(self._tree)
+        self.asks = asked_in(self._tree)
 
     def _compiled(self) -> Callable[[Evaluation], Iterator[str]]:
         """Made when first needed: whoever only checks a file need not wait for it."""

@@ -295,27 +295,20 @@ def _get(value: dict[str, Any], key: Any, fallback: Any = None) -> Any:
 
 
 METHODS: dict[type, dict[str, Callable[..., Any]]] = {
-    str: _table(
-        capitalize=str.capitalize,
+    str: {
+        name: FILTERS[name]
+        for name in ("capitalize", "lower", "replace", "split", "title", "upper")
+    }
+    | _table(
         endswith=lambda value, end: value.endswith(text(end)),
         isdigit=str.isdigit,
         join=lambda value, parts: _join(parts, value),
-        lower=str.lower,
         lstrip=lambda value, characters=None: value.lstrip(characters),
         removeprefix=lambda value, start: value.removeprefix(text(start)),
         removesuffix=lambda value, end: value.removesuffix(text(end)),
-        replace=_replace,
         rstrip=lambda value, characters=None: value.rstrip(characters),
-        split=_split,
         startswith=lambda value, start: value.startswith(text(start)),
         strip=_strip,
-        title=str.title,
-        upper=str.upper,
     ),
-    dict: _table(
-        get=_get,
-        items=_pairs,
-        keys=lambda value: list(value),
-        values=lambda value: list(value.values()),
-    ),
+    dict: {name: FILTERS[name] for name in ("keys", "values")} | _table(get=_get, items=_pairs),
 }

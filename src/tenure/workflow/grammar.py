@@ -236,7 +236,7 @@ PLAN = Part(
             "manual-approve waits for an approval",
         ),
         Key("strategy", Choice(("sequential",)), "the only one there is"),
-        Key("approval_timeout", Duration(), "the run fails if nobody approves in time"),
+        Key("approval_timeout", Duration(), "the run is canceled if nobody approves in time"),
     ],
 )
 CALLBACK = Part(

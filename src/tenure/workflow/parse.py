@@ -4,24 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import islice
 
 from msgspec import Struct
 
 from tenure.model.errors import InvalidWorkflow, Mistake
 from tenure.workflow.catalogue import Catalogue
-from tenure.workflow.checks import CHECKS
+from tenure.workflow.checks import CHECKS, variables_in, works_of
+from tenure.workflow.defined import Wanted, unknown_variables
 from tenure.workflow.document import read_document
 from tenure.workflow.dump import node_of
 from tenure.workflow.grammar import grammar
 from tenure.workflow.nodes import Mark, Node, Path, Scalar, mark_of, node_at
 from tenure.workflow.reading import BAD, MOST_MISTAKES, Enough, Reading
 from tenure.workflow.spec import Workflow
+from tenure.workflow.variables import OWN
+
+MOST_WANTED = 1_000
 
 
 class Parsed(Struct, frozen=True):
     workflow: Workflow
     notices: tuple[Mistake, ...] = ()
     """Worth telling the author although nothing is wrong."""
+    wanted: tuple[Wanted, ...] = ()
+    """Variables that the file uses and does not define."""
 
 
 def parse_workflow(text: str, catalogue: Catalogue, *, source: str = "workflow") -> Parsed:
@@ -39,17 +46,21 @@ def check_workflow(workflow: Workflow, catalogue: Catalogue) -> Parsed:
 def _parsed(
     document: Callable[[], Node], catalogue: Catalogue, reading: Reading, text: str
 ) -> Parsed:
-    workflow = BAD
+    workflow = root = BAD
     with suppress(Enough):
         root = document()
         workflow = grammar(catalogue).read(root, (), reading)
         if workflow is not BAD:
             _check(workflow, catalogue, root, reading, text)
-            _remark(workflow, root, reading)
+            _remark(workflow, catalogue, root, reading)
     if reading.mistakes:
         reading.mistakes.sort(key=_place_in_file)
         raise InvalidWorkflow(reading.mistakes)
-    return Parsed(workflow, tuple(sorted(reading.notices, key=_place_in_file)))
+    return Parsed(
+        workflow,
+        tuple(sorted(reading.notices, key=_place_in_file)),
+        tuple(_wanted(workflow, catalogue, root, reading, text)),
+    )
 
 
 def _place_in_file(mistake: Mistake) -> tuple[int, int]:
@@ -83,6 +94,23 @@ def _check(
         reading.mistake(mark, path, message, hint)
 
 
+def _wanted(
+    workflow: Workflow, catalogue: Catalogue, root: Node, reading: Reading, text: str
+) -> list[Wanted]:
+    found = [
+        Wanted(
+            name=each.name,
+            certain=each.certain,
+            step=int(each.path[1]) if each.path[0] == "steps" else None,
+            said=reading.remark(
+                _place(root, each.path, each.offset, text), each.path, each.message, each.hint
+            ),
+        )
+        for each in islice(unknown_variables(workflow, catalogue), MOST_WANTED)
+    ]
+    return sorted(found, key=lambda wanted: _place_in_file(wanted.said))
+
+
 def _place(root: Node, path: Path, offset: int | None, text: str) -> Mark:
     node, mark = node_at(root, path), mark_of(root, path)
     if offset is None or not isinstance(node, Scalar) or not mark.line:
@@ -103,19 +131,29 @@ def _inside(node: Scalar, offset: int, text: str) -> Mark | None:
     return Mark(row + 1, start + len(before[-1]) + 1) if start >= 0 else None
 
 
-def _remark(workflow: Workflow, root: Node, reading: Reading) -> None:
-    for path, message, hint in _remarks(workflow):
-        reading.notice(mark_of(root, path, key=True), path, message, hint)
+def _remark(workflow: Workflow, catalogue: Catalogue, root: Node, reading: Reading) -> None:
+    for path, message in _remarks(workflow, catalogue):
+        reading.notice(mark_of(root, path, key=True), path, message)
 
 
-def _remarks(workflow: Workflow) -> Iterator[tuple[Path, str, str | None]]:
-    for name in ("env_packages", "validation_env", "tests"):
-        if getattr(workflow, name):
-            yield (name,), "is accepted from older files and has no effect", None
+def _remarks(workflow: Workflow, catalogue: Catalogue) -> Iterator[tuple[Path, str]]:
+    for unused in _without_effect(workflow, catalogue):
+        yield unused, "is accepted from older files and has no effect"
     both = sorted(set(workflow.inventory.hosts) & set(workflow.inventory.groups))
     for name in both:
         path: Path = ("inventory", "groups", name)
-        yield path, f"{name!r} is also a host, and as a target means the host", None
-    if "hosts" in workflow.vars:
-        hint = "rename it if you want to read what hosts exported"
-        yield ("vars", "hosts"), "hides the variable 'hosts'", hint
+        yield path, f"{name!r} is also a host, and as a target means the host"
+    for path, names in variables_in(workflow):
+        for name in OWN.keys() & names:
+            yield (*path, name), f"hides Tenure's own variable {name!r}: {OWN[name]}"
+
+
+def _without_effect(workflow: Workflow, catalogue: Catalogue) -> Iterator[Path]:
+    for name in ("env_packages", "validation_env", "tests"):
+        if getattr(workflow, name):
+            yield (name,)
+    for path, work in works_of(workflow):
+        spec = catalogue.get(work.action)
+        for argument in spec.arguments if spec else ():
+            if argument.unused and work.args.get(argument.name) is not None:
+                yield (*path, "args", argument.name)

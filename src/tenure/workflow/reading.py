@@ -28,25 +28,26 @@ class Reading:
     def mistake(self, mark: Mark, path: Path, message: str, hint: str | None = None) -> Any:
         """Always ``BAD``, or ``Enough`` with the last one that anybody would read."""
         self._bad.add(path)
-        self.mistakes.append(self._made(mark, path, message, hint))
+        self.mistakes.append(self.remark(mark, path, message, hint))
         if len(self.mistakes) >= MOST_MISTAKES:
             raise Enough
         return BAD
 
     def give_up(self, mark: Mark, message: str, hint: str | None = None) -> Enough:
         """To be raised, after a mistake that leaves nothing to read on with."""
-        self.mistakes.append(self._made(mark, (), message, hint))
+        self.mistakes.append(self.remark(mark, (), message, hint))
         return Enough()
 
     def notice(self, mark: Mark, path: Path, message: str, hint: str | None = None) -> None:
         if len(self.notices) < MOST_MISTAKES:
-            self.notices.append(self._made(mark, path, message, hint))
+            self.notices.append(self.remark(mark, path, message, hint))
 
     def knows_better(self, path: Path) -> bool:
         """Whether a mistake at ``path`` or around it has been reported already."""
         return any(path[:length] in self._bad for length in range(1, len(path) + 1))
 
-    def _made(self, mark: Mark, path: Path, message: str, hint: str | None) -> Mistake:
+    def remark(self, mark: Mark, path: Path, message: str, hint: str | None) -> Mistake:
+        """Said of a place, and not kept."""
         return Mistake(
             source=self._source,
             line=mark.line or None,

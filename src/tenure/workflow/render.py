@@ -123,7 +123,7 @@ def text_problems(args: Mapping[str, Any], spec: ActionSpec) -> list[tuple[Path,
     fields = {argument.name: argument for argument in spec.arguments}
     found: list[tuple[Path, ExpressionError]] = []
     for name, value in args.items():
-        for path, text in _texts(value, (name,)):
+        for path, text in texts_in(value, (name,)):
             try:
                 _Compiler().compile(text, text_kind(fields, name))
             except ExpressionError as error:
@@ -131,15 +131,34 @@ def text_problems(args: Mapping[str, Any], spec: ActionSpec) -> list[tuple[Path,
     return found
 
 
-def _texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
+def evaluated_in(args: Mapping[str, Any], spec: ActionSpec) -> Iterator[tuple[Path, str, Embedded]]:
+    """Every expression that is evaluated to render ``args``, with the text it stands in and that
+    text's path. ``ExpressionError`` if one cannot be compiled."""
+    fields = {argument.name: argument for argument in spec.arguments}
+    for path, text in texts_in(args):
+        compiler = _Compiler()
+        compiler.compile(text, text_kind(fields, str(path[0])))
+        for part in compiler.evaluated:
+            yield path, text, part
+
+
+def evaluated_in_loop(loop: Sequence[Any] | str) -> Iterator[tuple[Path, str, Embedded]]:
+    """The same for a loop."""
+    for path, text in texts_in(loop):
+        for part in split_template(text):
+            if isinstance(part, Embedded):
+                yield path, text, part
+
+
+def texts_in(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, dict):
         for key, each in value.items():
-            yield from _texts(each, (*path, key))
+            yield from texts_in(each, (*path, key))
     elif isinstance(value, list | tuple):
         for index, each in enumerate(value):
-            yield from _texts(each, (*path, index))
+            yield from texts_in(each, (*path, index))
 
 
 def text_kind(fields: Mapping[str, Argument], name: str) -> Text:
@@ -148,11 +167,17 @@ def text_kind(fields: Mapping[str, Argument], name: str) -> Text:
     return Text.PLAIN if argument is None or name == ENV else argument.text
 
 
+_Piece = str | tuple[Embedded | Named, str, str]
+"""Text of a script; or a value, what stands for it there, and the variable it travels in."""
+
+
 class _Compiler:
     """Compiles the arguments of one step, numbering the references to values."""
 
     def __init__(self) -> None:
         self._references = 0
+        self.evaluated: list[Embedded] = []
+        """Expressions that rendering evaluates."""
 
     def compile(self, value: Any, kind: Text) -> Renderer | None:
         """``None`` if the value is always itself."""
@@ -168,7 +193,7 @@ class _Compiler:
             return self._compile_shell(value)
         if kind is Text.PYTHON:
             return self._compile_python(value)
-        return _compile_plain(value)
+        return self._compile_plain(value)
 
     def _compile_map(self, value: dict[str, Any], kind: Text) -> Renderer | None:
         inner = {key: self.compile(each, kind) for key, each in value.items()}
@@ -194,7 +219,7 @@ class _Compiler:
     def _compile_shell(self, text: str) -> Renderer | None:
         parts = split_template(text, escapes=False)
         places = iter(places_in(parts))
-        pieces: list[str | tuple[Embedded | Named, str, str]] = []
+        pieces: list[_Piece] = []
         for part in parts:
             if isinstance(part, str):
                 pieces.append(part)
@@ -210,64 +235,67 @@ class _Compiler:
                 raise ExpressionError(f"{part.raw!r}: {why}", hint=instead, offset=part.offset)
             variable = self._reference()
             pieces.append((part, reference(place, variable), variable))
-        return _script(pieces)
+        return self._script(pieces)
 
     def _compile_python(self, text: str) -> Renderer | None:
         parts = split_template(text, escapes=False)
         values = [part for part in parts if isinstance(part, Embedded)]
         variables = [self._reference() for _ in values]
-        written = put_references(parts, variables)
         names = iter(variables)
-        return _script(
-            [
-                (part, said, next(names)) if isinstance(part, Embedded) else said
-                for part, said in zip(parts, written, strict=True)
-            ]
-        )
-
-
-def _script(pieces: Sequence[str | tuple[Embedded | Named, str, str]]) -> Renderer:
-    def render(scope: Mapping[str, Any], env: dict[str, str]) -> str:
-        written = []
-        for piece in pieces:
-            if isinstance(piece, str):
-                written.append(piece)
+        pieces: list[_Piece] = []
+        for part, said in zip(parts, put_references(parts, variables), strict=True):
+            if not isinstance(part, Embedded):
+                pieces.append(said)
                 continue
-            part, said, variable = piece
-            value = _value_of(part, scope)
-            if value is MISSING:
-                written.append(part.raw)
-            else:
-                env[variable] = entry(part.raw, text_of(measured(value)))
-                written.append(said)
-        return "".join(written)
+            variable = next(names)
+            pieces.append(said if said == part.raw else (part, said, variable))
+        return self._script(pieces)
 
-    return render
+    def _script(self, pieces: Sequence[_Piece]) -> Renderer:
+        values = (piece[0] for piece in pieces if isinstance(piece, tuple))
+        self.evaluated += [value for value in values if isinstance(value, Embedded)]
+
+        def render(scope: Mapping[str, Any], env: dict[str, str]) -> str:
+            written = []
+            for piece in pieces:
+                if isinstance(piece, str):
+                    written.append(piece)
+                    continue
+                part, said, variable = piece
+                value = _value_of(part, scope)
+                if value is MISSING:
+                    written.append(part.raw)
+                else:
+                    env[variable] = entry(part.raw, text_of(measured(value)))
+                    written.append(said)
+            return "".join(written)
+
+        return render
+
+    def _compile_plain(self, text: str) -> Renderer | None:
+        parts = split_template(text)
+        self.evaluated += [part for part in parts if isinstance(part, Embedded)]
+        if len(parts) == 1 and isinstance(parts[0], Embedded):
+            expression = parts[0].expression
+            return lambda scope, env: expression.evaluate(scope)
+        if all(isinstance(part, str) for part in parts):
+            plain = "".join(part for part in parts if isinstance(part, str))
+            return None if plain == text else lambda scope, env: plain
+
+        def render(scope: Mapping[str, Any], env: dict[str, str]) -> str:
+            written, left = [], LONGEST_TEXT
+            for part in parts:
+                value = part if isinstance(part, str) else _value_of(part, scope)
+                if value is MISSING and isinstance(part, Named):
+                    value = part.raw
+                written.append(text_of(measured(value)))
+                left -= len(written[-1])
+                if left < 0:
+                    raise ExpressionError(f"the text would be longer than {LONGEST_TEXT}")
+            return "".join(written)
+
+        return render
 
 
 def _value_of(part: Embedded | Named, scope: Mapping[str, Any]) -> Any:
     return part.look_up(scope) if isinstance(part, Named) else part.expression.evaluate(scope)
-
-
-def _compile_plain(text: str) -> Renderer | None:
-    parts = split_template(text)
-    if len(parts) == 1 and isinstance(parts[0], Embedded):
-        expression = parts[0].expression
-        return lambda scope, env: expression.evaluate(scope)
-    if all(isinstance(part, str) for part in parts):
-        plain = "".join(part for part in parts if isinstance(part, str))
-        return None if plain == text else lambda scope, env: plain
-
-    def render(scope: Mapping[str, Any], env: dict[str, str]) -> str:
-        written, left = [], LONGEST_TEXT
-        for part in parts:
-            value = part if isinstance(part, str) else _value_of(part, scope)
-            if value is MISSING and isinstance(part, Named):
-                value = part.raw
-            written.append(text_of(measured(value)))
-            left -= len(written[-1])
-            if left < 0:
-                raise ExpressionError(f"the text would be longer than {LONGEST_TEXT}")
-        return "".join(written)
-
-    return render

@@ -6,6 +6,7 @@ expressions compile) only ``tenure validate`` checks.
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 from tenure.workflow.catalogue import ActionSpec, Argument, Catalogue
@@ -47,7 +48,14 @@ def _one_action(spec: ActionSpec) -> dict[str, Any]:
 
 def _arguments(spec: ActionSpec) -> dict[str, Any]:
     required = [argument.name for argument in spec.arguments if argument.required]
-    groups = [{"oneOf": [{"required": [name]} for name in group]} for group in spec.exactly_one_of]
+    groups: list[dict[str, Any]] = [
+        {"oneOf": [{"required": [name]} for name in group]} for group in spec.exactly_one_of
+    ]
+    groups += [
+        {"not": {"required": list(pair)}}
+        for group in spec.at_most_one_of
+        for pair in combinations(group, 2)
+    ]
     return {
         "type": "object",
         "description": spec.description,
@@ -65,6 +73,8 @@ def _argument(argument: Argument) -> dict[str, Any]:
         plain["enum"] = list(argument.choices)
     elif argument.types:
         plain["type"] = _accepted(argument.types)
+    if argument.form is not None and argument.form.pattern is not None:
+        plain["pattern"] = argument.form.pattern
     words = [_TRUTH_WORD] if "boolean" in argument.types and not argument.choices else []
     described = {"description": argument.description} if argument.description else {}
     return {**({"anyOf": [plain, *words, _TEMPLATE]} if plain else {}), **described}

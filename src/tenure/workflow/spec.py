@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
@@ -19,6 +19,9 @@ from tenure.model.errors import InvalidWorkflow, Mistake
 from tenure.model.retry import RetryPolicy
 from tenure.model.status import Recovery, plain_members
 from tenure.workflow.durations import parse_duration
+
+if TYPE_CHECKING:
+    from tenure.workflow import given
 
 DEFAULT_CONCURRENCY = 50
 LIST_FIELDS = frozenset(
@@ -110,6 +113,10 @@ class Retries(_Part, frozen=True, kw_only=True, omit_defaults=True):
     backoff: float = 1.0
     max_delay: float = 3600.0
 
+    if TYPE_CHECKING:
+
+        def __init__(self, **rest: Unpack[given.RetriesGiven]) -> None: ...
+
     @property
     def policy(self) -> RetryPolicy:
         return RetryPolicy(
@@ -155,6 +162,10 @@ class Verify(_Part, frozen=True, kw_only=True, omit_defaults=True):
     cmd: str
     timeout: float | None = None
 
+    if TYPE_CHECKING:
+
+        def __init__(self, *, cmd: str, **rest: Unpack[given.VerifyGiven]) -> None: ...
+
 
 class _Work(_Part, frozen=True, kw_only=True, omit_defaults=True):
     name: str
@@ -178,6 +189,12 @@ class _Work(_Part, frozen=True, kw_only=True, omit_defaults=True):
 class Handler(_Work, frozen=True, kw_only=True, omit_defaults=True):
     """Runs on the same hosts after a step that names it in ``notify``."""
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, *, name: str, action: str, **rest: Unpack[given.HandlerGiven]
+        ) -> None: ...
+
 
 class Step(_Work, frozen=True, kw_only=True, omit_defaults=True):
     targets: Sequence[str] = ()
@@ -195,6 +212,10 @@ class Step(_Work, frozen=True, kw_only=True, omit_defaults=True):
     verify: Verify | None = None
     on_takeover: OnTakeover | None = None
 
+    if TYPE_CHECKING:
+
+        def __init__(self, *, name: str, action: str, **rest: Unpack[given.StepGiven]) -> None: ...
+
 
 class Defaults(_Part, frozen=True, kw_only=True, omit_defaults=True):
     """For steps and handlers that do not say."""
@@ -203,11 +224,19 @@ class Defaults(_Part, frozen=True, kw_only=True, omit_defaults=True):
     concurrency: int = DEFAULT_CONCURRENCY
     on_takeover: OnTakeover | None = None
 
+    if TYPE_CHECKING:
+
+        def __init__(self, **rest: Unpack[given.DefaultsGiven]) -> None: ...
+
 
 class PlanSettings(_Part, frozen=True, kw_only=True, omit_defaults=True):
     mode: PlanMode = PlanMode.AUTO
     strategy: str = "sequential"
     approval_timeout: float | None = None
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **rest: Unpack[given.PlanGiven]) -> None: ...
 
 
 class CallbackSpec(_Part, frozen=True, kw_only=True, omit_defaults=True):
@@ -239,3 +268,9 @@ class Workflow(_Part, frozen=True, kw_only=True, omit_defaults=True):
     """This and the next two are accepted from older files and have no effect."""
     validation_env: str | None = None
     tests: Sequence[Any] = ()
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, *, name: str, steps: Sequence[Step], **rest: Unpack[given.WorkflowGiven]
+        ) -> None: ...

@@ -7,7 +7,8 @@ replaced by our own: Jinja's would compare ``"5"`` with ``3`` by type and grow t
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TypeGuard
 
 from jinja2 import TemplateSyntaxError, nodes
 from jinja2.parser import Parser
@@ -43,8 +44,9 @@ _ALLOWED = (
     nodes.Filter,
     nodes.Test,
 )
+_ASKING = (nodes.Filter, nodes.Test)
 _LARGEST_WHOLE = 1 << 63
-_WORDS = {"true": True, "false": False, "null": None, "none": None}
+WORDS = {"true": True, "false": False, "null": None, "none": None}
 
 
 def read_tree(source: str, sandbox: Sandbox) -> nodes.Expr:
@@ -83,11 +85,11 @@ def _inspect(tree: nodes.Expr, sandbox: Sandbox) -> None:
         seen += 1
         if depth > DEEPEST or seen > MOST_NODES:
             raise ExpressionError("the expression is nested too deeply or too large")
-        _inspect_node(node, sandbox)
+        inspect_node(node, sandbox)
         open_nodes.extend((child, depth + 1) for child in node.iter_child_nodes())
 
 
-def _inspect_node(node: nodes.Node, sandbox: Sandbox) -> None:
+def inspect_node(node: nodes.Node, sandbox: Sandbox) -> None:
     if not isinstance(node, _ALLOWED):
         raise ExpressionError(f"{type(node).__name__.lower()} is not allowed in expressions")
     if isinstance(node, nodes.Name) and node.name == "self":
@@ -122,9 +124,48 @@ def _require(name: str, kind: str, table: dict[str, Any]) -> None:
         raise ExpressionError(f"no {kind} named {name!r}", hint=hint)
 
 
-def names_in(tree: nodes.Expr) -> frozenset[str]:
+def names_in(tree: nodes.Node) -> frozenset[str]:
     found = {name.name for name in tree.find_all(nodes.Name)}
     return frozenset(found | {tree.name} if isinstance(tree, nodes.Name) else found)
+
+
+def asked_in(tree: nodes.Node) -> frozenset[str]:
+    """Variables of which it asks whether they are there."""
+    found: set[str] = set()
+    for each in (tree, *tree.find_all(_ASKING)):
+        if _asks(each) and each.node is not None:
+            found |= names_in(each.node)
+    return frozenset(found)
+
+
+def needed_in(tree: nodes.Node) -> frozenset[str]:
+    """Variables without which it has no value, whatever the others are: neither those it merely
+    might come to (behind ``and``, ``or``, ``if``), nor those it asks about."""
+    needed: set[str] = set()
+    open_nodes = [tree]
+    while open_nodes:
+        node = open_nodes.pop()
+        if isinstance(node, nodes.Name):
+            needed.add(node.name)
+        open_nodes.extend(_surely_used(node))
+    return frozenset(needed)
+
+
+def _surely_used(node: nodes.Node) -> Iterable[nodes.Node]:
+    if _asks(node) or isinstance(node, nodes.List | nodes.Dict | nodes.Slice):
+        return ()
+    if isinstance(node, nodes.And | nodes.Or):
+        return (node.left,)
+    if isinstance(node, nodes.CondExpr):
+        return (node.test,)
+    if isinstance(node, nodes.Filter) and node.name == COMPARE:
+        # In ``a < b < c`` nobody looks at c once a < b does not hold.
+        return (node.node, node.args[1]) if node.node else ()
+    return node.iter_child_nodes()
+
+
+def _asks(node: nodes.Node) -> TypeGuard[nodes.Filter | nodes.Test]:
+    return isinstance(node, _ASKING) and node.name in ("default", "d", "defined", "undefined")
 
 
 class Rewriting(NodeTransformer):
@@ -144,11 +185,11 @@ class Rewriting(NodeTransformer):
         answers = isinstance(node, nodes.And | nodes.Or | nodes.Not | nodes.Test) or (
             isinstance(node, nodes.Filter) and node.name == COMPARE
         )
-        return _filter(TRUTH, node) if self._condition and not answers else node
+        return filtered(TRUTH, node) if self._condition and not answers else node
 
     def visit_Name(self, node: nodes.Name) -> nodes.Expr:
         word = node.name.lower()
-        return nodes.Const(_WORDS[word], lineno=node.lineno) if word in _WORDS else node
+        return nodes.Const(WORDS[word], lineno=node.lineno) if word in WORDS else node
 
     def visit_Tuple(self, node: nodes.Tuple) -> nodes.Expr:
         self.generic_visit(node)
@@ -157,12 +198,12 @@ class Rewriting(NodeTransformer):
     def visit_Compare(self, node: nodes.Compare) -> nodes.Expr:
         self.generic_visit(node)
         operators = nodes.Const(tuple(operand.op for operand in node.ops), lineno=node.lineno)
-        return _filter(COMPARE, node.expr, operators, *(operand.expr for operand in node.ops))
+        return filtered(COMPARE, node.expr, operators, *(operand.expr for operand in node.ops))
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Expr:
         self.generic_visit(node)
         first, *rest = node.nodes
-        return _filter(CONCAT, first, *rest)
+        return filtered(CONCAT, first, *rest)
 
     def visit_And(self, node: nodes.And) -> nodes.Expr:
         return self._both_asked(node)
@@ -186,5 +227,5 @@ class Rewriting(NodeTransformer):
         return node
 
 
-def _filter(name: str, subject: nodes.Expr, *args: nodes.Expr) -> nodes.Filter:
+def filtered(name: str, subject: nodes.Expr, *args: nodes.Expr) -> nodes.Filter:
     return nodes.Filter(subject, name, list(args), [], None, None, lineno=subject.lineno)

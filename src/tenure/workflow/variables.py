@@ -1,6 +1,7 @@
 """The variables each host sees.
 
-inventory < group (alphabetical) < host < workflow < run < exported by earlier steps < item.
+our own < inventory < group (alphabetical) < host < workflow < run < exported by earlier steps <
+item.
 
 An export of one host is everybody's. When the hosts of a step export different values of one name,
 nobody can say whose is meant: each of them then sees its own, the others see what they themselves
@@ -17,7 +18,10 @@ from tenure.workflow.environment import HostExports, Scope
 from tenure.workflow.plan import Plan
 from tenure.workflow.wording import listed
 
-_NO_ITEM: Any = object()
+OWN = {"host": "the name of the host a step runs on", "hosts": "what each host exported"}
+"""Variables nobody has to set. One of the same name that somebody sets counts more: files that
+were written before there was ours mean what they meant."""
+NO_ITEM: Any = object()
 
 
 class Exports:
@@ -36,7 +40,7 @@ class Exports:
         self._scopes: dict[str, Scope] = {}
         self._common: dict[int, Scope] = {}
 
-    def add(self, step_name: str, exported: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    def add(self, exported: Mapping[str, Mapping[str, Any]]) -> str | None:
         """What the hosts of a step exported. Answers with what should be noted on the step."""
         values: dict[str, dict[str, Any]] = {}
         for host, variables in exported.items():
@@ -45,30 +49,40 @@ class Exports:
                 for name, value in variables.items():
                     values.setdefault(name, {})[host] = value
         if not values:
-            return []
+            return None
         self._scopes.clear()
         self._common.clear()
-        return [note for name in values if (note := self._decide(step_name, name, values[name]))]
+        ambiguous = [name for name in values if not self._agreed(name, values[name])]
+        if not ambiguous:
+            return None
+        host = next(iter(values[ambiguous[0]]))
+        return (
+            f"note: hosts have different values of {listed(ambiguous, 5)}; each sees its own, "
+            f"hosts[{host!r}].{ambiguous[0]} is that of {host}"
+        )
 
-    def _decide(self, step_name: str, name: str, by_host: dict[str, Any]) -> str | None:
+    def _agreed(self, name: str, by_host: dict[str, Any]) -> bool:
         first = next(iter(by_host.values()))
         if all(value == first for value in by_host.values()):
             self._shared[name] = first
             self._split.discard(name)
-            return None
+            return True
         self._shared.pop(name, None)
         self._split.add(name)
-        some = next(iter(by_host))
-        return (
-            f"hosts of {step_name} exported different values of {name} ({listed(by_host, 5)}): "
-            f"each sees its own; say hosts[{some!r}].{name} for a certain one"
-        )
+        return False
 
-    def scope(self, host: str, item: Any = _NO_ITEM) -> Scope:
+    def scope(
+        self, host: str, item: Any = NO_ITEM, exported: Mapping[str, Any] | None = None
+    ) -> Scope:
+        """``exported`` is what the host exported in a step that has not ended yet."""
         scope = self._scopes.get(host)
         if scope is None:
             scope = self._scopes[host] = self._build(host)
-        return scope if item is _NO_ITEM else scope.with_item(item)
+        if "host" not in scope:
+            scope = scope.adding({"host": host})
+        if exported:
+            scope = scope.adding(exported)
+        return scope if item is NO_ITEM else scope.adding({"item": item})
 
     def _build(self, host: str) -> Scope:
         own_vars = self._plan.hosts[host].vars
@@ -92,8 +106,3 @@ class Exports:
             base = {"hosts": self._hosts, **own_vars, **self._above_host}
             self._bases[id(own_vars)] = base
         return base
-
-
-def host_vars(plan: Plan, host: str, run_vars: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What a host has before any step ran: for ``tenure plan`` and for reading."""
-    return {**plan.hosts[host].vars, **plan.workflow.vars, **(run_vars or {})}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -13,7 +14,11 @@ from tenure.model.events import RecordedEvent
 
 def as_json(value: Any) -> str:
     """Every field, unset ones as null; in one line."""
-    return msgspec.json.encode(full_record(value)).decode()
+    record = full_record(value)
+    try:
+        return msgspec.json.encode(record).decode()
+    except UnicodeEncodeError:  # the name of a file need not be text
+        return json.dumps(record)
 
 
 class JsonView:

@@ -62,7 +62,16 @@ def bold(text: str) -> str:
 def say(text: str = "", *, err: bool = False) -> None:
     """One or more lines. Values in ``text`` have been made neutral by whoever put it together."""
     file: IO[Any] = sys.stderr if err else sys.stdout
-    click.echo(text, file=file, color=_color_wanted(file))
+    try:
+        click.echo(text, file=file, color=_has_color(file))
+    except OSError:
+        if not err:  # an answer that cannot be given; words beside it may go unheard
+            raise
+
+
+def fitting(text: str, file: IO[Any]) -> str:
+    """As ``say`` would write it there: without colours where nobody would see them."""
+    return text if _has_color(file) else click.unstyle(text)
 
 
 def complain(text: str) -> None:
@@ -75,8 +84,8 @@ def note(text: str) -> None:
     say(dim(text), err=True)
 
 
-def _color_wanted(file: IO[Any]) -> bool | None:
-    """``None``: as the terminal is. https://no-color.org"""
+def _has_color(file: IO[Any]) -> bool:
+    """https://no-color.org"""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
-    return None
+    return file.isatty()

@@ -8,7 +8,7 @@ from tenure.cli.display.counting import Piece, in_the_end, so_far
 from tenure.cli.display.moments import between
 from tenure.cli.display.paint import bold, dim, in_color, sign
 from tenure.cli.display.progress import OutputTail, Progress, StepProgress
-from tenure.cli.display.step_rows import StepRow, name_width, step_line
+from tenure.cli.display.step_rows import StepRow, in_order, name_width, step_line
 from tenure.cli.display.text import cells, counted, one_line, padded
 from tenure.model.status import ENDED_STEP, StepStatus
 
@@ -45,7 +45,7 @@ def _head(progress: Progress, place: str, now: datetime) -> list[str]:
 
 
 def _steps(progress: Progress, now: datetime, columns: int, room: int) -> list[str]:
-    steps = list(progress.steps.values())
+    steps = in_order(progress.steps.values())
     width = name_width([step.name for step in steps], columns)
     first, last = window([step.status for step in steps], room)
     lines = [step_line(_row(step, now), width) for step in steps[first:last]]

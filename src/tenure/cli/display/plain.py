@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import NamedTuple
 
 from tenure.cli.display.moments import clock
+from tenure.cli.display.output_lines import LineCutter
 from tenure.cli.display.printer import Printer
-from tenure.cli.display.text import as_seen, one_line, padded
+from tenure.cli.display.text import one_line, padded
 from tenure.model.events import RecordedEvent
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import HostStatus
 from tenure.ports.clock import Clock
 from tenure.ports.recorder import OutputChunk
 
-_WIDEST = 24
+_WIDEST = 32
 _LONGEST_LINE = 64 * 1024
+
+
+class _Stream(NamedTuple):
+    step_index: int
+    step: str
+    host: str
+    stream: str
 
 
 class PlainView:
@@ -26,7 +35,7 @@ class PlainView:
         self._time = time
         self._place = place
         self._step_width = self._host_width = 0
-        self._open: dict[tuple[int, str, str], bytes] = {}
+        self._cutter: LineCutter[_Stream] = LineCutter(self._show, _LONGEST_LINE)
 
     def begin(self, planned: RunSnapshot) -> None:
         self._step_width = _width(step.name for step in planned.steps)
@@ -35,8 +44,11 @@ class PlainView:
         self._line(planned.created_at or self._time.now(), f"{named}, {self._place}")
 
     async def record(self, event: RecordedEvent) -> None:
-        if event.status == HostStatus.RUNNING and event.kind == "host":
-            return
+        if event.kind == "host":
+            if event.status == HostStatus.RUNNING:
+                return
+            place = event.step_index, event.host
+            self._cutter.end(lambda stream: (stream.step_index, stream.host) == place)
         if event.status is None or event.kind == "run":
             words = event.type.replace(".", " ")  # run failed, cancel requested, lease claimed
         else:
@@ -44,22 +56,15 @@ class PlainView:
         self._line(event.at, f"{words}  {one_line(event.message or '')}")
 
     def output(self, chunk: OutputChunk) -> None:
-        key = (chunk.step_index, chunk.host, chunk.stream)
-        *whole, rest = (self._open.pop(key, b"") + chunk.data).split(b"\n")
-        if len(rest) > _LONGEST_LINE:
-            whole.append(rest)
-        elif rest:
-            self._open[key] = rest
-        before = f"{clock(self._time.now())}  {self._columns(chunk.step, chunk.host)}| "
-        for line in whole:
-            self._printer.passing_line(before + as_seen(line.decode("utf-8", "replace")))
+        stream = _Stream(chunk.step_index, chunk.step, chunk.host, chunk.stream)
+        self._cutter.add(stream, chunk.data)
 
     def end(self) -> None:
-        """Say what was left without a line's end."""
-        for (_, host, _), rest in self._open.items():
-            text = as_seen(rest.decode("utf-8", "replace"))
-            self._line(self._time.now(), f"{self._columns('', host)}| {text}")
-        self._open.clear()
+        self._cutter.end()
+
+    def _show(self, stream: _Stream, lines: bytes) -> None:
+        columns = self._columns(stream.step, stream.host)
+        self._printer.output(f"{clock(self._time.now())}  {columns}| ", lines)
 
     def _columns(self, step: str | None, host: str | None) -> str:
         name = padded(one_line(step or ""), self._step_width)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from datetime import datetime
 
-from tenure.cli.display.text import as_seen
+from tenure.cli.display.output_lines import lines_as_seen
 from tenure.model.events import RecordedEvent
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import (
@@ -25,10 +25,18 @@ _LONGEST_LINE = 1024
 
 
 class StepProgress:
-    def __init__(self, index: int, name: str, kind: StepKind, hosts: int = 0) -> None:
+    def __init__(
+        self,
+        index: int,
+        name: str,
+        kind: StepKind,
+        hosts: int = 0,
+        notified_by: int | None = None,
+    ) -> None:
         self.index = index
         self.name = name
         self.kind = kind
+        self.notified_by = notified_by
         self.status = StepStatus.PENDING
         self.message: str | None = None
         self.started_at: datetime | None = None
@@ -41,6 +49,10 @@ class StepProgress:
     def total(self) -> int:
         """A handler's hosts are known once they start."""
         return max(self._planned, len(self._hosts))
+
+    @property
+    def runs_itself(self) -> bool:
+        return self.status is StepStatus.RUNNING and self.kind is StepKind.STEP
 
     @property
     def ended(self) -> int:
@@ -83,7 +95,9 @@ class Progress:
         self.run_id = planned.run_id
         self.workflow_name = planned.workflow_name
         for step in planned.steps:
-            self.steps[step.index] = StepProgress(step.index, step.name, step.kind, len(step.hosts))
+            self.steps[step.index] = StepProgress(
+                step.index, step.name, step.kind, len(step.hosts), step.notified_by
+            )
 
     def take(self, event: RecordedEvent) -> None:
         if event.type == "cancel.requested":
@@ -109,10 +123,15 @@ class Progress:
             self.finished_at = event.at
 
     def _step(self, index: int, name: str | None) -> StepProgress:
-        """What the plan does not know is a handler: those join when they are notified."""
+        """What the plan does not know is a handler: those join when they are notified. Events do
+        not tell by whom; while one step runs it can only be that one."""
         step = self.steps.get(index)
         if step is None:
-            step = self.steps[index] = StepProgress(index, name or "", StepKind.HANDLER)
+            running = [each.index for each in self.steps.values() if each.runs_itself]
+            by = running[0] if len(running) == 1 else None
+            step = self.steps[index] = StepProgress(
+                index, name or "", StepKind.HANDLER, notified_by=by
+            )
         return step
 
 
@@ -130,7 +149,7 @@ class OutputTail:
         data = self._open.pop(key, b"") + chunk.data
         *whole, rest = data[-_LONGEST_LINE * self._most :].split(b"\n")
         for line in whole[-self._most :]:
-            shown = as_seen(line.decode("utf-8", "replace"))
+            shown = lines_as_seen(line).rstrip()
             if shown:
                 self._lines.append((chunk.host, shown))
         if rest:
@@ -142,7 +161,7 @@ class OutputTail:
         found = list(self._lines)
         unfinished = self._open.get(self._newest) if self._newest else None
         if self._newest and unfinished:
-            shown = as_seen(unfinished.decode("utf-8", "replace"))
+            shown = lines_as_seen(unfinished).rstrip()
             if shown:
                 found.append((self._newest[1], shown))
         return found[-self._most :]

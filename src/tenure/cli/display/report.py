@@ -11,7 +11,7 @@ from shutil import get_terminal_size
 from tenure.cli.display.counting import Piece, in_the_end, so_far
 from tenure.cli.display.moments import ago, between, local
 from tenure.cli.display.paint import bold, dim, in_color, sign
-from tenure.cli.display.step_rows import StepRow, name_width, step_line
+from tenure.cli.display.step_rows import StepRow, in_order, name_width, step_line
 from tenure.cli.display.text import cells, counted, neutral, one_line, padded, shorten
 from tenure.model.snapshot import HostState, ItemState, RunSnapshot, RunSummary, StepState
 from tenure.model.status import HostStatus, StepStatus
@@ -35,7 +35,7 @@ def headline(run: RunSummary, now: datetime) -> str:
 
 def step_lines(run: RunSnapshot, now: datetime) -> list[str]:
     width = name_width([step.name for step in run.steps], get_terminal_size().columns)
-    return [step_line(_row(step, now), width) for step in run.steps]
+    return [step_line(_row(step, now), width) for step in in_order(run.steps)]
 
 
 def _row(step: StepState, now: datetime) -> StepRow:
@@ -145,8 +145,9 @@ def _moment(at: datetime | None, now: datetime) -> str:
 
 
 def logs_hint(run: RunSnapshot) -> str | None:
-    """Where to look further, for a run in which a host failed."""
-    for step in run.steps:
+    """Where to look further, for a run in which a host failed; first where it made the run fail."""
+    culprit = run.error.step if run.error else None
+    for step in sorted(run.steps, key=lambda step: step.name != culprit):
         for name, host in step.hosts.items():
             if host.status in _BAD and host.status is not HostStatus.UNREACHABLE:
                 words = ("tenure", "logs", run.run_id, step.name, name)

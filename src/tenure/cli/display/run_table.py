@@ -8,7 +8,7 @@ from shutil import get_terminal_size
 
 from tenure.cli.display.moments import ago, between
 from tenure.cli.display.paint import dim, in_color, sign
-from tenure.cli.display.text import cells, one_line, padded, shorten
+from tenure.cli.display.text import cells, fitted, one_line
 from tenure.model.snapshot import RunSummary
 from tenure.model.status import HostStatus
 from tenure.runtime.queries import owner_gone
@@ -27,9 +27,9 @@ def run_table(runs: Sequence[RunSummary], now: datetime) -> list[str]:
     long the runs took."""
     rows = [_row(run, now) for run in runs]
     widths = _fit([max(map(cells, column)) for column in zip(_TITLES, *rows, strict=True)])
-    lines = [dim(_GAP.join(_fitted(_TITLES, widths)).rstrip())]
+    lines = [dim(_GAP.join(fitted(_TITLES, widths)).rstrip())]
     for run, row in zip(runs, rows, strict=True):
-        run_id, status, name, *rest = _fitted(row, widths)
+        run_id, status, name, *rest = fitted(row, widths)
         words = (run_id, in_color(run.status, status), name, dim(_GAP.join(rest).rstrip()))
         lines.append(_GAP.join(words))
     return lines
@@ -59,11 +59,6 @@ def _row(run: RunSummary, now: datetime) -> tuple[str, ...]:
         between(run.started_at, run.finished_at or now),
         ago(run.created_at, now),
     )
-
-
-def _fitted(row: Sequence[str], widths: Sequence[int]) -> list[str]:
-    pairs = zip(row, widths, strict=True)
-    return [padded(shorten(cell, width), width) for cell, width in pairs if width]
 
 
 def _tasks(run: RunSummary) -> str:

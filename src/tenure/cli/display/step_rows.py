@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
 from tenure.cli.display.counting import Piece
 from tenure.cli.display.paint import dim, in_color, sign
 from tenure.cli.display.text import cells, one_line, padded, shorten
 from tenure.model.status import StepKind, StepStatus
 
-_WIDEST_NAME = 32
+_WIDEST_NAME = 60
 _ROOM_FOR_COUNTS = 34
 _QUIET = (StepStatus.PENDING, StepStatus.SKIPPED)
+
+
+class _Placed(Protocol):
+    @property
+    def index(self) -> int: ...
+    @property
+    def notified_by(self) -> int | None: ...
+
+
+Placed = TypeVar("Placed", bound=_Placed)
+
+
+def in_order(steps: Iterable[Placed]) -> list[Placed]:
+    """A handler stands below the step it ran for, if one knows which that was."""
+
+    def place(step: Placed) -> tuple[int, int]:
+        return step.index if step.notified_by is None else step.notified_by, step.index
+
+    return sorted(steps, key=place)
 
 
 class StepRow(NamedTuple):

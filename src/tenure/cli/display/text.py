@@ -7,11 +7,12 @@ the cursor or rename the window, characters that reverse what is read, bytes tha
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from unicodedata import combining, east_asian_width
 
 _SEQUENCE = re.compile(
     r"\x1b\[[0-?]{0,64}[ -/]{0,8}[@-~]"  # colours, cursor
-    r"|\x1b[\]PX^_][^\x07\x1b]{0,1024}(?:\x07|\x1b\\)"  # window titles, links, device strings
+    r"|\x1b[\]PX^_][^\x07\x1b\n]{0,1024}(?:\x07|\x1b\\)"  # window titles, links, device strings
     r"|\x1b(?![\[\]PX^_])[0-~]"
 )
 _UNSAFE = re.compile(
@@ -21,19 +22,13 @@ _UNSAFE = re.compile(
 
 def neutral(text: str) -> str:
     """Without escape sequences; other characters that steer a terminal show as ``�``."""
-    if text.isprintable():
+    if text.isprintable() or text.replace("\n", "").isprintable():
         return text
     return _UNSAFE.sub("\ufffd", _SEQUENCE.sub("", text))
 
 
 def one_line(text: str) -> str:
     return neutral(" ".join(text.split()))
-
-
-def as_seen(line: str) -> str:
-    """A line as a terminal would leave it: what was overwritten after ``\\r`` is gone."""
-    parts = [part for part in line.split("\r") if part]
-    return neutral(parts[-1]).expandtabs(8).rstrip() if parts else ""
 
 
 def cells(text: str) -> int:
@@ -60,6 +55,12 @@ def shorten(text: str, width: int) -> str:
 
 def padded(text: str, width: int) -> str:
     return text + " " * max(width - cells(text), 0)
+
+
+def fitted(row: Sequence[str], widths: Sequence[int]) -> list[str]:
+    """The cells of a table's row. A column without width is left out."""
+    pairs = zip(row, widths, strict=True)
+    return [padded(shorten(cell, width), width) for cell, width in pairs if width]
 
 
 def counted(number: int, noun: str) -> str:

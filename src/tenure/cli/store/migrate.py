@@ -6,7 +6,7 @@ import asyncio
 
 from tenure.cli.display import json_lines
 from tenure.cli.display.paint import say
-from tenure.cli.opening import reading, settings_for
+from tenure.cli.opening import creating, settings_for
 from tenure.cli.store.powers import looked_after, report_lines
 from tenure.cli.verb import json_option, store_option, verb
 from tenure.config import Settings
@@ -19,7 +19,7 @@ from tenure.ports.upkeep import StoreReport
 def command(as_json: bool, store: str | None) -> None:
     """Bring the store's schema to this version of Tenure.
 
-    A store that is newer than this Tenure is left alone.
+    A store that is not there yet is created; one that is newer than this Tenure is left alone.
     """
     report = asyncio.run(_migrate(settings_for(store)))
     if as_json:
@@ -29,5 +29,5 @@ def command(as_json: bool, store: str | None) -> None:
 
 
 async def _migrate(settings: Settings) -> StoreReport:
-    async with reading(settings) as store:
+    async with creating(settings) as store:
         return await looked_after(store).migrate_store()

@@ -12,14 +12,14 @@ from tenure.ports.run_store import RunStateStore
 from tenure.ports.upkeep import StoreReport, Upkeep
 
 
-class CannotDoThat(StoreError):
+class NotSupported(StoreError):
     """This kind of store lacks the power that was asked for."""
 
 
 def looked_after(store: RunStateStore) -> Upkeep:
     if isinstance(store, Upkeep):
         return store
-    raise CannotDoThat(
+    raise NotSupported(
         f"{type(store).__name__} has nothing to migrate or check by itself; its own tools do that"
     )
 
@@ -27,7 +27,7 @@ def looked_after(store: RunStateStore) -> Upkeep:
 def pruned(store: RunStateStore) -> Retention:
     if isinstance(store, Retention):
         return store
-    raise CannotDoThat(
+    raise NotSupported(
         f"{type(store).__name__} cannot remove runs by itself; use the tools of its own"
     )
 

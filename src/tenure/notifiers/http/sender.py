@@ -10,12 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from ssl import SSLContext
 
 import msgspec
-from aiohttp import ClientConnectorError, ClientError, ClientResponse, ClientSession, InvalidURL
+from aiohttp import (
+    ClientConnectorError,
+    ClientError,
+    ClientResponse,
+    ClientSession,
+    InvalidURL,
+    TraceConfig,
+)
 from msgspec import Struct
 from yarl import URL
 
@@ -49,7 +56,8 @@ class HttpSender:
     """``CallbackSender`` for targets with a URL, for any number of tasks of one loop.
 
     ``judge`` says where callbacks may not go; ``allow_private`` lifts it. ``tls`` takes the place
-    of the system's certificates, for receivers behind an authority of one's own.
+    of the system's certificates, for receivers behind an authority of one's own. ``traces`` see
+    what goes over the wire.
     """
 
     def __init__(
@@ -61,6 +69,7 @@ class HttpSender:
         look_up: LookUp | None = None,
         judge: Judge = off_limits,
         tls: SSLContext | None = None,
+        traces: Sequence[TraceConfig] = (),
     ) -> None:
         self._settings = settings
         self._clock = clock or SystemClock()
@@ -68,6 +77,7 @@ class HttpSender:
         self._look_up = look_up
         self._judge = anywhere if settings.allow_private else judge
         self._tls = tls
+        self._traces = traces
         self._session: ClientSession | None = None
         self._closed = False
 
@@ -149,5 +159,7 @@ class HttpSender:
         """Made by the first who needs them: they belong to the loop that runs then."""
         if self._session is None:
             look_up = self._look_up or SystemLookUp()
-            self._session = new_session(self._settings, look_up, self._judge, self._tls)
+            self._session = new_session(
+                self._settings, look_up, self._judge, self._tls, self._traces
+            )
         return self._session

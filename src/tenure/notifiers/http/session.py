@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from ssl import SSLContext
 
-from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
+from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector, TraceConfig
 
 from tenure._version import __version__
 from tenure.notifiers.http.guard import GuardedResolver, Judge, guarded_sockets
@@ -29,7 +30,11 @@ _ALWAYS = {
 
 
 def new_session(
-    settings: HttpSettings, look_up: LookUp, judge: Judge, tls: SSLContext | None
+    settings: HttpSettings,
+    look_up: LookUp,
+    judge: Judge,
+    tls: SSLContext | None,
+    traces: Sequence[TraceConfig] = (),
 ) -> ClientSession:
     """Belongs to the loop that runs now."""
     with warnings.catch_warnings():
@@ -52,4 +57,5 @@ def new_session(
         cookie_jar=DummyCookieJar(),
         auto_decompress=False,
         trust_env=False,
+        trace_configs=list(traces),
     )

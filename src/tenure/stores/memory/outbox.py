@@ -150,6 +150,10 @@ class MemoryOutbox:
                 cursor=encode_cursor("deliveries", page[-1][0]) if len(found) > limit else None,
             )
 
+    async def get_delivery(self, delivery_id: str) -> Delivery:
+        with self._state.lock:
+            return copied(self._find(delivery_id))
+
     async def requeue_delivery(self, delivery_id: str) -> Delivery:
         with self._state.lock:
             again = requeue(self._find(delivery_id), self._state.clock.now())

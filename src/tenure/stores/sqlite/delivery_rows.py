@@ -1,26 +1,99 @@
-"""A delivery as a row, and back."""
+"""Deliveries as rows, and back. Rows come and go many at once, as one JSON text."""
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import msgspec
+from msgspec import Struct
 
 from tenure.model.codec import decode
+from tenure.model.errors import StoreIncompatible
 from tenure.model.events import RecordedEvent
 from tenure.model.outbox import Delivery
 from tenure.model.snapshot import CallbackTarget
 from tenure.model.status import DeliveryState, RunStatus
 from tenure.stores.lease_clock import LeaseEnd
 from tenure.stores.sqlite import rows
-from tenure.stores.sqlite.statements import Row
-
-_recorded = msgspec.json.Decoder(RecordedEvent)
 
 
-def columns_of(delivery: Delivery, rest: LeaseEnd | None = None) -> Row:
-    """For ``put_delivery``. ``rest``: until when nobody may take it."""
+class Kept(NamedTuple):
+    """A delivery, the number of its run, and its own."""
+
+    delivery: Delivery
+    seq: int
+    number: int
+
+
+class _Row(Struct, array_like=True, gc=False):
+    """``statements.DELIVERY``."""
+
+    id: str
+    run_id: str
+    workflow_name: str
+    callbacks: list[CallbackTarget]
+    target: str
+    event: RecordedEvent
+    run_status: RunStatus
+    state: DeliveryState
+    attempts: int
+    due_at: int
+    settled_at: int | None
+    died_at: int | None
+    last_error: str | None
+    redelivery: int
+    token: str | None
+    settled_token: str | None
+    seq: int
+    number: int
+
+
+_many = msgspec.json.Decoder(list[_Row])
+_one = msgspec.json.Decoder(_Row)
+
+
+def deliveries_of(text: str) -> list[Kept]:
+    return [_kept(row) for row in decode(_many, text)]
+
+
+def delivery_of(text: str) -> Kept:
+    return _kept(decode(_one, text))
+
+
+def _kept(row: _Row) -> Kept:
+    delivery = Delivery(
+        id=row.id,
+        run_id=row.run_id,
+        workflow_name=row.workflow_name,
+        target=_target(row),
+        event=row.event,
+        run_status=row.run_status,
+        state=row.state,
+        attempts=row.attempts,
+        due_at=rows.moment(row.due_at),
+        settled_at=rows.moment_or_none(row.settled_at),
+        last_error=row.last_error,
+        died_at=rows.moment_or_none(row.died_at),
+        redelivery=bool(row.redelivery),
+        token=row.token,
+        settled_token=row.settled_token,
+    )
+    return Kept(delivery, row.seq, row.number)
+
+
+def _target(row: _Row) -> CallbackTarget:
+    for target in row.callbacks:
+        if target.name == row.target:
+            return target
+    raise StoreIncompatible(f"callback {row.id} goes to a target its run does not have")
+
+
+def columns_of(number: int, delivery: Delivery, rest: LeaseEnd | None = None) -> tuple[Any, ...]:
+    """For ``put_deliveries``. ``rest``: until when nobody may take it."""
     boot_id, nanoseconds, _ = rows.lease_columns(rest)
     return (
-        delivery.state.value,
+        number,
+        delivery.state,
         delivery.attempts,
         rows.micros(delivery.due_at),
         rows.micros_or_none(delivery.settled_at),
@@ -31,49 +104,4 @@ def columns_of(delivery: Delivery, rest: LeaseEnd | None = None) -> Row:
         delivery.last_error,
         boot_id,
         nanoseconds,
-        delivery.id,
     )
-
-
-def delivery_of(row: Row) -> Delivery:
-    (
-        delivery_id,
-        run_id,
-        workflow_name,
-        callbacks,
-        target,
-        event,
-        run_status,
-        state,
-        attempts,
-        due_at,
-        settled_at,
-        died_at,
-        last_error,
-        redelivery,
-        token,
-        settled_token,
-        _seq,
-        _number,
-    ) = row
-    return Delivery(
-        id=delivery_id,
-        run_id=run_id,
-        workflow_name=workflow_name,
-        target=_target(callbacks, target),
-        event=decode(_recorded, event),
-        run_status=RunStatus(run_status),
-        state=DeliveryState(state),
-        attempts=attempts,
-        due_at=rows.moment(due_at),
-        settled_at=rows.moment_or_none(settled_at),
-        died_at=rows.moment_or_none(died_at),
-        last_error=last_error,
-        redelivery=bool(redelivery),
-        token=token,
-        settled_token=settled_token,
-    )
-
-
-def _target(callbacks: str | None, name: str) -> CallbackTarget:
-    return next(target for target in rows.callbacks_of(callbacks) if target.name == name)

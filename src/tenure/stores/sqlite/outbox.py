@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from typing import Any
 
@@ -13,8 +14,8 @@ from tenure.model.status import DeliveryState
 from tenure.stores.lease_clock import LeaseClock
 from tenure.stores.sqlite import rows
 from tenure.stores.sqlite.database import transaction
-from tenure.stores.sqlite.delivery_rows import columns_of, delivery_of
-from tenure.stores.sqlite.statements import DELIVERY_COLUMNS, Statements
+from tenure.stores.sqlite.delivery_rows import Kept, columns_of, deliveries_of
+from tenure.stores.sqlite.statements import DELIVERY, DELIVERY_TABLES, Statements
 
 
 class Outboxing:
@@ -35,48 +36,50 @@ class Outboxing:
             instant = self._clock.read()
             until = instant.until(seconds)
             self._sql.do("end_rests", *instant.boot)
-            numbers = self._sql.all("deliveries_under_token", token)
-            if not numbers:
+            if not self._sql.count("renew_held_deliveries", *until[:2], token):
                 limit = max(limit, 0)
                 most = limit if per_origin is None else max(per_origin, 0)
-                numbers = self._sql.all(
-                    "due_deliveries", rows.text(list(except_origins)), most, limit
-                )
-            chosen = rows.text([number for (number,) in numbers])
-            self._sql.do("hold_deliveries", token, until.boot_id, until.nanoseconds, chosen)
-            return [delivery_of(row) for row in self._sql.all("deliveries_by_number", chosen)]
+                left_out = rows.text(list(except_origins))
+                self._sql.do("hold_due_deliveries", token, *until[:2], left_out, most, limit)
+            (held,) = self._sql.one("held_deliveries", token)
+            return [kept.delivery for kept in deliveries_of(held)]
 
     def requeue(self, delivery_id: str) -> Delivery:
         with transaction(self._connection):
-            delivery, seq = self._find(delivery_id)
+            delivery, seq, number = self._find(delivery_id)
             again = requeue(delivery, self._clock.now())
             if again is not delivery:
-                self._sql.do("put_delivery", *columns_of(again))
+                self._sql.do("put_deliveries", rows.text([columns_of(number, again)]))
                 self._sql.do("block_all_but_head", seq, again.target.name)
             return again
+
+    def get(self, delivery_id: str) -> Delivery:
+        return self._find(delivery_id).delivery
 
     def page(
         self, state: DeliveryState | None, run_id: str | None, before: int, limit: int
     ) -> list[tuple[int, Delivery]]:
-        conditions, values = "d.number < ?", [before]
+        conditions = "d.number < ?"
+        values: list[Any] = [before]
         if run_id is not None:
             row = self._sql.first("seq_of_run", run_id)
             if row is None:
                 return []
             conditions += " and d.seq = ?"
             values.append(row[0])
-        bound: list[Any] = [*values]
         if state is not None:
             conditions += " and d.state = ?"
-            bound.append(state.value)
-        found = self._sql.built(
-            f"select {DELIVERY_COLUMNS} where {conditions} order by d.number desc limit ?",
-            (*bound, limit),
+            values.append(state.value)
+        ((found,),) = self._sql.built(
+            f"select json_group_array({DELIVERY} order by d.number desc) from {DELIVERY_TABLES} "
+            f"where d.number in (select d.number from deliveries d where {conditions} "
+            "order by d.number desc limit ?)",
+            (*values, limit),
         )
-        return [(row[-1], delivery_of(row)) for row in found]
+        return [(kept.number, kept.delivery) for kept in deliveries_of(found)]
 
-    def _find(self, delivery_id: str) -> tuple[Delivery, int]:
-        row = self._sql.first("delivery_by_id", delivery_id)
-        if row is None:
-            raise DeliveryNotFound(delivery_id)
-        return delivery_of(row), row[-2]
+    def _find(self, delivery_id: str) -> Kept:
+        (found,) = self._sql.one("deliveries_by_id", json.dumps([delivery_id]))
+        for kept in deliveries_of(found):
+            return kept
+        raise DeliveryNotFound(delivery_id)

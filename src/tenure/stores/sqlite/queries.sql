@@ -1,4 +1,4 @@
--- Every statement of the SQLite store, by name. {head} is the column list of rows.HEAD_COLUMNS.
+-- Every statement of the SQLite store, by name. What stands in braces is in statements.py.
 
 -- name: head_by_id
 select {head} from runs r where r.run_id = ?
@@ -186,9 +186,14 @@ values (?1, ?2, ?3, ?4, ?5, ?6, 'waiting',
 update deliveries set rest_boot = null, rest_until = null
 where (rest_boot = ?1 and rest_until <= ?2) or rest_boot < ?1 or rest_boot > ?1
 
--- name: due_deliveries
+-- name: renew_held_deliveries
+-- (Of a claim whose answer was lost.)
+update deliveries indexed by deliveries_held set rest_boot = ?, rest_until = ?
+where token = ? and state = 'waiting'
+
+-- name: hold_due_deliveries
 -- From origin to origin, so that what waits for one is not read to find what waits for another;
--- ?1 are left out, of each other ?2 at most. Only heads of their run and target are looked at; one
+-- ?4 are left out, of each other ?5 at most. Only heads of their run and target are looked at; one
 -- in flight holds back a redelivered other.
 with recursive origins (origin) as (
   select min(origin) from deliveries indexed by deliveries_due
@@ -198,21 +203,31 @@ with recursive origins (origin) as (
     select min(origin) from deliveries indexed by deliveries_due
     where state = 'waiting' and blocked = 0 and rest_boot is null and origin > origins.origin)
   from origins where origins.origin is not null)
-select number from origins o join deliveries d on number in (
-  select number from deliveries f indexed by deliveries_due
-  where state = 'waiting' and blocked = 0 and rest_boot is null and origin = o.origin
-    and not exists (
-      select 1 from deliveries e
-      where e.state = 'waiting' and e.seq = f.seq and e.target = f.target
-        and e.token is not null and e.rest_boot is not null)
-  order by due_at, number limit ?2)
-where o.origin not in (select value from json_each(?1))
-order by due_at, number limit ?3
+update deliveries set token = ?1, rest_boot = ?2, rest_until = ?3
+where number in (
+  select number from origins o join deliveries d on number in (
+    select number from deliveries f indexed by deliveries_due
+    where state = 'waiting' and blocked = 0 and rest_boot is null and origin = o.origin
+      and not exists (
+        select 1 from deliveries e
+        where e.state = 'waiting' and e.seq = f.seq and e.target = f.target
+          and e.token is not null and e.rest_boot is not null)
+    order by due_at, number limit ?5)
+  where o.origin not in (select value from json_each(?4))
+  order by due_at, number limit ?6)
 
--- name: unblock_head
-update deliveries set blocked = 0 where number = (
-  select number from deliveries where state = 'waiting' and seq = ? and target = ?
-  order by version, ordinal limit 1)
+-- name: held_deliveries
+select json_group_array({delivery} order by d.due_at, d.number) from {delivery_tables}
+where d.token = ? and +d.state = 'waiting'
+
+-- name: unblock_heads
+-- Of each [seq, target] the first that waits.
+update deliveries set blocked = 0 where blocked and number in (
+  select (
+    select number from deliveries
+    where state = 'waiting' and seq = each.value ->> 0 and target = each.value ->> 1
+    order by version, ordinal limit 1)
+  from json_each(?) each)
 
 -- name: block_all_but_head
 update deliveries set blocked = number <> (
@@ -220,29 +235,21 @@ update deliveries set blocked = number <> (
     order by version, ordinal limit 1)
 where state = 'waiting' and seq = ?1 and target = ?2
 
--- name: hold_deliveries
-update deliveries set token = ?, rest_boot = ?, rest_until = ?
-where number in (select value from json_each(?))
-
--- name: deliveries_under_token
-select number from deliveries where token = ? and state = 'waiting' order by due_at, number
-
--- name: put_delivery
-update deliveries set state = ?, attempts = ?, due_at = ?, settled_at = ?, died_at = ?,
-  redelivery = ?, token = ?, settled_token = ?, last_error = ?, rest_boot = ?, rest_until = ?
-where id = ?
-
--- name: deliveries_by_number
-select {delivery} where d.number in (select value from json_each(?)) order by d.due_at, d.number
-
--- name: delivery_by_id
-select {delivery} where d.id = ?
+-- name: put_deliveries
+-- Each is its number and the columns in this order.
+update deliveries set state = value ->> 1, attempts = value ->> 2, due_at = value ->> 3,
+  settled_at = value ->> 4, died_at = value ->> 5, redelivery = value ->> 6, token = value ->> 7,
+  settled_token = value ->> 8, last_error = value ->> 9, rest_boot = value ->> 10,
+  rest_until = value ->> 11
+from json_each(?) where number = value ->> 0
 
 -- name: deliveries_by_id
-select {delivery} where d.id in (select value from json_each(?))
+select json_group_array({delivery}) from {delivery_tables}
+where d.id in (select value from json_each(?))
 
 -- name: newest_dead_letter
-select {delivery} where d.seq = ? and d.died_at is not null
+select {delivery} from {delivery_tables}
+where d.seq = ? and d.died_at is not null
 order by d.died_at desc, d.number desc limit 1
 
 -- name: put_worker

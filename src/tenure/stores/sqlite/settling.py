@@ -1,13 +1,14 @@
 """Attempts that ended, many in one transaction of the writer's thread.
 
 All rows are read at once and all changes written at once: a statement for each would cost more
-than the rest. Refusals come before anything is gathered, so none needs a savepoint.
+than the rest. Refusals come before anything is written, so none needs a savepoint.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import apsw
 from msgspec.structs import replace
@@ -19,12 +20,23 @@ from tenure.model.status import DeliveryState
 from tenure.stores.lease_clock import Instant, LeaseClock
 from tenure.stores.sqlite import rows
 from tenure.stores.sqlite.database import transaction
-from tenure.stores.sqlite.delivery_rows import columns_of, delivery_of
+from tenure.stores.sqlite.delivery_rows import Kept, columns_of, deliveries_of, delivery_of
 from tenure.stores.sqlite.recent import Recent
 from tenure.stores.sqlite.statements import Statements
 
-_Found = dict[str, tuple[Delivery, int]]
-"""By id: a delivery as it now stands, and the number of its run."""
+_Found = dict[str, Kept]
+"""By id, as it now stands."""
+
+
+class _Written(NamedTuple):
+    """What a transaction is about to write."""
+
+    rows: dict[int, tuple[Any, ...]]
+    """By number: whoever is settled twice is written once."""
+    settled: set[tuple[int, str]]
+    """Runs and targets whose next callback may go out."""
+    mourning: set[int]
+    """Runs whose newest dead letter may have changed."""
 
 
 class Settling:
@@ -42,56 +54,54 @@ class Settling:
         return answer
 
     def many(self, settlements: Sequence[Settlement]) -> list[Delivery | TenureError]:
-        try:
-            with transaction(self._connection):
-                return self._settle(settlements, self._clock.read())
-        except BaseException:
-            self._sql.drop()
-            raise
-
-    def _settle(
-        self, settlements: Sequence[Settlement], instant: Instant
-    ) -> list[Delivery | TenureError]:
-        found = self._find(settlements)
-        mourning: set[int] = set()
-        answers = [self._answer(each, found, mourning, instant) for each in settlements]
-        self._sql.flush()
-        for seq in mourning:
-            self._show_newest_dead_letter(seq)
+        with transaction(self._connection):
+            instant, found = self._clock.read(), self._find(settlements)
+            written = _Written({}, set(), set())
+            answers = [_answer(each, found, written, instant) for each in settlements]
+            self._write(written)
         return answers
 
     def _find(self, settlements: Sequence[Settlement]) -> _Found:
         ids = json.dumps([settlement.delivery_id for settlement in settlements])
-        found = self._sql.all("deliveries_by_id", ids)
-        return {row[0]: (delivery_of(row), row[-2]) for row in found}
+        (found,) = self._sql.one("deliveries_by_id", ids)
+        return {kept.delivery.id: kept for kept in deliveries_of(found)}
 
-    def _answer(
-        self, settlement: Settlement, found: _Found, mourning: set[int], instant: Instant
-    ) -> Delivery | TenureError:
-        try:
-            if settlement.delivery_id not in found:
-                raise DeliveryNotFound(settlement.delivery_id)
-            delivery, seq = found[settlement.delivery_id]
-            outcome = storable(delivery.run_id, settlement).outcome
-            rest = instant.rest(outcome.delay) if isinstance(outcome, RetryLater) else None
-            due_at = rest.wall if rest else instant.now
-            settled = settle(delivery, settlement.token, outcome, at=instant.now, due_at=due_at)
-        except TenureError as refusal:
-            return refusal
-        if settled is not delivery:
-            found[delivery.id] = settled, seq
-            self._sql.later("put_delivery", *columns_of(settled, rest))
-            if settled.state is not DeliveryState.WAITING:
-                self._sql.later("unblock_head", seq, settled.target.name)
-                if settled.died_at or delivery.died_at:
-                    mourning.add(seq)
-        return settled
+    def _write(self, written: _Written) -> None:
+        if written.rows:
+            self._sql.do("put_deliveries", rows.text(list(written.rows.values())))
+        if written.settled:
+            self._sql.do("unblock_heads", rows.text(list(written.settled)))
+        for seq in written.mourning:
+            self._show_newest_dead_letter(seq)
 
     def _show_newest_dead_letter(self, seq: int) -> None:
         head = rows.head_of(self._sql.one("head_by_seq", seq))
         row = self._sql.first("newest_dead_letter", seq)
-        error = as_callback_error(delivery_of(row)) if row else None
+        error = as_callback_error(delivery_of(row[0]).delivery) if row else None
         if error != head.run.callback_error:
             run = replace(head.run, callback_error=error)
             self._sql.do("set_detail", rows.detail_text(run), seq)
             self._recent.forget(run.run_id)
+
+
+def _answer(
+    settlement: Settlement, found: _Found, written: _Written, instant: Instant
+) -> Delivery | TenureError:
+    try:
+        if settlement.delivery_id not in found:
+            raise DeliveryNotFound(settlement.delivery_id)
+        delivery, seq, number = found[settlement.delivery_id]
+        outcome = storable(delivery.run_id, settlement).outcome
+        rest = instant.rest(outcome.delay) if isinstance(outcome, RetryLater) else None
+        due_at = rest.wall if rest else instant.now
+        settled = settle(delivery, settlement.token, outcome, at=instant.now, due_at=due_at)
+    except TenureError as refusal:
+        return refusal
+    if settled is not delivery:
+        found[delivery.id] = Kept(settled, seq, number)
+        written.rows[number] = columns_of(number, settled, rest)
+        if settled.state is not DeliveryState.WAITING:
+            written.settled.add((seq, settled.target.name))
+            if settled.died_at or delivery.died_at:
+                written.mourning.add(seq)
+    return settled

@@ -12,12 +12,19 @@ import apsw
 from tenure.model.errors import StoreIncompatible
 from tenure.stores.sqlite.rows import HEAD_COLUMNS
 
-DELIVERY_COLUMNS = (
-    "d.id, r.run_id, r.workflow_name, s.callbacks, d.target, d.event, d.run_status, d.state, "
-    "d.attempts, d.due_at, d.settled_at, d.died_at, d.last_error, d.redelivery, d.token, "
-    "d.settled_token, d.seq, d.number "
-    "from deliveries d join runs r on r.seq = d.seq join run_specs s on s.seq = d.seq"
+DELIVERY = (
+    "json_array(d.id, r.run_id, r.workflow_name, json(s.callbacks), d.target, json(d.event), "
+    "d.run_status, d.state, d.attempts, d.due_at, d.settled_at, d.died_at, d.last_error, "
+    "d.redelivery, d.token, d.settled_token, d.seq, d.number)"
 )
+"""One text for all of it, and for many: every row that is handed over by itself costs a change of
+hands of the interpreter, while the event loop wants it."""
+DELIVERY_TABLES = "deliveries d join runs r on r.seq = d.seq join run_specs s on s.seq = d.seq"
+_FRAGMENTS = {
+    "head": HEAD_COLUMNS,
+    "delivery": DELIVERY,
+    "delivery_tables": DELIVERY_TABLES,
+}
 _NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
 
 
@@ -34,7 +41,9 @@ def load(text: str) -> dict[str, str]:
 
 def _load_shipped() -> dict[str, str]:
     text = (files("tenure.stores.sqlite") / "queries.sql").read_text()
-    return load(text.replace("{head}", HEAD_COLUMNS).replace("{delivery}", DELIVERY_COLUMNS))
+    for name, fragment in _FRAGMENTS.items():
+        text = text.replace(f"{{{name}}}", fragment)
+    return load(text)
 
 
 SQL = _load_shipped()

@@ -209,6 +209,9 @@ class SQLiteStore:
             cursor=encode_cursor("deliveries", found[limit - 1][0]) if len(found) > limit else None,
         )
 
+    async def get_delivery(self, delivery_id: str) -> Delivery:
+        return await self._reader.run(self._delivered.get, delivery_id)
+
     async def requeue_delivery(self, delivery_id: str) -> Delivery:
         return await self._writer.run(self._outboxing.requeue, delivery_id)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tenure.model.errors import InvalidCursor
+from tenure.model.errors import DeliveryNotFound, InvalidCursor
 from tenure.model.outbox import Delivered, GiveUp
 from tenure.model.status import DeliveryState
 from tenure.testing.contracts.acts import UNKNOWN_RUN_IDS, create, create_embedded
@@ -23,6 +23,15 @@ class DeliveryListing(ContractHarness):
             "run.running",
         ]
         assert page.cursor is None
+
+    async def test_one_is_found_by_its_id(self, store: CallingStore) -> None:
+        run = await create_embedded(store, callbacks=(CHATTY,))
+        await store.update_run(start_step(run, 0, ("web1",)))
+        listed = (await store.list_deliveries()).items
+        assert [await store.get_delivery(each.id) for each in listed] == list(listed)
+        for unknown in ("no-such-delivery", "\ud800"):
+            with pytest.raises(DeliveryNotFound):
+                await store.get_delivery(unknown)
 
     async def test_filters_by_state_and_run(self, store: CallingStore) -> None:
         runs = [await create(store, callbacks=(HOOK,)) for _ in range(3)]

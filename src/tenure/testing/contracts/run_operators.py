@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from tenure.model.compose import callback_failed
 from tenure.model.errors import InvalidTransition, LeaseHeld, StoreRejected
 from tenure.model.snapshot import Annotation, Approval
 from tenure.model.status import HostStatus, RunStatus, StepStatus
-from tenure.model.update import Changes, Effect, RunChange, StepChange
+from tenure.model.update import CallbackFailure, Changes, Effect, RunChange, StepChange
 from tenure.ports.run_store import RunStateStore
 from tenure.testing.contracts.acts import (
     at_once,
@@ -142,6 +143,49 @@ class OperatorUpdates(ContractHarness):
         moments = [note.at for note in noted.annotations if note.at]
         assert moments == sorted(set(moments))
         assert moments[-1] == noted.updated_at
+
+    async def test_callback_that_was_given_up_is_noted_and_touches_nothing_else(
+        self, store: RunStateStore
+    ) -> None:
+        """Also under a live lease and on an ended run; the newest one shows."""
+        run = await create_embedded(store)
+        failure = CallbackFailure(target="hook", event="run.running", error="503", attempts=8)
+        first = callback_failed(run.run_id, run.version, unique("dead"), failure)
+        noted = await write(store, first)
+        error = noted.callback_error
+        assert error is not None
+        assert (error.target, error.event, error.error, error.attempts, error.at) == (
+            "hook",
+            "run.running",
+            "503",
+            8,
+            noted.updated_at,
+        )
+        ended = await write(store, end_run(noted))
+        newer = replace(failure, event="run.success")
+        second = callback_failed(run.run_id, ended.version, unique("dead"), newer)
+        again = await write(store, second)
+        assert again.callback_error is not None
+        assert again.callback_error.event == "run.success"
+        assert (
+            replace(
+                again,
+                callback_error=error,
+                version=ended.version,
+                updated_at=ended.updated_at,
+            )
+            == ended
+        )
+
+    async def test_callback_noted_again_is_noted_once(self, store: RunStateStore) -> None:
+        run = await create_embedded(store)
+        failure = CallbackFailure(target="hook", event="run.running", error="503", attempts=8)
+        note = callback_failed(run.run_id, run.version, unique("dead"), failure)
+        first = await write(store, note)
+        assert (await store.update_run(note)).version == first.version
+        assert await store.get_run(run.run_id) == first
+        another = callback_failed(run.run_id, first.version, unique("dead"), failure)
+        assert (await write(store, another)).version == first.version + 1, "two that look the same"
 
     async def test_poisoned_annotation_is_rejected(self, store: RunStateStore) -> None:
         run = await create(store)

@@ -132,7 +132,12 @@ class RunUpdates(ContractHarness):
     ) -> None:
         run = await create_embedded(store)
         plan = StepState(
-            index=2, name="reload", kind=StepKind.HANDLER, action="cmd.run", hosts={"web1": _IDLE}
+            index=2,
+            name="reload",
+            kind=StepKind.HANDLER,
+            action="cmd.run",
+            notified_by=1,
+            hosts={"web1": _IDLE},
         )
         change = StepChange(
             status=StepStatus.RUNNING,
@@ -142,6 +147,7 @@ class RunUpdates(ContractHarness):
         run = await write(store, owner_update(run, Changes(steps={2: change})))
         added = run.steps[2]
         assert (added.name, added.kind, added.status) == ("reload", "handler", "running")
+        assert (added.action, added.notified_by) == ("cmd.run", 1)
         assert added.hosts["web1"].status == HostStatus.RUNNING
         assert (run.counts.steps_total, run.counts.hosts_total) == (3, 5)
 

@@ -151,6 +151,7 @@ def _handler(draw: Draw, record: Plain) -> dict[int, StepChange]:
         name="reload",
         kind=StepKind.HANDLER,
         action="cmd.run",
+        notified_by=index - 1 if index else None,
         hosts={name: HostState() for name in draw.some(HOSTS)},
     )
     return {index: StepChange(plan=plan, status=StepStatus.RUNNING)}

@@ -1,0 +1,35 @@
+"""What an action is given to work on: files beside the workflow, texts in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tenure.model.errors import InvalidArguments
+from tenure.ports.action import Task
+
+
+def file_beside(task: Task, argument: str, most: int, otherwise: str = "") -> bytes:
+    """The file the argument names, of at most so many bytes; ``otherwise`` tells what to do with a
+    larger one. ``InvalidArguments``."""
+    path = Path(task.folder or ".") / str(task.args[argument])
+    try:
+        with path.open("rb") as file:
+            data = file.read(most + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InvalidArguments(
+            f"{argument}: {path} cannot be read ({reason}); it is looked up from the folder of "
+            "the workflow file"
+        ) from error
+    if len(data) > most:
+        more = f"; {otherwise}" if otherwise else ""
+        raise InvalidArguments(f"{argument}: {path} is longer than {most} bytes{more}")
+    return data
+
+
+def encoded(text: str, argument: str) -> bytes:
+    """Text of an argument as bytes. ``InvalidArguments``."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise InvalidArguments(f"{argument} holds half a surrogate pair: no text") from error

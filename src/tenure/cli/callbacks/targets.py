@@ -1,0 +1,84 @@
+"""Where callbacks go, as people type it and may see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+import click
+from msgspec import Struct
+
+from tenure.model.errors import InvalidWorkflow
+from tenure.model.snapshot import CallbackTarget
+from tenure.workflow.spec import CallbackSpec
+
+MASK = "***"
+
+
+class ShownTarget(Struct, frozen=True, kw_only=True):
+    """A target without its credentials, wherever they are: in its headers, its URL, its query."""
+
+    name: str
+    url: str | None
+    events: tuple[str, ...]
+    secret_env: str | None
+    headers: dict[str, str]
+
+
+def target_of(spec: CallbackSpec, name: str) -> CallbackTarget:
+    return CallbackTarget(
+        name=name,
+        url=spec.url,
+        events=tuple(spec.events),
+        secret_env=spec.secret_env,
+        headers=spec.headers,
+    )
+
+
+def shown_target(target: CallbackTarget) -> ShownTarget:
+    return ShownTarget(
+        name=target.name,
+        url=target.url and address_of(target.url),
+        events=target.events,
+        secret_env=target.secret_env,
+        headers=dict.fromkeys(target.headers, MASK),
+    )
+
+
+def address_of(url: str) -> str:
+    """Without what may be a credential; the path stays, to tell targets apart."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return MASK
+    _, at, host = parts.netloc.rpartition("@")
+    return parts._replace(
+        netloc=f"{MASK}@{host}" if at else host, query=MASK if parts.query else "", fragment=""
+    ).geturl()
+
+
+def problem_with(target: CallbackTarget, environ: Mapping[str, str]) -> str | None:
+    """Why nothing can be sent to it from a process with this environment, if so."""
+    from tenure.notifiers.http.signing import secret_of
+    from tenure.notifiers.http.target import UnusableTarget, route_to
+
+    try:
+        route_to(target)
+        if target.secret_env is not None:
+            secret_of(target.secret_env, environ)
+    except UnusableTarget as error:
+        return str(error)
+    return None
+
+
+def checked_targets(*given: Mapping[str, str | None]) -> tuple[CallbackSpec, ...]:
+    """What was typed, by the rules of a workflow's ``callbacks``."""
+    from tenure.workflow.targets import read_targets
+
+    try:
+        return read_targets(given)
+    except InvalidWorkflow as error:
+        first = error.mistakes[0]
+        hint = f"; {first.hint}" if first.hint else ""
+        key = first.path.rpartition(".")[2]
+        raise click.UsageError(f"{key}: {first.message}{hint}.") from error

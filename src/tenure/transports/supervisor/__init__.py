@@ -1,0 +1,42 @@
+"""One small process per runner that owns the runner's local tasks, and ends them when it should.
+
+Why a process of its own: a runner that was killed or is frozen ends nothing. Why a subreaper: what
+a task starts and abandons (double fork, ``setsid``) becomes a child of the supervisor, not of the
+machine's first process, so nothing leaves its sight. Output never passes through it: the runner
+makes the pipes and hands over the ends.
+
+The life of a task, as the supervisor sees it::
+
+            SPAWN              its leader ends            RELEASE
+    (new) ────────▶ running ───────────────────▶ ended ────────────▶ (forgotten)
+      │                │                           │
+      │ cannot be      │ END, untrusted,           │ END, END_GROUP, untrusted,
+      │ started        │ runner gone               │ runner gone
+      ▼                ▼                           ▼
+    refused          dying: TERM ─ grace ─▶ STOP ─▶ KILL ─▶ look ──▶ gone | left ── RELEASE ──▶ (")
+
+Who may do what:
+
+- Only the **runner** starts tasks, and it releases each one exactly once. What a released task left
+  running is a daemon somebody wanted: nobody ends it any more, not even the end of the runner.
+- Only the **supervisor** signals. It ends the whole tree of a task, whatever the reason: what
+  descends from its leader, and what carries its marks (``marks``). The one exception is END_GROUP,
+  for a task that ended by itself: what stayed in its process group may not hold up the runner any
+  longer, what left the group on purpose lives on.
+- The supervisor ends a task by itself when the runner is **gone** (its process ended, or the
+  connection closed: either is enough), and when the task is **untrusted**: past the moment until
+  which the runner said that the lease of its run can be trusted, by the clock that also counts
+  suspended time. A task that comes later is refused. So neither a frozen runner nor one that wakes
+  up runs anything beside its successor.
+- **gone** is said only after nothing of the task was found and nobody had died meanwhile who could
+  have left something behind; else the numbers of what is **left** are told.
+- If the **supervisor** is killed, its runner looks for the marks and ends what it finds
+  (``rescue``). How those tasks would have ended nobody knows, and the error says so. The next task
+  gets a new supervisor. If both are killed at once, nobody is left who could.
+
+What runs in the supervisor, which imports nothing else of Tenure and no third party: ``program``
+(the loop), ``channel`` and ``frames`` (what is said), ``wardship`` (the tasks), ``spawning``,
+``census``, ``kinship`` and ``marks`` (who is whose), ``demise`` (what to send when), ``orphans``
+and ``cgroups`` (what is too quick for that, or not ours to signal). What runs in the runner:
+``starter``, ``ward`` (one task), ``link`` and ``sender``, ``launch``, ``rescue``.
+"""

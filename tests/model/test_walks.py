@@ -1,0 +1,102 @@
+"""Random walks: no sequence of writes, by whomever, breaks a rule."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tenure.model.apply import apply
+from tenure.model.errors import Refused
+from tenure.model.judge import Circumstances
+from tenure.model.leasing import claim
+from tenure.model.snapshot import RunSnapshot
+from tenure.model.status import HostStatus, Recovery, RunStatus, StepStatus
+from tenure.model.update import Effect, Fencing, HostChange, StepChange
+from tests.model.samples import (
+    ALICE,
+    AT,
+    BOB,
+    after,
+    as_bytes,
+    by_operator,
+    by_owner,
+    effect,
+    owned,
+    statuses,
+)
+
+# Starts are drawn more often than the rest: a walk that starts nothing proves little.
+_hosts = st.dictionaries(
+    st.sampled_from(["web1", "web2"]),
+    st.builds(HostChange, status=st.sampled_from([HostStatus.RUNNING] * 6 + list(HostStatus))),
+    max_size=2,
+)
+_steps = st.dictionaries(
+    st.integers(0, 1),
+    st.one_of(
+        st.builds(StepChange, hosts=_hosts),
+        st.builds(StepChange, status=st.just(StepStatus.RUNNING), hosts=_hosts),
+        st.builds(StepChange, status=st.sampled_from(StepStatus), hosts=_hosts),
+    ),
+    max_size=2,
+)
+_moves = st.tuples(
+    st.sampled_from(["owner", "owner", "owner", "late owner", "operator", "claim"]),
+    st.one_of(st.none(), st.none(), st.none(), st.sampled_from(RunStatus)),
+    _steps,
+    st.booleans(),
+)
+
+
+def _move(run: RunSnapshot, who: str, what: Effect, live: bool, at: float) -> RunSnapshot:
+    if who == "claim":
+        return claim(run, BOB, at=after(at), lease_live=live).snapshot
+    if who == "operator":
+        update = by_operator(run, what)
+    else:
+        stale = who == "late owner"
+        lease = Fencing(run.owner_id or ALICE, run.fence - stale)
+        update = by_owner(run, what, lease=lease)
+    return apply(run, update, at=after(at), circumstances=Circumstances(lease_live=live)).snapshot
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(_moves, max_size=25), st.lists(st.floats(-50, 50), min_size=25, max_size=25))
+def test_no_walk_breaks_a_rule(moves: list[Any], clock: list[float]) -> None:
+    run = owned(recovery=Recovery.RESUME)
+    for (who, status, steps, live), at in zip(moves, clock, strict=False):
+        before = as_bytes(run)
+        try:
+            after_it = _move(run, who, effect(run=status, steps=steps), live, at)
+        except Refused:
+            assert as_bytes(run) == before
+            continue
+        assert as_bytes(run) == before
+        _check_step_of_walk(run, after_it, who)
+        run = after_it
+
+
+def _check_step_of_walk(old: RunSnapshot, new: RunSnapshot, who: str) -> None:
+    assert who != "late owner", "a write under a lower fence was accepted"
+    if new is old:
+        return
+    assert new.version == old.version + 1
+    assert new.fence in (old.fence, old.fence + 1)
+    assert (new.updated_at or AT) >= (old.updated_at or AT)
+    if old.ended:
+        assert (new.status, new.steps, new.finished_at) == (old.status, old.steps, old.finished_at)
+    if not new.ended:
+        reached = Counter(step.status for step in new.steps)
+        del reached[StepStatus.PENDING]
+        assert new.counts.steps == reached
+    else:
+        assert not {"pending", "running"} & set(statuses(new))
+        assert new.owner_id is None
+        assert (new.finished_at is not None) is True
+    hosts = Counter(host.status for step in new.steps for host in step.hosts.values())
+    for sure in (HostStatus.SUCCESS, HostStatus.FAILED, HostStatus.RUNNING, HostStatus.UNKNOWN):
+        assert new.counts.hosts.get(sure, 0) == hosts[sure]
+    assert sum(new.counts.hosts.values()) <= new.counts.hosts_total
