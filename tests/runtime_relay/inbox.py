@@ -13,6 +13,9 @@ import msgspec
 from tenure.model.events import Position
 from tests.runtime_relay.senders import PATIENCE
 
+_TAKEN = b"HTTP/1.1 204 No Content\r\n\r\n"
+_GONE = b"HTTP/1.1 410 Gone\r\ncontent-length: 0\r\n\r\n"
+
 
 class Letter(NamedTuple):
     delivery_id: str
@@ -22,16 +25,21 @@ class Letter(NamedTuple):
 
 
 class Inbox:
-    """``came`` hears of each letter before it is answered. ``takes_time`` is for each answer."""
+    """``came`` hears of each letter before it is answered; what it ``refuses`` is answered 410.
+    ``takes_time`` is for each answer."""
 
     def __init__(
-        self, came: Callable[[Letter], None] = lambda _: None, takes_time: float = 0.0
+        self,
+        came: Callable[[Letter], None] = lambda _: None,
+        takes_time: float = 0.0,
+        refuses: Callable[[Letter], bool] = lambda _: False,
     ) -> None:
         self.letters: list[Letter] = []
         self.most_at_once: Counter[str] = Counter()
         """By run: letters not answered yet when another came."""
         self._came = came
         self._takes_time = takes_time
+        self._refuses = refuses
         self._open: Counter[str] = Counter()
         self._news = asyncio.Condition()
         self._talks: set[asyncio.Task[None]] = set()
@@ -75,8 +83,9 @@ class Inbox:
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
-                await self._receive(await _read(reader))
-                writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
+                letter = await _read(reader)
+                await self._receive(letter)
+                writer.write(_GONE if self._refuses(letter) else _TAKEN)
         writer.transport.abort()
 
     async def _receive(self, letter: Letter) -> None:

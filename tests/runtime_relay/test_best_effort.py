@@ -148,15 +148,86 @@ async def test_memory_is_bounded(new_best_effort: NewBestEffort, given_up: Given
     assert refused.last_error == "2 callbacks of this run wait for their target already"
 
 
-async def test_closing_says_what_is_lost(
-    new_best_effort: NewBestEffort, caplog: pytest.LogCaptureFixture
+async def test_memory_is_bounded_over_all_runs(
+    new_best_effort: NewBestEffort, given_up: GivenUp
 ) -> None:
-    postman = Postman(hook=hanging)
+    postman = Postman(hook=lambda _: BUSY)
+    effort = new_best_effort(LATER, most_in_all=2)
+    for number in range(3):
+        effort.owe(owed(1, f"run-{number:05}"), postman)
+    assert await effort.flush(PATIENCE)
+    (refused,) = given_up.deliveries
+    assert refused.run_id == "run-00002"
+    assert refused.last_error == "2 callbacks wait in memory already"
+
+
+async def test_what_went_out_leaves_nothing_behind(new_best_effort: NewBestEffort) -> None:
+    effort = new_best_effort(most_in_all=2)
+    for number in range(10):
+        effort.owe(owed(1, f"run-{number:05}"), Postman())
+        assert await effort.flush(PATIENCE)
+        await asyncio.gather(*effort._tasks)
+    assert (effort._kept, effort._lines, dict(effort._places)) == (0, {}, {})
+
+
+async def test_flush_waits_until_what_was_given_up_is_recorded(
+    new_best_effort: NewBestEffort,
+) -> None:
+    """Also after the last of many attempts."""
+    recorded = asyncio.Event()
+    go_on = asyncio.Event()
+
+    async def slowly(_: Delivery) -> None:
+        recorded.set()
+        await go_on.wait()
+
+    postman = Postman(hook=one_after_another(BUSY, BUSY, BUSY))
+    effort = new_best_effort(gave_up=slowly)
+    effort.owe(owed(1), postman)
+    await asyncio.wait_for(recorded.wait(), PATIENCE)
+    assert not await effort.flush(0.01)
+    go_on.set()
+    assert await effort.flush(PATIENCE)
+
+
+async def test_flush_of_one_run_does_not_wait_for_another(new_best_effort: NewBestEffort) -> None:
+    postman = Postman(hook=lambda one: hanging(one) if one.run_id == "run-00001" else None)
     effort = new_best_effort()
     effort.owe(owed(1), postman)
-    effort.owe(owed(2), postman)
+    effort.owe(owed(1, "run-00002"), postman)
+    assert await effort.flush(PATIENCE, ("run-00002", "hook"))
+    assert not await effort.flush(0.01, ("run-00001", "hook"))
+    assert await effort.flush(PATIENCE, ("run-00003", "hook")), "it owes nothing"
+
+
+async def test_closing_says_what_is_lost(
+    new_best_effort: NewBestEffort, given_up: GivenUp, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once for each run and target."""
+    postman = Postman(hook=hanging, other=lambda _: BUSY)
+    effort = new_best_effort(LATER)
+    for delivery in (owed(1), owed(2), owed(3, name="other")):
+        effort.owe(delivery, postman)
+    await postman.carries(2)
     await effort.close(0.01)
-    assert "2 callbacks are lost" in caplog.text
+    assert "3 callbacks are lost" in caplog.text
+    ended = "the process ended before it was delivered"
+    assert [(one.event.version, one.attempts, one.last_error) for one in given_up.deliveries] == [
+        (1, 0, f"{ended}, with 1 more behind it"),
+        (3, 1, f"{BUSY.error}; {ended}"),
+    ]
+
+
+async def test_recording_what_is_lost_does_not_hold_up_closing(
+    new_best_effort: NewBestEffort, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(_: Delivery) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("tenure.runtime.best_effort._A_MOMENT", 0.01)
+    effort = new_best_effort(gave_up=never)
+    effort.owe(owed(1), Postman(hook=hanging))
+    await asyncio.wait_for(effort.close(0), PATIENCE)
 
 
 class TestNotifier:

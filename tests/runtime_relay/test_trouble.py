@@ -233,6 +233,29 @@ class TestTime:
         assert await new_relay(memory, second).flush(PATIENCE)
         assert second.sent == []
 
+    async def test_attempt_of_a_machine_that_slept_goes_on_under_the_new_claim(
+        self, memory: InMemoryStore, clock: ManualClock, new_relay: NewRelay
+    ) -> None:
+        """The store's clock went on while ours stood still: the claim ran out, and this very relay
+        claims again what it is sending. It is sent once, and settled."""
+        await create(memory, callbacks=(target(),))
+        go_on = asyncio.Event()
+
+        async def slow(_: Delivery) -> None:
+            await go_on.wait()
+
+        postman = Postman(hook=slow)
+        relay = new_relay(memory, postman)
+        await postman.carries(1)
+        clock.advance(NEVER_POLLS.claim)
+        assert not await relay.flush(0.05)
+        (delivery,) = (await memory.list_deliveries()).items
+        assert delivery.token != postman.sent[0].token, "it was not claimed again"
+        go_on.set()
+        assert await relay.flush(PATIENCE)
+        assert len(postman.sent) == 1
+        assert await states(memory) == [(DeliveryState.DELIVERED, 1)]
+
     async def test_what_cannot_begin_in_time_is_left_to_others(
         self, memory: InMemoryStore, clock: ManualClock, new_relay: NewRelay
     ) -> None:
@@ -284,6 +307,34 @@ class TestFlush:
         relay = new_relay(store, Postman(hook=hanging))
         assert not await relay.flush(0.1, None if all_runs else [run.run_id])
         assert len(store.calls) <= 6
+
+    async def test_store_is_not_asked_while_we_hold_what_is_waited_for(
+        self, memory: InMemoryStore, new_relay: NewRelay
+    ) -> None:
+        """A run of fifty callbacks, each of which is a turn, is looked at once."""
+        store = Between(memory)
+        run = await busy_run(memory, EVERYTHING)
+        relay = new_relay(store, Postman())
+        assert await relay.flush(PATIENCE, [run.run_id])
+        assert store.count("claim_deliveries") >= 50
+        assert store.count("list_deliveries") <= 3
+        assert {state for state, _ in await states(memory)} == {DeliveryState.DELIVERED}
+
+    async def test_bug_of_a_store_leaves_it_open(
+        self, memory: InMemoryStore, new_relay: NewRelay
+    ) -> None:
+        run = await create(memory, callbacks=(target(),))
+        store = Between(memory)
+        failures = iter([ZeroDivisionError("bug")])
+
+        async def broken(real: Any, *args: Any, **kwargs: Any) -> Any:
+            for failure in failures:
+                raise failure
+            return await real(*args, **kwargs)
+
+        store.rules["list_deliveries"] = broken
+        relay = new_relay(store, Postman(), timing=RelayTiming(poll=0.01))
+        assert await relay.flush(PATIENCE, [run.run_id])
 
     async def test_store_that_does_not_answer_leaves_it_open(
         self, memory: InMemoryStore, new_relay: NewRelay
@@ -404,6 +455,43 @@ class TestClose:
         async with asyncio.timeout(PATIENCE):
             await relay.close(0.01)
         assert "1 callbacks were sent and the store could not be told" in caplog.text
+
+    async def test_store_that_fails_is_not_waited_for_if_nothing_is_owed(
+        self, memory: InMemoryStore, new_relay: NewRelay, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It pauses for longer than anybody wants to wait; closing ends the pause."""
+        an_hour = RetryPolicy(attempts=1000, delay=3600)
+        monkeypatch.setattr("tenure.runtime.relay.ENDLESS", an_hour)
+        store = Between(memory)
+        outage = Outage(store, "claim_deliveries")
+        outage.on = True
+        relay = new_relay(store, Postman())
+        await outage.refuses(1)
+        await asyncio.wait_for(relay.close(3600), PATIENCE)
+
+    async def test_what_is_cancelled_before_it_begins_cost_no_attempt(
+        self, memory: InMemoryStore, new_relay: NewRelay
+    ) -> None:
+        """It gives its place back, and is left to its claim."""
+        await create(memory, callbacks=(target(),))
+        store, postman = Between(memory), Postman()
+        relay = new_relay(store, postman)
+        cancelled: list[asyncio.Task[None]] = []
+
+        def cancel_all() -> None:
+            for task in relay._tasks:
+                task.cancel()
+                cancelled.append(task)
+
+        async def claim(real: Any, *args: Any, **kwargs: Any) -> Any:
+            asyncio.get_running_loop().call_soon(cancel_all)  # ahead of what is begun next
+            return await real(*args, **kwargs)
+
+        store.rules["claim_deliveries"] = claim
+        assert await relay.flush(PATIENCE)
+        assert len(cancelled) == 1
+        assert postman.sent == []
+        assert await states(memory) == [(DeliveryState.WAITING, 0)]
 
     async def test_relay_that_never_opened_closes(self, memory: InMemoryStore) -> None:
         await Relay(memory, Postman(), RetryPolicy(), new_id=lambda: "token").close()

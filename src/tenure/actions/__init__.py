@@ -2,7 +2,8 @@
 
 An own action is a value called ``ACTION`` in its module: an ``ActionSpec`` that says what a
 workflow file may write, and what to do. Those that start a process only build a ``Command`` from
-a ``Task``; ``commands`` runs it, watches its output and judges its end. ``decorator`` makes
+a ``Task``; ``commands`` runs it, watches its output and judges its end. Those that bring a file
+only say which; ``placing`` looks what is there and does what is missing. ``decorator`` makes
 actions of Python functions.
 
 Modules are loaded when an action is looked up, so that this package costs nothing to import.

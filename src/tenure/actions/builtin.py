@@ -8,5 +8,10 @@ MODULES = {
     "script.shell": "tenure.actions.script_shell",
     "script.python": "tenure.actions.script_python",
     "env.set": "tenure.actions.env_set",
+    "template.render": "tenure.actions.template_render",
+    "file.copy": "tenure.actions.file_copy",
+    "http.request": "tenure.actions.http_request",
+    "wait.until": "tenure.actions.wait_until",
+    "wait.port": "tenure.actions.wait_port",
     "python.call": "tenure.actions.python_call",
 }

@@ -8,18 +8,16 @@ from tenure.ports.action import Task
 from tenure.ports.transport import Command
 from tenure.workflow.catalogue import ActionSpec, Argument, Text
 
+CMD = Argument(
+    name="cmd",
+    required=True,
+    text=Text.SHELL,
+    description="What to run. Variables are in the environment: ${name}.",
+)
 SPEC = ActionSpec(
     name="cmd.run",
     description="Run a command line with /bin/sh. Its exit status decides; there is no input.",
-    arguments=(
-        Argument(
-            name="cmd",
-            required=True,
-            text=Text.SHELL,
-            description="What to run. Variables are in the environment: ${name}.",
-        ),
-        *SURROUNDINGS,
-    ),
+    arguments=(CMD, *SURROUNDINGS),
     environment=True,
 )
 

@@ -55,7 +55,7 @@ def page_options(function: F) -> F:
     """For lists, which may be long."""
     from tenure.cli.arguments import (
         Whole,
-    )  # with all it needs; groups and their help need this file
+    )  # not for the help of groups
     from tenure.model.query import MAX_PAGE
 
     cursor = click.option("--cursor", metavar="TEXT", help="Continue where an earlier list ended.")

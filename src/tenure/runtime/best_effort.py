@@ -122,19 +122,31 @@ class BestEffort:
 
     async def close(self, seconds: float) -> None:
         """``seconds`` for what was never tried, and a moment to record what is then lost."""
-        await self.flush(seconds)
+        try:
+            await self.flush(seconds)
+        finally:
+            await self._stop()
+            await self._record_lost()
+
+    async def _stop(self) -> None:
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_A_MOMENT)  # one may not listen
+
+    async def _record_lost(self) -> None:
         lost = [line.queue for line in self._lines.values() if line.queue]
-        if lost:
-            _log.warning(
-                "%d callbacks are lost: this process ends, and they were in its memory only",
-                sum(map(len, lost)),
-            )
-            words = [asyncio.create_task(self._give_up(*_last_word(queue))) for queue in lost]
+        self._lines = {}
+        if not lost:
+            return
+        _log.warning(
+            "%d callbacks are lost: this process ends, and they were in its memory only",
+            sum(map(len, lost)),
+        )
+        words = [asyncio.create_task(self._give_up(*_last_word(queue))) for queue in lost]
+        try:
             await asyncio.wait(words, timeout=_A_MOMENT)
+        finally:
             for word in words:
                 word.cancel()
 
@@ -198,7 +210,7 @@ class BestEffort:
             "callback %s of run %s to %s is given up after %d attempts: %s",
             delivery.event.type,
             delivery.run_id,
-            origin_of(delivery.target),
+            delivery.target.name,
             delivery.attempts,
             error,
         )

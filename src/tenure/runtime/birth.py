@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tenure.model.errors import InvalidWorkflow, Mistake
@@ -84,6 +84,17 @@ def _recovery(options: RunOptions, workflow: Workflow, *, embedded: bool) -> Rec
     if embedded:
         return Recovery.INTERRUPT
     return options.recovery or workflow.recovery or Recovery.RESUME
+
+
+def secret_values(
+    variables: Mapping[str, Any], workflow: Workflow, options: RunOptions
+) -> list[Any]:
+    """What must be masked: whatever was given as a secret, or under the name of one."""
+    return [
+        value
+        for name, value in variables.items()
+        if name in options.secrets or name in workflow.secrets
+    ]
 
 
 def _shown(variables: dict[str, Any], secrets: Sequence[str]) -> dict[str, Any]:

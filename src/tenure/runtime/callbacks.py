@@ -185,13 +185,14 @@ class Callbacks:
     async def _close_relay(self) -> None:
         if self._relay is None:
             return
-        loop = asyncio.get_running_loop()
-        end_by = loop.time() + self._flush
+        time = asyncio.get_running_loop().time
+        end_by, patience = time() + self._flush, 0.0
         try:
             if self._owing:
                 await self._relay.flush(self._flush, self._owing.run_ids)
+            patience = min(max(end_by - time(), 0.0), _A_MOMENT)
         finally:
-            await self._relay.close(min(max(end_by - loop.time(), 0.0), _A_MOMENT))
+            await self._relay.close(patience)
 
     async def _record_given_up(self, dead: Delivery) -> None:
         failure = CallbackFailure(

@@ -121,5 +121,7 @@ def told(kind: type[Item], outcome: Outcome) -> Item:
     if outcome.truncated:
         given["truncated"] = True
     if outcome.vars:
-        given["vars"] = outcome.vars
+        given["vars"] = {
+            name: value for name, value in outcome.vars.items() if name not in outcome.secret_vars
+        }
     return kind(**given)

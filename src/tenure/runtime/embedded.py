@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -21,6 +21,7 @@ from tenure.runtime.executor import Assignment, Executor
 from tenure.runtime.intents import not_born
 from tenure.runtime.keeper import Holding
 from tenure.runtime.logs import LogWriter
+from tenure.runtime.masking import Masks
 from tenure.runtime.output import TaskOutput, shown_to
 from tenure.runtime.recipe import Prepared
 from tenure.runtime.session import Session
@@ -55,6 +56,7 @@ class EmbeddedRun:
         definition: str,
         *,
         variables: Mapping[str, Any],
+        secrets: Iterable[object] = (),
         folder: str | None = None,
     ) -> None:
         self._session = session
@@ -62,6 +64,7 @@ class EmbeddedRun:
         self._planned = planned
         self._definition = definition
         self._holding: Holding | None = None
+        self._masks = Masks(secrets)
         self._audience = Audience(around.recorders, planned, session.store)
         self._tracker = RunTracker(
             planned,
@@ -74,7 +77,7 @@ class EmbeddedRun:
             planned.run_id,
             prepared,
             Exports(prepared.plan, variables),
-            Executor(around.transport, self._new_output),
+            Executor(around.transport, self._new_output, self._masks),
             self._tracker,
             folder=folder,
             progress_interval=around.progress_interval,
@@ -134,7 +137,7 @@ class EmbeddedRun:
             )
         store = self._session.log_store
         if store is None:
-            return TaskOutput(self._around.summary_bytes, None, show)
+            return TaskOutput(self._around.summary_bytes, None, show, self._masks)
         return TaskOutput(
             self._around.summary_bytes,
             lambda: LogWriter(
@@ -145,6 +148,7 @@ class EmbeddedRun:
                 self._around.log_cap,
             ),
             show,
+            self._masks,
         )
 
 

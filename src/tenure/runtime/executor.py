@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tenure.model.errors import (
     ExpressionError,
@@ -20,6 +21,7 @@ from tenure.model.errors import (
 from tenure.model.status import HostStatus
 from tenure.ports.action import Task, TaskResult
 from tenure.ports.transport import Endpoint, Transport
+from tenure.runtime.masking import Masks
 from tenure.runtime.output import TaskOutput
 from tenure.runtime.recipe import Recipe
 from tenure.runtime.waiting import pause
@@ -62,6 +64,8 @@ class Outcome(Struct, frozen=True, kw_only=True, gc=False):
     attempts: int = 1
     changed: bool | None = None
     vars: dict[str, Any] = {}
+    secret_vars: frozenset[str] = frozenset()
+    """Those that hold a secret: later steps see them, the record does not."""
     stdout: str | None = None
     stderr: str | None = None
     truncated: bool = False
@@ -78,13 +82,18 @@ class CutShort(asyncio.CancelledError):
 
 
 class Executor:
-    """``new_output`` makes the place for what an attempt prints."""
+    """``new_output`` makes the place for what an attempt prints. What an outcome says holds no
+    secret that ``masks`` knows; what it exports may, and says which."""
 
     def __init__(
-        self, transport: Transport, new_output: Callable[[Assignment, int], TaskOutput]
+        self,
+        transport: Transport,
+        new_output: Callable[[Assignment, int], TaskOutput],
+        masks: Masks | None = None,
     ) -> None:
         self._transport = transport
         self._new_output = new_output
+        self._masks = masks
 
     async def execute(
         self, assignment: Assignment, tried: Callable[[int], None] | None = None
@@ -124,6 +133,7 @@ class Executor:
             raise
         except asyncio.CancelledError as cancelled:
             if times_cancelled():
+                output.end()
                 raise CutShort(_outcome(_CANCELED, attempt, output)) from cancelled
             result = _CANCELLED_INSIDE
         except StillRunning as error:
@@ -136,7 +146,8 @@ class Executor:
             result = _failed(error)
         finally:
             await output.close()
-        return _outcome(result, attempt, output)
+        outcome = _outcome(result, attempt, output)
+        return _without_secrets(outcome, self._masks) if self._masks else outcome
 
     async def _apply_within(
         self, at_most: float, assignment: Assignment, attempt: int, output: TaskOutput
@@ -227,4 +238,13 @@ def _outcome(result: TaskResult, attempt: int, output: TaskOutput) -> Outcome:
         stdout=stdout.text() if stdout is not None else None,
         stderr=stderr.text() if stderr is not None else None,
         truncated=output.truncated,
+    )
+
+
+def _without_secrets(outcome: Outcome, masks: Masks) -> Outcome:
+    message = outcome.message
+    return replace(
+        outcome,
+        message=message and masks.text(message),
+        secret_vars=frozenset(name for name, value in outcome.vars.items() if masks.is_in(value)),
     )

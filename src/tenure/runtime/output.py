@@ -1,4 +1,5 @@
-"""What a task prints: its tail for the record, all of it for the log, live for who looks on."""
+"""What a task prints, secrets masked: its tail for the record, all of it for the log, live for who
+looks on."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections.abc import Callable
 
 from tenure.ports.recorder import OutputChunk
 from tenure.runtime.logs import LogWriter
+from tenure.runtime.masking import MaskedStream, Masks
 
 
 class Tail:
@@ -43,14 +45,22 @@ class Tail:
 
 
 class TaskOutput:
-    """Takes the output of one attempt. ``open_log`` is called when there is any."""
+    """Takes the output of one attempt. ``open_log`` is called when there is any.
+
+    Of a stream that may end in a secret the last bytes are held back until ``end`` says that
+    nothing follows; ``close`` brings them to the log.
+    """
 
     def __init__(
         self,
         summary_bytes: int,
         open_log: Callable[[], LogWriter] | None = None,
         show: Callable[[str, bytes], None] | None = None,
+        masks: Masks | None = None,
     ) -> None:
+        self._masks = masks
+        self._masked: dict[str, MaskedStream] = {}
+        self._unlogged: list[tuple[str, bytes]] = []
         self._limit = summary_bytes
         self._open_log = open_log
         self._log: LogWriter | None = None
@@ -59,17 +69,41 @@ class TaskOutput:
         self.stderr: Tail | None = None
 
     async def write(self, stream: str, data: bytes) -> None:
+        if self._masks:
+            masked = self._masked.get(stream)
+            if masked is None:
+                masked = self._masked[stream] = self._masks.stream()
+            data = masked.feed(data)
+        if data:
+            self._see(stream, data)
+            await self._keep(stream, data)
+
+    def end(self) -> None:
+        """Nothing more is printed."""
+        for stream, masked in self._masked.items():
+            rest = masked.finish()
+            if rest:
+                self._see(stream, rest)
+                self._unlogged.append((stream, rest))
+
+    async def close(self) -> None:
+        self.end()
+        unlogged, self._unlogged = self._unlogged, []
+        for stream, data in unlogged:
+            await self._keep(stream, data)
+        if self._log is not None:
+            await self._log.close()
+
+    def _see(self, stream: str, data: bytes) -> None:
         self._tail(stream).add(data)
         if self._show is not None:
             self._show(stream, data)
+
+    async def _keep(self, stream: str, data: bytes) -> None:
         if self._open_log is not None:
             if self._log is None:
                 self._log = self._open_log()
             await self._log.keep(stream, data)
-
-    async def close(self) -> None:
-        if self._log is not None:
-            await self._log.close()
 
     def _tail(self, stream: str) -> Tail:
         if stream == "stderr":

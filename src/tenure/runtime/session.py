@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 
 from msgspec import Struct
 
@@ -93,13 +94,15 @@ class Session:
             self._reconciling = asyncio.create_task(self._keep_reconciling())
 
     async def close(self) -> None:
-        if self._reconciling is not None:
-            self._reconciling.cancel()
-            await asyncio.wait([self._reconciling])
-        await self.keeper.close()
-        await self.combiner.close()
-        if self.callbacks is not None:
-            await self.callbacks.close()
+        """All of it, also if one part fails or somebody no longer wants to wait."""
+        async with AsyncExitStack() as closing:
+            if self.callbacks is not None:
+                closing.push_async_callback(self.callbacks.close)
+            closing.push_async_callback(self.combiner.close)
+            closing.push_async_callback(self.keeper.close)
+            if self._reconciling is not None:
+                self._reconciling.cancel()
+                await asyncio.wait([self._reconciling])
 
     async def _mark_abandoned(self) -> None:
         ended = await self.reconciler.reconcile(ON_START, expired=False)

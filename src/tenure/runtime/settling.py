@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 
 from tenure.model.errors import DeliveryLost, StoreUnavailable, TenureError
-from tenure.model.outbox import Delivery, Settlement, origin_of
+from tenure.model.outbox import Delivery, Settlement
 from tenure.model.status import DeliveryState
 from tenure.ports.outbox import Outbox, OutboxBatches
 
@@ -71,7 +71,7 @@ def _note(settlement: Settlement, answer: Delivery | TenureError) -> None:
                 "callback %s of run %s to %s is given up after %d attempts: %s",
                 answer.event.type,
                 answer.run_id,
-                origin_of(answer.target),
+                answer.target.name,
                 answer.attempts,
                 answer.last_error,
             )

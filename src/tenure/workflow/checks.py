@@ -267,7 +267,7 @@ def variables_in(workflow: Workflow) -> Iterator[tuple[Path, Mapping[str, Any]]]
 def check_callbacks(workflow: Workflow, catalogue: Catalogue, report: Report) -> None:
     for index, callback in enumerate(workflow.callbacks):
         path: Path = ("callbacks", index)
-        if not _is_web_address(callback.url):
+        if not is_web_address(callback.url):
             report((*path, "url"), f"{callback.url[:80]!r} is no http or https address")
         secret = callback.secret_env
         if secret is not None and not _HOOK.fullmatch(secret):
@@ -278,7 +278,7 @@ def check_callbacks(workflow: Workflow, catalogue: Catalogue, report: Report) ->
                 report((*path, "headers", name), "is no header a request could carry")
 
 
-def _is_web_address(url: str) -> bool:
+def is_web_address(url: str) -> bool:
     if _CONTROL.search(url) or " " in url:
         return False
     try:

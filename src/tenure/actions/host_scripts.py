@@ -1,0 +1,80 @@
+"""What is run on a host to look at a file and to put one there.
+
+Nothing is needed but a POSIX shell and the tools that come with one; paths and modes are arguments
+of the script, contents its input, so no value is ever read as code. Each script takes
+``DEST NAME`` first: in a directory the file gets that name, if there is one.
+"""
+
+from __future__ import annotations
+
+_FIND = r"""
+dest=$1 name=$2 where=here
+fail() { printf '%s\n' "$1" >&2; exit 1; }
+case $dest in '~/'*) dest=${HOME:?}/${dest#??} ;; esac
+if [ -d "$dest" ] || [ "${dest%/}" != "$dest" ]; then
+  [ -n "$name" ] || fail "is a directory; name the file in it"
+  dest=${dest%/}/$name where=inside
+fi
+[ ! -d "$dest" ] || fail "is a directory"
+[ ! -e "$dest" ] || [ -f "$dest" ] || fail "is no ordinary file"
+"""
+
+LOOK = (
+    _FIND
+    + r"""
+size=$3 shown=$4 kind=file content=other
+[ ! -L "$dest" ] || kind=link
+[ -e "$dest" ] || { echo "$where absent"; exit 0; }
+set -f
+set -- $(ls -dlnL "$dest" 2>/dev/null) - - - - -
+if [ ! -r "$dest" ]; then
+  content=unreadable
+elif [ "$5" = "$size" ] || [ "$5" = - ]; then
+  if command -v cmp >/dev/null 2>&1; then
+    cmp -s - "$dest" && content=same
+  elif [ "$(cksum)" = "$(cksum <"$dest")" ]; then
+    content=same
+  fi
+fi
+printf '%s\n' "$where $kind $content $1 $3:$4 $5"
+if [ "$content" = other ] && [ "$5" != - ] && [ "$5" -le "$shown" ]; then cat "$dest"; fi
+"""
+)
+"""``DEST NAME SIZE SHOWN``, the wanted contents as input. Says ``WHERE absent``, or
+``WHERE KIND CONTENT LETTERS OWNER SIZE`` and, if they are others and not longer than ``SHOWN``, the
+present contents. What ``ls`` would know is ``-`` where there is none."""
+
+PUT = (
+    _FIND
+    + r"""
+size=$3 mode=$4 owner=$5 temporary=
+folder=${dest%/*}
+[ -n "$folder" ] || folder=/
+[ -d "$folder" ] || mkdir -p "$folder" || exit 1
+[ -w "$folder" ] || fail "no permission to write in $folder"
+trap '[ -z "$temporary" ] || rm -f "$temporary"' EXIT
+trap 'exit 1' HUP INT TERM
+temporary=$folder/.tenure-$6
+before=$(umask)
+umask 077
+set -C
+cat >"$temporary" || exit 1
+umask "$before"
+set -- $(cksum <"$temporary")
+[ "$2" = "$size" ] || fail "only $2 of $size bytes arrived"
+if [ -n "$owner" ]; then
+  chown "$owner" "$temporary" 2>/dev/null || chgrp "${owner#*:}" "$temporary" 2>/dev/null
+fi
+chmod "${mode:-+rw}" "$temporary" && mv -f "$temporary" "$dest" || exit 1
+temporary=
+"""
+)
+"""``DEST NAME SIZE MODE OWNER TOKEN``, the contents as input; mode and owner may be empty.
+
+Written beside its place under a name nobody can guess, closed to others, and moved over when it is
+complete: who looks sees the old file or the new one, also if the input is cut off. Being ended
+removes the temporary file; only a KILL leaves it. It is not forced to the disk: no tool for that is
+everywhere."""
+
+SET_MODE = _FIND + 'chmod "$3" "$dest"\n'
+"""``DEST NAME MODE``."""

@@ -1,0 +1,135 @@
+"""``wait.port``: until something listens on a port, or nothing does any more.
+
+Asked from the process that executes the run, as its users would reach it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from contextlib import suppress
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from tenure.actions.waiting import PATIENCE, patience_of, until
+from tenure.model.errors import InvalidArguments
+from tenure.model.status import HostStatus
+from tenure.ports.action import CheckResult, Task, TaskResult
+from tenure.ports.transport import Output, Transport
+from tenure.workflow.catalogue import ActionSpec, Argument, Form
+
+_HERE = "localhost"
+_CONNECT = 5.0
+"""Seconds in which an open port takes a connection."""
+_PORT = Form(called="a port from 1 to 65535", fits=lambda value: 1 <= value <= 65535)
+
+SPEC = ActionSpec(
+    name="wait.port",
+    description="Wait until a TCP port takes connections, or takes none any more. Asked from the "
+    "process that executes the run.",
+    arguments=(
+        Argument(
+            name="port",
+            types=("integer",),
+            required=True,
+            form=_PORT,
+            description="The number of the port.",
+        ),
+        Argument(name="host", description="Name or address; the step's host if not given."),
+        Argument(
+            name="state",
+            choices=("open", "closed"),
+            description="What to wait for: `open` (if not given) or `closed`.",
+        ),
+        *PATIENCE,
+    ),
+    exports=None,
+)
+
+
+class _Wanted(Struct, frozen=True):
+    host: str
+    port: int
+    state: str
+
+    def __str__(self) -> str:
+        return f"port {self.port} at {self.host}"
+
+
+class WaitPort:
+    spec = SPEC
+
+    async def apply(self, task: Task, transport: Transport, output: Output) -> TaskResult:
+        wanted, patience = _wanted(task), patience_of(task)
+        probe = _Probe(wanted)
+        if await until(probe.is_so, patience):
+            await output.write("stdout", f"{wanted} is {wanted.state}\n".encode())
+            return TaskResult(changed=False)
+        return TaskResult(
+            status=HostStatus.FAILED,
+            kind="timeout",
+            message=f"{wanted} was not {wanted.state}{patience.shown}: {probe.seen}",
+        )
+
+    async def check(self, task: Task, transport: Transport) -> CheckResult:
+        wanted, patience = _wanted(task), patience_of(task)
+        said = f"would wait until {wanted} is {wanted.state}"
+        return CheckResult(changed=False, summary=f"{said}{patience.shown}")
+
+
+class _Probe:
+    """``seen``: what the last attempt came to, for people."""
+
+    def __init__(self, wanted: _Wanted) -> None:
+        self._wanted = wanted
+        self.seen = "the first attempt has not ended"
+
+    async def is_so(self) -> bool:
+        """A port that nobody answers on counts as closed; a name that nobody knows does not."""
+        try:
+            async with asyncio.timeout(_CONNECT):
+                await _touch(self._wanted.host, self._wanted.port)
+        except socket.gaierror as error:
+            self.seen = f"its name cannot be resolved: {error.strerror}"
+            return False
+        except TimeoutError:
+            self.seen = "nobody answers"
+        except OSError as error:
+            self.seen = os.strerror(error.errno) if error.errno else str(error)
+        else:
+            self.seen = "it is open"
+            return self._wanted.state == "open"
+        return self._wanted.state == "closed"
+
+
+async def _touch(host: str, port: int) -> None:
+    try:
+        _, writer = await asyncio.open_connection(host, port)
+    except ValueError as error:  # UnicodeError among them
+        raise InvalidArguments(f"host: {host[:80]!r} is no name of a host") from error
+    writer.transport.abort()
+    with suppress(OSError):
+        await writer.wait_closed()
+
+
+def _wanted(task: Task) -> _Wanted:
+    host = task.args.get("host") or host_in(task.host.address)
+    return _Wanted(str(host), int(task.args["port"]), str(task.args.get("state") or "open"))
+
+
+def host_in(address: str) -> str:
+    """Of the address of an endpoint. ``InvalidArguments``."""
+    if address == "local":
+        return _HERE
+    try:
+        host = urlsplit(address if "://" in address else f"//{address}").hostname
+    except ValueError:
+        host = None
+    if not host:
+        raise InvalidArguments(f"no host can be read from {address!r}; give one with `host`")
+    return host
+
+
+ACTION = WaitPort()

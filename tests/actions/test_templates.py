@@ -1,0 +1,74 @@
+"""What a template says is what stands in the file: the cases are in ``templates.yaml``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tenure.actions import template_render
+from tenure.model.errors import ExpressionError, InvalidArguments
+from tests.actions.making import new_task
+
+CASES: dict[str, dict[str, Any]] = yaml.safe_load(
+    Path(__file__).with_name("templates.yaml").read_text()
+)
+
+
+def filled_in(args: dict[str, Any], **rest: Any) -> bytes:
+    task = new_task("template.render", {"dest": "/etc/motd", **args}, **rest)
+    return template_render.want(task).content
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=title) for title, case in CASES.items()])
+def test_a_template(case: dict[str, Any], tmp_path: Path) -> None:
+    variables = case.get("vars", {})
+    (tmp_path / "template").write_text(case["template"])
+    for args in ({"template": case["template"]}, {"src": "template"}):
+        task = {"args": args, "vars": variables, "folder": str(tmp_path)}
+        if "text" in case:
+            assert filled_in(**task).decode() == case["text"]
+            continue
+        kind = ExpressionError if "refused" in case else InvalidArguments
+        with pytest.raises(kind) as refused:
+            filled_in(**task)
+        assert str(refused.value).startswith(case.get("refused") or case["unreadable"])
+
+
+def test_variables_given_to_the_step_win() -> None:
+    args = {"template": "{{ a }}{{ b }}{{ c }}", "vars": {"b": 2, "c": {"d": 3}}}
+    assert filled_in(args, vars={"a": 1, "b": 1}) == b'12{"d":3}'
+
+
+def test_a_template_is_read_from_the_folder_of_the_workflow(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "a b.j2").write_text("{{ x }}é\n")
+    assert filled_in({"src": "sub/a b.j2"}, folder=str(tmp_path), vars={"x": 1}) == "1é\n".encode()
+
+
+def test_a_message_names_the_template_as_the_workflow_does(tmp_path: Path) -> None:
+    (tmp_path / "motd.j2").write_text("\n{{ x }}\n")
+    with pytest.raises(ExpressionError, match=r"^motd.j2:2: 'x' is not defined"):
+        filled_in({"src": "motd.j2"}, folder=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (None, "cannot be read"),
+        (b"a\xff", "not UTF-8 text at byte 1; use file.copy"),
+        (b"x" * (template_render.LONGEST + 1), "longer than 1048576 bytes"),
+    ],
+)
+def test_a_file_that_is_no_template(data: bytes | None, why: str, tmp_path: Path) -> None:
+    if data is not None:
+        (tmp_path / "t").write_bytes(data)
+    with pytest.raises(InvalidArguments, match=why):
+        filled_in({"src": "t"}, folder=str(tmp_path))
+
+
+def test_text_that_no_file_can_hold() -> None:
+    with pytest.raises(InvalidArguments, match="half a surrogate pair"):
+        filled_in({"template": "{{ x }}"}, vars={"x": "\ud800"})

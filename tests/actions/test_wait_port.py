@@ -1,0 +1,172 @@
+"""Ports that open and close while somebody waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tenure.actions import registry
+from tenure.model.errors import InvalidArguments
+from tenure.model.status import HostStatus
+from tenure.ports.action import CheckResult, TaskResult
+from tenure.ports.transport import Endpoint
+from tenure.transports.unreachable import UnreachableTransport
+from tests.actions.making import HERE, new_task
+from tests.transports.keeping import Kept
+
+NOWHERE = UnreachableTransport()
+
+
+def task(port: int, target: Endpoint = HERE, **args: Any) -> Any:
+    return new_task("wait.port", {"port": port, "interval": "1ms", **args}, host=target)
+
+
+async def wait(port: int, kept: Kept | None = None, **args: Any) -> TaskResult:
+    args = {"host": "127.0.0.1", **args}
+    return await registry()["wait.port"].apply(task(port, **args), NOWHERE, kept or Kept())
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        return int(held.getsockname()[1])
+
+
+async def serve(port: int = 0) -> asyncio.Server:
+    return await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", port)
+
+
+def port_of(server: asyncio.Server) -> int:
+    return int(server.sockets[0].getsockname()[1])
+
+
+async def test_a_port_that_is_open() -> None:
+    async with await serve() as server:
+        kept, port = Kept(), port_of(server)
+        assert await wait(port, kept) == TaskResult(changed=False)
+        assert kept.stdout == f"port {port} at 127.0.0.1 is open\n".encode()
+
+
+def upon_refusal(monkeypatch: pytest.MonkeyPatch, then: Callable[[], Awaitable[object]]) -> None:
+    """``then`` is done when an attempt has failed, before the next one."""
+    connect = asyncio.open_connection
+
+    async def connecting(*place: Any) -> Any:
+        try:
+            return await connect(*place)
+        except ConnectionRefusedError:
+            await then()
+            raise
+
+    monkeypatch.setattr("asyncio.open_connection", connecting)
+
+
+async def test_a_port_that_opens_after_the_first_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_port()
+    servers: list[asyncio.Server] = []
+
+    async def opens() -> None:
+        servers.append(await serve(port))
+
+    upon_refusal(monkeypatch, opens)
+    assert (await wait(port)).status is HostStatus.SUCCESS
+    [server] = servers
+    server.close()
+    await server.wait_closed()
+
+
+async def test_a_port_that_closes_after_the_first_attempt() -> None:
+    servers: list[asyncio.Server] = []
+
+    def close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        servers[0].close()
+        writer.close()
+
+    servers.append(await asyncio.start_server(close, "127.0.0.1", 0))
+    assert await wait(port_of(servers[0]), state="closed") == TaskResult(changed=False)
+    await servers[0].wait_closed()
+
+
+async def test_a_port_that_is_closed() -> None:
+    assert (await wait(free_port(), state="closed")).status is HostStatus.SUCCESS
+
+
+@pytest.mark.parametrize(
+    ("state", "why"), [("open", "Connection refused"), ("closed", "it is open")]
+)
+async def test_a_port_that_stays_as_it_is(state: str, why: str) -> None:
+    async with await serve() as server:
+        port = port_of(server) if state == "closed" else free_port()
+        result = await wait(port, state=state, timeout="50ms")
+    assert (result.status, result.kind) == (HostStatus.FAILED, "timeout")
+    assert result.message == f"port {port} at 127.0.0.1 was not {state} within 50ms: {why}"
+
+
+@pytest.mark.usefixtures("unknown_names")
+@pytest.mark.parametrize("state", ["open", "closed"])
+async def test_a_name_nobody_knows_is_neither_open_nor_closed(state: str) -> None:
+    result = await wait(80, host="web9", state=state, timeout="50ms")
+    assert result.message == (
+        f"port 80 at web9 was not {state} within 50ms: its name cannot be resolved: "
+        "Name or service not known"
+    )
+
+
+@pytest.mark.parametrize("host", ["a..b", "a\0b", "x" * 70 + ".y"])
+async def test_what_is_no_name_of_a_host(host: str) -> None:
+    with pytest.raises(InvalidArguments, match="is no name of a host"):
+        await wait(80, host=host)
+
+
+async def test_every_attempt_lets_go_of_its_connection() -> None:
+    left: list[asyncio.Task[bytes]] = []
+
+    def meet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        left.append(asyncio.ensure_future(reader.read()))
+        left[-1].add_done_callback(lambda ended: writer.close())
+
+    async with await asyncio.start_server(meet, "127.0.0.1", 0) as server:
+        await wait(port_of(server), state="closed", timeout="50ms")
+        async with asyncio.timeout(20):
+            await asyncio.gather(*left, return_exceptions=True)
+    assert len(left) > 1
+
+
+async def test_being_cancelled_between_two_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = asyncio.Barrier(2)
+    upon_refusal(monkeypatch, refused.wait)
+    waiting = asyncio.create_task(wait(free_port(), interval="1h"))
+    await refused.wait()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+@pytest.mark.parametrize(
+    ("address", "host"),
+    [
+        ("local", "localhost"),
+        ("localhost", "localhost"),
+        ("127.0.0.1", "127.0.0.1"),
+        ("web1", "web1"),
+        ("deploy@web1", "web1"),
+        ("ssh://deploy@10.0.0.1:22", "10.0.0.1"),
+        ("ssh://[2001:db8::1]:22", "2001:db8::1"),
+        ("http://web2:7072/agent", "web2"),
+    ],
+)
+async def test_the_host_is_the_steps_own_if_none_is_given(address: str, host: str) -> None:
+    wanted = task(80, Endpoint(name="a", address=address), timeout="1m")
+    foreseen = await registry()["wait.port"].check(wanted, NOWHERE)
+    assert foreseen == CheckResult(
+        changed=False, summary=f"would wait until port 80 at {host} is open within 1m"
+    )
+
+
+@pytest.mark.parametrize("address", ["ssh://", "ssh://[x", ""])
+async def test_an_address_without_a_host(address: str) -> None:
+    with pytest.raises(InvalidArguments, match="give one with `host`"):
+        await registry()["wait.port"].check(task(80, Endpoint(name="a", address=address)), NOWHERE)

@@ -1,0 +1,115 @@
+"""A secret reaches tasks, and nothing else: no record, journal, callback, log or onlooker."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tenure
+from tenure.model.codec import full_record
+from tenure.model.status import RunStatus
+from tenure.stores.sqlite import SQLiteStore
+from tests.runtime.conftest import NewRunner
+from tests.runtime.puppets import Inbox, Onlooker, shell, step, workflow
+
+SECRET = "s3cr3t-Gr8-v4lue"
+GIVEN = tenure.RunOptions(run_id="a-run-with-a-secret", secrets={"db_password": SECRET})
+
+
+def flow(*steps: tenure.Step) -> tenure.Workflow:
+    return workflow(*steps, secrets=["db_password"])
+
+
+async def test_it_reaches_the_task_and_is_masked_in_what_it_prints(
+    sqlite: SQLiteStore, new_runner: NewRunner
+) -> None:
+    onlooker = Onlooker()
+    says = shell("one", 'printf "it is %s, is it\\n" "$db_password"; echo "${#db_password}" >&2')
+    run = await new_runner(sqlite, recorders=[onlooker]).run(flow(says), GIVEN)
+    host = next(iter(run.steps[0].hosts.values()))
+    assert (host.stdout, host.stderr) == ("it is ***, is it\n", f"{len(SECRET)}\n")
+    assert b"".join(chunk.data for chunk in onlooker.chunks if chunk.stream == "stdout") == (
+        b"it is ***, is it\n"
+    )
+
+
+async def test_it_is_masked_across_writes(sqlite: SQLiteStore, new_runner: NewRunner) -> None:
+    halves = shell(
+        "one",
+        'printf %s "$db_password" | cut -c1-7 | tr -d "\\n"; sleep 0.05; '
+        'printf %s "$db_password" | cut -c8-',
+    )
+    run = await new_runner(sqlite).run(flow(halves), GIVEN)
+    assert next(iter(run.steps[0].hosts.values())).stdout == "***\n"
+
+
+async def test_a_message_of_a_failure_is_masked(sqlite: SQLiteStore, new_runner: NewRunner) -> None:
+    fails = shell("one", 'echo "cannot log in with $db_password" >&2; exit 3')
+    run = await new_runner(sqlite).run(flow(fails), GIVEN)
+    assert run.status is RunStatus.FAILED
+    assert run.error is not None
+    assert SECRET not in json.dumps(full_record(run), default=str)
+    assert "cannot log in with ***" in run.error.message
+    assert run.error.stderr_tail == "cannot log in with ***\n"
+
+
+async def test_last_words_of_a_task_that_is_ended_are_masked(
+    sqlite: SQLiteStore, new_runner: NewRunner
+) -> None:
+    """Also what was held back as the possible beginning of a secret."""
+    hangs = shell("one", f'printf %s "{SECRET[:5]}"; exec sleep 30', timeout=0.3)
+    run = await new_runner(sqlite).run(flow(hangs), GIVEN)
+    assert next(iter(run.steps[0].hosts.values())).stdout == SECRET[:5]
+
+
+async def test_an_export_that_holds_it_is_passed_on_and_not_recorded(
+    sqlite: SQLiteStore, new_runner: NewRunner
+) -> None:
+    exports = shell(
+        "one",
+        'echo "url=db://me:$db_password@db" >> "$TENURE_OUTPUT"; '
+        'echo "plain=seen" >> "$TENURE_OUTPUT"',
+    )
+    uses = shell("two", 'printf "%s %s" "${#url}" "$plain"')
+    run = await new_runner(sqlite).run(flow(exports, uses), GIVEN)
+    first, second = (next(iter(each.hosts.values())) for each in run.steps)
+    assert first.vars == {"plain": "seen"}
+    assert second.stdout == f"{len('db://me:@db') + len(SECRET)} seen"
+
+
+async def test_a_value_given_under_a_secrets_name_is_a_secret(
+    sqlite: SQLiteStore, new_runner: NewRunner
+) -> None:
+    options = tenure.RunOptions(vars={"db_password": SECRET})
+    run = await new_runner(sqlite).run(flow(shell("one", 'echo "$db_password"')), options)
+    assert run.vars == {}
+    assert next(iter(run.steps[0].hosts.values())).stdout == "***\n"
+
+
+@pytest.mark.slow
+async def test_it_is_nowhere_in_anything_that_is_kept_or_sent(
+    tmp_path: Path, new_runner: NewRunner
+) -> None:
+    inbox, onlooker = Inbox(), Onlooker()
+    everything = flow(
+        shell("prints", 'echo "$db_password"; echo "$db_password" >&2'),
+        shell("exports", 'echo "copy=$db_password" >> "$TENURE_OUTPUT"'),
+        shell("as json", 'printf \'{"p": "%s"}\' "$db_password"'),
+        shell("inside", "echo ${{ db_password ~ '!' }}"),
+        shell("fails", 'echo "no: $db_password" >&2; exit 1', continue_on_error=True),
+        step("loops", loop=["${{ db_password }}"], continue_on_error=True),
+    )
+    store = await SQLiteStore.open(tmp_path / "runs.db")
+    runner = new_runner(store, notifier=inbox, recorders=[onlooker])
+    await runner.run(everything, GIVEN)
+    journal: Any = await store.read_events("a-run-with-a-secret")
+    await runner.close()
+    await store.close()
+    assert SECRET not in repr(journal) + repr(inbox.payloads) + repr(onlooker.events)
+    kept = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert any(path.parent.name != tmp_path.name for path in kept), "no log was written"
+    for path in kept:
+        assert SECRET.encode() not in path.read_bytes(), path
