@@ -12,9 +12,8 @@ from tenure.ports.transport import Command, Endpoint
 from tenure.transports.local import LocalTransport
 from tenure.transports.supervisor.starter import SupervisedStarter
 
-ROUNDS = 21
-STARTS = {1: 40, 50: 200}
-"""How many at a time, and how many in all."""
+ROUNDS = {1: (300, 1), 50: (21, 200)}
+"""How many at a time: how many rounds, of how many starts each."""
 HERE = Endpoint(name="here", address="local")
 TRUE = Command(argv=("/bin/true",))
 SMALL = 15.0
@@ -37,7 +36,7 @@ async def _measure() -> list[Figure]:
 
     try:
         await supervised()  # starts the supervisor
-        figures = [await _compare(supervised, at_once) for at_once in STARTS]
+        figures = [await _compare(supervised, at_once) for at_once in ROUNDS]
         figures.append(
             Figure(
                 name="supervisor, resident",
@@ -54,11 +53,12 @@ async def _measure() -> list[Figure]:
 
 async def _compare(supervised: Callable[[], Awaitable[None]], at_once: int) -> Figure:
     """By turns, so that whatever else the machine does meets both."""
+    rounds, count = ROUNDS[at_once]
     ours: list[float] = []
     bare: list[float] = []
-    for _ in range(ROUNDS):
-        ours.append(await _batch(supervised, at_once))
-        bare.append(await _batch(_bare, at_once))
+    for _ in range(rounds):
+        ours.append(await _batch(supervised, at_once, count))
+        bare.append(await _batch(_bare, at_once, count))
     return Figure(
         name=f"start `true` supervised, {at_once} at a time",
         unit="ms",
@@ -68,8 +68,8 @@ async def _compare(supervised: Callable[[], Awaitable[None]], at_once: int) -> F
     )
 
 
-async def _batch(start: Callable[[], Awaitable[None]], at_once: int) -> float:
-    room, count = asyncio.Semaphore(at_once), STARTS[at_once]
+async def _batch(start: Callable[[], Awaitable[None]], at_once: int, count: int) -> float:
+    room = asyncio.Semaphore(at_once)
 
     async def one() -> None:
         async with room:

@@ -100,17 +100,17 @@ async def test_a_port_that_is_closed() -> None:
 async def test_a_port_that_stays_as_it_is(state: str, why: str) -> None:
     async with await serve() as server:
         port = port_of(server) if state == "closed" else free_port()
-        result = await wait(port, state=state, timeout="50ms")
+        result = await wait(port, state=state, timeout="500ms")
     assert (result.status, result.kind) == (HostStatus.FAILED, "timeout")
-    assert result.message == f"port {port} at 127.0.0.1 was not {state} within 50ms: {why}"
+    assert result.message == f"port {port} at 127.0.0.1 was not {state} within 500ms: {why}"
 
 
 @pytest.mark.usefixtures("unknown_names")
 @pytest.mark.parametrize("state", ["open", "closed"])
 async def test_a_name_nobody_knows_is_neither_open_nor_closed(state: str) -> None:
-    result = await wait(80, host="web9", state=state, timeout="50ms")
+    result = await wait(80, host="web9", state=state, timeout="500ms")
     assert result.message == (
-        f"port 80 at web9 was not {state} within 50ms: its name cannot be resolved: "
+        f"port 80 at web9 was not {state} within 500ms: its name cannot be resolved: "
         "Name or service not known"
     )
 
@@ -129,7 +129,7 @@ async def test_every_attempt_lets_go_of_its_connection() -> None:
         left[-1].add_done_callback(lambda ended: writer.close())
 
     async with await asyncio.start_server(meet, "127.0.0.1", 0) as server:
-        await wait(port_of(server), state="closed", timeout="50ms")
+        await wait(port_of(server), state="closed", timeout="500ms")
         async with asyncio.timeout(20):
             await asyncio.gather(*left, return_exceptions=True)
     assert len(left) > 1

@@ -168,7 +168,7 @@ async def test_a_host_that_boots_is_waited_for_if_there_is_an_end() -> None:
 
 async def test_a_host_that_stays_away_is_unreachable_in_the_end() -> None:
     with pytest.raises(HostUnreachable):
-        await wait(UnreachableTransport(), "true", timeout="20ms")
+        await wait(UnreachableTransport(), "true", timeout="500ms")
 
 
 async def test_an_attempt_of_which_nobody_knows_the_end_is_no_success() -> None:

@@ -102,8 +102,8 @@ def test_the_guard_stands_unless_it_is_lifted(
 
 def test_a_secret_that_is_not_there_is_named(cli: Cli, hook: Hook) -> None:
     refused = cli.call("callbacks", "test", hook.url, "--secret-env", "TENURE_HOOK_OTHER")
-    assert refused.code == 7
-    assert "TENURE_HOOK_OTHER is not set" in refused.out
+    assert refused.code == 2
+    assert "TENURE_HOOK_OTHER is not set" in refused.err
     assert hook.received == []
 
 

@@ -110,13 +110,13 @@ class TestWaiting:
         store = Between(memory)
         settled = asyncio.Event()
 
-        async def note(real: Any, settlements: Any) -> Any:
-            answers = await real(settlements)
+        async def note(real: Any, *args: Any, **kwargs: Any) -> Any:
+            answers = await real(*args, **kwargs)
             if not (await memory.list_deliveries(state=DeliveryState.WAITING)).items:
                 settled.set()
             return answers
 
-        store.rules["settle_deliveries"] = note
+        store.rules["settle_and_claim"] = note
         runner = new_runner(store, callbacks=AT_ANY_PRICE)
         await runner.run(ONE, to(hook(receiver)))
         await asyncio.wait_for(settled.wait(), PATIENCE)

@@ -76,7 +76,7 @@ class TestBadStore:
             assert len(places) == 26
         assert {state for state, _ in await states(memory)} == {DeliveryState.DELIVERED}
 
-    @pytest.mark.parametrize("method", ["claim_deliveries", "settle_deliveries"])
+    @pytest.mark.parametrize("method", ["claim_deliveries", "settle_and_claim"])
     async def test_outage_is_waited_out_and_said_once(
         self,
         memory: InMemoryStore,
@@ -124,19 +124,42 @@ class TestBadStore:
         store = Between(memory)
         tokens: list[str] = []
 
-        async def lost_once(real: Any, token: str, **kwargs: Any) -> Any:
-            tokens.append(token)
-            answer = await real(token, **kwargs)
+        async def lost_once(real: Any, *args: Any, **kwargs: Any) -> Any:
+            tokens.append(args[-1])
+            answer = await real(*args, **kwargs)
             if len(tokens) == 1:
                 raise StoreUnavailable("the answer was lost")
             return answer
 
-        store.rules["claim_deliveries"] = lost_once
+        store.rules["claim_deliveries"] = store.rules["settle_and_claim"] = lost_once
         postman = Postman()
         assert await new_relay(store, postman).flush(PATIENCE)
         assert len(postman.sent) == 1
         first, second, third, *_ = tokens
         assert first == second != third
+
+    async def test_turn_whose_answer_was_lost_is_taken_again(
+        self, memory: InMemoryStore, new_relay: NewRelay
+    ) -> None:
+        """What it settled is recognised, what it claimed is returned; nothing is sent twice."""
+        run = await busy_run(memory, EVERYTHING, steps=1)
+        store = Between(memory)
+        turns: list[tuple[list[str], str]] = []
+
+        async def lost_every_other(real: Any, ended: Any, token: str, **kwargs: Any) -> Any:
+            turns.append(([each.delivery_id for each in ended], token))
+            answer = await real(ended, token, **kwargs)
+            if len(turns) % 2:
+                raise StoreUnavailable("the answer was lost")
+            return answer
+
+        store.rules["settle_and_claim"] = lost_every_other
+        postman = Postman()
+        assert await new_relay(store, postman).flush(PATIENCE)
+        assert postman.places(run.run_id) == sorted(set(postman.places(run.run_id)))
+        assert len(turns) >= 2 * 8
+        assert all(first == again for first, again in zip(turns[::2], turns[1::2], strict=True))
+        assert await states(memory) == [(DeliveryState.DELIVERED, 1)] * 8
 
     async def test_store_that_settles_one_by_one(
         self, memory: InMemoryStore, new_relay: NewRelay
@@ -316,7 +339,7 @@ class TestFlush:
         run = await busy_run(memory, EVERYTHING)
         relay = new_relay(store, Postman())
         assert await relay.flush(PATIENCE, [run.run_id])
-        assert store.count("claim_deliveries") >= 50
+        assert store.count("settle_and_claim") >= 50
         assert store.count("list_deliveries") <= 3
         assert {state for state, _ in await states(memory)} == {DeliveryState.DELIVERED}
 
@@ -449,7 +472,7 @@ class TestClose:
             stuck.set()
             await asyncio.Event().wait()
 
-        store.rules["settle_deliveries"] = never
+        store.rules["settle_and_claim"] = never
         relay = new_relay(store, Postman())
         await asyncio.wait_for(stuck.wait(), PATIENCE)
         async with asyncio.timeout(PATIENCE):

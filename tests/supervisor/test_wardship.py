@@ -115,6 +115,26 @@ def test_what_it_cannot_see_it_does_not_call_gone(
     assert told.kinds[-1] == frames.LEFT
 
 
+def test_an_orphan_nobody_saw_is_caught_with_its_task(
+    wards: Wardship, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a relay, whose runners are gone before all processes have been looked at."""
+    start(wards)
+    branding = Branding()
+    branding.put(Marks(7).add(1, b""))
+    orphan = os.posix_spawn("/bin/sleep", ["sleep", "25"], {})
+    branding.take_off()
+    monkeypatch.setattr(census, "everybody", dict)
+    wards.end(1, 0.0, 0.0)
+    wards.pursue(0.0)
+    for _ in range(500):
+        wards.reap()
+        if census.look_at(orphan) is None:
+            return
+        time.sleep(0.01)
+    pytest.fail("it lives on")
+
+
 def test_with_nothing_left_to_look_with_it_looks_again_later(
     wards: Wardship, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:

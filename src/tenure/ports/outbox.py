@@ -77,7 +77,7 @@ class Outbox(Protocol):
 
 @runtime_checkable
 class OutboxBatches(Protocol):
-    """Without it, a relay settles deliveries one by one."""
+    """Without it, a relay settles deliveries one by one, and claims apart from that."""
 
     async def settle_deliveries(
         self, settlements: Sequence[Settlement]
@@ -88,4 +88,18 @@ class OutboxBatches(Protocol):
         place, exactly the error the single call would raise. Raises only ``StoreUnavailable``,
         after which any of them may have been settled: send the same ones again.
         """
+        ...
+
+    async def settle_and_claim(
+        self,
+        settlements: Sequence[Settlement],
+        token: str,
+        *,
+        limit: int = 100,
+        seconds: float = 60.0,
+        per_origin: int | None = None,
+        except_origins: Collection[str] = (),
+    ) -> tuple[list[Delivery | TenureError], list[Delivery]]:
+        """``settle_deliveries``, then ``claim_deliveries``, in one commit: what settling made
+        eligible can be claimed at once, and a relay at work waits for half as many commits."""
         ...

@@ -19,10 +19,10 @@ frozen: on waking it may finish a send that another relay repeats, and its settl
 If only an answer of the store is lost: a claim is sent again under the same token and returns what
 it held; a settlement is sent again and changes nothing.
 
-One loop talks to the store: it settles what ended, then claims what there is room for. Whatever
-ends meanwhile shares the next commit. Settling makes the next callback of that run and target
-eligible, and the claim right behind it takes it: a run's callbacks follow each other without any
-polling. Polling finds what other processes wrote, and what falls due.
+One loop talks to the store: it settles what ended and claims what there is room for, in one commit
+where the store can. Whatever ends meanwhile shares the next. Settling makes the next callback of
+that run and target eligible, and the claim right behind it takes it: a run's callbacks follow each
+other without any polling. Polling finds what other processes wrote, and what falls due.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tenure.runtime.lanes import Held, Lanes
 from tenure.runtime.patience import ENDLESS
 from tenure.runtime.relay_timing import RelayTiming
 from tenure.runtime.sending import attempt, cut_short, outcome_of
-from tenure.runtime.settling import Settling
+from tenure.runtime.settling import Claim, Settling
 from tenure.runtime.waiting import happens_within, pause
 
 _log = logging.getLogger("tenure.runtime")
@@ -155,7 +155,7 @@ class Relay:
                 return
             if wait is not None:
                 await self._pause(wait)
-            elif not more:
+            elif not (more or self._settling):
                 await happens_within(self._news, self._timing.poll)
 
     async def _pause(self, seconds: float) -> None:
@@ -170,7 +170,6 @@ class Relay:
         """Whether to go on at once: there may be more that we have room for."""
         self._turn += 1
         try:
-            await self._settling.settle()
             more = await self._claim()
             self._begin()
             if not (self._lanes or self._settling):
@@ -181,18 +180,22 @@ class Relay:
         return more
 
     async def _claim(self) -> bool:
+        """As much as there is room for, and settle what ended before."""
         sent_at = asyncio.get_running_loop().time()
         self._lanes.forget_late(sent_at)
         room = self._lanes.room()
         if self._closing.is_set() or not room:
+            await self._settling.settle()
             return False
         self._token = self._token or self._new_id()
-        claimed = await self._outbox.claim_deliveries(
-            self._token,
-            limit=room,
-            seconds=self._timing.claim,
-            per_origin=self._lanes.most_to_claim,
-            except_origins=self._lanes.full(),
+        claimed = await self._settling.settle_and_claim(
+            Claim(
+                self._token,
+                limit=room,
+                seconds=self._timing.claim,
+                per_origin=self._lanes.most_to_claim,
+                except_origins=self._lanes.full(),
+            )
         )
         self._token = None
         for delivery in claimed:

@@ -3,12 +3,16 @@
 After ``StoreUnavailable`` they are kept and sent again under the same token: the store recognises
 what it has settled. That goes on until it answers, also beyond the end of the claim, for as long
 as nobody else claims a callback its outcome is still welcome; then the answer is ``DeliveryLost``.
+
+What goes out next is claimed in the same commit, if the store can: whoever waits for a claim then
+waits for one commit, however many attempts of others have ended.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from tenure.model.errors import DeliveryLost, StoreUnavailable, TenureError
 from tenure.model.outbox import Delivery, Settlement
@@ -20,13 +24,23 @@ LARGEST_BATCH = 500
 _log = logging.getLogger("tenure.runtime")
 
 
+class Claim(NamedTuple):
+    """As ``Outbox.claim_deliveries`` wants it."""
+
+    token: str
+    limit: int
+    seconds: float
+    per_origin: int
+    except_origins: Sequence[str]
+
+
 class Settling:
     """``settled`` hears of each that the store has taken."""
 
     def __init__(self, outbox: Outbox, settled: Callable[[Delivery], None]) -> None:
         self._outbox = outbox
-        self._settled = settled
         self._batches = outbox if isinstance(outbox, OutboxBatches) else None
+        self._settled = settled
         self._ended: list[Settlement] = []
 
     def __len__(self) -> int:
@@ -40,13 +54,30 @@ class Settling:
         left = len(self._ended)
         while left > 0:
             batch = self._ended[: LARGEST_BATCH if self._batches else 1]
-            answers = await self._ask(batch)
-            del self._ended[: len(batch)]
+            self._answered(batch, await self._ask(batch))
             left -= len(batch)
-            for settlement, answer in zip(batch, answers, strict=True):
-                _note(settlement, answer)
-                if isinstance(answer, Delivery):
-                    self._settled(answer)
+
+    async def settle_and_claim(self, claim: Claim) -> list[Delivery]:
+        batch = self._ended[:LARGEST_BATCH]
+        if not batch or self._batches is None:
+            await self.settle()
+            return await self._outbox.claim_deliveries(
+                claim.token,
+                limit=claim.limit,
+                seconds=claim.seconds,
+                per_origin=claim.per_origin,
+                except_origins=claim.except_origins,
+            )
+        answers, claimed = await self._batches.settle_and_claim(
+            batch,
+            claim.token,
+            limit=claim.limit,
+            seconds=claim.seconds,
+            per_origin=claim.per_origin,
+            except_origins=claim.except_origins,
+        )
+        self._answered(batch, answers)
+        return claimed
 
     async def _ask(self, batch: list[Settlement]) -> list[Delivery | TenureError]:
         if self._batches is not None:
@@ -62,6 +93,13 @@ class Settling:
             raise
         except TenureError as refused:
             return [refused]
+
+    def _answered(self, batch: list[Settlement], answers: list[Delivery | TenureError]) -> None:
+        del self._ended[: len(batch)]
+        for settlement, answer in zip(batch, answers, strict=True):
+            _note(settlement, answer)
+            if isinstance(answer, Delivery):
+                self._settled(answer)
 
 
 def _note(settlement: Settlement, answer: Delivery | TenureError) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterator
 
 import click
@@ -46,6 +47,11 @@ def command(url: str, secret_env: str | None, allow_private: bool, as_json: bool
     """
     settings = settings_for(None)
     (spec,) = checked_targets({"url": url, "secret_env": secret_env})
+    if secret_env is not None and not os.environ.get(secret_env):
+        raise click.BadParameter(
+            f"{secret_env} is not set here; set it to the target's signing secret.",
+            param_hint="--secret-env",
+        )
     seen = asyncio.run(
         probe(
             target_of(spec, "test"),

@@ -34,7 +34,7 @@ from tenure.notifiers.http.lookup import LookUp, SystemLookUp
 from tenure.notifiers.http.session import new_session
 from tenure.notifiers.http.settings import HttpSettings
 from tenure.notifiers.http.signing import bare, secret_of, signature
-from tenure.notifiers.http.target import UnusableTarget, route_to
+from tenure.notifiers.http.target import NotFromHere, UnusableTarget, route_to
 from tenure.notifiers.http.wording import LOOKED_AT, excerpt, masked, trouble
 from tenure.ports.clock import Clock
 from tenure.ports.sender import NotTaken
@@ -87,7 +87,7 @@ class HttpSender:
         try:
             request = self._prepare(delivery)
         except UnusableTarget as error:
-            return NotTaken(error=str(error), again=False)
+            return NotTaken(error=str(error), again=isinstance(error, NotFromHere))
         try:
             return await self._post(request)
         except (ClientError, OSError) as error:

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from standardwebhooks import Webhook
 
-from tenure.notifiers.http.target import UnusableTarget
+from tenure.notifiers.http.target import NotFromHere, UnusableTarget
 
 _VARIABLE = re.compile(r"TENURE_HOOK_[A-Z0-9_]+", re.ASCII)
 _PREFIX = "whsec_"
@@ -24,19 +24,20 @@ _SHORTEST = 24
 
 
 def secret_of(variable: str, environ: Mapping[str, str]) -> str:
-    """``UnusableTarget`` names the variable, never what it holds."""
+    """``UnusableTarget`` names the variable, never what it holds; ``NotFromHere`` if only this
+    process lacks the secret."""
     if not _VARIABLE.fullmatch(variable):
         raise UnusableTarget(
             f"secret_env {variable[:60]!r} must be named TENURE_HOOK_ and then A-Z, 0-9 or _"
         )
     secret = environ.get(variable, "").strip()
     if not secret:
-        raise UnusableTarget(
+        raise NotFromHere(
             f"the environment variable {variable} is not set where callbacks are sent; set it to "
             "the target's signing secret"
         )
     if not _is_key(secret):
-        raise UnusableTarget(
+        raise NotFromHere(
             f"the environment variable {variable} holds no signing secret: that is {_PREFIX} and "
             f"at least {_SHORTEST} random bytes in base64"
         )

@@ -44,6 +44,10 @@ class UnusableTarget(TenureError, ValueError):
     """Nothing can be sent to this target until somebody changes it; the message says what."""
 
 
+class NotFromHere(UnusableTarget):
+    """This process cannot send there; one that is set up otherwise may."""
+
+
 class Route(Struct, frozen=True):
     """Where a request goes, with which headers, and what of it no message may show."""
 

@@ -90,6 +90,26 @@ class MemoryOutbox:
         with self._state.lock:
             return [self._settle_one_of_many(settlement) for settlement in settlements]
 
+    async def settle_and_claim(
+        self,
+        settlements: Sequence[Settlement],
+        token: str,
+        *,
+        limit: int = 100,
+        seconds: float = 60.0,
+        per_origin: int | None = None,
+        except_origins: Collection[str] = (),
+    ) -> tuple[list[Delivery | TenureError], list[Delivery]]:
+        with self._state.lock:
+            answers = await self.settle_deliveries(settlements)
+            return answers, await self.claim_deliveries(
+                token,
+                limit=limit,
+                seconds=seconds,
+                per_origin=per_origin,
+                except_origins=except_origins,
+            )
+
     def _settle_one_of_many(self, settlement: Settlement) -> Delivery | TenureError:
         try:
             return self._settle(settlement)

@@ -11,7 +11,7 @@ import apsw
 from tenure.model.errors import DeliveryNotFound
 from tenure.model.outbox import Delivery, requeue
 from tenure.model.status import DeliveryState
-from tenure.stores.lease_clock import LeaseClock
+from tenure.stores.lease_clock import Instant, LeaseClock
 from tenure.stores.sqlite import rows
 from tenure.stores.sqlite.database import transaction
 from tenure.stores.sqlite.delivery_rows import Kept, columns_of, deliveries_of
@@ -29,20 +29,32 @@ class Outboxing:
         token: str,
         limit: int,
         seconds: float,
-        per_origin: int | None = None,
-        except_origins: Collection[str] = (),
+        per_origin: int | None,
+        except_origins: Collection[str],
     ) -> list[Delivery]:
         with transaction(self._connection):
             instant = self._clock.read()
-            until = instant.until(seconds)
-            self._sql.do("end_rests", *instant.boot)
-            if not self._sql.count("renew_held_deliveries", *until[:2], token):
-                limit = max(limit, 0)
-                most = limit if per_origin is None else max(per_origin, 0)
-                left_out = rows.text(list(except_origins))
-                self._sql.do("hold_due_deliveries", token, *until[:2], left_out, most, limit)
-            (held,) = self._sql.one("held_deliveries", token)
-            return [kept.delivery for kept in deliveries_of(held)]
+            return self.claim_at(instant, token, limit, seconds, per_origin, except_origins)
+
+    def claim_at(
+        self,
+        instant: Instant,
+        token: str,
+        limit: int,
+        seconds: float,
+        per_origin: int | None,
+        except_origins: Collection[str],
+    ) -> list[Delivery]:
+        """Within somebody's transaction."""
+        until = instant.until(seconds)
+        self._sql.do("end_rests", *instant.boot)
+        if not self._sql.count("renew_held_deliveries", *until[:2], token):
+            limit = max(limit, 0)
+            most = limit if per_origin is None else max(per_origin, 0)
+            left_out = rows.text(list(except_origins))
+            self._sql.do("hold_due_deliveries", token, *until[:2], left_out, most, limit)
+        (held,) = self._sql.one("held_deliveries", token)
+        return [kept.delivery for kept in deliveries_of(held)]
 
     def requeue(self, delivery_id: str) -> Delivery:
         with transaction(self._connection):

@@ -7,7 +7,7 @@ than the rest. Refusals come before anything is written, so none needs a savepoi
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import apsw
@@ -15,12 +15,20 @@ from msgspec.structs import replace
 
 from tenure.model.codec import storable
 from tenure.model.errors import DeliveryNotFound, TenureError
-from tenure.model.outbox import Delivery, RetryLater, Settlement, as_callback_error, settle
+from tenure.model.outbox import (
+    Delivered,
+    Delivery,
+    RetryLater,
+    Settlement,
+    as_callback_error,
+    settle,
+)
 from tenure.model.status import DeliveryState
 from tenure.stores.lease_clock import Instant, LeaseClock
 from tenure.stores.sqlite import rows
 from tenure.stores.sqlite.database import transaction
 from tenure.stores.sqlite.delivery_rows import Kept, columns_of, deliveries_of, delivery_of
+from tenure.stores.sqlite.outbox import Outboxing
 from tenure.stores.sqlite.recent import Recent
 from tenure.stores.sqlite.statements import Statements
 
@@ -40,8 +48,15 @@ class _Written(NamedTuple):
 
 
 class Settling:
-    def __init__(self, connection: apsw.Connection, clock: LeaseClock, recent: Recent) -> None:
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        clock: LeaseClock,
+        outboxing: Outboxing,
+        recent: Recent,
+    ) -> None:
         """``recent``: what the writer of this connection remembers, to be corrected."""
+        self._outboxing = outboxing
         self._connection = connection
         self._sql = Statements(connection)
         self._clock = clock
@@ -55,10 +70,30 @@ class Settling:
 
     def many(self, settlements: Sequence[Settlement]) -> list[Delivery | TenureError]:
         with transaction(self._connection):
-            instant, found = self._clock.read(), self._find(settlements)
-            written = _Written({}, set(), set())
-            answers = [_answer(each, found, written, instant) for each in settlements]
-            self._write(written)
+            return self._settle(settlements, self._clock.read())
+
+    def many_and_claim(
+        self,
+        settlements: Sequence[Settlement],
+        token: str,
+        limit: int,
+        seconds: float,
+        per_origin: int | None,
+        except_origins: Collection[str],
+    ) -> tuple[list[Delivery | TenureError], list[Delivery]]:
+        with transaction(self._connection):
+            instant = self._clock.read()
+            answers = self._settle(settlements, instant)
+            return answers, self._outboxing.claim_at(
+                instant, token, limit, seconds, per_origin, except_origins
+            )
+
+    def _settle(
+        self, settlements: Sequence[Settlement], instant: Instant
+    ) -> list[Delivery | TenureError]:
+        found, written = self._find(settlements), _Written({}, set(), set())
+        answers = [_answer(each, found, written, instant) for each in settlements]
+        self._write(written)
         return answers
 
     def _find(self, settlements: Sequence[Settlement]) -> _Found:
@@ -91,7 +126,9 @@ def _answer(
         if settlement.delivery_id not in found:
             raise DeliveryNotFound(settlement.delivery_id)
         delivery, seq, number = found[settlement.delivery_id]
-        outcome = storable(delivery.run_id, settlement).outcome
+        outcome = settlement.outcome
+        if not isinstance(outcome, Delivered):  # the one that brings no value of its own
+            outcome = storable(delivery.run_id, settlement).outcome
         rest = instant.rest(outcome.delay) if isinstance(outcome, RetryLater) else None
         due_at = rest.wall if rest else instant.now
         settled = settle(delivery, settlement.token, outcome, at=instant.now, due_at=due_at)

@@ -71,7 +71,10 @@ class SQLiteStore:
         self._leasing = Leasing(self._writing)
         self._outboxing = Outboxing(self._writer.connection, lease_clock)
         self._settling = Settling(
-            self._writer.connection, lease_clock, self._writing.loading.recent
+            self._writer.connection,
+            lease_clock,
+            self._outboxing,
+            self._writing.loading.recent,
         )
         self._workers = Workers(self._writer.connection, lease_clock)
         self._reading = Reading(self._reader.connection, lease_clock)
@@ -192,6 +195,26 @@ class SQLiteStore:
         self, settlements: Sequence[Settlement]
     ) -> list[Delivery | TenureError]:
         return await self._writer.run(self._settling.many, settlements)
+
+    async def settle_and_claim(
+        self,
+        settlements: Sequence[Settlement],
+        token: str,
+        *,
+        limit: int = 100,
+        seconds: float = 60.0,
+        per_origin: int | None = None,
+        except_origins: Collection[str] = (),
+    ) -> tuple[list[Delivery | TenureError], list[Delivery]]:
+        return await self._writer.run(
+            self._settling.many_and_claim,
+            settlements,
+            token,
+            limit,
+            seconds,
+            per_origin,
+            except_origins,
+        )
 
     async def list_deliveries(
         self,

@@ -1,11 +1,19 @@
-"""``OutboxBatches``: how many attempts ended, in one commit."""
+"""``OutboxBatches``: how many attempts ended, and what goes out next, in one commit."""
 
 from __future__ import annotations
 
 import pytest
 
 from tenure.model.errors import DeliveryLost, DeliveryNotFound, StoreRejected, TenureError
-from tenure.model.outbox import Delivered, Delivery, GiveUp, Outcome, RetryLater, Settlement
+from tenure.model.outbox import (
+    Delivered,
+    Delivery,
+    GiveUp,
+    Outcome,
+    RetryLater,
+    Settlement,
+    origin_of,
+)
 from tenure.model.status import DeliveryState
 from tenure.ports.outbox import OutboxBatches
 from tenure.testing.contracts.acts import UNKNOWN_RUN_IDS, create, create_embedded
@@ -95,6 +103,46 @@ class OutboxBatchesContract(ContractHarness):
         )
         assert _accepted(first) == _accepted(second)
         assert _accepted(first).last_error == "first"
+
+    async def test_next_one_is_claimed_in_the_commit_that_settles(
+        self, store: BatchSettlingStore
+    ) -> None:
+        for number in range(3):
+            run = await create_embedded(store, f"owner-{number}", callbacks=(HOOK,))
+            await store.update_run(end_run(run))
+        heads = await store.claim_deliveries(unique("token"), seconds=3600)
+        settlements = [
+            _settlement(heads[0], Delivered()),
+            _settlement(heads[1], RetryLater(3000, "503")),
+            Settlement("never-created", "token", Delivered()),
+            _settlement(heads[2], GiveUp("410")),
+        ]
+        token = unique("token")
+        answers, claimed = await store.settle_and_claim(settlements, token, seconds=3600)
+        assert [getattr(answer, "state", None) for answer in answers] == [
+            DeliveryState.DELIVERED,
+            DeliveryState.WAITING,
+            None,
+            DeliveryState.DEAD,
+        ]
+        assert [one.run_id for one in claimed] == [heads[0].run_id, heads[2].run_id]
+        assert {(one.event.type, one.token) for one in claimed} == {("run.success", token)}
+        assert (await store.settle_and_claim(settlements, token, seconds=3600))[1] == claimed, (
+            "sent again, it must return what it held"
+        )
+
+    async def test_claim_behind_a_batch_keeps_its_bounds(self, store: BatchSettlingStore) -> None:
+        held = await _held(store, 1)
+        for _ in range(4):
+            await create(store, callbacks=(HOOK,))
+        done = [_settlement(one, Delivered()) for one in held]
+        assert (await store.settle_and_claim(done, unique("token"), limit=0))[1] == []
+        origin = origin_of(HOOK)
+        left_out = await store.settle_and_claim([], unique("token"), except_origins=[origin])
+        assert left_out == ([], [])
+        _, few = await store.settle_and_claim([], unique("token"), per_origin=1)
+        _, two = await store.settle_and_claim([], unique("token"), limit=2)
+        assert (len(few), len(two)) == (1, 2)
 
 
 UNKNOWN = ("never-created", *UNKNOWN_RUN_IDS)

@@ -11,6 +11,9 @@ import os
 from collections.abc import Callable, Container
 from signal import SIGCONT, SIGKILL, SIGSTOP
 
+_MOST_CATCHES = 200
+_QUIET = 3
+
 
 class Orphans:
     """``whose`` tells the task of a process by its marks."""
@@ -22,6 +25,19 @@ class Orphans:
             self._list = os.open("/proc/thread-self/children", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:  # a kernel without: all processes have to be looked at
             self._list = -1
+
+    def catch_all(
+        self, doomed: Container[int], leaders: Container[int], reap: Callable[[], None]
+    ) -> None:
+        """Until nobody new comes. Who is there now can be asked at leisure; who comes while we look
+        is in a hurry."""
+        self.catch(doomed, leaders, hold=False)
+        quiet = 0
+        for _ in range(_MOST_CATCHES):
+            reap()
+            quiet = 0 if self.catch(doomed, leaders, hold=True) else quiet + 1
+            if quiet == _QUIET:
+                return
 
     def catch(self, doomed: Container[int], leaders: Container[int], *, hold: bool) -> bool:
         """Kill the children of ours that belong to ``doomed`` tasks; whether there were new ones.

@@ -16,8 +16,6 @@ from tenure.transports.supervisor.kinship import kin
 from tenure.transports.supervisor.orphans import Orphans
 
 _A_WHILE = 0.1
-_MOST_CATCHES = 200
-_QUIET = 3
 _TRUST_LOOK = 1.0
 """Seconds at most between two looks at the boot clock: a sleeping machine stops the other one."""
 
@@ -165,7 +163,9 @@ class Wardship:
             families = self._families(due)
             for number in due:
                 self._advance(self._tasks[number], families[number], now)
-            self._catch_orphans()
+            killing = {number for number, demise in self._dying.items() if demise.killing}
+            if killing:
+                self._orphans.catch_all(killing, self._by_leader, self.reap)
         except OSError:  # nothing left to look with
             for demise in self._dying.values():
                 demise.look_at = max(demise.look_at, now + _A_WHILE)
@@ -189,19 +189,6 @@ class Wardship:
         demise.hasten(now, grace)
         if not only_group:
             demise.widen()
-
-    def _catch_orphans(self) -> None:
-        doomed = {number for number, demise in self._dying.items() if demise.killing}
-        if not doomed:
-            return
-        # Who is there now can be asked at leisure; who comes while we look is in a hurry.
-        self._orphans.catch(doomed, self._by_leader, hold=False)
-        quiet = 0
-        for _ in range(_MOST_CATCHES):
-            self.reap()
-            quiet = 0 if self._orphans.catch(doomed, self._by_leader, hold=True) else quiet + 1
-            if quiet == _QUIET:
-                return
 
     def _families(self, due: Sequence[int]) -> dict[int, list[Process]]:
         everybody = census.everybody()
