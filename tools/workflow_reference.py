@@ -38,7 +38,6 @@ NOT_YET = {
     ("workflow", "priority"): "there are no workers",
     ("workflow", "queue"): "there are no workers",
     ("workflow", "recovery"): "there are no workers; `run` always uses `interrupt`",
-    ("workflow", "secrets"): "not stored as variables, but not masked in output",
     ("step", "on_takeover"): "nothing is taken over",
     ("step", "verify"): "nothing is taken over",
     ("defaults", "on_takeover"): "nothing is taken over",

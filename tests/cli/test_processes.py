@@ -56,6 +56,18 @@ def test_one_signal_cancels_cleanly(cli: Cli, number: signal.Signals, reason: st
     assert record["steps"][0]["hosts"]["local"]["status"] == "canceled"
 
 
+def test_term_to_a_process_and_to_its_group_is_one_request(cli: Cli) -> None:
+    """As `timeout` and service managers send it."""
+    run = started(cli)
+    run.send_signal(signal.SIGTERM)
+    assert run.stderr is not None
+    assert "canceling" in run.stderr.readline()
+    run.send_signal(signal.SIGTERM)
+    done = finish(run)
+    assert done.code == 3
+    assert "stopped at once" not in done.err
+
+
 def test_two_signals_stop_at_once_and_leave_no_task(cli: Cli) -> None:
     pids = cli.home / "pid"
     flow = cli.workflow(STUBBORN.replace("echo holding", f"echo $$ > {pids}; echo holding"))

@@ -15,6 +15,9 @@ Ask = Callable[[signal.Signals], Awaitable[bool]]
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _AGAIN = 0.1
+_SAME = 0.5
+"""Seconds within which a repetition is the same request: `timeout` and service managers signal a
+process and then its group."""
 _FOR_GOOD = 2
 """The first cancel asks a run to end, the second ends it; a third would leave tasks behind."""
 
@@ -50,11 +53,16 @@ class _Ears:
         self._running = running
         self._ask = ask
         self._heard = 0
+        self._heard_at = 0.0
         self._cancels = 0
         self._acting: list[asyncio.Task[None]] = []
 
     def hear(self, each: signal.Signals) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._heard == 1 and each is not signal.SIGINT and now - self._heard_at < _SAME:
+            return
         self._heard += 1
+        self._heard_at = now
         if self._heard == 1:
             self._acting.append(asyncio.create_task(self._cleanly(each)))
         elif self._heard == 2:

@@ -167,7 +167,7 @@ class Callbacks:
         receipt: Receipt,
     ) -> None:
         if self._relay is not None:
-            self._owing.add(run.run_id, len(deliveries))
+            self._owing.add(run.run_id, (each.id for each in deliveries))
             self._relay.wake()
             return
         targets = {target.name: target for target in run.callbacks}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 
 from tenure.model.outbox import Delivery
 from tenure.model.status import DeliveryState
@@ -11,14 +12,14 @@ _MOST = 1000
 
 
 class Owing:
-    """Counts what this process put into the outbox and what its relay got rid of. What another
-    relay gets rid of stays counted: it is for the store to say in the end.
+    """Knows what this process put into the outbox and its relay has not got rid of. What another
+    relay gets rid of stays here: it is for the store to say in the end.
 
     Bounded: the run that was not written to for longest is forgotten first.
     """
 
     def __init__(self) -> None:
-        self._left: OrderedDict[str, int] = OrderedDict()
+        self._left: OrderedDict[str, set[str]] = OrderedDict()
 
     def __bool__(self) -> bool:
         return bool(self._left)
@@ -27,17 +28,16 @@ class Owing:
     def run_ids(self) -> tuple[str, ...]:
         return tuple(self._left)
 
-    def add(self, run_id: str, count: int) -> None:
-        self._left[run_id] = self._left.pop(run_id, 0) + count
+    def add(self, run_id: str, delivery_ids: Iterable[str]) -> None:
+        self._left[run_id] = self._left.pop(run_id, set()) | set(delivery_ids)
         if len(self._left) > _MOST:
             self._left.popitem(last=False)
 
     def settled(self, delivery: Delivery) -> None:
-        """One that waits again is still owed; one that somebody sent again was settled before."""
+        """One that waits again is still owed. Others of the same run may be another process's."""
         left = self._left.get(delivery.run_id)
-        if left is None or delivery.state is DeliveryState.WAITING or delivery.redelivery:
+        if left is None or delivery.state is DeliveryState.WAITING:
             return
-        if left > 1:
-            self._left[delivery.run_id] = left - 1
-        else:
+        left.discard(delivery.id)
+        if not left:
             del self._left[delivery.run_id]

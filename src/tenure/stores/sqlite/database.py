@@ -157,7 +157,7 @@ def _patience(pause: Callable[[float], object]) -> Callable[[int], bool]:
 def migrations() -> list[tuple[int, str]]:
     folder = files("tenure.stores.sqlite") / "migrations"
     found = [entry for entry in folder.iterdir() if re.match(r"\d{4}_.*\.sql$", entry.name)]
-    return sorted((int(entry.name[:4]), entry.read_text()) for entry in found)
+    return sorted((int(entry.name[:4]), entry.read_text(encoding="utf-8")) for entry in found)
 
 
 def migrate(connection: apsw.Connection, path: Path) -> None:

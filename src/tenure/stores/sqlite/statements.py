@@ -40,7 +40,7 @@ def load(text: str) -> dict[str, str]:
 
 
 def _load_shipped() -> dict[str, str]:
-    text = (files("tenure.stores.sqlite") / "queries.sql").read_text()
+    text = (files("tenure.stores.sqlite") / "queries.sql").read_text(encoding="utf-8")
     for name, fragment in _FRAGMENTS.items():
         text = text.replace(f"{{{name}}}", fragment)
     return load(text)
