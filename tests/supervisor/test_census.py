@@ -31,6 +31,8 @@ def started(
 ) -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(argv, start_new_session=session, env=env, stdout=subprocess.PIPE) as it:
         try:
+            while env and not Path(f"/proc/{it.pid}/environ").read_bytes():
+                os.sched_yield()  # its program is being loaded
             yield it
         finally:
             it.kill()
