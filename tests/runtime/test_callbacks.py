@@ -124,8 +124,18 @@ class TestWhatIsTold:
         self, any_store: Any, receiver: Receiver, new_runner: NewRunner
     ) -> None:
         """Neither can know that the other was faster; the id says so to the receiver."""
-        runners = [new_runner(any_store, callbacks=AT_ONCE) for _ in range(2)]
+        store, both_have_read = Between(any_store), asyncio.Barrier(2)
+        runners = [new_runner(store, callbacks=AT_ONCE) for _ in range(2)]
         await runners[0].submit(ONE, to(hook(receiver)))
+        await runners[1].open()
+
+        async def read_together(real: Any, run_id: str) -> Any:
+            run = await real(run_id)
+            if not run.ended:
+                await both_have_read.wait()
+            return run
+
+        store.rules["get_run"] = read_together
         await asyncio.gather(*(runner.cancel(RUN_ID) for runner in runners))
         for runner in runners:
             await runner.close()

@@ -6,11 +6,11 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from examples.custom_store import DocumentStore, KeyValueService
 
 import tenure
 from tenure.model.status import DeliveryState, RunStatus
@@ -87,6 +87,7 @@ class TestWaiting:
             ("run.success", "waiting", 0),
         ]
 
+    @pytest.mark.slow
     async def test_not_for_those_of_other_processes(
         self, outbox: Any, receiver: Receiver, new_runner: NewRunner
     ) -> None:
@@ -223,28 +224,29 @@ class TestNothingRemains:
         assert asyncio.all_tasks() - receivers_own == before
 
     async def test_of_a_store_that_could_not_be_opened(
-        self, memory: InMemoryStore, receiver: Receiver, new_runner: NewRunner
+        self, receiver: Receiver, new_runner: NewRunner
     ) -> None:
-        """A run was marked, somebody is to be told, and then the store fails."""
-        store, claims = Between(memory), iter(range(100))
-        callbacks = (hook(receiver, "hang"),)
-        for number in range(2):
-            run_id = f"left-behind-{number}"
-            await memory.create_run(
-                embedded_run("x", run_id=run_id, seconds=0, callbacks=callbacks)
+        """One run was marked, its receiver is being told, and then the store fails."""
+        real_store = DocumentStore(KeyValueService())
+        for run_id in ("left-behind-1", "left-behind-2"):
+            left = embedded_run(
+                "elsewhere/1@shop", run_id=run_id, callbacks=(hook(receiver, "hang"),)
             )
+            await real_store.create_run(left)
+        store = Between(real_store)
 
-        async def break_later(real: Any, *args: Any, **kwargs: Any) -> Any:
-            if next(claims):
+        async def break_later(real: Any, run_id: str) -> Any:
+            if store.count("get_run") > 1:
+                await receiver.got(1)
                 raise KeyError("a bug")
-            return await real(*args, **kwargs)
+            return await real(run_id)
 
-        store.rules["list_runs"] = break_later
+        store.rules["get_run"] = break_later
         before = asyncio.all_tasks()
-        runner = new_runner(store, callbacks=NOT_AT_ALL)
-        with suppress(KeyError):
-            await runner.reconcile()
-        await runner.close()
+        runner = new_runner(store, callbacks=NOT_AT_ALL, runner_id="shop")
+        with pytest.raises(KeyError):
+            await runner.open()
+        await receiver.alone()
         receivers_own = {task for task in asyncio.all_tasks() if "Receiver" in repr(task)}
         assert asyncio.all_tasks() - receivers_own == before
 

@@ -279,6 +279,26 @@ class TestTime:
         assert len(postman.sent) == 1
         assert await states(memory) == [(DeliveryState.DELIVERED, 1)]
 
+    async def test_what_a_machine_that_slept_had_queued_is_sent_once_under_the_new_claim(
+        self, memory: InMemoryStore, clock: ManualClock, new_relay: NewRelay
+    ) -> None:
+        for _ in range(4):
+            await create(memory, callbacks=(target(),))
+        go_on = asyncio.Event()
+
+        async def slow(_: Delivery) -> None:
+            await go_on.wait()
+
+        postman = Postman(hook=slow)
+        relay = new_relay(memory, postman)
+        await postman.carries(2)
+        clock.advance(NEVER_POLLS.claim)
+        await relay.flush(0.05)
+        go_on.set()
+        assert await relay.flush(PATIENCE)
+        assert len(postman.ids) == len(set(postman.ids)) == 4
+        assert await states(memory) == [(DeliveryState.DELIVERED, 1)] * 4
+
     async def test_what_cannot_begin_in_time_is_left_to_others(
         self, memory: InMemoryStore, clock: ManualClock, new_relay: NewRelay
     ) -> None:
@@ -286,10 +306,12 @@ class TestTime:
         for _ in range(4):
             await create(memory, callbacks=(target(),))
         stuck = Postman(hook=hanging)
-        timing = RelayTiming(send=3600, begin=0.05, margin=1, poll=0.01)
+        timing = RelayTiming(send=3600, begin=0.05, margin=1, poll=3600)
         relay = new_relay(memory, stuck, timing=timing)
         await stuck.carries(2)
-        await relay.flush(0.1)
+        for _ in range(2):
+            await relay.flush(0.1)
+        assert not list(relay._lanes.queued()), "still held"
         clock.advance(timing.claim)
         free = Postman()
         assert await new_relay(memory, free).flush(PATIENCE)
@@ -502,9 +524,9 @@ class TestClose:
         cancelled: list[asyncio.Task[None]] = []
 
         def cancel_all() -> None:
-            for task in relay._tasks:
-                task.cancel()
-                cancelled.append(task)
+            for attempt in relay._carrying._under_way.values():
+                attempt.task.cancel()
+                cancelled.append(attempt.task)
 
         async def claim(real: Any, *args: Any, **kwargs: Any) -> Any:
             asyncio.get_running_loop().call_soon(cancel_all)  # ahead of what is begun next

@@ -126,13 +126,13 @@ async def test_the_grace_has_to_fit_into_the_margin(
 
 async def test_from_another_thread_while_the_loop_is_busy(transport: LocalTransport) -> None:
     """A keeper with a thread of its own must not need the loop."""
-    transport.trust("run-1", soon(0.5), margin=8)
-    async with running(transport, of_run("run-1", "sleep 1; exit 3"), Kept()) as task:
+    transport.trust("run-1", soon(2), margin=8)
+    async with running(transport, of_run("run-1", "sleep 3; exit 3"), Kept()) as task:
         await transport.run(HERE, sh("true"), Kept())  # both have been sent
         thread = asyncio.get_running_loop().run_in_executor(
             None, transport.trust, "run-1", soon(20), 8
         )
-        time.sleep(0.8)
+        time.sleep(2.3)  # on purpose: the loop is busy until the first window is over
         await thread
         assert (await task).code == 3
 

@@ -178,7 +178,7 @@ class BestEffort:
             line.has_moved()
             if isinstance(outcome, RetryLater):
                 await pause(outcome.delay)
-        del self._lines[key]
+        self._lines.pop(key, None)
 
     async def _try(self, delivery: Delivery, sender: CallbackSender) -> Outcome:
         end_by = asyncio.get_running_loop().time() + self._seconds

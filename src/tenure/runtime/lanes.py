@@ -17,7 +17,6 @@ not begin in time is forgotten: its claim runs out, and somebody claims it anew.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from itertools import chain
 from typing import NamedTuple
@@ -42,7 +41,8 @@ class _Lane:
     __slots__ = ("queue", "under_way", "window")
 
     def __init__(self, window: int) -> None:
-        self.queue: deque[Held] = deque()
+        self.queue: dict[str, Held] = {}
+        """By the delivery's id: one that is claimed anew keeps its turn."""
         self.under_way = 0
         self.window = window
 
@@ -77,7 +77,7 @@ class Lanes:
 
     def queued(self) -> Iterator[Held]:
         """Of all lanes."""
-        return chain.from_iterable(lane.queue for lane in self._lanes.values())
+        return chain.from_iterable(lane.queue.values() for lane in self._lanes.values())
 
     def put(self, held: Held) -> None:
         origin = origin_of(held.delivery.target)
@@ -85,7 +85,7 @@ class Lanes:
         if lane is None:
             window = self._windows.pop(origin, min(_FIRST_WINDOW, self._per_origin))
             lane = self._lanes[origin] = _Lane(window)
-        lane.queue.append(held)
+        lane.queue[held.delivery.id] = held
 
     def take(self, now: float) -> list[Held]:
         """What goes out now; each holds a place until ``ended``."""
@@ -94,7 +94,7 @@ class Lanes:
             if not self._free:
                 break
             while lane.queue and lane.under_way < min(lane.window, self._free):
-                held = lane.queue.popleft()
+                held = lane.queue.pop(next(iter(lane.queue)))
                 if now <= held.begin_by:
                     lane.under_way += 1
                     self._free -= 1
@@ -112,8 +112,10 @@ class Lanes:
     def forget_late(self, now: float) -> None:
         """Drop what can no longer begin in time."""
         for origin, lane in list(self._lanes.items()):
-            while lane.queue and lane.queue[0].begin_by < now:
-                lane.queue.popleft()
+            for held in list(lane.queue.values()):
+                if held.begin_by >= now:
+                    break
+                del lane.queue[held.delivery.id]
             self._close_if_empty(origin, lane)
 
     def room(self) -> int:

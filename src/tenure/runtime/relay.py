@@ -5,7 +5,7 @@ A callback is, at any moment, in one of these hands:
 *waiting*    in the outbox, due or not. Nobody's; any relay may claim it.
 *queued*     claimed under a token by this relay, in the lane of its receiver (``runtime.lanes``).
              Nothing was sent. It begins within ``begin`` seconds of the claim or is forgotten.
-*under way*  one attempt (``runtime.sending``), over within ``send`` seconds.
+*under way*  one attempt (``runtime.carrying``), over within ``send`` seconds.
 *ended*      we know how it went, the store does not yet (``runtime.settling``).
 *settled*    delivered; or waiting again, later; or a dead letter.
 
@@ -31,18 +31,18 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Collection
-from functools import partial
 from itertools import chain
 
 from tenure.model.outbox import Delivery, Outcome, Settlement
 from tenure.model.retry import RetryPolicy
 from tenure.ports.outbox import Outbox
-from tenure.ports.sender import CallbackSender
+from tenure.ports.sender import CallbackSender, NotTaken
+from tenure.runtime.carrying import Carrying, Ending, Interruption
 from tenure.runtime.flushing import all_tried
 from tenure.runtime.lanes import Held, Lanes
 from tenure.runtime.patience import ENDLESS
 from tenure.runtime.relay_timing import RelayTiming
-from tenure.runtime.sending import attempt, cut_short, outcome_of
+from tenure.runtime.sending import cut_short, outcome_of
 from tenure.runtime.settling import Claim, Settling
 from tenure.runtime.waiting import happens_within, pause
 
@@ -73,14 +73,12 @@ class Relay:
         per_target: int = 10,
     ) -> None:
         self._outbox = outbox
-        self._sender = send
         self._policy = policy
         self._new_id = new_id
         self._timing = timing
         self._lanes = Lanes(concurrency, per_target)
         self._settling = Settling(outbox, settled)
-        self._under_way: dict[str, Held] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._carrying = Carrying(send, self._following, self._ended)
         self._token: str | None = None
         """Of a claim that was not answered."""
         self._news = asyncio.Event()
@@ -126,10 +124,12 @@ class Relay:
         """
         self._closing.set()
         self.wake()
-        if self._going is None or await _ends(self._going, seconds):
+        if self._going is None:
             return
-        for task in self._tasks:
-            task.cancel()
+        at_rest = await _ends(self._going, seconds)
+        self._carrying.stop()
+        if at_rest:
+            return
         if not await _ends(self._going, _A_MOMENT):
             self._going.cancel()
             await asyncio.wait([self._going])
@@ -171,7 +171,7 @@ class Relay:
         self._turn += 1
         try:
             more = await self._claim()
-            self._begin()
+            self._carrying.begin()
             if not (self._lanes or self._settling):
                 self._at_rest_in = self._turn
         finally:
@@ -198,64 +198,31 @@ class Relay:
             )
         )
         self._token = None
+        limits = self._timing.limits(sent_at)
         for delivery in claimed:
-            held = self._timing.held(delivery, sent_at)
-            if delivery.id in self._under_way:
-                # The machine slept, and our clock with it: the attempt goes on under the new claim.
-                self._under_way[delivery.id] = held
-            else:
+            held = Held(delivery, *limits)
+            if not self._carrying.renew(held):
                 self._lanes.put(held)
         return len(claimed) == room
 
-    def _begin(self) -> None:
-        for held in self._next():
-            self._start(held)
-
-    def _next(self) -> list[Held]:
+    def _following(self) -> list[Held]:
         if self._closing.is_set():
             return []
         return self._lanes.take(asyncio.get_running_loop().time())
 
-    def _start(self, held: Held) -> None:
-        self._under_way[held.delivery.id] = held
-        task = asyncio.create_task(self._carry(held))
-        self._tasks.add(task)
-        task.add_done_callback(partial(self._gone, held))
-
-    async def _carry(self, held: Held) -> None:
-        """This one, and then whatever may go out now that it has ended: a task for each would cost
-        as much as the rest of what we do for it."""
-        while True:
-            try:
-                answer = await attempt(self._sender, held.delivery, held.end_by)
-            except asyncio.CancelledError:
-                self._ended(held, cut_short(self._policy), answered=False)
-                return
-            luck = random.random()  # noqa: S311
-            outcome = outcome_of(answer, held.delivery, self._policy, luck)
-            self._ended(held, outcome, answered=answer is None or not answer.again)
-            following = self._next()
-            if not following:
-                return
-            held, *others = following
-            self._under_way[held.delivery.id] = held
-            for other in others:
-                self._start(other)
-
-    def _ended(self, held: Held, outcome: Outcome, *, answered: bool) -> None:
-        delivery = self._under_way.get(held.delivery.id, held).delivery
-        self._settling.add(Settlement(delivery.id, delivery.token or "", outcome))
-        self._let_go(held, answered=answered)
-
-    def _gone(self, held: Held, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if task.cancelled():  # before it could begin: nothing was sent, its claim runs out
-            self._let_go(held, answered=False)
-
-    def _let_go(self, held: Held, *, answered: bool) -> None:
-        self._under_way.pop(held.delivery.id, None)
+    def _ended(self, held: Held, ending: Ending) -> None:
+        delivery = held.delivery
+        if ending is not Interruption.NOT_BEGUN:  # else its claim runs out
+            outcome = self._outcome(delivery, ending)
+            self._settling.add(Settlement(delivery.id, delivery.token or "", outcome))
+        answered = ending is None or (isinstance(ending, NotTaken) and not ending.again)
         self._lanes.ended(held, answered=answered)
         self._news.set()
+
+    def _outcome(self, delivery: Delivery, ending: Ending) -> Outcome:
+        if isinstance(ending, Interruption):
+            return cut_short(self._policy)
+        return outcome_of(ending, delivery, self._policy, random.random())  # noqa: S311
 
     # A store that does not answer
 
@@ -296,7 +263,7 @@ class Relay:
             return False
 
     def _holds(self, run_id: str) -> bool:
-        held = chain(self._lanes.queued(), self._under_way.values())
+        held = chain(self._lanes.queued(), self._carrying)
         return any(each.delivery.run_id == run_id for each in held)
 
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from tenure.model.outbox import Delivery
-from tenure.runtime.lanes import Held
-
 
 class RelayTiming(Struct, frozen=True, kw_only=True):
     """Seconds. How long a claim lasts follows from what must fit into it."""
@@ -28,6 +25,7 @@ class RelayTiming(Struct, frozen=True, kw_only=True):
     def claim(self) -> float:
         return self.begin + self.send + 2 * self.margin
 
-    def held(self, delivery: Delivery, sent_at: float) -> Held:
-        """``sent_at`` is the loop's time when the claim was sent."""
-        return Held(delivery, sent_at + self.begin, sent_at + self.claim - self.margin)
+    def limits(self, sent_at: float) -> tuple[float, float]:
+        """When what is claimed may begin and must end at the latest, if the claim was sent at that
+        time of the loop."""
+        return sent_at + self.begin, sent_at + self.claim - self.margin

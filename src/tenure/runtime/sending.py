@@ -14,13 +14,22 @@ _log = logging.getLogger("tenure.runtime")
 _LONGEST_ERROR = 2000
 
 
+NO_ANSWER = NotTaken(error="no answer in time", again=True)
+
+
 async def attempt(sender: CallbackSender, delivery: Delivery, end_by: float) -> NotTaken | None:
     """The sender's answer, by ``end_by`` of the loop's time at the latest, whatever it does."""
     try:
         async with asyncio.timeout_at(end_by):
-            return await sender.send(delivery)
+            return await ask(sender, delivery)
     except TimeoutError:
-        return NotTaken(error="no answer in time", again=True)
+        return NO_ANSWER
+
+
+async def ask(sender: CallbackSender, delivery: Delivery) -> NotTaken | None:
+    """The sender's answer, whatever it raises."""
+    try:
+        return await sender.send(delivery)
     except asyncio.CancelledError:
         if _somebody_stops_us():
             raise

@@ -88,8 +88,9 @@ class Streams:
         """Tell, before they are cut off, if it is a process that holds them, not their reader."""
         if killed or any(inflow.silent for inflow in self._inflows):
             _log.warning(
-                "process %s ended, but what it started kept its output open for another %g s and "
-                "is ended too; redirect the output of what shall live on",
+                "process %s ended, but what it started kept its output open for another %g s: it "
+                "is cut off, and the rest of the process group is ended; redirect the output of "
+                "what shall live on",
                 pid,
                 self._grace,
             )

@@ -88,11 +88,12 @@ def _target(row: _Row) -> CallbackTarget:
     raise StoreIncompatible(f"callback {row.id} goes to a target its run does not have")
 
 
-def columns_of(number: int, delivery: Delivery, rest: LeaseEnd | None = None) -> tuple[Any, ...]:
+def columns_of(before: Kept, delivery: Delivery, rest: LeaseEnd | None = None) -> tuple[Any, ...]:
     """For ``put_deliveries``. ``rest``: until when nobody may take it."""
     boot_id, nanoseconds, _ = rows.lease_columns(rest)
     return (
-        number,
+        before.number,
+        before.delivery.token,
         delivery.state,
         delivery.attempts,
         rows.micros(delivery.due_at),

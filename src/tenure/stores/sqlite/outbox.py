@@ -7,15 +7,23 @@ from collections.abc import Collection
 from typing import Any
 
 import apsw
+import msgspec
 
+from tenure.model.codec import decode
 from tenure.model.errors import DeliveryNotFound
 from tenure.model.outbox import Delivery, requeue
 from tenure.model.status import DeliveryState
 from tenure.stores.lease_clock import Instant, LeaseClock
 from tenure.stores.sqlite import rows
+from tenure.stores.sqlite.claimed import Claimed
 from tenure.stores.sqlite.database import transaction
 from tenure.stores.sqlite.delivery_rows import Kept, columns_of, deliveries_of
 from tenure.stores.sqlite.statements import DELIVERY, DELIVERY_TABLES, Statements
+
+_ORIGINS_AT_ONCE = 500
+_RESTS_AT_ONCE = 1000
+"""More than a relay can claim, few enough to be done with at once: whoever writes waits for it."""
+_names = msgspec.json.Decoder(list[str])
 
 
 class Outboxing:
@@ -23,6 +31,8 @@ class Outboxing:
         self._connection = connection
         self._sql = Statements(connection)
         self._clock = clock
+        self.claimed = Claimed()
+        self._next_origin = ""
 
     def claim(
         self,
@@ -47,22 +57,40 @@ class Outboxing:
     ) -> list[Delivery]:
         """Within somebody's transaction."""
         until = instant.until(seconds)
-        self._sql.do("end_rests", *instant.boot)
+        self._sql.do("end_rests", *instant.boot, _RESTS_AT_ONCE)
         if not self._sql.count("renew_held_deliveries", *until[:2], token):
+            left_out = frozenset(except_origins)
+            origins = [origin for origin in self._origins() if origin not in left_out]
+            if not origins:
+                return []
             limit = max(limit, 0)
             most = limit if per_origin is None else max(per_origin, 0)
-            left_out = rows.text(list(except_origins))
-            self._sql.do("hold_due_deliveries", token, *until[:2], left_out, most, limit)
-        (held,) = self._sql.one("held_deliveries", token)
-        return [kept.delivery for kept in deliveries_of(held)]
+            self._sql.do("hold_due_deliveries", token, *until[:2], rows.text(origins), most, limit)
+        (text,) = self._sql.one("held_deliveries", token)
+        held = deliveries_of(text)
+        self.claimed.remember(held)
+        return [kept.delivery for kept in held]
+
+    def _origins(self) -> list[str]:
+        """Where something is due: all of them or, if they are very many, those whose turn it is to
+        be looked at. Everybody who writes to this database waits meanwhile."""
+        found = self._origins_from(self._next_origin)
+        if self._next_origin and len(found) < _ORIGINS_AT_ONCE:
+            found = list(dict.fromkeys([*found, *self._origins_from("")]))[:_ORIGINS_AT_ONCE]
+        self._next_origin = found[-1] if len(found) == _ORIGINS_AT_ONCE else ""
+        return found
+
+    def _origins_from(self, first: str) -> list[str]:
+        (text,) = self._sql.one("origins_due", first, _ORIGINS_AT_ONCE)
+        return decode(_names, text)
 
     def requeue(self, delivery_id: str) -> Delivery:
         with transaction(self._connection):
-            delivery, seq, number = self._find(delivery_id)
-            again = requeue(delivery, self._clock.now())
-            if again is not delivery:
-                self._sql.do("put_deliveries", rows.text([columns_of(number, again)]))
-                self._sql.do("block_all_but_head", seq, again.target.name)
+            kept = self._find(delivery_id)
+            again = requeue(kept.delivery, self._clock.now())
+            if again is not kept.delivery:
+                self._sql.do("put_deliveries", rows.text([columns_of(kept, again)]))
+                self._sql.do("block_all_but_head", kept.seq, again.target.name)
             return again
 
     def get(self, delivery_id: str) -> Delivery:

@@ -182,38 +182,42 @@ values (?1, ?2, ?3, ?4, ?5, ?6, 'waiting',
   0, ?7, 0, ?8, ?9)
 
 -- name: end_rests
--- Of this boot and past their end, or of another boot.
-update deliveries set rest_boot = null, rest_until = null
-where (rest_boot = ?1 and rest_until <= ?2) or rest_boot < ?1 or rest_boot > ?1
+-- Of this boot and past their end, or of another boot: some of them, if they are very many.
+update deliveries set rest_boot = null, rest_until = null where number in (
+  select number from deliveries
+  where (rest_boot = ?1 and rest_until <= ?2) or rest_boot < ?1 or rest_boot > ?1 limit ?3)
 
 -- name: renew_held_deliveries
 -- (Of a claim whose answer was lost.)
 update deliveries indexed by deliveries_held set rest_boot = ?, rest_until = ?
 where token = ? and state = 'waiting'
 
--- name: hold_due_deliveries
--- From origin to origin, so that what waits for one is not read to find what waits for another;
--- ?4 are left out, of each other ?5 at most. Only heads of their run and target are looked at; one
--- in flight holds back a redelivered other.
+-- name: origins_due
+-- So many from ?1 on, by steps from one to the next: what waits for each is not read.
 with recursive origins (origin) as (
   select min(origin) from deliveries indexed by deliveries_due
-  where state = 'waiting' and blocked = 0 and rest_boot is null
+  where state = 'waiting' and blocked = 0 and rest_boot is null and origin >= ?1
   union all
   select (
     select min(origin) from deliveries indexed by deliveries_due
     where state = 'waiting' and blocked = 0 and rest_boot is null and origin > origins.origin)
-  from origins where origins.origin is not null)
+  from origins where origins.origin is not null
+  limit ?2)
+select json_group_array(origin) from origins where origin is not null
+
+-- name: hold_due_deliveries
+-- Of each of these origins ?5 at most. Only heads of their run and target are looked at; one in
+-- flight holds back a redelivered other.
 update deliveries set token = ?1, rest_boot = ?2, rest_until = ?3
 where number in (
-  select number from origins o join deliveries d on number in (
+  select d.number from json_each(?4) o join deliveries d on d.number in (
     select number from deliveries f indexed by deliveries_due
-    where state = 'waiting' and blocked = 0 and rest_boot is null and origin = o.origin
+    where state = 'waiting' and blocked = 0 and rest_boot is null and origin = o.value
       and not exists (
         select 1 from deliveries e
         where e.state = 'waiting' and e.seq = f.seq and e.target = f.target
           and e.token is not null and e.rest_boot is not null)
     order by due_at, number limit ?5)
-  where o.origin not in (select value from json_each(?4))
   order by due_at, number limit ?6)
 
 -- name: held_deliveries
@@ -236,12 +240,12 @@ update deliveries set blocked = number <> (
 where state = 'waiting' and seq = ?1 and target = ?2
 
 -- name: put_deliveries
--- Each is its number and the columns in this order.
-update deliveries set state = value ->> 1, attempts = value ->> 2, due_at = value ->> 3,
-  settled_at = value ->> 4, died_at = value ->> 5, redelivery = value ->> 6, token = value ->> 7,
-  settled_token = value ->> 8, last_error = value ->> 9, rest_boot = value ->> 10,
-  rest_until = value ->> 11
-from json_each(?) where number = value ->> 0
+-- Each is its number, the token it must still carry, and the columns in this order.
+update deliveries set state = value ->> 2, attempts = value ->> 3, due_at = value ->> 4,
+  settled_at = value ->> 5, died_at = value ->> 6, redelivery = value ->> 7, token = value ->> 8,
+  settled_token = value ->> 9, last_error = value ->> 10, rest_boot = value ->> 11,
+  rest_until = value ->> 12
+from json_each(?) where number = value ->> 0 and token is value ->> 1
 
 -- name: deliveries_by_id
 select json_group_array({delivery}) from {delivery_tables}

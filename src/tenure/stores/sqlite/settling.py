@@ -1,14 +1,15 @@
 """Attempts that ended, many in one transaction of the writer's thread.
 
-All rows are read at once and all changes written at once: a statement for each would cost more
-than the rest. Refusals come before anything is written, so none needs a savepoint.
+Rows that we did not claim ourselves are read at once, and all changes written at once: a statement
+for each would cost more than the rest. Refusals come before anything is written, so none needs a
+savepoint.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import apsw
 from msgspec.structs import replace
@@ -32,8 +33,14 @@ from tenure.stores.sqlite.outbox import Outboxing
 from tenure.stores.sqlite.recent import Recent
 from tenure.stores.sqlite.statements import Statements
 
+T = TypeVar("T")
+
 _Found = dict[str, Kept]
 """By id, as it now stands."""
+
+
+class _NotAsRemembered(Exception):
+    """A row that we claimed is somebody else's by now, or gone."""
 
 
 class _Written(NamedTuple):
@@ -69,8 +76,7 @@ class Settling:
         return answer
 
     def many(self, settlements: Sequence[Settlement]) -> list[Delivery | TenureError]:
-        with transaction(self._connection):
-            return self._settle(settlements, self._clock.read())
+        return self._in_a_transaction(lambda instant: self._settle(settlements, instant))
 
     def many_and_claim(
         self,
@@ -81,12 +87,23 @@ class Settling:
         per_origin: int | None,
         except_origins: Collection[str],
     ) -> tuple[list[Delivery | TenureError], list[Delivery]]:
-        with transaction(self._connection):
-            instant = self._clock.read()
-            answers = self._settle(settlements, instant)
-            return answers, self._outboxing.claim_at(
-                instant, token, limit, seconds, per_origin, except_origins
+        return self._in_a_transaction(
+            lambda instant: (
+                self._settle(settlements, instant),
+                self._outboxing.claim_at(
+                    instant, token, limit, seconds, per_origin, except_origins
+                ),
             )
+        )
+
+    def _in_a_transaction(self, work: Callable[[Instant], T]) -> T:
+        """Once more if something was not as we remember it: that is forgotten by then."""
+        try:
+            with transaction(self._connection):
+                return work(self._clock.read())
+        except _NotAsRemembered:
+            with transaction(self._connection):
+                return work(self._clock.read())
 
     def _settle(
         self, settlements: Sequence[Settlement], instant: Instant
@@ -97,13 +114,17 @@ class Settling:
         return answers
 
     def _find(self, settlements: Sequence[Settlement]) -> _Found:
-        ids = json.dumps([settlement.delivery_id for settlement in settlements])
-        (found,) = self._sql.one("deliveries_by_id", ids)
-        return {kept.delivery.id: kept for kept in deliveries_of(found)}
+        found = self._outboxing.claimed.take(settlements)
+        unknown = [each.delivery_id for each in settlements if each.delivery_id not in found]
+        if unknown:
+            (text,) = self._sql.one("deliveries_by_id", json.dumps(unknown))
+            found |= {kept.delivery.id: kept for kept in deliveries_of(text)}
+        return found
 
     def _write(self, written: _Written) -> None:
-        if written.rows:
-            self._sql.do("put_deliveries", rows.text(list(written.rows.values())))
+        changed = list(written.rows.values())
+        if changed and self._sql.count("put_deliveries", rows.text(changed)) < len(changed):
+            raise _NotAsRemembered
         if written.settled:
             self._sql.do("unblock_heads", rows.text(list(written.settled)))
         for seq in written.mourning:
@@ -125,7 +146,8 @@ def _answer(
     try:
         if settlement.delivery_id not in found:
             raise DeliveryNotFound(settlement.delivery_id)
-        delivery, seq, number = found[settlement.delivery_id]
+        kept = found[settlement.delivery_id]
+        delivery = kept.delivery
         outcome = settlement.outcome
         if not isinstance(outcome, Delivered):  # the one that brings no value of its own
             outcome = storable(delivery.run_id, settlement).outcome
@@ -135,10 +157,10 @@ def _answer(
     except TenureError as refusal:
         return refusal
     if settled is not delivery:
-        found[delivery.id] = Kept(settled, seq, number)
-        written.rows[number] = columns_of(number, settled, rest)
+        found[delivery.id] = kept._replace(delivery=settled)
+        written.rows[kept.number] = columns_of(kept, settled, rest)
         if settled.state is not DeliveryState.WAITING:
-            written.settled.add((seq, settled.target.name))
+            written.settled.add((kept.seq, settled.target.name))
             if settled.died_at or delivery.died_at:
-                written.mourning.add(seq)
+                written.mourning.add(kept.seq)
     return settled
