@@ -14,6 +14,7 @@ from tenure.model.outbox import (
     Delivery,
     GiveUp,
     Outcome,
+    PutBack,
     RetryLater,
     as_callback_error,
     origin_of,
@@ -66,6 +67,12 @@ def test_retry_waits_until_due_and_is_nobodys() -> None:
     assert end.settled_at is None
 
 
+def test_put_back_is_as_if_it_had_not_been_claimed() -> None:
+    before = waiting(attempts=2)
+    end = settled(before, PutBack())
+    assert end == replace(before, token=None, settled_token=before.token)
+
+
 def test_given_up_is_a_dead_letter_that_shows_on_its_run() -> None:
     dead = settled(waiting(attempts=7), GiveUp("410 gone"))
     assert (dead.state, dead.attempts, dead.due_at) == (DeliveryState.DEAD, 8, AT)
@@ -74,7 +81,7 @@ def test_given_up_is_a_dead_letter_that_shows_on_its_run() -> None:
     )
 
 
-@pytest.mark.parametrize("outcome", [Delivered(), RetryLater(8, "x"), GiveUp("x")])
+@pytest.mark.parametrize("outcome", [Delivered(), RetryLater(8, "x"), GiveUp("x"), PutBack()])
 @pytest.mark.parametrize("holder", ["other", None])
 def test_only_the_token_that_holds_it_settles(outcome: Outcome, holder: str | None) -> None:
     with pytest.raises(DeliveryLost, match="d1"):
@@ -84,7 +91,7 @@ def test_only_the_token_that_holds_it_settles(outcome: Outcome, holder: str | No
 @pytest.mark.parametrize("first", [Delivered(), GiveUp("x")])
 def test_settling_again_changes_nothing(first: Outcome) -> None:
     end = settled(waiting(), first)
-    for again in (Delivered(), GiveUp("y"), RetryLater(1, "y")):
+    for again in (Delivered(), GiveUp("y"), RetryLater(1, "y"), PutBack()):
         assert settled(end, again) == end
 
 

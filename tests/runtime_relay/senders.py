@@ -10,6 +10,8 @@ from typing import Any
 from tenure.model.events import Position
 from tenure.model.outbox import Delivery, origin_of
 from tenure.model.snapshot import CallbackTarget, RunSnapshot
+from tenure.model.status import DeliveryState
+from tenure.ports.outbox import Outbox
 from tenure.ports.sender import NotTaken
 from tenure.testing.contracts.acts import create_embedded, write
 from tenure.testing.factories import end_run, finish_step, planned_steps, start_step
@@ -102,6 +104,9 @@ def target(number: int = 0, name: str = "hook", **rest: Any) -> CallbackTarget:
     return CallbackTarget(name=name, url=f"https://receiver-{number}.example/hook", **rest)
 
 
+EVERYTHING = target(events=("run", "step", "host"))
+
+
 async def busy_run(store: Any, *targets: CallbackTarget, steps: int = 8) -> RunSnapshot:
     """A run that has ended; with two hosts a step has six events for those who ask for all."""
     run = await create_embedded(store, callbacks=targets, steps=planned_steps(steps))
@@ -109,3 +114,16 @@ async def busy_run(store: Any, *targets: CallbackTarget, steps: int = 8) -> RunS
         run = await write(store, start_step(run, index))
         run = await write(store, finish_step(run, index))
     return await write(store, end_run(run))
+
+
+def once_set(event: asyncio.Event) -> Rule:
+    """Answers when somebody sets it."""
+
+    async def wait(_: Delivery) -> None:
+        await event.wait()
+
+    return wait
+
+
+async def states(store: Outbox) -> list[tuple[DeliveryState, int]]:
+    return [(one.state, one.attempts) for one in (await store.list_deliveries()).items]

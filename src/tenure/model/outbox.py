@@ -62,7 +62,11 @@ class GiveUp(Struct, frozen=True, gc=False, tag="dead"):
     error: str
 
 
-Outcome = Delivered | RetryLater | GiveUp
+class PutBack(Struct, frozen=True, gc=False, tag="put-back"):
+    """Nothing was sent: it waits as it did before the claim, and whoever comes next may have it."""
+
+
+Outcome = Delivered | RetryLater | GiveUp | PutBack
 
 
 class Settlement(Struct, frozen=True, gc=False):
@@ -108,7 +112,10 @@ def settle(
         return delivery
     if delivery.token != token or delivery.state is not DeliveryState.WAITING:
         raise DeliveryLost(delivery.run_id, f"callback {delivery.id} is held by another relay")
-    delivery = replace(delivery, token=None, settled_token=token, attempts=delivery.attempts + 1)
+    delivery = replace(delivery, token=None, settled_token=token)
+    if isinstance(outcome, PutBack):
+        return delivery
+    delivery = replace(delivery, attempts=delivery.attempts + 1)
     match outcome:
         case Delivered():
             return replace(

@@ -47,8 +47,8 @@ class Outbox(Protocol):
         """Record how the attempt under ``token`` ended. ``DeliveryNotFound``, ``DeliveryLost``.
 
         ``GiveUp`` makes a dead letter and shows it as the run's ``callback_error``; delivering the
-        newest dead letter clears it (an older dead letter then shows instead). Settling the same
-        attempt again changes nothing.
+        newest dead letter clears it (an older dead letter then shows instead). ``PutBack`` ends the
+        claim and counts no attempt. Settling the same attempt again changes nothing.
         """
         ...
 

@@ -17,6 +17,7 @@ from tenure.runtime.unfolding import Start
 _log = logging.getLogger("tenure.runtime")
 
 Result = tuple[Start, Outcome]
+Execute = Callable[[Start], Awaitable[Outcome]]
 
 _IMPATIENCE = 0.1
 
@@ -26,8 +27,7 @@ _LEASE_LOST = Outcome(status=HostStatus.INTERRUPTED, cut_short=True)
 class Crew:
     """Used by one asyncio task, the engine's. Who cancels that one wants no more of the run."""
 
-    def __init__(self, execute: Callable[[Start], Awaitable[Outcome]]) -> None:
-        self._execute = execute
+    def __init__(self) -> None:
         self._tasks: dict[Start, asyncio.Task[None]] = {}
         self._results: list[Result] = []
         self._news = asyncio.Event()
@@ -43,16 +43,16 @@ class Crew:
     def busy(self) -> bool:
         return bool(self._tasks)
 
-    def begin(self, start: Start) -> None:
-        """Execute it in a task of its own."""
+    def begin(self, start: Start, execute: Execute) -> None:
+        """In a task of its own."""
         if self.stopped is not None:
             self.arrive(start, self.stopped.outcome())
         else:
-            self._tasks[start] = asyncio.create_task(self._perform(start))
+            self._tasks[start] = asyncio.create_task(self._perform(start, execute))
 
-    async def _perform(self, start: Start) -> None:
+    async def _perform(self, start: Start, execute: Execute) -> None:
         try:
-            outcome = await self._outcome(start)
+            outcome = await self._outcome(start, execute)
         except asyncio.CancelledError as error:
             if self.stopped is None:
                 raise
@@ -60,12 +60,12 @@ class Crew:
         del self._tasks[start]
         self.arrive(start, outcome)
 
-    async def do_here(self, start: Start) -> None:
-        """Execute it in the engine's own task. ``stop`` reaches it by cancelling that one, once,
+    async def do_here(self, start: Start, execute: Execute) -> None:
+        """In the engine's own task. ``stop`` reaches it by cancelling that one, once,
         and takes it back; a cancel of others goes through."""
         here = self._busy_here = asyncio.current_task()
         try:
-            outcome = await self._outcome(start)
+            outcome = await self._outcome(start, execute)
         except asyncio.CancelledError as error:
             if self.stopped is None or not self._stopped_here or times_cancelled() > 1:
                 raise
@@ -76,10 +76,10 @@ class Crew:
                 here.uncancel()
         self._results.append((start, outcome))
 
-    async def _outcome(self, start: Start) -> Outcome:
+    async def _outcome(self, start: Start, execute: Execute) -> Outcome:
         """``CancelledError`` only if this very task was cancelled."""
         try:
-            outcome = await self._execute(start)
+            outcome = await execute(start)
         except LeaseLost as lost:
             self.lost = lost
             return _LEASE_LOST

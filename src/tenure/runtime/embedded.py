@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -11,18 +11,16 @@ from msgspec import Struct
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
 from tenure.model.update import Changes, LeaseRequest
-from tenure.ports.log_store import LogKey
 from tenure.ports.notifier import RunStateNotifier
 from tenure.ports.recorder import Recorder
 from tenure.ports.transport import Transport
 from tenure.runtime.audience import Audience
 from tenure.runtime.engine import Engine
-from tenure.runtime.executor import Assignment, Executor
+from tenure.runtime.executor import Executor
 from tenure.runtime.intents import not_born
 from tenure.runtime.keeper import Holding
-from tenure.runtime.logs import LogWriter
 from tenure.runtime.masking import Masks
-from tenure.runtime.output import TaskOutput, shown_to
+from tenure.runtime.outputs import Outputs
 from tenure.runtime.recipe import Prepared
 from tenure.runtime.session import Session
 from tenure.runtime.stop import PROCESS_STOPPED, REQUESTED, not_trusted
@@ -64,7 +62,7 @@ class EmbeddedRun:
         self._planned = planned
         self._definition = definition
         self._holding: Holding | None = None
-        self._masks = Masks(secrets)
+        masks = Masks(secrets)
         self._audience = Audience(around.recorders, planned, session.store)
         self._tracker = RunTracker(
             planned,
@@ -73,11 +71,19 @@ class EmbeddedRun:
             self._audience,
             session.callbacks.told_of(planned, around.notifier) if session.callbacks else None,
         )
+        outputs = Outputs(
+            self._tracker,
+            self._audience,
+            masks,
+            session.log_store,
+            summary_bytes=around.summary_bytes,
+            log_cap=around.log_cap,
+        )
         self._engine = Engine(
             planned.run_id,
             prepared,
             Exports(prepared.plan, variables),
-            Executor(around.transport, self._new_output, self._masks),
+            Executor(around.transport, outputs.new, masks),
             self._tracker,
             folder=folder,
             progress_interval=around.progress_interval,
@@ -92,6 +98,7 @@ class EmbeddedRun:
         finally:
             if self._holding is not None:
                 self._session.keeper.drop(self._holding)
+                self._holding = None
             await self._onlookers_leave()
 
     async def _onlookers_leave(self) -> None:
@@ -123,40 +130,3 @@ class EmbeddedRun:
             lost=lambda why: self._engine.stop(not_trusted(why)),
         )
         return not_born(changes)
-
-    def _new_output(self, assignment: Assignment, attempt: int) -> TaskOutput:
-        """Logs and onlookers are looked for when there is something to keep or to show."""
-        show = None
-        if self._audience.wants_output:
-            show = shown_to(
-                self._audience.output,
-                assignment.run_id,
-                assignment.index,
-                assignment.recipe.name,
-                assignment.host.name,
-            )
-        store = self._session.log_store
-        if store is None:
-            return TaskOutput(self._around.summary_bytes, None, show, self._masks)
-        return TaskOutput(
-            self._around.summary_bytes,
-            lambda: LogWriter(
-                store,
-                assignment.run_id,
-                self._tracker.fencing,
-                _keys(assignment, attempt),
-                self._around.log_cap,
-            ),
-            show,
-            self._masks,
-        )
-
-
-def _keys(assignment: Assignment, attempt: int) -> Callable[[str], LogKey]:
-    return lambda stream: LogKey(
-        step=assignment.index,
-        host=assignment.host.name,
-        stream=stream,
-        item=assignment.item,
-        attempt=attempt,
-    )

@@ -53,7 +53,7 @@ class Engine:
         self._folder = folder
         self._progress_interval = progress_interval
         self._unfolding = Unfolding(prepared, exports)
-        self._crew = Crew(self._execute)
+        self._crew = Crew()
         self._attempts: dict[Start, int] = {}
         self._ended: list[EndedTask] = []
         """For the run's early end."""
@@ -107,7 +107,7 @@ class Engine:
                 self.stop(REQUESTED)
             alone = self._launch()
             if alone is not None:
-                await self._crew.do_here(alone)
+                await self._crew.do_here(alone, self._execute)
             elif not draft and not self._unfolding.impatient:
                 await self._crew.anything_new()
             status = self._turn(draft)
@@ -133,7 +133,7 @@ class Engine:
             if doomed is not None:
                 crew.arrive(start, doomed)
             else:
-                crew.begin(start)
+                crew.begin(start, self._execute)
         return None
 
     def _turn(self, draft: Draft) -> RunStatus | None:

@@ -118,6 +118,14 @@ class Lanes:
                 del lane.queue[held.delivery.id]
             self._close_if_empty(origin, lane)
 
+    def give_up_queued(self) -> list[Held]:
+        """All that is queued; it is no longer ours to send."""
+        queued = list(self.queued())
+        for origin, lane in list(self._lanes.items()):
+            lane.queue.clear()
+            self._close_if_empty(origin, lane)
+        return queued
+
     def room(self) -> int:
         """How many more to claim. What is queued behind its lane's window is nobody's hindrance."""
         ready = sum(

@@ -33,7 +33,7 @@ import random
 from collections.abc import Callable, Collection
 from itertools import chain
 
-from tenure.model.outbox import Delivery, Outcome, Settlement
+from tenure.model.outbox import Delivery, Outcome, PutBack, Settlement
 from tenure.model.retry import RetryPolicy
 from tenure.ports.outbox import Outbox
 from tenure.ports.sender import CallbackSender, NotTaken
@@ -119,8 +119,7 @@ class Relay:
         """Claim no more, and let what is under way end, for ``seconds`` at most.
 
         What is then cut short is settled as an attempt that failed, so that it is tried again soon
-        and people see why. What was only queued is left to its claim, as after a crash: it comes
-        back within seconds, and cost no attempt.
+        and people see why. What was only queued is put back: another relay may have it at once.
         """
         self._closing.set()
         self.wake()
@@ -151,7 +150,7 @@ class Relay:
                 more, wait = False, self._wait_after(error)
             else:
                 self._back_in_touch()
-            if self._closing.is_set() and not (self._lanes.under_way or self._settling):
+            if self._closing.is_set() and not (self._lanes or self._settling):
                 return
             if wait is not None:
                 await self._pause(wait)
@@ -183,6 +182,9 @@ class Relay:
         """As much as there is room for, and settle what ended before."""
         sent_at = asyncio.get_running_loop().time()
         self._lanes.forget_late(sent_at)
+        if self._closing.is_set():
+            for held in self._lanes.give_up_queued():
+                self._settle(held, PutBack())
         room = self._lanes.room()
         if self._closing.is_set() or not room:
             await self._settling.settle()
@@ -211,17 +213,21 @@ class Relay:
         return self._lanes.take(asyncio.get_running_loop().time())
 
     def _ended(self, held: Held, ending: Ending) -> None:
-        delivery = held.delivery
-        if ending is not Interruption.NOT_BEGUN:  # else its claim runs out
-            outcome = self._outcome(delivery, ending)
-            self._settling.add(Settlement(delivery.id, delivery.token or "", outcome))
+        self._settle(held, self._outcome(held.delivery, ending))
         answered = ending is None or (isinstance(ending, NotTaken) and not ending.again)
         self._lanes.ended(held, answered=answered)
         self._news.set()
 
+    def _settle(self, held: Held, outcome: Outcome) -> None:
+        delivery = held.delivery
+        self._settling.add(Settlement(delivery.id, delivery.token or "", outcome))
+
     def _outcome(self, delivery: Delivery, ending: Ending) -> Outcome:
-        if isinstance(ending, Interruption):
-            return cut_short(self._policy)
+        match ending:
+            case Interruption.NOT_BEGUN:
+                return PutBack()
+            case Interruption.STOPPED:
+                return cut_short(self._policy)
         return outcome_of(ending, delivery, self._policy, random.random())  # noqa: S311
 
     # A store that does not answer

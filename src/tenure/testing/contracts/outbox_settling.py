@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from tenure.model.errors import DeliveryLost, DeliveryNotFound
-from tenure.model.outbox import Delivered, Delivery, GiveUp, Outcome, RetryLater
+from tenure.model.outbox import Delivered, Delivery, GiveUp, Outcome, PutBack, RetryLater
 from tenure.model.status import DeliveryState
 from tenure.testing.contracts.acts import create
 from tenure.testing.contracts.harness import CallingStore, ContractHarness
@@ -39,8 +39,22 @@ class Settling(ContractHarness):
         done = await store.settle_delivery(again.id, again.token or "", Delivered())
         assert (done.attempts, done.last_error) == (2, None)
 
+    async def test_put_back_is_anybodys_at_once_and_cost_no_attempt(
+        self, store: CallingStore
+    ) -> None:
+        held = await _held(store)
+        back = await store.settle_delivery(held.id, held.token or "", PutBack())
+        assert (back.state, back.attempts, back.due_at) == (DeliveryState.WAITING, 0, held.due_at)
+        (again,) = await store.claim_deliveries("next-relay")
+        assert (again.id, again.attempts, again.last_error) == (held.id, 0, None)
+        with suppress(DeliveryLost):
+            await store.settle_delivery(held.id, held.token or "", PutBack())
+        assert await store.claim_deliveries(unique("token")) == []
+
     @pytest.mark.parametrize(
-        "outcome", [Delivered(), GiveUp("410"), RetryLater(delay=3000, error="503")], ids=str
+        "outcome",
+        [Delivered(), GiveUp("410"), RetryLater(delay=3000, error="503"), PutBack()],
+        ids=str,
     )
     async def test_settling_sent_again_gets_the_first_answer(
         self, store: CallingStore, outcome: Outcome
@@ -73,7 +87,7 @@ class Settling(ContractHarness):
         (stale,) = await store.claim_deliveries("slow-relay", seconds=self.lease_seconds)
         await self.expire_leases()
         (held,) = await store.claim_deliveries("quick-relay")
-        for outcome in (Delivered(), GiveUp("410"), RetryLater(delay=1, error="503")):
+        for outcome in (Delivered(), GiveUp("410"), RetryLater(delay=1, error="503"), PutBack()):
             with pytest.raises(DeliveryLost):
                 await store.settle_delivery(stale.id, "slow-relay", outcome)
         done = await store.settle_delivery(held.id, "quick-relay", Delivered())

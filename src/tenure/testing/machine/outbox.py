@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tenure.model.errors import DeliveryLost, DeliveryNotFound, LeaseLost, StoreRejected
-from tenure.model.outbox import Delivered, GiveUp, Outcome, RetryLater
+from tenure.model.outbox import Delivered, GiveUp, Outcome, PutBack, RetryLater
 from tenure.model.update import Fencing
 from tenure.ports.clock import Clock
 from tenure.ports.log_store import LogKey
@@ -54,7 +54,7 @@ class StoreModel(LeaseModel):
             return delivery
         if delivery["token"] != token:
             raise Refusal(DeliveryLost)
-        delivery["attempts"] += 1
+        delivery["attempts"] += not isinstance(outcome, PutBack)
         delivery.update(token=None, settled_token=token, until=None)
         match outcome:
             case Delivered():

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from tenure.model.leasing import ClaimRequest, Lease, Purpose
-from tenure.model.outbox import Delivered, GiveUp, Outcome, RetryLater
+from tenure.model.outbox import Delivered, GiveUp, Outcome, PutBack, RetryLater
 from tenure.model.update import LeaseRequest
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.log_store import LogKey, LogStore
@@ -110,7 +110,12 @@ class OutboxRules(RunRules):
         held = [one for one in known if one["token"] is not None]
         one = draw.one(held if held and not draw.seldom() else known)
         token = one["token"] or one["settled_token"] or "token-never"
-        outcomes: tuple[Outcome, ...] = (Delivered(), GiveUp("404"), RetryLater(10.0, "503"))
+        outcomes: tuple[Outcome, ...] = (
+            Delivered(),
+            GiveUp("404"),
+            RetryLater(10.0, "503"),
+            PutBack(),
+        )
         wrong = draw.seldom()
         self.send("settle_delivery", one["id"], "wrong" if wrong else token, draw.one(outcomes))
 

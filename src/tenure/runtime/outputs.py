@@ -1,0 +1,74 @@
+"""Where the output of each attempt of a run goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tenure.ports.log_store import LogKey, LogStore
+from tenure.runtime.audience import Audience
+from tenure.runtime.executor import Assignment
+from tenure.runtime.logs import LogWriter
+from tenure.runtime.masking import Masks
+from tenure.runtime.output import TaskOutput, shown_to
+from tenure.runtime.tracker import RunTracker
+
+
+class Outputs:
+    """Logs and onlookers are looked for when there is something to keep or to show.
+
+    Holds nothing of who asks for an output: the objects of a run form no cycle, so that they go
+    when it ends and not when the garbage collector comes by.
+    """
+
+    def __init__(
+        self,
+        tracker: RunTracker,
+        audience: Audience,
+        masks: Masks,
+        log_store: LogStore | None,
+        *,
+        summary_bytes: int,
+        log_cap: int,
+    ) -> None:
+        self._tracker = tracker
+        self._audience = audience
+        self._masks = masks
+        self._log_store = log_store
+        self._summary_bytes = summary_bytes
+        self._log_cap = log_cap
+
+    def new(self, assignment: Assignment, attempt: int) -> TaskOutput:
+        show = None
+        if self._audience.wants_output:
+            show = shown_to(
+                self._audience.output,
+                assignment.run_id,
+                assignment.index,
+                assignment.recipe.name,
+                assignment.host.name,
+            )
+        store = self._log_store
+        if store is None:
+            return TaskOutput(self._summary_bytes, None, show, self._masks)
+        return TaskOutput(
+            self._summary_bytes,
+            lambda: LogWriter(
+                store,
+                assignment.run_id,
+                self._tracker.fencing,
+                _keys(assignment, attempt),
+                self._log_cap,
+            ),
+            show,
+            self._masks,
+        )
+
+
+def _keys(assignment: Assignment, attempt: int) -> Callable[[str], LogKey]:
+    return lambda stream: LogKey(
+        step=assignment.index,
+        host=assignment.host.name,
+        stream=stream,
+        item=assignment.item,
+        attempt=attempt,
+    )
