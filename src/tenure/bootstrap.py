@@ -214,4 +214,4 @@ def http_sender(
 def default_transport() -> Transport:
     from tenure.transports import new_transport
 
-    return new_transport()
+    return new_transport(supervised=True)

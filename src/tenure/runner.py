@@ -32,6 +32,7 @@ from tenure.ports.notifier import RunStateNotifier
 from tenure.ports.recorder import Recorder
 from tenure.ports.run_store import RunStateStore
 from tenure.ports.transport import Transport
+from tenure.ports.trust import TrustWindows
 from tenure.runtime.birth import planned_run, secret_values
 from tenure.runtime.callback_settings import CallbackSettings
 from tenure.runtime.callbacks import Callbacks
@@ -263,7 +264,15 @@ class Runner:
             )
         else:
             callbacks = None
-        return Session(store, self._identity, self._timing, self._reconcile_interval, callbacks)
+        transport = self._around.transport
+        return Session(
+            store,
+            self._identity,
+            self._timing,
+            self._reconcile_interval,
+            callbacks,
+            transport if isinstance(transport, TrustWindows) else None,
+        )
 
     def _planned(
         self, run_id: str, ready: Ready, options: RunOptions, status: RunStatus

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tenure.model.errors import NotStarted, TransportError
+from tenure.model.errors import Untrusted
 from tenure.ports.transport import Command
 from tenure.ports.trust import TrustWindows
 from tenure.transports.local import LocalTransport
@@ -67,7 +67,7 @@ async def test_only_what_belongs_to_the_run_ends(transport: LocalTransport) -> N
         for each in kept:
             await each.shows(UP)
         transport.trust("run-late", soon(0.1), margin=8)
-        with pytest.raises(TransportError, match="not renewed in time"):
+        with pytest.raises(Untrusted, match="not renewed in time"):
             await late
         assert (await transport.run(HERE, of_run("run-good", "exit 3"), Kept())).code == 3
         assert not good.done()
@@ -87,7 +87,7 @@ async def test_trust_that_is_taken_away_ends_at_once(transport: LocalTransport) 
     async with running(transport, of_run("run-1", "echo up; exec sleep 25"), kept) as task:
         await kept.shows(UP)
         transport.trust("run-1", soon(0), margin=8)
-        with pytest.raises(TransportError, match="not renewed in time"):
+        with pytest.raises(Untrusted, match="not renewed in time"):
             await task
 
 
@@ -96,7 +96,7 @@ async def test_nothing_of_an_untrusted_run_is_started(
 ) -> None:
     transport.trust("run-1", soon(0), margin=8)
     command = of_run("run-1", f": > {tmp_path}/started")
-    with pytest.raises(NotStarted, match="lease of its run was not renewed"):
+    with pytest.raises(Untrusted, match="lease of its run was not renewed"):
         await transport.run(HERE, command, Kept())
     assert not (tmp_path / "started").exists()
     transport.trust("run-1", soon(20), margin=8)
@@ -119,7 +119,7 @@ async def test_the_grace_has_to_fit_into_the_margin(
     async with running(transport, of_run("run-1", script, grace=20), kept) as task:
         await kept.shows(UP)
         transport.trust("run-1", soon(0), margin=margin)
-        with pytest.raises(TransportError, match="not renewed in time"):
+        with pytest.raises(Untrusted, match="not renewed in time"):
             await task
     assert (tmp_path / "tidied").exists() is tidied
 
@@ -141,7 +141,7 @@ async def test_routing_passes_it_on(transport: LocalTransport) -> None:
     routing = RoutingTransport({"local": transport}, otherwise=UnreachableTransport())
     assert isinstance(routing, TrustWindows)
     routing.trust("run-1", soon(0), margin=8)
-    with pytest.raises(NotStarted):
+    with pytest.raises(Untrusted):
         await transport.run(HERE, of_run("run-1", "true"), Kept())
     routing.forget("run-1")
     assert (await transport.run(HERE, of_run("run-1", "true"), Kept())).code == 0

@@ -9,14 +9,12 @@ from tenure.actions.exports import PrintedExports, parse_exports
 from tenure.actions.passing import PassingOutput
 from tenure.actions.surroundings import output_limit, wants_printed_exports
 from tenure.model.errors import (
-    HostUnreachable,
     InvalidExports,
     NotStarted,
-    StillRunning,
     TransportError,
 )
 from tenure.model.status import HostStatus
-from tenure.ports.action import CheckResult, Task, TaskResult
+from tenure.ports.action import LET_THROUGH, CheckResult, Task, TaskResult
 from tenure.ports.transport import Command, Exit, Output, Transport
 from tenure.workflow.catalogue import ActionSpec
 
@@ -37,7 +35,7 @@ class CommandAction:
         passing = PassingOutput(output, exports=exports, limit=output_limit(task))
         try:
             end = await transport.run(task.host, self.build(task), passing)
-        except (HostUnreachable, StillRunning):
+        except LET_THROUGH:
             raise
         except TransportError as error:
             kind = "start" if isinstance(error, NotStarted) else "transport"

@@ -9,9 +9,8 @@ from inspect import isawaitable
 from typing import Any
 
 from tenure.actions.threads import in_thread
-from tenure.model.errors import HostUnreachable, LeaseLost, StillRunning
 from tenure.model.status import HostStatus
-from tenure.ports.action import TaskResult
+from tenure.ports.action import LET_THROUGH, TaskResult
 from tenure.ports.transport import Output
 
 _LONGEST_MESSAGE = 2000
@@ -32,8 +31,8 @@ async def call(
             returned = await in_thread(partial(function, **args), name)
             if isawaitable(returned):  # an async function behind a plain wrapper
                 returned = await returned
-    except (LeaseLost, HostUnreachable, StillRunning):
-        raise  # not the function's: the engine knows what they mean
+    except LET_THROUGH:
+        raise
     except Exception as error:  # noqa: BLE001 - whatever it raises is its failure
         await output.write("stderr", traceback.format_exc().encode("utf-8", "replace"))
         return failed(error)

@@ -8,9 +8,9 @@ from tenure.actions.differences import LARGEST, difference, is_text
 from tenure.actions.file_modes import show_mode
 from tenure.actions.host_files import FoundFile, WantedFile, look_at, put, set_mode
 from tenure.actions.threads import in_thread
-from tenure.model.errors import HostUnreachable, StillRunning, TransportError
+from tenure.model.errors import TransportError
 from tenure.model.status import HostStatus
-from tenure.ports.action import CheckResult, Task, TaskResult
+from tenure.ports.action import LET_THROUGH, CheckResult, Task, TaskResult
 from tenure.ports.transport import Output, Transport
 from tenure.workflow.catalogue import ActionSpec, Argument
 
@@ -36,7 +36,7 @@ class PlacingAction:
         wanted = await self._wanted(task)
         try:
             done = await _place(task, transport, wanted)
-        except (HostUnreachable, StillRunning):
+        except LET_THROUGH:
             raise
         except TransportError as error:
             return TaskResult(status=HostStatus.FAILED, kind="file", message=str(error))

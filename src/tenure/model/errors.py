@@ -13,7 +13,8 @@ TenureError
 ├── TransportError               a host did not do what it was asked
 │   ├── HostUnreachable          it could not be contacted; nothing was started
 │   ├── NotStarted               the command could not be started; nothing ran
-│   └── StillRunning             it was told to end, and nobody could see it end
+│   ├── StillRunning             it was told to end, and nobody could see it end
+│   └── Untrusted                it was ended: its run may have another owner by now
 └── StoreError
     ├── RunNotFound
     ├── DeliveryNotFound
@@ -155,6 +156,11 @@ class StillRunning(TransportError):
 
     Raised in place of ``CancelledError``: to claim that it is gone would be a lie.
     """
+
+
+class Untrusted(TransportError):
+    """It was ended, or not even started, because the lease of its run was not renewed in time:
+    another owner may have the run."""
 
 
 class StoreError(TenureError):

@@ -7,9 +7,13 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from tenure.model.errors import HostUnreachable, LeaseLost, StillRunning, Untrusted
 from tenure.model.status import HostStatus
 from tenure.ports.transport import Endpoint, Output, Transport
 from tenure.workflow.catalogue import ActionSpec
+
+LET_THROUGH = (LeaseLost, HostUnreachable, StillRunning, Untrusted)
+"""What is no failure of an action: whoever runs it knows what these mean."""
 
 
 class Task(Struct, frozen=True, kw_only=True):

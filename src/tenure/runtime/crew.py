@@ -92,6 +92,8 @@ class Crew:
         if outcome.status is HostStatus.UNKNOWN:
             self.unconfirmed.add(start.host)
             return replace(outcome, cut_short=self.stopped is not None)
+        if outcome.status is HostStatus.INTERRUPTED:
+            return replace(outcome, cut_short=True)
         return outcome
 
     def arrive(self, start: Start, outcome: Outcome) -> None:

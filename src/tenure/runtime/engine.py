@@ -22,7 +22,7 @@ from tenure.runtime.executor import Assignment, Executor, Outcome
 from tenure.runtime.opening import item_unwanted
 from tenure.runtime.recipe import Prepared
 from tenure.runtime.refusal import failed_by_refusal, failed_inside
-from tenure.runtime.stop import REQUESTED, EndedTask, Stop, timed_out
+from tenure.runtime.stop import NOT_RENEWED, REQUESTED, EndedTask, Stop, not_trusted, timed_out
 from tenure.runtime.tracker import RunTracker
 from tenure.runtime.unfolding import Start, Unfolding
 from tenure.workflow.variables import Exports
@@ -142,6 +142,8 @@ class Engine:
         if crew.lost is not None:
             raise crew.lost
         for start, outcome in crew.results():
+            if outcome.status is HostStatus.INTERRUPTED:
+                self.stop(not_trusted(NOT_RENEWED))
             unfolding.settle(start, outcome, draft)
             if outcome.cut_short:
                 self._ended.append(EndedTask(start.course.recipe.name, start.host, outcome))

@@ -17,6 +17,7 @@ from tenure.model.errors import (
     LeaseLost,
     StillRunning,
     TenureError,
+    Untrusted,
 )
 from tenure.model.status import HostStatus
 from tenure.ports.action import Task, TaskResult
@@ -101,7 +102,8 @@ class Executor:
         """``tried`` hears the number of each further attempt before it begins.
 
         Being cancelled (``CutShort``) ends the task's processes first. ``LeaseLost`` comes out as
-        it is. What could not be ended is ``unknown``: beside it nothing is tried again.
+        it is. What could not be ended is ``unknown``: beside it nothing is tried again. What was
+        ended since its owner cannot be trusted is ``interrupted``.
         """
         policy = assignment.recipe.retries
         attempt = 1
@@ -136,6 +138,8 @@ class Executor:
                 output.end()
                 raise CutShort(_outcome(_CANCELED, attempt, output)) from cancelled
             result = _CANCELLED_INSIDE
+        except Untrusted as error:
+            result = TaskResult(status=HostStatus.INTERRUPTED, kind="lease", message=str(error))
         except StillRunning as error:
             result = TaskResult(status=HostStatus.UNKNOWN, kind="still_running", message=str(error))
         except HostUnreachable as error:

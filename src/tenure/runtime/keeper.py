@@ -3,7 +3,8 @@
 The holder trusts a lease until *the moment its last successful renewal was sent*, plus the
 duration, minus a margin in which its tasks can be ended. Past that somebody else may hold the run,
 whatever we believe: its tasks are stopped before the lease can expire, not after. No answer is
-waited for beyond that moment.
+waited for beyond that moment. A transport that can end them without us (``TrustWindows``) is told
+of each such moment: it does so if we are frozen or killed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from tenure.model.query import RunFilter
 from tenure.model.status import RunStatus
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.run_store import RunStateStore
+from tenure.ports.trust import TrustWindows
+from tenure.runtime.stop import NOT_RENEWED
 from tenure.runtime.waiting import happens_within
 
 _log = logging.getLogger("tenure.runtime")
@@ -74,11 +77,18 @@ class Holding:
 class Keeper:
     """One loop for all runs of the process: a renewal for all of them is one call to the store."""
 
-    def __init__(self, store: RunStateStore, owner_id: str, timing: Timing) -> None:
+    def __init__(
+        self,
+        store: RunStateStore,
+        owner_id: str,
+        timing: Timing,
+        windows: TrustWindows | None = None,
+    ) -> None:
         self._store = store
         self._leases = store if isinstance(store, LeaseStore) else None
         self._owner_id = owner_id
         self._timing = timing
+        self._windows = windows
         self._held: dict[str, Holding] = {}
         self._look_now = asyncio.Event()
         self._keeping: asyncio.Task[None] | None = None
@@ -98,6 +108,7 @@ class Keeper:
             lease = None
         until = inf if lease is None else sent_at + self._timing.trust
         holding = self._held[run_id] = Holding(run_id, lease, until, canceled, lost)
+        self._tell_trust(holding)
         if self._keeping is None or self._keeping.done():
             self._renew_at = sent_at + self._timing.renew_interval
             self._keeping = asyncio.create_task(self._keep())
@@ -106,6 +117,8 @@ class Keeper:
     def drop(self, holding: Holding) -> None:
         if self._held.get(holding.run_id) is holding:
             del self._held[holding.run_id]
+            if self._windows is not None:
+                self._windows.forget(holding.run_id)
 
     def look_now(self) -> None:
         """A hint that an operator may have said something; carries no state, may be lost."""
@@ -121,6 +134,7 @@ class Keeper:
         while self._held:
             await happens_within(self._look_now, self._until_next(loop.time()))
             self._look_now.clear()
+            self._give_up_untrusted(loop.time())  # we may have been frozen until now
             try:
                 async with asyncio.timeout_at(self._answer_by(loop.time())):
                     if self._leases is not None and loop.time() >= self._renew_at:
@@ -138,7 +152,8 @@ class Keeper:
         tried again at the usual pace."""
         moments = [self._renew_at, *(each.trusted_until for each in self._held.values())]
         ahead = (moment - now for moment in moments if moment > now)
-        return min(self._timing.control_interval, *ahead, inf)
+        pace = min(self._timing.control_interval, self._timing.renew_interval)
+        return min(pace, *ahead, inf)
 
     def _answer_by(self, now: float) -> float:
         trusted = (each.trusted_until for each in self._held.values() if each.trusted_until > now)
@@ -156,8 +171,14 @@ class Keeper:
                 holding.lost("another owner has it")
                 continue
             holding.trusted_until = sent_at + self._timing.trust
+            self._tell_trust(holding)
             if renewal.cancel_requested_at is not None:
                 holding.canceled()
+
+    def _tell_trust(self, holding: Holding) -> None:
+        if self._windows is not None:
+            margin = self._timing.lease_duration - self._timing.trust
+            self._windows.trust(holding.run_id, holding.trusted_until, margin)
 
     async def _look_for_requests(self) -> None:
         """One question for all runs of this owner, read only."""
@@ -176,7 +197,7 @@ class Keeper:
     def _give_up_untrusted(self, now: float) -> None:
         for holding in list(self._held.values()):
             if now >= holding.trusted_until:
-                holding.lost("its lease could not be renewed in time")
+                holding.lost(NOT_RENEWED)
 
     def _note_out_of_touch(self, error: Exception) -> None:
         if not self._out_of_touch:

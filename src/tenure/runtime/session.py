@@ -14,6 +14,7 @@ from tenure.ports.lease_store import LeaseStore
 from tenure.ports.liveness import LiveRuns
 from tenure.ports.log_store import LogStore
 from tenure.ports.run_store import RunStateStore
+from tenure.ports.trust import TrustWindows
 from tenure.runtime.callbacks import Callbacks
 from tenure.runtime.combiner import Combiner
 from tenure.runtime.keeper import Keeper, Timing
@@ -45,8 +46,9 @@ class Session:
         timing: Timing,
         reconcile_interval: float = 5.0,
         callbacks: Callbacks | None = None,
+        windows: TrustWindows | None = None,
     ) -> None:
-        """``callbacks`` becomes ours to open and to close."""
+        """``callbacks`` becomes ours to open and to close. ``windows`` ends tasks if we cannot."""
         self.store = store
         self.log_store = store if isinstance(store, LogStore) else None
         self.identity = identity
@@ -54,7 +56,7 @@ class Session:
         self.callbacks = callbacks
         told = callbacks.told if callbacks is not None else None
         self.combiner = Combiner(store)
-        self.keeper = Keeper(store, identity.owner_id, timing)
+        self.keeper = Keeper(store, identity.owner_id, timing, windows)
         self.operators = Operators(store, identity.new_id, told)
         self.reconciler = Reconciler(
             store,

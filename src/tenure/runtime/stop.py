@@ -85,6 +85,9 @@ def timed_out(seconds: float) -> Stop:
     )
 
 
+NOT_RENEWED = "its lease could not be renewed in time"
+
+
 def not_trusted(why: str) -> Stop:
     """The run may be somebody else's by now."""
     return Stop(

@@ -23,20 +23,19 @@ class RoutingTransport:
     def __init__(self, by_kind: Mapping[str, Transport], otherwise: Transport) -> None:
         self._by_kind = dict(by_kind)
         self._otherwise = otherwise
+        self._windows = [each for each in self._all() if isinstance(each, TrustWindows)]
 
     async def run(self, host: Endpoint, command: Command, output: Output) -> Exit:
         transport = self._by_kind.get(kind_of(host.address), self._otherwise)
         return await transport.run(host, command, output)
 
     def trust(self, run_id: str, until: float, margin: float) -> None:
-        for transport in self._all():
-            if isinstance(transport, TrustWindows):
-                transport.trust(run_id, until, margin)
+        for transport in self._windows:
+            transport.trust(run_id, until, margin)
 
     def forget(self, run_id: str) -> None:
-        for transport in self._all():
-            if isinstance(transport, TrustWindows):
-                transport.forget(run_id)
+        for transport in self._windows:
+            transport.forget(run_id)
 
     async def close(self) -> None:
         """Closes them all, also when one of them fails to."""

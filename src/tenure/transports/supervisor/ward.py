@@ -7,7 +7,7 @@ import os
 import signal
 from asyncio import AbstractEventLoop
 
-from tenure.model.errors import NotStarted, StillRunning, TransportError
+from tenure.model.errors import NotStarted, StillRunning, TransportError, Untrusted
 from tenure.ports.transport import Command, Output
 from tenure.transports.ending import whatever_happens
 from tenure.transports.foreign import signal_as
@@ -43,7 +43,7 @@ class Ward:
         self._streams = Streams(loop, pipes, command.stdin, self._grace, self._held_open)
         self._pid: int | None = None
         self._status: int | None = None
-        self._refusal: NotStarted | None = None
+        self._refusal: TransportError | None = None
         self._why_lost: str | None = None
         self._untrusted = False
         self._dying = False
@@ -76,7 +76,7 @@ class Ward:
         if self._refusal is not None:
             raise self._refusal
         if self._untrusted:
-            raise TransportError(
+            raise Untrusted(
                 f"{self._name} was ended: the lease of its run was not renewed in time, so another "
                 "owner may have the run"
             )
@@ -194,9 +194,9 @@ class Ward:
         self._streams.end_with_what_is_there()
         self._tell()
 
-    def _refused(self, number: int, what: int) -> NotStarted:
+    def _refused(self, number: int, what: int) -> TransportError:
         if what == frames.TO_TRUST:
-            return NotStarted(
+            return Untrusted(
                 f"{os.fsdecode(self._image.argv[0])} was not started: the lease of its run was not "
                 "renewed in time, so another owner may have the run"
             )

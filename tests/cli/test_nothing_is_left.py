@@ -1,0 +1,81 @@
+"""Whatever becomes of ``tenure run``, nothing it started is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli, finish, read_until
+from tests.supervisor.hostile import TREES, left_of, nothing_left
+
+pytestmark = pytest.mark.slow
+
+RUN = f"hostile-run-{os.getpid()}"
+AT_LEISURE = 20.0
+
+
+def place(cli: Cli) -> Path:
+    """Where the tree works, and nobody else."""
+    return cli.home / "tree"
+
+
+def hostile(cli: Cli, name: str, **rest: str) -> str:
+    """A workflow whose one task is a tree that does not want to end."""
+    place(cli).mkdir()
+    args = {"script": TREES[name], "dir": str(place(cli))}
+    step = {"name": "fight", "action": "shell.run", "args": args, **rest}
+    return cli.workflow(json.dumps({"version": "v1", "name": "hostile", "steps": [step]}))
+
+
+@pytest.mark.parametrize("name", ["setsid", "deaf daemon", "no environment", "bomb"])
+async def test_after_kill(cli: Cli, name: str) -> None:
+    run = cli.start("run", hostile(cli, name), "--run-id", RUN)
+    read_until(run, "up")
+    assert left_of(RUN, place(cli))
+    run.kill()
+    run.wait()
+    await nothing_left(RUN, place(cli), AT_LEISURE)
+
+
+@pytest.mark.parametrize("name", ["deaf daemon", "pipe held open"])
+async def test_after_ctrl_c(cli: Cli, name: str) -> None:
+    run = cli.start("run", hostile(cli, name), "--run-id", RUN)
+    read_until(run, "up")
+    run.send_signal(signal.SIGINT)
+    assert finish(run).code == 3
+    assert left_of(RUN, place(cli)) == set()
+
+
+async def test_after_a_time_out(cli: Cli) -> None:
+    run = cli.start("run", hostile(cli, "deaf daemon", timeout="1s"), "--run-id", RUN)
+    assert finish(run).code == 1
+    assert left_of(RUN, place(cli)) == set()
+
+
+async def test_when_the_runner_is_frozen(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lease cannot be trusted for ever: its tasks end without it, and it stops by itself when
+    it wakes."""
+    monkeypatch.setenv("TENURE_LEASE_DURATION", "6s")
+    monkeypatch.setenv("TENURE_RENEW_INTERVAL", "1s")
+    monkeypatch.setenv("TENURE_VISIBILITY_TIMEOUT", "2s")
+    monkeypatch.setenv("TENURE_POLL_INTERVAL", "0.5s")
+    run = cli.start("run", hostile(cli, "deaf daemon"), "--run-id", RUN)
+    read_until(run, "up")
+    os.kill(run.pid, signal.SIGSTOP)
+    try:
+        await nothing_left(RUN, place(cli), AT_LEISURE)
+    finally:
+        os.kill(run.pid, signal.SIGCONT)
+    done = finish(run)
+    record = cli.process("status", RUN, "--json").json
+    assert (done.code, record["status"]) == (4, "interrupted")
+    (step,) = record["steps"]
+    assert step["hosts"]["local"]["status"] == "interrupted"
+    assert (
+        record["interrupted_reason"]
+        == "stopped by its owner: its lease could not be renewed in time"
+    )
