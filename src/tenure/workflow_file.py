@@ -8,10 +8,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from tenure.bootstrap import default_actions
-from tenure.model.errors import InvalidWorkflow, Mistake
+from tenure.model.errors import InvalidWorkflow, Mistake, Wanted
 from tenure.ports.action import Action
 from tenure.runtime.definition import digest_of
-from tenure.workflow.defined import Wanted
 from tenure.workflow.document import MOST_BYTES
 from tenure.workflow.dump import workflow_text
 from tenure.workflow.parse import parse_workflow

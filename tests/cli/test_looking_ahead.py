@@ -204,6 +204,37 @@ def test_validate_names_variables_that_a_run_has_to_be_given(cli: Cli) -> None:
     assert len(verdict["notices"]) == 2
 
 
+def test_validate_names_a_missing_variable_once_where_it_is_used_first(cli: Cli) -> None:
+    again = (
+        '  - {name: c, action: cmd.run, when: zone == "two", args: {cmd: "echo ${{ relase }}"}}\n'
+    )
+    flow = cli.workflow(NEEDY + again)
+    needed, doubtful = cli.call("validate", flow).err.splitlines()
+    assert f"{flow}:8:11: steps[0].when: 'zone' is not defined here" in needed
+    assert f"{flow}:12:27: steps[1].args.cmd: 'relase' is not defined" in doubtful
+    checked = cli.call("validate", flow, "--var", "other=1")
+    assert checked.out.count("'zone' is not defined") == 1
+    assert checked.err.count("is not defined") == 1
+
+
+def test_validate_tells_undefined_variables_and_other_mistakes_at_once(cli: Cli) -> None:
+    flow = cli.workflow(NEEDY + "    timeout: 30\n")
+    checked = cli.call("validate", flow)
+    assert checked.out.startswith(f"{flow}:13:14: steps[1].timeout: ")
+    assert [line.split(": ")[1:3] for line in checked.err.splitlines()] == [
+        [f"{flow}:8:11", "steps[0].when"],
+        [f"{flow}:12:27", "steps[1].args.cmd"],
+    ]
+    for verb in ("validate", "plan", "run"):
+        told = cli.call(verb, flow, "--var", "other=1")
+        assert told.code == 2
+        lines = (told.out + told.err).splitlines()
+        assert lines[0].startswith(f"{flow}:8:11: steps[0].when: 'zone' is not defined here")
+        assert lines[1].startswith(f"{flow}:13:14: steps[1].timeout: ")
+        given = cli.call(verb, flow, "--var", "zone=one")
+        assert "zone" not in given.out + given.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [

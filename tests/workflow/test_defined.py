@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenure.model.errors import ExpressionError, InvalidWorkflow
-from tenure.workflow.defined import Wanted, check_supplied, first_uses
+from tenure.model.errors import ExpressionError, InvalidWorkflow, Wanted
+from tenure.workflow.defined import check_supplied, first_uses
 from tenure.workflow.expressions import compile_condition, compile_expression
 from tenure.workflow.parse import check_workflow, parse_workflow
 from tenure.workflow.plan import make_plan

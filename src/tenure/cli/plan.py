@@ -12,6 +12,7 @@ from tenure.cli.display import json_lines
 from tenure.cli.display.paint import note, say
 from tenure.cli.display.preview_lines import preview_lines
 from tenure.cli.limiting import check_limit
+from tenure.cli.loading import load_for
 from tenure.cli.preview import Preview, preview
 from tenure.cli.secrets import names_of
 from tenure.cli.variables import variables
@@ -19,7 +20,6 @@ from tenure.cli.verb import completes, json_option, secret_names_option, verb, w
 from tenure.runtime.recipe import Prepared, prepare
 from tenure.workflow.defined import check_supplied
 from tenure.workflow.plan import make_plan
-from tenure.workflow_file import load_workflow
 
 
 @verb(
@@ -46,13 +46,14 @@ def command(
     difference. What depends on secrets, or on variables that earlier steps export, is said to be
     not known yet.
     """
-    file = load_workflow(workflow)
+    known = variables(vars_files, given)
+    names = known.keys() | names_of(secrets)
+    file = load_for(names, workflow)
     for text in file.notices:
         note(f"notice: {text}")
     check_limit(file.workflow, limit)
     plan = make_plan(file.workflow, limit=limit, local=local)
-    known = variables(vars_files, given)
-    check_supplied(file.wanted, plan, known.keys() | names_of(secrets))
+    check_supplied(file.wanted, plan, names)
     prepared = prepare(plan, default_actions())
     found = asyncio.run(_preview(prepared, known, file.folder))
     if as_json:

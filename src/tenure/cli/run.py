@@ -16,8 +16,9 @@ from tenure.cli.display.places import place_of
 from tenure.cli.exits import OF_STATUS, Exit
 from tenure.cli.failing import tell
 from tenure.cli.limiting import check_limit
+from tenure.cli.loading import load_for
 from tenure.cli.opening import settings_for, this_user, writing
-from tenure.cli.secrets import gather
+from tenure.cli.secrets import gather, names_of
 from tenure.cli.stopping import Stopped, stoppable
 from tenure.cli.variables import variables
 from tenure.cli.verb import completes, json_option, store_option, verb, workflow_options
@@ -28,7 +29,7 @@ from tenure.model.events import RecordedEvent
 from tenure.model.snapshot import RunSnapshot
 from tenure.runner import Runner, RunOptions
 from tenure.system import new_run_id
-from tenure.workflow_file import WorkflowFile, load_workflow
+from tenure.workflow_file import WorkflowFile
 
 _REASONS = {
     signal.SIGINT: "canceled with Ctrl-C",
@@ -97,13 +98,14 @@ def command(
     if callbacks and no_tracking:
         raise click.UsageError("--no-tracking sends no callbacks; leave out --callback.")
     settings = settings_for(store)
-    file = load_workflow(workflow)
+    known = variables(vars_files, given)
+    file = load_for(known.keys() | names_of(secrets), workflow)
     for text in file.notices:
         note(f"notice: {text}")
     check_limit(file.workflow, limit)
     options = RunOptions(
         run_id=run_id or new_run_id(),
-        vars=variables(vars_files, given),
+        vars=known,
         secrets=gather(secrets, file.workflow.secrets),
         labels=pairs(labels, "--label"),
         callbacks=checked_targets(*({"url": url} for url in callbacks)),

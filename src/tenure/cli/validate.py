@@ -16,6 +16,8 @@ from tenure.cli.secrets import names_of
 from tenure.cli.variables import variables
 from tenure.cli.verb import completes, json_option, secret_names_option, variable_options, verb
 from tenure.model.errors import InvalidWorkflow, Mistake
+from tenure.workflow.defined import first_uses
+from tenure.workflow.parse import in_order
 from tenure.workflow.wording import listed
 from tenure.workflow_file import load_workflow
 
@@ -68,19 +70,23 @@ def command(
 
 def _judge(name: str, known: Collection[str] | None) -> Verdict:
     """``known`` are the variables of the run; ``None``: nobody said."""
+    mistakes: tuple[Mistake, ...] = ()
+    notices: tuple[str, ...] = ()
     try:
         file = load_workflow(name)
     except InvalidWorkflow as error:
-        return Verdict(file=name, valid=False, mistakes=error.mistakes)
-    missing = [each for each in file.wanted if each.name not in (known or ())]
+        mistakes, wanted = error.mistakes, error.wanted
+    else:
+        notices, wanted = file.notices, file.wanted
+    missing = [each for each in wanted if each.name not in (known or ())]
     needed = [each for each in missing if each.certain]
-    mistakes = tuple(each.said for each in needed) if known is not None else ()
-    notices = [str(each.said) for each in missing if each.said not in mistakes]
+    lacking = first_uses(needed) if known is not None else ()
+    mistakes = (*mistakes, *lacking)
     return Verdict(
         file=name,
         valid=not mistakes,
-        mistakes=mistakes,
-        notices=(*file.notices, *notices),
+        mistakes=tuple(in_order(mistakes)),
+        notices=(*notices, *(str(said) for said in first_uses(missing) if said not in lacking)),
         needs=tuple(dict.fromkeys(each.name for each in needed)),
     )
 

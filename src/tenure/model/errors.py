@@ -91,14 +91,28 @@ class Mistake(Struct, frozen=True, kw_only=True):
         return ": ".join(words) + (f"; {self.hint}" if self.hint else "")
 
 
+class Wanted(Struct, frozen=True, kw_only=True):
+    """A variable that the run must be given, or that somebody mistyped."""
+
+    name: str
+    certain: bool
+    """The step that uses it cannot but fail without it."""
+    step: int | None
+    """Where it is used; ``None`` for a handler."""
+    said: Mistake
+
+
 class InvalidWorkflow(TenureError, ValueError):
     """The workflow cannot be run as it is. Nothing was stored or executed.
 
-    ``mistakes`` are all that could be found, in the order of the file.
+    ``mistakes`` are all that could be found, in the order of the file. ``wanted`` are variables it
+    uses besides and does not define: whoever knows what a run would be given can tell which of
+    them are mistakes too.
     """
 
-    def __init__(self, mistakes: Iterable[Mistake]) -> None:
+    def __init__(self, mistakes: Iterable[Mistake], wanted: Iterable[Wanted] = ()) -> None:
         self.mistakes = tuple(mistakes)
+        self.wanted = tuple(wanted)
         super().__init__("\n".join(map(str, self.mistakes)))
 
 

@@ -8,13 +8,13 @@ from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from tenure.model.errors import InvalidWorkflow
+from tenure.model.errors import InvalidWorkflow, Wanted
 from tenure.ports.action import Action
 from tenure.runtime.definition import Definition
 from tenure.runtime.options import RunOptions
 from tenure.runtime.recipe import Prepared, prepare
 from tenure.workflow.catalogue import Catalogue
-from tenure.workflow.defined import Wanted, check_supplied
+from tenure.workflow.defined import check_supplied
 from tenure.workflow.parse import Parsed, check_workflow, parse_workflow
 from tenure.workflow.plan import make_plan
 from tenure.workflow.spec import Workflow

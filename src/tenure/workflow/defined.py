@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 from typing import NamedTuple
 
-from msgspec import Struct
-
-from tenure.model.errors import InvalidWorkflow, Mistake
+from tenure.model.errors import InvalidWorkflow, Mistake, Wanted
 from tenure.workflow.catalogue import Catalogue
 from tenure.workflow.expressions import Expression, compile_condition
 from tenure.workflow.nodes import Path
@@ -20,16 +18,6 @@ from tenure.workflow.plan import Plan
 from tenure.workflow.render import PROBE, evaluated_in, evaluated_in_loop
 from tenure.workflow.sources import Sources, Visible, place_of_name
 from tenure.workflow.spec import Handler, Step, Workflow
-
-
-class Wanted(Struct, frozen=True, kw_only=True):
-    """A variable that the run must be given, or that somebody mistyped."""
-
-    name: str
-    certain: bool
-    step: int | None
-    """Where it is used; ``None`` for a handler."""
-    said: Mistake
 
 
 def check_supplied(wanted: Iterable[Wanted], plan: Plan, given: Container[str]) -> None:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
 
 from msgspec import Struct
 
-from tenure.model.errors import InvalidWorkflow, Mistake
+from tenure.model.errors import InvalidWorkflow, Mistake, Wanted
 from tenure.workflow.catalogue import Catalogue
 from tenure.workflow.checks import CHECKS, variables_in, works_of
-from tenure.workflow.defined import Wanted, unknown_variables
+from tenure.workflow.defined import unknown_variables
 from tenure.workflow.document import read_document
 from tenure.workflow.dump import node_of
 from tenure.workflow.grammar import grammar
+from tenure.workflow.mending import mended
 from tenure.workflow.nodes import Mark, Node, Path, Scalar, mark_of, node_at
 from tenure.workflow.reading import BAD, MOST_MISTAKES, Enough, Reading
 from tenure.workflow.spec import Workflow
@@ -54,13 +55,21 @@ def _parsed(
             _check(workflow, catalogue, root, reading, text)
             _remark(workflow, catalogue, root, reading)
     if reading.mistakes:
-        reading.mistakes.sort(key=_place_in_file)
-        raise InvalidWorkflow(reading.mistakes)
+        wanted = []
+        if workflow is not BAD and reading.tells_all_variables:
+            whole = mended(workflow, catalogue, reading.knows_better)
+            wanted = _wanted(*whole, root, reading, text)
+        raise InvalidWorkflow(in_order(reading.mistakes), wanted)
     return Parsed(
         workflow,
-        tuple(sorted(reading.notices, key=_place_in_file)),
+        tuple(in_order(reading.notices)),
         tuple(_wanted(workflow, catalogue, root, reading, text)),
     )
+
+
+def in_order(mistakes: Iterable[Mistake]) -> list[Mistake]:
+    """As they stand in the file."""
+    return sorted(mistakes, key=_place_in_file)
 
 
 def _place_in_file(mistake: Mistake) -> tuple[int, int]:
