@@ -102,3 +102,16 @@ async def test_all_that_is_missing_is_said_at_once(new_runner: NewRunner) -> Non
     with pytest.raises(tenure.InvalidWorkflow) as error:
         await new_runner().run(played)
     assert [mistake.path for mistake in error.value.mistakes] == ["plan.mode", "secrets[0]"]
+
+
+async def test_what_is_missing_has_its_place_in_the_file(new_runner: NewRunner) -> None:
+    said = FILE.replace("{{ relase }}", "x").replace("~ suffix", "")
+    file = tenure.read_workflow(
+        said + "plan: {mode: manual-approve}\nsecrets:\n  - token\n", source="deploy.yaml"
+    )
+    with pytest.raises(tenure.InvalidWorkflow) as error:
+        await new_runner().run(file)
+    assert mistakes(error) == [
+        "deploy.yaml:13:14: plan.mode: manual-approve: this workflow wants somebody's approval",
+        "deploy.yaml:15:5: secrets[0]: the secret 'token' is not given",
+    ]

@@ -13,7 +13,7 @@ from tenure.workflow.plan import Plan, make_plan
 from tenure.workflow.spec import GroupSpec, HostSpec, Inventory, Step, Workflow
 
 _COMMAND = (
-    Argument(name="dir"),
+    Argument(name="dir", elsewhere=("cwd",)),
     Argument(name="env", types=("object",)),
     Argument(name="export_vars", types=("boolean",)),
     Argument(name="max_output_bytes", types=("integer",)),

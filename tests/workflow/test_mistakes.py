@@ -142,12 +142,24 @@ STEP = [
         "7:3: steps[0].export_vars: unknown key 'export_vars'; "
         "it is an argument of cmd.run: put it under 'args'",
     ),
+    (
+        "cwd: /tmp",
+        "7:3: steps[0].cwd: unknown key 'cwd'; it is the argument 'dir' here: put it under 'args'",
+    ),
     ("targets: web", "7:12: steps[0].targets: must be a list, not 'web'; write [web]"),
     (
         "targets: [loca]",
         "7:13: steps[0].targets[0]: no host or group named 'loca'; did you mean 'local'?",
     ),
-    ("needs: [two]", "7:11: steps[0].needs[0]: no step named 'two'"),
+    (
+        "targets: [olacl]",
+        "7:13: steps[0].targets[0]: no host or group named 'olacl'; did you mean 'local'?",
+    ),
+    (
+        "targets: [frontend]",
+        "7:13: steps[0].targets[0]: no host or group named 'frontend'; there is local",
+    ),
+    ("needs: [two]", "7:11: steps[0].needs[0]: no step named 'two'; there is one"),
     ("needs: [one]", "7:11: steps[0].needs[0]: a step cannot need itself"),
     (
         "notify: [reload]",
@@ -223,6 +235,8 @@ ARGUMENTS = [
     ("{}", "cmd.run", "6:3: steps[0].args: cmd.run needs 'cmd'"),
     ("{cmd: x, cdm: y}", "cmd.run",
      "6:18: steps[0].args.cdm: cmd.run takes no argument 'cdm'; did you mean 'cmd'?"),
+    ("{cmd: x, cwd: /tmp}", "cmd.run",
+     "6:18: steps[0].args.cwd: cmd.run takes no argument 'cwd'; it is called 'dir' here"),
     ("{cmd: [ls]}", "cmd.run", "6:15: steps[0].args.cmd: must be text, not a list"),
     ("{cmd: x, export_vars: maybe}", "cmd.run",
      "6:31: steps[0].args.export_vars: must be true or false, not 'maybe'"),

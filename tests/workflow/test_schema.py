@@ -41,7 +41,7 @@ def test_what_the_parser_accepts_validates(text: str) -> None:
 
 BEYOND = (  # what only the names and texts in the file tell
     "queue: ''", "secrets:", "vars: {", "callbacks: [{url", "inventory: {hosts: {web1: {address",
-    "inventory: {hosts: {''", 'inventory: {hosts: {"', "inventory: {groups", "targets: [loca]",
+    "inventory: {hosts: {''", 'inventory: {hosts: {"', "inventory: {groups", "targets: [",
     "needs: [", "notify: [", "when: ", "must_vars: [''", "become: ", "loop: ['", "loop: ${{",
     "on_takeover: verify", "verify: {cmd: \"echo", "timeout: 0s",
 )  # fmt: skip

@@ -11,10 +11,15 @@ from tenure.workflow.catalogue import Argument
 _YES = frozenset({"1", "true", "yes", "on"})
 
 SURROUNDINGS = (
-    Argument(name="dir", description="Working directory."),
+    Argument(
+        name="dir",
+        elsewhere=("cwd", "chdir", "workdir", "working_dir", "working_directory"),
+        description="Working directory.",
+    ),
     Argument(
         name="env",
         types=("object",),
+        elsewhere=("environ", "environment"),
         description="Environment variables; the only way to set names like PATH or LD_*.",
     ),
     Argument(

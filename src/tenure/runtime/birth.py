@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tenure.model.errors import InvalidWorkflow, Mistake
+from tenure.model.errors import InvalidWorkflow
 from tenure.model.ids import check_run_id
 from tenure.model.snapshot import Approval, CallbackTarget, RunSnapshot
 from tenure.model.status import Recovery, RunStatus
 from tenure.runtime.options import RunOptions
 from tenure.runtime.ready import Ready, Source
+from tenure.workflow.nodes import Path
+from tenure.workflow.parse import placed
 from tenure.workflow.spec import CallbackSpec, PlanMode, Workflow
 
 
@@ -55,28 +57,18 @@ def planned_run(
 
 def _check_complete(file: Source, approval: Approval, options: RunOptions) -> None:
     """What somebody must have given before anything is executed."""
-    source, mistakes = file.source or "workflow", []
+    found: list[tuple[Path, str, str]] = []
     if approval.required and approval.by is None:
-        mistakes.append(
-            Mistake(
-                source=source,
-                path="plan.mode",
-                message="manual-approve: this workflow wants somebody's approval",
-                hint="approve it with --approve (approved_by=… in Python)",
-            )
-        )
+        message = "manual-approve: this workflow wants somebody's approval"
+        hint = "approve it with --approve (approved_by=… in Python)"
+        found.append((("plan", "mode"), message, hint))
     for place, name in enumerate(file.workflow.secrets):
         if name not in options.secrets and name not in options.vars:
-            mistakes.append(
-                Mistake(
-                    source=source,
-                    path=f"secrets[{place}]",
-                    message=f"the secret {name!r} is not given",
-                    hint=f"give it with --secret {name} (secrets=… in Python)",
-                )
-            )
-    if mistakes:
-        raise InvalidWorkflow(mistakes)
+            message = f"the secret {name!r} is not given"
+            hint = f"give it with --secret {name} (secrets=… in Python)"
+            found.append((("secrets", place), message, hint))
+    if found:
+        raise InvalidWorkflow(placed(found, file.source, file.text))
 
 
 def _recovery(options: RunOptions, workflow: Workflow, *, embedded: bool) -> Recovery:

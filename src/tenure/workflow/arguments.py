@@ -11,7 +11,7 @@ from tenure.model.errors import ExpressionError
 from tenure.workflow.catalogue import ActionSpec, Argument
 from tenure.workflow.comparing import number_of
 from tenure.workflow.environment import text_of
-from tenure.workflow.wording import did_you_mean, listed, shown
+from tenure.workflow.wording import did_you_mean, instead_of, shown
 
 _FALSE, _TRUE = frozenset({"false", "no", "off", "0"}), frozenset({"true", "yes", "on", "1"})
 _CALLED = {
@@ -41,8 +41,8 @@ def misfits(args: Mapping[str, Any], spec: ActionSpec) -> Iterator[Misfit]:
         if name in known:
             yield from _wrong_value(name, value, known[name])
         elif not spec.further_arguments:
-            hint = did_you_mean(name, known) or f"{spec.name} takes {listed(known, 20)}"
-            yield Misfit(name, f"{spec.name} takes no argument {name!r}", hint, unknown=True)
+            message = f"{spec.name} takes no argument {name!r}"
+            yield Misfit(name, message, _instead(name, spec), unknown=True)
     for argument in spec.arguments:
         if argument.required and args.get(argument.name) is None:
             yield Misfit(None, f"{spec.name} needs {argument.name!r}")
@@ -58,6 +58,13 @@ def misfits(args: Mapping[str, Any], spec: ActionSpec) -> Iterator[Misfit]:
         given = [name for name in group if args.get(name) is not None]
         if len(given) > 1:
             yield Misfit(given[1], f"{spec.name} takes one of {', '.join(group)}, not several")
+
+
+def _instead(name: str, spec: ActionSpec) -> str:
+    meant = spec.meant_by(name)
+    if meant is not None:
+        return f"it is called {meant.name!r} here"
+    return instead_of(name, (argument.name for argument in spec.arguments), 20)
 
 
 def _wrong_value(name: str, value: Any, argument: Argument) -> Iterator[Misfit]:

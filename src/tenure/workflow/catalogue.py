@@ -43,6 +43,8 @@ class Argument(Struct, frozen=True, kw_only=True):
     text: Text = Text.PLAIN
     choices: tuple[Any, ...] = ()
     form: Form | None = None
+    elsewhere: tuple[str, ...] = ()
+    """What other tools call it: for hints, not accepted."""
     unused: bool = False
     """Accepted from older files, without effect."""
     description: str = ""
@@ -65,6 +67,10 @@ class ActionSpec(Struct, frozen=True, kw_only=True):
     """What variables it may export: ``ANYTHING``, the keys of the argument named here, or none."""
     on_takeover: str | None = None
     """Another default than ``rerun`` for what was running when its owner died."""
+
+    def meant_by(self, name: str) -> Argument | None:
+        """The argument that other tools call ``name``."""
+        return next((each for each in self.arguments if name in each.elsewhere), None)
 
 
 Catalogue = Mapping[str, ActionSpec]

@@ -22,7 +22,7 @@ from tenure.workflow.plan import find_cycle
 from tenure.workflow.render import ENV, PROBE, text_problems
 from tenure.workflow.spec import Handler, OnTakeover, Step, Workflow
 from tenure.workflow.templates import Embedded, split_template
-from tenure.workflow.wording import did_you_mean
+from tenure.workflow.wording import instead_of
 
 MOST_TASKS = 1_000_000
 """Hosts over all steps: what a run's record would have to hold."""
@@ -124,7 +124,7 @@ def check_targets(workflow: Workflow, catalogue: Catalogue, report: Report) -> N
         for place, name in enumerate(step.targets):
             if not roster.knows(name):
                 path: Path = ("steps", index, "targets", place)
-                hint = did_you_mean(name, roster.names)
+                hint = instead_of(name, roster.names)
                 report(path, f"no host or group named {name!r}", hint)
         targets = tuple(name for name in step.targets if roster.knows(name))
         if targets not in sizes:
@@ -147,7 +147,7 @@ def check_order(workflow: Workflow, catalogue: Catalogue, report: Report) -> Non
             if name == step.name:
                 report(path, "a step cannot need itself")
             elif name not in index_of:
-                report(path, f"no step named {name!r}", did_you_mean(name, index_of))
+                report(path, f"no step named {name!r}", instead_of(name, index_of))
         others = {index_of[name] for name in step.needs if name in index_of}
         needs.append(tuple(sorted(others - {index})))
     cycle = find_cycle(needs)
@@ -161,11 +161,11 @@ def check_order(workflow: Workflow, catalogue: Catalogue, report: Report) -> Non
 
 
 def check_notifications(workflow: Workflow, catalogue: Catalogue, report: Report) -> None:
-    known = {handler.name for handler in workflow.handlers}
+    known = [handler.name for handler in workflow.handlers]
     for index, step in enumerate(workflow.steps):
         for place, name in enumerate(step.notify):
             if name not in known:
-                hint = did_you_mean(name, known) or (None if known else "there are no handlers")
+                hint = instead_of(name, known) if known else "there are no handlers"
                 report(("steps", index, "notify", place), f"no handler named {name!r}", hint)
 
 
@@ -173,7 +173,7 @@ def check_actions(workflow: Workflow, catalogue: Catalogue, report: Report) -> N
     for path, work in works_of(workflow):
         spec = catalogue.get(work.action)
         if spec is None:
-            hint = did_you_mean(work.action, catalogue)
+            hint = instead_of(work.action, catalogue, 30)
             report((*path, "action"), f"no action named {work.action!r}", hint)
             continue
         for misfit in misfits(work.args, spec):

@@ -107,6 +107,9 @@ class Work(Part, frozen=True):
         spec = self.catalogue.get(action.text) if isinstance(action, Scalar) else None
         if spec and name in {argument.name for argument in spec.arguments}:
             return f"it is an argument of {spec.name}: put it under 'args'"
+        meant = spec.meant_by(name) if spec else None
+        if meant is not None:
+            return f"it is the argument {meant.name!r} here: put it under 'args'"
         return Part.hint_for(self, name, node)
 
 

@@ -67,6 +67,17 @@ def _parsed(
     )
 
 
+def placed(found: Iterable[tuple[Path, str, str]], source: str | None, text: str) -> list[Mistake]:
+    """What was found of a workflow without mistakes: path, message, hint. With its place in
+    ``text``, if that is what ``source`` names."""
+    reading = Reading(source or "workflow")
+    root = read_document(text, reading) if source is not None else None
+    return in_order(
+        reading.remark(Mark() if root is None else mark_of(root, path), path, message, hint)
+        for path, message, hint in found
+    )
+
+
 def in_order(mistakes: Iterable[Mistake]) -> list[Mistake]:
     """As they stand in the file."""
     return sorted(mistakes, key=_place_in_file)

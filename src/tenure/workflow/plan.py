@@ -10,7 +10,7 @@ from tenure.model.errors import InvalidWorkflow, Mistake
 from tenure.workflow.catalogue import ActionSpec
 from tenure.workflow.inventory import PlannedHost, Roster, roster_of
 from tenure.workflow.spec import Handler, OnTakeover, Step, Workflow
-from tenure.workflow.wording import did_you_mean
+from tenure.workflow.wording import instead_of
 
 
 class PlannedStep(Struct, frozen=True, kw_only=True):
@@ -79,7 +79,7 @@ def _chosen(roster: Roster, names: Sequence[str], path: str) -> tuple[str, ...]:
         Mistake(
             path=path,
             message=f"no host or group named {name!r}",
-            hint=did_you_mean(name, roster.names),
+            hint=instead_of(name, roster.names),
         )
         for name in names
         if not roster.knows(name)
@@ -99,7 +99,7 @@ def needs_of(workflow: Workflow) -> list[tuple[int, ...]]:
             continue
         for name in step.needs:
             if name not in index_of:
-                path, hint = f"steps[{index}].needs", did_you_mean(name, index_of)
+                path, hint = f"steps[{index}].needs", instead_of(name, index_of)
                 message = f"no step named {name!r}"
                 raise InvalidWorkflow([Mistake(path=path, message=message, hint=hint)])
         needs.append(tuple(sorted({index_of[name] for name in step.needs})))

@@ -17,7 +17,7 @@ from tenure.workflow.comparing import number_of
 from tenure.workflow.durations import PATTERN, parse_duration
 from tenure.workflow.nodes import Entries, Items, Mark, Node, Path, Scalar, plain
 from tenure.workflow.reading import BAD, Reading
-from tenure.workflow.wording import did_you_mean, listed, shown
+from tenure.workflow.wording import did_you_mean, instead_of, shown
 
 Schema = dict[str, Any]
 _TRUE, _FALSE = frozenset({"y", "yes", "on"}), frozenset({"n", "no", "off"})
@@ -277,8 +277,7 @@ class Part(Struct, frozen=True):
     def hint_for(self, name: str, node: Entries) -> str:
         if name in self.instead:
             return f"it is called {self.instead[name]!r} here"
-        names = [key.name for key in self.keys]
-        return did_you_mean(name, names) or f"there is {listed(names, 30)}"
+        return instead_of(name, (key.name for key in self.keys), 30)
 
     def schema(self) -> Schema:
         properties = {

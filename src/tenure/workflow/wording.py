@@ -22,8 +22,16 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
         # Comparing is slow and a file may hold thousands of names: those that begin alike.
         alike = [other for other in folded if other[:1] == wanted[:1]]
         folded = {other: folded[other] for other in alike[:_MANY]}
-    close = get_close_matches(wanted, folded, n=1, cutoff=0.6)
+    close = get_close_matches(wanted, folded, n=1, cutoff=0.6) or [
+        other for other in folded if sorted(other) == sorted(wanted)
+    ]
     return f"did you mean {folded[close[0]]!r}?" if close else None
+
+
+def instead_of(name: str, known: Iterable[str], most: int = 10) -> str:
+    """A hint that always helps: the nearest of ``known``, or what there is to choose from."""
+    there = list(known)
+    return did_you_mean(name, there) or f"there is {listed(there, most)}"
 
 
 def listed(names: Iterable[str], most: int = 10) -> str:
