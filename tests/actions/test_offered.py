@@ -88,11 +88,12 @@ def test_our_own_are_there_under_their_names() -> None:
         "http.request",
         "wait.until",
         "wait.port",
+        "wait.event",
         "python.call",
     }
     assert all(action.spec.name == name for name, action in actions.items())
     assert actions["cmd.run"] is actions["cmd.run"]
-    assert len(actions) == 11
+    assert len(actions) == 12
 
 
 def test_scripts_are_text_that_values_never_enter() -> None:

@@ -14,6 +14,7 @@ from tenure.model.status import RunStatus
 from tenure.ports.action import TaskResult
 from tenure.stores.memory import InMemoryStore
 from tenure.system import process_start
+from tenure.workflow.spec import Defaults
 from tests.runtime.conftest import NewRunner
 from tests.runtime.puppets import (
     BROKEN,
@@ -400,6 +401,21 @@ class TestByTime:
         assert act.cancelled == ["one/a", "one/a#2"]
         assert run.steps[0].hosts["a"].attempts == 3
         assert run.steps[0].hosts["b"].attempts == 1
+
+    async def test_a_step_may_have_none_where_the_file_has_one(
+        self, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        act.hold("two/local", "one/local")
+        limited = Defaults(timeout=0.02)
+        flow = workflow(
+            step("one", timeout="0s", needs=[]), step("two", needs=[]), defaults=limited
+        )
+        onlooker = Onlooker()
+        running = asyncio.create_task(new_runner(recorders=[onlooker]).run(flow))
+        await onlooker.hears("step.failed")
+        act.let_go("one/local")
+        run = await running
+        assert [each.status for each in run.steps] == ["success", "failed"]
 
     async def test_a_step_that_timed_out_says_so(self, new_runner: NewRunner, act: Puppet) -> None:
         act.hold("one/local")

@@ -17,7 +17,7 @@ _COMMAND = (
     Argument(name="env", types=("object",)),
     Argument(name="export_vars", types=("boolean",)),
     Argument(name="max_output_bytes", types=("integer",)),
-    Argument(name="output_path", unused=True),
+    Argument(name="output_path"),
 )
 CMD = ActionSpec(
     name="cmd.run",

@@ -13,5 +13,6 @@ MODULES = {
     "http.request": "tenure.actions.http_request",
     "wait.until": "tenure.actions.wait_until",
     "wait.port": "tenure.actions.wait_port",
+    "wait.event": "tenure.actions.wait_event",
     "python.call": "tenure.actions.python_call",
 }

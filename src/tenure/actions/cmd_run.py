@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tenure.actions.commands import CommandAction, would_run
-from tenure.actions.surroundings import SURROUNDINGS, command
+from tenure.actions.surroundings import OUTPUT_PATH, SURROUNDINGS, command
 from tenure.ports.action import Task
 from tenure.ports.transport import Command
 from tenure.workflow.catalogue import ActionSpec, Argument, Text
@@ -17,7 +17,7 @@ CMD = Argument(
 SPEC = ActionSpec(
     name="cmd.run",
     description="Run a command line with /bin/sh. Its exit status decides; there is no input.",
-    arguments=(CMD, *SURROUNDINGS),
+    arguments=(CMD, *SURROUNDINGS, OUTPUT_PATH),
     environment=True,
 )
 

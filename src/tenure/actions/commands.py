@@ -5,9 +5,11 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from tenure.actions.exports import PrintedExports, parse_exports
 from tenure.actions.passing import PassingOutput
-from tenure.actions.surroundings import output_limit, wants_printed_exports
+from tenure.actions.surroundings import OUTPUT_PATH, copy_of, output_limit, wants_printed_exports
 from tenure.model.errors import (
     InvalidExports,
     NotStarted,
@@ -15,7 +17,7 @@ from tenure.model.errors import (
 )
 from tenure.model.status import HostStatus
 from tenure.ports.action import LET_THROUGH, CheckResult, Task, TaskResult
-from tenure.ports.transport import Command, Exit, Output, Transport
+from tenure.ports.transport import Command, Copy, Exit, Output, Transport
 from tenure.workflow.catalogue import ActionSpec
 
 Build = Callable[[Task], Command]
@@ -32,7 +34,8 @@ class CommandAction:
 
     async def apply(self, task: Task, transport: Transport, output: Output) -> TaskResult:
         exports = PrintedExports() if wants_printed_exports(task) else None
-        passing = PassingOutput(output, exports=exports, limit=output_limit(task))
+        copy = await copy_of(output, task)
+        passing = PassingOutput(output, exports=exports, limit=output_limit(task), copy=copy)
         try:
             end = await transport.run(task.host, self.build(task), passing)
         except LET_THROUGH:
@@ -40,7 +43,8 @@ class CommandAction:
         except TransportError as error:
             kind = "start" if isinstance(error, NotStarted) else "transport"
             return TaskResult(status=HostStatus.FAILED, kind=kind, message=str(error))
-        return judge(end, passing.last_error_line(), exports)
+        result = judge(end, passing.last_error_line(), exports)
+        return result if copy is None else _with_copy(result, task, copy)
 
     async def check(self, task: Task, transport: Transport) -> CheckResult:
         self.build(task)
@@ -63,6 +67,15 @@ def judge(end: Exit, last_error_line: str, printed: PrintedExports | None = None
     except InvalidExports as error:
         return TaskResult(status=HostStatus.FAILED, kind="exports", exit_code=0, message=str(error))
     return TaskResult(exit_code=0, vars=exported)
+
+
+def _with_copy(result: TaskResult, task: Task, copy: Copy) -> TaskResult:
+    """The record says where the copy is, or why it is not whole."""
+    folder = task.args[OUTPUT_PATH.name]
+    said = f"output in {folder}"
+    if copy.problem is not None:
+        said = f"not all output is in {folder}: {copy.problem}"
+    return replace(result, message=f"{result.message}; {said}" if result.message else said)
 
 
 def _how(end: Exit) -> str:

@@ -14,9 +14,15 @@ class PassingOutput:
     """Hands everything on, and remembers what a result tells: exports, the last word of stderr."""
 
     def __init__(
-        self, output: Output, *, exports: PrintedExports | None = None, limit: int | None = None
+        self,
+        output: Output,
+        *,
+        exports: PrintedExports | None = None,
+        limit: int | None = None,
+        copy: Output | None = None,
     ) -> None:
         self._output = output
+        self._copy = copy
         self._exports = exports
         self._limit = limit
         self._passed: dict[str, int] = {}
@@ -27,6 +33,8 @@ class PassingOutput:
             self._tail = data[-_TAIL:] if len(data) >= _TAIL else (self._tail + data)[-_TAIL:]
         elif self._exports is not None:
             self._exports.feed(data)
+        if self._copy is not None:
+            await self._copy.write(stream, data)
         if self._limit is not None:
             data = self._cut(stream, data, self._limit)
         if data:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tenure.actions.sources import encoded, file_beside
-from tenure.actions.surroundings import SURROUNDINGS
+from tenure.actions.surroundings import OUTPUT_PATH, SURROUNDINGS
 from tenure.model.errors import InvalidArguments
 from tenure.ports.action import Task
 from tenure.workflow.catalogue import ActionSpec, Argument, Text
@@ -36,6 +36,7 @@ def script_spec(name: str, description: str, text: Text) -> ActionSpec:
                 description="Arguments of the script: a list, or text for a single one.",
             ),
             *SURROUNDINGS,
+            OUTPUT_PATH,
         ),
         exactly_one_of=(_SOURCES,),
         environment=True,

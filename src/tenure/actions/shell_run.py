@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tenure.actions.commands import CommandAction, would_run
 from tenure.actions.scripts import encoded_script
-from tenure.actions.surroundings import SURROUNDINGS, command
+from tenure.actions.surroundings import OUTPUT_PATH, SURROUNDINGS, command
 from tenure.ports.action import Task
 from tenure.ports.transport import Command
 from tenure.workflow.catalogue import ActionSpec, Argument, Text
@@ -20,6 +20,7 @@ SPEC = ActionSpec(
             description="The text of the script. Begin with `set -e` to stop at the first error.",
         ),
         *SURROUNDINGS,
+        OUTPUT_PATH,
     ),
     environment=True,
 )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from tenure.model.errors import InvalidArguments
 from tenure.ports.action import Task
-from tenure.ports.transport import Command
+from tenure.ports.transport import Command, CopiedOutput, Copy, Output
 from tenure.workflow.catalogue import Argument
 
 _YES = frozenset({"1", "true", "yes", "on"})
@@ -32,11 +33,11 @@ SURROUNDINGS = (
         types=("integer",),
         description="Keep only so many bytes of each stream; exports are read before the cut.",
     ),
-    Argument(
-        name="output_path",
-        unused=True,
-        description="Accepted from older files and not used: the run's log has all output.",
-    ),
+)
+OUTPUT_PATH = Argument(
+    name="output_path",
+    description="A folder for a copy of all output, on the machine that executes the run: two new "
+    "files for each attempt. The run's log has it anyway.",
 )
 
 
@@ -50,6 +51,20 @@ def command(task: Task, *argv: str, stdin: bytes = b"") -> Command:
 def wants_printed_exports(task: Task) -> bool:
     wanted: Any = task.args.get("export_vars", False)
     return wanted is True or str(wanted).strip().lower() in _YES
+
+
+async def copy_of(output: Output, task: Task) -> Copy | None:
+    """Where the task wants its output too. ``InvalidArguments``."""
+    folder = task.args.get(OUTPUT_PATH.name)
+    if folder is None:
+        return None
+    if not isinstance(output, CopiedOutput):
+        raise InvalidArguments("output_path: whoever executes this keeps no copies of output")
+    try:
+        return await output.copy_into(str(folder))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InvalidArguments(f"output_path {str(folder)[:200]}: {reason}") from error
 
 
 def output_limit(task: Task) -> int | None:

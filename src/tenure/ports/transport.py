@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -44,6 +44,25 @@ class Output(Protocol):
     async def write(self, stream: str, data: bytes) -> None:
         """``stream`` is ``stdout`` or ``stderr``. Waits while whoever keeps it is behind, so that
         memory stays bounded whatever is printed."""
+        ...
+
+
+class Copy(Output, Protocol):
+    """Files that take what is written here."""
+
+    @property
+    def problem(self) -> str | None:
+        """Why not all of it could be written, if so."""
+        ...
+
+
+@runtime_checkable
+class CopiedOutput(Protocol):
+    """An ``Output`` that may be had in files as well."""
+
+    async def copy_into(self, folder: str) -> Copy:
+        """New files in ``folder`` (made if it is not there) of the machine that executes the run,
+        closed together with this output. ``OSError`` if there cannot be any."""
         ...
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from tenure.ports.recorder import OutputChunk
 from tenure.runtime.logs import LogWriter
 from tenure.runtime.masking import MaskedStream, Masks
+from tenure.runtime.output_files import OutputFiles
 
 
 class Tail:
@@ -48,7 +49,7 @@ class TaskOutput:
     """Takes the output of one attempt. ``open_log`` is called when there is any.
 
     Of a stream that may end in a secret the last bytes are held back until ``end`` says that
-    nothing follows; ``close`` brings them to the log.
+    nothing follows; ``close`` brings them to the log. ``stem`` says how files with a copy begin.
     """
 
     def __init__(
@@ -57,8 +58,11 @@ class TaskOutput:
         open_log: Callable[[], LogWriter] | None = None,
         show: Callable[[str, bytes], None] | None = None,
         masks: Masks | None = None,
+        stem: Callable[[], str] = lambda: "output",
     ) -> None:
         self._masks = masks
+        self._stem = stem
+        self._copies: list[OutputFiles] = []
         self._masked: dict[str, MaskedStream] = {}
         self._unlogged: list[tuple[str, bytes]] = []
         self._limit = summary_bytes
@@ -78,6 +82,11 @@ class TaskOutput:
             self._see(stream, data)
             await self._keep(stream, data)
 
+    async def copy_into(self, folder: str) -> OutputFiles:
+        copy = await OutputFiles.open(folder, self._stem(), self._masks)
+        self._copies.append(copy)
+        return copy
+
     def end(self) -> None:
         """Nothing more is printed."""
         for stream, masked in self._masked.items():
@@ -88,6 +97,8 @@ class TaskOutput:
 
     async def close(self) -> None:
         self.end()
+        for copy in self._copies:
+            await copy.close()
         unlogged, self._unlogged = self._unlogged, []
         for stream, data in unlogged:
             await self._keep(stream, data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from tenure.ports.log_store import LogKey, LogStore
 from tenure.runtime.audience import Audience
@@ -10,6 +11,7 @@ from tenure.runtime.executor import Assignment
 from tenure.runtime.logs import LogWriter
 from tenure.runtime.masking import Masks
 from tenure.runtime.output import TaskOutput, shown_to
+from tenure.runtime.output_files import file_stem
 from tenure.runtime.tracker import RunTracker
 
 
@@ -47,21 +49,35 @@ class Outputs:
                 assignment.recipe.name,
                 assignment.host.name,
             )
-        store = self._log_store
-        if store is None:
-            return TaskOutput(self._summary_bytes, None, show, self._masks)
         return TaskOutput(
             self._summary_bytes,
-            lambda: LogWriter(
-                store,
-                assignment.run_id,
-                self._tracker.fencing,
-                _keys(assignment, attempt),
-                self._log_cap,
-            ),
+            self._log_opener(assignment, attempt),
             show,
             self._masks,
+            partial(_stem, assignment, attempt),
         )
+
+    def _log_opener(self, assignment: Assignment, attempt: int) -> Callable[[], LogWriter] | None:
+        store = self._log_store
+        if store is None:
+            return None
+        return lambda: LogWriter(
+            store,
+            assignment.run_id,
+            self._tracker.fencing,
+            _keys(assignment, attempt),
+            self._log_cap,
+        )
+
+
+def _stem(assignment: Assignment, attempt: int) -> str:
+    """Of files with a copy of the output: each attempt has its own."""
+    parts = [assignment.recipe.name, assignment.run_id, assignment.index, assignment.host.name]
+    if assignment.item is not None:
+        parts.append(f"item{assignment.item}")
+    if attempt > 1:
+        parts.append(f"attempt{attempt}")
+    return file_stem(*parts)
 
 
 def _keys(assignment: Assignment, attempt: int) -> Callable[[str], LogKey]:

@@ -45,8 +45,6 @@ class Argument(Struct, frozen=True, kw_only=True):
     form: Form | None = None
     elsewhere: tuple[str, ...] = ()
     """What other tools call it: for hints, not accepted."""
-    unused: bool = False
-    """Accepted from older files, without effect."""
     description: str = ""
 
 
@@ -61,6 +59,8 @@ class ActionSpec(Struct, frozen=True, kw_only=True):
     at_most_one_of: tuple[tuple[str, ...], ...] = ()
     further_arguments: bool = False
     """Whether arguments not listed here are accepted (a Python function taking ``**rest``)."""
+    obsolete: str | None = None
+    """What to use instead: it is accepted from older files and can only fail."""
     environment: bool = False
     """Whether it starts processes, which then get the variables as their environment."""
     exports: str | None = ANYTHING

@@ -149,7 +149,7 @@ _WORK = [
     Key("args", Arguments(), "arguments of the action"),
     Key("when", TEXT, "a condition, judged per host with its variables"),
     Key("retries", RETRIES, "further attempts: a number, or a map"),
-    Key("timeout", Duration(), "per attempt and host"),
+    Key("timeout", Duration(zero=True), "per attempt and host; 0s: none"),
     Key("become", TEXT, "run as this user (sudo)"),
 ]
 _STEP = [

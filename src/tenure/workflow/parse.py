@@ -157,8 +157,14 @@ def _remark(workflow: Workflow, catalogue: Catalogue, root: Node, reading: Readi
 
 
 def _remarks(workflow: Workflow, catalogue: Catalogue) -> Iterator[tuple[Path, str]]:
-    for unused in _without_effect(workflow, catalogue):
-        yield unused, "is accepted from older files and has no effect"
+    for name in ("env_packages", "validation_env", "tests"):
+        if getattr(workflow, name):
+            yield (name,), "is accepted from older files and has no effect"
+    for place, work in works_of(workflow):
+        spec = catalogue.get(work.action)
+        if spec is not None and spec.obsolete is not None:
+            said = f"{spec.name} is accepted from older files and can only fail: {spec.obsolete}"
+            yield (*place, "action"), said
     both = sorted(set(workflow.inventory.hosts) & set(workflow.inventory.groups))
     for name in both:
         path: Path = ("inventory", "groups", name)
@@ -166,14 +172,3 @@ def _remarks(workflow: Workflow, catalogue: Catalogue) -> Iterator[tuple[Path, s
     for path, names in variables_in(workflow):
         for name in OWN.keys() & names:
             yield (*path, name), f"hides Tenure's own variable {name!r}: {OWN[name]}"
-
-
-def _without_effect(workflow: Workflow, catalogue: Catalogue) -> Iterator[Path]:
-    for name in ("env_packages", "validation_env", "tests"):
-        if getattr(workflow, name):
-            yield (name,)
-    for path, work in works_of(workflow):
-        spec = catalogue.get(work.action)
-        for argument in spec.arguments if spec else ():
-            if argument.unused and work.args.get(argument.name) is not None:
-                yield (*path, "args", argument.name)

@@ -30,7 +30,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     handlers: dict[str, Handler]
 
     def timeout_of(self, work: Step | Handler) -> float | None:
-        """Seconds for one attempt on one host."""
+        """Seconds for one attempt on one host; none if there are none."""
         return self.workflow.defaults.timeout if work.timeout is None else work.timeout
 
     def concurrency_of(self, step: Step) -> int:

@@ -104,13 +104,17 @@ class Number(Struct, frozen=True):
 
 
 class Duration(Struct, frozen=True):
-    """Seconds. A timeout of nothing would fail everything, so it is a mistake."""
+    """Seconds."""
 
     zero: bool = False
+    """Whether it may be none, also written without a unit. It is a mistake where everything would
+    fail at once."""
 
     def read(self, node: Node, path: Path, reading: Reading) -> Any:
         if not isinstance(node, Scalar) or node.value is None or isinstance(node.value, bool):
             return wrong(node, path, reading, "a duration", "write it like 30s or 1h30m")
+        if self.zero and node.text.strip() == "0":
+            return 0.0
         if not isinstance(node.value, str):
             message = f"a duration needs a unit: {shown(node.value)}"
             return reading.mistake(node.mark, path, message, f"write {node.text}s")
@@ -126,7 +130,8 @@ class Duration(Struct, frozen=True):
         return seconds
 
     def schema(self) -> Schema:
-        return {"type": "string", "pattern": PATTERN, "examples": ["30s", "10m", "1h30m"]}
+        text = {"type": "string", "pattern": PATTERN, "examples": ["30s", "10m", "1h30m"]}
+        return {"anyOf": [text, {"enum": [0, "0"]}]} if self.zero else text
 
 
 class Choice(Struct, frozen=True):
