@@ -86,6 +86,11 @@ HEAD = "version: v1\nname: demo\n"
 ONE_STEP = HEAD + "steps:\n- name: one\n  action: cmd.run\n  args: {cmd: 'true'}\n"
 
 
+def in_step(line: str) -> str:
+    """Line 7 of a workflow, inside its only step."""
+    return ONE_STEP + f"  {line}\n"
+
+
 def parse(text: str, source: str = "demo.yaml") -> Workflow:
     return parse_workflow(text, CATALOGUE, source=source).workflow
 

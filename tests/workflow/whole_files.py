@@ -3,22 +3,7 @@
 from __future__ import annotations
 
 from tenure.model.status import Recovery
-from tenure.workflow.spec import (
-    CallbackSpec,
-    Defaults,
-    GroupSpec,
-    Handler,
-    HostSpec,
-    Inventory,
-    OnTakeover,
-    PlanMode,
-    PlanSettings,
-    Retries,
-    Rolling,
-    Step,
-    Verify,
-    Workflow,
-)
+from tenure.workflow import spec
 
 FULL = """
 version: v1
@@ -69,7 +54,7 @@ steps:
 handlers: [{name: reload, action: cmd.run, args: {cmd: "true"}, retries: 2, when: zone == 'a'}]
 """
 
-MEANT = Workflow(
+MEANT = spec.Workflow(
     version="v1",
     name="rolling-deploy",
     description="text",
@@ -79,35 +64,35 @@ MEANT = Workflow(
     recovery=Recovery.RESUME,
     timeout=7200.0,
     secrets=("db_password",),
-    inventory=Inventory(
+    inventory=spec.Inventory(
         hosts={
-            "web1": HostSpec(address="ssh://deploy@10.0.0.1:22", vars={"zone": "a"}),
-            "web2": HostSpec(address="http://10.0.0.2:7072"),
-            "here": HostSpec(address="local"),
-            "bare": HostSpec(),
+            "web1": spec.HostSpec(address="ssh://deploy@10.0.0.1:22", vars={"zone": "a"}),
+            "web2": spec.HostSpec(address="http://10.0.0.2:7072"),
+            "here": spec.HostSpec(address="local"),
+            "bare": spec.HostSpec(),
         },
-        groups={"web": GroupSpec(hosts=("web1", "web2"), vars={"tier": 1})},
+        groups={"web": spec.GroupSpec(hosts=("web1", "web2"), vars={"tier": 1})},
         vars={"region": "eu"},
     ),
     vars={"release": "1.4"},
-    defaults=Defaults(timeout=600.0, concurrency=20, on_takeover=OnTakeover.ASK),
+    defaults=spec.Defaults(timeout=600.0, concurrency=20, on_takeover=spec.OnTakeover.ASK),
     callbacks=(
-        CallbackSpec(
+        spec.CallbackSpec(
             url="https://hooks.example/x",
             events=("run", "step"),
             secret_env="TENURE_HOOK_A",
             headers={"X": "y"},
         ),
     ),
-    plan=PlanSettings(mode=PlanMode.MANUAL_APPROVE, approval_timeout=86400.0),
+    plan=spec.PlanSettings(mode=spec.PlanMode.MANUAL_APPROVE, approval_timeout=86400.0),
     steps=(
-        Step(
+        spec.Step(
             name="drain",
             targets=("web",),
             action="cmd.run",
             args={"cmd": "lb drain $TENURE_HOST"},
         ),
-        Step(
+        spec.Step(
             name="restart",
             needs=("drain",),
             targets=("web",),
@@ -115,25 +100,25 @@ MEANT = Workflow(
             args={"cmd": "systemctl restart app"},
             when='release != "1.3"',
             loop=("a", "b"),
-            retries=Retries(max=3, delay=5.0, backoff=2.0, max_delay=60.0),
+            retries=spec.Retries(max=3, delay=5.0, backoff=2.0, max_delay=60.0),
             timeout=30.0,
             continue_on_error=True,
             must_vars=("A",),
             expect_vars=("B",),
             notify=("reload",),
             concurrency=10,
-            rolling=Rolling(batch="25%", max_failures=1),
-            verify=Verify(cmd="systemctl is-active app", timeout=5.0),
-            on_takeover=OnTakeover.VERIFY,
+            rolling=spec.Rolling(batch="25%", max_failures=1),
+            verify=spec.Verify(cmd="systemctl is-active app", timeout=5.0),
+            on_takeover=spec.OnTakeover.VERIFY,
             become="root",
         ),
     ),
     handlers=(
-        Handler(
+        spec.Handler(
             name="reload",
             action="cmd.run",
             args={"cmd": "true"},
-            retries=Retries(max=2),
+            retries=spec.Retries(max=2),
             when="zone == 'a'",
         ),
     ),
