@@ -4,6 +4,7 @@
 ``yaml run``       a workflow that ends well; without ``version`` and ``name`` these are added.
                    A block ``text printed`` below it has all that its tasks print
 ``yaml refused``   a workflow with mistakes; the block ``text mistakes`` below it has them all
+``… evaluated``    and ``… filled``: see ``test_expressions_page.py``
 ``console run``    commands after ``$``; what follows them must be in their output, in that order.
                    ``…`` stands for any text, spaces for any number of spaces
 ``python run``     see ``tests/architecture/test_repository.py``

@@ -254,6 +254,12 @@ ARGUMENTS = [
     ("{script: \"print('${{ n }}')\"}", "script.python",
      "6:26: steps[0].args.script: '${{ n }}' stands inside a Python string or name; "
      "put it where an expression may stand, outside of quotes"),
+    ("{cmd: 'echo ${{ n | quote }}'}", "cmd.run",
+     "6:21: steps[0].args.cmd: '${{ n | quote }}': a value in a script is whole by itself; quotes "
+     "would become part of it; leave out the filter 'quote'"),
+    ("{script: 'print(${{ n | quote }})'}", "script.python",
+     "6:25: steps[0].args.script: '${{ n | quote }}': a value in a script is whole by itself; "
+     "quotes would become part of it; leave out the filter 'quote'"),
     ("[x]", "cmd.run", "6:9: steps[0].args: must be a map, not a list"),
 ]  # fmt: skip
 

@@ -75,13 +75,16 @@ class Expression:
     """One compiled expression.
 
     ``names`` are the variables it may read; of these, ``needs`` those without which it has no
-    value, and ``asks`` those of which it asks whether they are there.
+    value, and ``asks`` those of which it asks whether they are there. ``quotes``: its value is
+    made a word for a shell.
     """
 
-    __slots__ = ("_render", "_tree", "asks", "names", "needs", "text")
+    __slots__ = ("_render", "_tree", "asks", "names", "needs", "quotes", "text")
 
     def __init__(self, source: str, *, shown_as: str, condition: bool = False) -> None:
-        self._tree = Rewriting(condition).whole(read_tree(source, _SANDBOX))
+        tree = read_tree(source, _SANDBOX)
+        self.quotes = isinstance(tree, nodes.Filter) and tree.name == "quote"
+        self._tree = Rewriting(condition).whole(tree)
         self._render: Callable[[Evaluation], Iterator[str]] | None = None
         self.text = shown_as
         self.names = names_in(self._tree)

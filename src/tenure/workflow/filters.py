@@ -6,6 +6,7 @@ results are measured before they are built wherever they can be longer than what
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable
 from functools import wraps
 from math import isfinite
@@ -114,6 +115,14 @@ def _split(value: Any, separator: str | None = None) -> list[str]:
 
 def _strip(value: Any, characters: str | None = None) -> str:
     return text(value).strip(characters)
+
+
+def _quote(value: Any) -> str:
+    """One word for a POSIX shell: for scripts that templates write."""
+    before = text(value)
+    if len(before) + 4 * before.count("'") + 2 > LONGEST_TEXT:
+        raise ExpressionError(f"this would be longer than {LONGEST_TEXT}")
+    return shlex.quote(before)
 
 
 def _basename(value: Any) -> str:
@@ -257,6 +266,7 @@ FILTERS = _table(
     lower=lambda value: text(value).lower(),
     max=_largest,
     min=_smallest,
+    quote=_quote,
     replace=_replace,
     reverse=_reverse,
     round=_round,

@@ -233,6 +233,7 @@ class _Compiler:
             if place.unfit:
                 why, instead = place.unfit
                 raise ExpressionError(f"{part.raw!r}: {why}", hint=instead, offset=part.offset)
+            _check_unquoted(part)
             variable = self._reference()
             pieces.append((part, reference(place, variable), variable))
         return self._script(pieces)
@@ -248,6 +249,7 @@ class _Compiler:
                 pieces.append(said)
                 continue
             variable = next(names)
+            _check_unquoted(part)
             pieces.append(said if said == part.raw else (part, said, variable))
         return self._script(pieces)
 
@@ -295,6 +297,15 @@ class _Compiler:
             return "".join(written)
 
         return render
+
+
+def _check_unquoted(part: Embedded | Named) -> None:
+    if isinstance(part, Embedded) and part.expression.quotes:
+        raise ExpressionError(
+            f"{part.raw!r}: a value in a script is whole by itself; quotes would become part of it",
+            hint="leave out the filter 'quote'",
+            offset=part.offset,
+        )
 
 
 def _value_of(part: Embedded | Named, scope: Mapping[str, Any]) -> Any:
