@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tenure.model.status import RunStatus
 from tenure.workflow.spec import Rolling
-from tests.runtime.playing import FAILED, OK, UNREACHABLE, Play, exporting, step, workflow
+from tests.runtime.playing import FAILED, UNREACHABLE, Play, exporting, step, workflow
 
 
 def rolling(hosts: str = "abcdef", loop: Any = None, **settings: Any) -> Play:
@@ -125,59 +122,3 @@ def test_hosts_of_a_spent_batch_that_had_not_begun_their_loop_never_do() -> None
     assert play.running.keys() == {"roll/b[1]", "roll/c[1]"}
     play.end_all()
     assert play.hosts("roll") == {"a": "failed", "b": "success", "c": "success"}
-
-
-NUMBERS = st.integers(0, 7) | st.sampled_from(["0%", "10%", "25%", "34%", "50%", "99%", "100%"])
-
-
-def plainly(amount: int | str, hosts: int) -> int:
-    """A number of hosts, by the sentence in the manual: a share is rounded down."""
-    return amount if isinstance(amount, int) else math.floor(hosts * int(amount[:-1]) / 100)
-
-
-@given(
-    count=st.integers(1, 7),
-    batch=NUMBERS,
-    most_failed=NUMBERS,
-    most_unreachable=st.none() | NUMBERS,
-    at_once=st.integers(1, 7),
-    data=st.data(),
-)
-def test_the_budget_is_exact_to_the_host(
-    count: int,
-    batch: int | str,
-    most_failed: int | str,
-    most_unreachable: int | str | None,
-    at_once: int,
-    data: st.DataObject,
-) -> None:
-    """Against counting by hand: nothing starts with the budget spent, everything starts without."""
-    settings = Rolling(batch=batch, max_failures=most_failed, max_unreachable=most_unreachable)
-    roll = step("roll", rolling=settings, concurrency=at_once)
-    play = Play(workflow(roll, hosts="abcdefg"[:count]))
-    size = max(1, plainly(batch, count))
-    started, ended, failed, unreachable = [*play.started], 0, 0, 0
-
-    def spent() -> bool:
-        if most_unreachable is None:
-            return failed + unreachable > plainly(most_failed, count)
-        return failed > plainly(most_failed, count) or unreachable > plainly(
-            most_unreachable, count
-        )
-
-    while play.running:
-        label = data.draw(st.sampled_from(sorted(play.running)))
-        outcome = data.draw(st.sampled_from([OK, FAILED, UNREACHABLE]), label=label)
-        play.end(label, outcome=outcome)
-        ended += 1
-        failed += outcome is FAILED
-        unreachable += outcome is UNREACHABLE
-        assert not (spent() and play.started), "started with the budget spent"
-        started += play.started
-        done_batches = ended // size
-        assert all(host < (done_batches + 1) * size for host in range(len(started)))
-    assert len(started) == count or spent(), "kept from starting within the budget"
-    assert started == [f"roll/{host}" for host in "abcdefg"[: len(started)]]
-    assert play.status is (RunStatus.FAILED if spent() else RunStatus.SUCCESS)
-    skipped = [host for host, status in play.hosts("roll").items() if status == "skipped"]
-    assert len(skipped) == count - len(started)

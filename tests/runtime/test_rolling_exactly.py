@@ -1,0 +1,245 @@
+"""The budget of a rolling step against a plain model: the sentences of the manual, one by one.
+
+The model knows no waves, courses or drafts. It is told what ended and says what begins; the engine
+must say the same after every single turn, and the record must end as the model says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Generator, Iterable
+from typing import Any, NamedTuple
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tenure
+from tenure.model.errors import HostUnreachable
+from tenure.model.status import RunStatus
+from tenure.ports.action import Task, TaskResult
+from tenure.workflow.spec import Rolling
+from tests.runtime import puppets
+from tests.runtime.playing import FAILED, OK, SKIPPED, UNREACHABLE, Play, step, workflow
+from tests.runtime.puppets import BROKEN, Puppet
+
+HOSTS = "abcdefg"
+SHARES = st.sampled_from(["0%", "10%", "25%", "34%", "50%", "99%", "100%"])
+NUMBERS = st.integers(0, 7) | SHARES
+ROLLING = st.builds(
+    Rolling,
+    batch=st.integers(2, 7) | SHARES,
+    max_failures=NUMBERS,
+    max_unreachable=st.none() | NUMBERS,
+)
+
+
+def amount(written: int | str, hosts: int) -> int:
+    """A share is rounded down."""
+    return written if isinstance(written, int) else math.floor(hosts * int(written[:-1]) / 100)
+
+
+class Count:
+    """Hosts that failed, each once, and whether they are too many."""
+
+    def __init__(self, rolling: Rolling, hosts: int) -> None:
+        self._rolling = rolling
+        self._hosts = hosts
+        self.failed: dict[str, str] = {}
+
+    def of(self, kind: str) -> int:
+        return sum(each == kind for each in self.failed.values())
+
+    @property
+    def spent(self) -> bool:
+        failures = amount(self._rolling.max_failures, self._hosts)
+        apart = self._rolling.max_unreachable
+        if apart is None:
+            return len(self.failed) > failures
+        return self.of("failed") > failures or self.of("unreachable") > amount(apart, self._hosts)
+
+
+Ended = list[tuple[str, str]]
+"""Hosts that ended, and how."""
+
+
+def by_hand(
+    hosts: str, count: Count, size: int, items: int, at_once: int
+) -> Generator[list[str], Ended, None]:
+    """Yields the hosts that begin, in order; is sent those that ended."""
+    begun: set[str] = set()
+    for first in range(0, len(hosts), size):
+        batch = hosts[first : first + size]
+        for _ in range(items):
+            queue, running = list(batch), set[str]()
+            while True:
+                queue = [
+                    host
+                    for host in queue
+                    if host not in count.failed and (host in begun or not count.spent)
+                ]
+                starting, queue = _split(queue, at_once - len(running))
+                begun.update(starting)
+                running.update(starting)
+                if not running:
+                    break
+                for host, how in (yield starting):
+                    running.remove(host)
+                    if how in ("failed", "unreachable"):
+                        count.failed[host] = how
+
+
+def _split(queue: list[str], at: int) -> tuple[list[str], list[str]]:
+    return queue[:at], queue[at:]
+
+
+OUTCOMES = {"success": OK, "failed": FAILED, "unreachable": UNREACHABLE, "skipped": SKIPPED}
+
+
+Turns = list[tuple[int, int, str]]
+"""Which of the hosts that run end next, how many with it in the same turn, and how."""
+TURNS = st.lists(
+    st.tuples(st.integers(0, 6), st.integers(1, 3), st.sampled_from(sorted(OUTCOMES))), max_size=25
+)
+
+
+def compare(
+    hosts: str,
+    rolling: Rolling,
+    at_once: int,
+    turns: Turns,
+    *,
+    items: int | None = None,
+    unwanted: str = "",
+) -> None:
+    """Play a step turn by turn beside the model. When ``turns`` are over, all end well."""
+    condition = " and ".join(f"host != '{host}'" for host in unwanted) or None
+    loop = None if items is None else list(range(items))
+    roll = step("roll", rolling=rolling, concurrency=at_once, loop=loop, when=condition)
+    play = Play(workflow(roll, hosts=hosts))
+
+    wanted = "".join(host for host in hosts if host not in unwanted)
+    tally = Count(rolling, len(hosts))
+    model = by_hand(wanted, tally, max(1, amount(rolling.batch, len(hosts))), items or 1, at_once)
+    said: dict[str, list[str]] = {}
+    expected = next(model, [])
+    while play.running:
+        assert [_host(label) for label in play.started] == expected
+        which, together, how = turns.pop(0) if turns else (0, 1, "success")
+        running = sorted(play.running)
+        ended = [running[(which + more) % len(running)] for more in range(together)]
+        ended = list(dict.fromkeys(ended))
+        for label in ended:
+            said.setdefault(_host(label), []).append(how)
+        play.end(*ended, outcome=OUTCOMES[how])
+        try:
+            expected = model.send([(_host(label), how) for label in ended])
+        except StopIteration:
+            expected = []
+    assert play.started == expected == []
+    assert play.hosts("roll") == {host: _end_of(said.get(host, [])) for host in hosts}
+    assert play.status is (RunStatus.FAILED if tally.spent else RunStatus.SUCCESS)
+
+
+@given(count=st.integers(2, 7), rolling=ROLLING, at_once=st.integers(1, 3), turns=TURNS)
+def test_after_every_turn_exactly_those_hosts_begin_that_may(
+    count: int, rolling: Rolling, at_once: int, turns: Turns
+) -> None:
+    compare(HOSTS[:count], rolling, at_once, turns)
+
+
+@given(
+    batch=st.integers(2, 4),
+    most=st.integers(0, 2),
+    items=st.integers(2, 3),
+    at_once=st.integers(2, 4),
+    turns=TURNS,
+)
+def test_so_it_is_in_loops(batch: int, most: int, items: int, at_once: int, turns: Turns) -> None:
+    compare(HOSTS[:5], Rolling(batch=batch, max_failures=most), at_once, turns, items=items)
+
+
+@given(
+    count=st.integers(3, 6),
+    share=st.sampled_from(["34%", "50%", "60%"]),
+    most=st.sampled_from(["20%", "25%", "34%", "50%"]),
+    turns=TURNS,
+)
+def test_shares_are_those_of_all_hosts_of_the_step_also_of_those_a_condition_leaves_out(
+    count: int, share: str, most: str, turns: Turns
+) -> None:
+    rolling = Rolling(batch=share, max_failures=most, max_unreachable=most)
+    compare(HOSTS[:count], rolling, 7, turns, unwanted="b")
+
+
+def _host(label: str) -> str:
+    return label.removeprefix("roll/")[0]
+
+
+def _end_of(said: list[str]) -> str:
+    """Of a host, by what its items came to. One that never began is skipped."""
+    if said and said[-1] in ("failed", "unreachable"):
+        return said[-1]
+    return "success" if "success" in said else "skipped"
+
+
+# -- attempts -------------------------------------------------------------------------------------
+
+
+class Attempts(NamedTuple):
+    """What each attempt on a host comes to."""
+
+    each: tuple[str, ...]
+
+    @property
+    def end(self) -> str:
+        return next((how for how in self.each if how == "success"), self.each[-1])
+
+
+FURTHER = 2
+ATTEMPTS = st.tuples(*[st.sampled_from(["success", "failed", "unreachable"])] * (FURTHER + 1)).map(
+    Attempts
+)
+
+
+class Scripted(Puppet):
+    def __init__(self, scripts: dict[str, Attempts]) -> None:
+        super().__init__()
+        self._scripts = scripts
+
+    async def apply(self, task: Task, *around: Any) -> TaskResult:
+        await super().apply(task, *around)
+        how = self._scripts[task.host.name].each[task.attempt - 1]
+        if how == "unreachable":
+            raise HostUnreachable(task.host.name, task.host.address, "no route")
+        return TaskResult() if how == "success" else BROKEN
+
+
+def one_by_one(hosts: Iterable[str], scripts: dict[str, Attempts], count: Count) -> dict[str, str]:
+    """A host counts once, after its last attempt, and as what that one came to."""
+    ends = {}
+    for host in hosts:
+        ends[host] = "skipped" if count.spent else scripts[host].end
+        if ends[host] in ("failed", "unreachable"):
+            count.failed[host] = ends[host]
+    return ends
+
+
+@settings(max_examples=40, deadline=None)
+@given(scripts=st.lists(ATTEMPTS, min_size=1, max_size=6), rolling=ROLLING)
+def test_further_attempts_spend_nothing_of_the_budget(
+    scripts: list[Attempts], rolling: Rolling
+) -> None:
+    by_host = dict(zip(HOSTS, scripts, strict=False))
+    act = Scripted(by_host)
+    roll = puppets.step("roll", rolling=rolling, retries=FURTHER, concurrency=1)
+
+    async def executed() -> tenure.RunSnapshot:
+        async with tenure.Runner(tenure.InMemoryStore(), actions={"act": act}) as runner:
+            return await runner.run(puppets.workflow(roll, hosts=by_host))
+
+    count = Count(rolling, len(by_host))
+    expected = one_by_one(by_host, by_host, count)
+    run = asyncio.run(executed())
+    assert {name: str(host.status) for name, host in run.steps[0].hosts.items()} == expected
+    assert run.status is (RunStatus.FAILED if count.spent else RunStatus.SUCCESS)
