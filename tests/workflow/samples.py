@@ -63,6 +63,7 @@ CATALOGUE: Catalogue = {
             name="env.set",
             arguments=(Argument(name="env", types=("object",), required=True),),
             exports="env",
+            in_process=True,
         ),
         ActionSpec(
             name="template.render",

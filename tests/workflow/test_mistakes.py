@@ -371,6 +371,13 @@ def test_what_is_no_address(address: str) -> None:
     assert "is no address; write local, ssh://user@host:port or http://host:port" in said
 
 
+def test_nobody_becomes_another_user_where_no_process_is_started() -> None:
+    assert mistakes(in_args("{env: {a: b}}\n  become: root", "env.set")) == [
+        "7:3: steps[0].become: env.set starts no process that could run as another user; "
+        "leave it out"
+    ]
+
+
 def test_a_name_must_not_look_like_an_option() -> None:
     text = "inventory: {hosts: {-oX: }, groups: {g: {hosts: [-oY]}}}"
     assert mistakes(ONE_STEP + text) == [

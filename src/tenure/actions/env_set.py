@@ -20,6 +20,7 @@ SPEC = ActionSpec(
         ),
     ),
     exports="env",
+    in_process=True,
 )
 
 

@@ -94,6 +94,7 @@ SPEC = ActionSpec(
     ),
     at_most_one_of=(("body", "json"),),
     exports="export",
+    in_process=True,
 )
 
 

@@ -31,6 +31,7 @@ SPEC = ActionSpec(
             description="Arguments by name. A dict it returns is exported as variables.",
         ),
     ),
+    in_process=True,
 )
 
 

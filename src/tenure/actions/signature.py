@@ -63,6 +63,7 @@ def signature_of(
         arguments=tuple(arguments),
         further_arguments=further,
         environment="transport" in supplied.values(),
+        in_process=not {"transport", "task"} & set(supplied.values()),
         on_takeover=on_takeover,
     )
     return Signature(spec, supplied)

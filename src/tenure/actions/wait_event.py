@@ -16,6 +16,7 @@ SPEC = ActionSpec(
     arguments=(Argument(name="event", types=(), description="Has no effect."),),
     exports=None,
     obsolete=_INSTEAD,
+    in_process=True,
 )
 
 

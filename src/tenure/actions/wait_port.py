@@ -46,6 +46,7 @@ SPEC = ActionSpec(
         *PATIENCE,
     ),
     exports=None,
+    in_process=True,
 )
 
 

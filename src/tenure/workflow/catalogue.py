@@ -63,6 +63,8 @@ class ActionSpec(Struct, frozen=True, kw_only=True):
     """What to use instead: it is accepted from older files and can only fail."""
     environment: bool = False
     """Whether it starts processes, which then get the variables as their environment."""
+    in_process: bool = False
+    """Whether it works in the process that executes the run, where nobody becomes another user."""
     exports: str | None = ANYTHING
     """What variables it may export: ``ANYTHING``, the keys of the argument named here, or none."""
     on_takeover: str | None = None

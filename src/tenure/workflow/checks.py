@@ -228,8 +228,14 @@ def check_takeover(workflow: Workflow, catalogue: Catalogue, report: Report) -> 
 
 def check_users(workflow: Workflow, catalogue: Catalogue, report: Report) -> None:
     for path, work in works_of(workflow):
-        if work.become is not None and not _USER.fullmatch(work.become):
+        if work.become is None:
+            continue
+        spec = catalogue.get(work.action)
+        if not _USER.fullmatch(work.become):
             report((*path, "become"), f"{work.become[:60]!r} is no name of a user")
+        elif spec is not None and spec.in_process:
+            message = f"{spec.name} starts no process that could run as another user"
+            report((*path, "become"), message, "leave it out", key=True)
 
 
 def check_variables(workflow: Workflow, catalogue: Catalogue, report: Report) -> None:
