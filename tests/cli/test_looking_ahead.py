@@ -55,6 +55,23 @@ def test_a_plan_says_what_would_run_where(cli: Cli) -> None:
     assert "  handlers, if notified: reload" in lines
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ("{batch: 34%, max_failures: 50%}", "in batches of 1, 1 may fail"),
+        ("{batch: 2, max_unreachable: 1}", "in batches of 2, 0 may fail, 1 be unreachable"),
+    ],
+)
+def test_a_plan_says_batches_and_budget_in_hosts(cli: Cli, settings: str, said: str) -> None:
+    flow = cli.workflow(
+        MIXED.replace("  - name: later\n", f"    rolling: {settings}\n  - name: later\n")
+    )
+    planned = cli.call("plan", flow)
+    assert f'  choose  cmd.run · when zone == "one" · {said}' in planned.out.splitlines()
+    step = cli.call("plan", flow, "--json", "--limit", "a,b").json["steps"][0]
+    assert step["rolling"]["batch"] in (1, 2)
+
+
 def test_a_plan_for_programs_has_every_host(cli: Cli) -> None:
     plan = cli.call("plan", cli.workflow(MIXED), "--json").json
     choose, later, each = plan["steps"]

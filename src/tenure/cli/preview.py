@@ -18,6 +18,7 @@ from tenure.ports.action import Task
 from tenure.ports.transport import Endpoint, Transport
 from tenure.runtime.opening import item_unwanted, open_step
 from tenure.runtime.recipe import Prepared, Recipe
+from tenure.workflow.plan import PlannedStep
 from tenure.workflow.variables import Exports
 
 _AT_ONCE = 20
@@ -46,6 +47,15 @@ class TaskPreview(Struct, frozen=True, kw_only=True):
     diff: str | None = None
 
 
+class RollingPreview(Struct, frozen=True, kw_only=True):
+    """In numbers of hosts, whatever the file says them in."""
+
+    batch: int
+    max_failures: int
+    max_unreachable: int | None
+    """``None``: an unreachable host counts as a failed one."""
+
+
 class StepPreview(Struct, frozen=True, kw_only=True):
     index: int
     name: str
@@ -53,6 +63,7 @@ class StepPreview(Struct, frozen=True, kw_only=True):
     needs: tuple[str, ...]
     when: str | None
     loops: bool
+    rolling: RollingPreview | None = None
     tasks: tuple[TaskPreview, ...]
 
 
@@ -80,6 +91,7 @@ async def preview(
                 needs=tuple(plan.steps[index].step.name for index in planned.needs),
                 when=planned.step.when,
                 loops=planned.step.loop is not None,
+                rolling=_rolling(planned),
                 tasks=tuple(tasks),
             )
         )
@@ -88,6 +100,17 @@ async def preview(
         steps=tuple(steps),
         handlers=tuple(plan.handlers),
         approval=plan.workflow.plan.mode == "manual-approve",
+    )
+
+
+def _rolling(planned: PlannedStep) -> RollingPreview | None:
+    rolling, hosts = planned.step.rolling, len(planned.hosts)
+    if rolling is None:
+        return None
+    return RollingPreview(
+        batch=rolling.batch_size(hosts),
+        max_failures=rolling.failure_budget(hosts),
+        max_unreachable=rolling.unreachable_budget(hosts),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tenure.cli.display.paint import bold, dim, in_color
 from tenure.cli.display.text import counted, neutral, one_line
-from tenure.cli.preview import Decision, Preview, StepPreview, TaskPreview
+from tenure.cli.preview import Decision, Preview, RollingPreview, StepPreview, TaskPreview
 from tenure.workflow.wording import listed
 
 _COLORS = {
@@ -48,11 +48,20 @@ def _step(step: StepPreview) -> Iterator[str]:
         facts.append(f"when {one_line(step.when)}")
     if step.loops:
         facts.append("in a loop")
+    if step.rolling is not None:
+        facts.append(_rolling(step.rolling))
     yield f"  {bold(one_line(step.name))}  {dim(' · '.join(facts))}"
     if not step.tasks:
         yield f"    {dim('no host is left for it')}"
     for tasks in _alike(step.tasks):
         yield from _tasks(tasks)
+
+
+def _rolling(rolling: RollingPreview) -> str:
+    most = f"{rolling.max_failures} may fail"
+    if rolling.max_unreachable is not None:
+        most += f", {rolling.max_unreachable} be unreachable"
+    return f"in batches of {rolling.batch}, {most}"
 
 
 def _alike(tasks: tuple[TaskPreview, ...]) -> list[list[TaskPreview]]:
