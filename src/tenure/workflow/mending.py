@@ -33,16 +33,16 @@ def mended(
     workflow: Workflow, catalogue: Catalogue, wrong: Callable[[Path], bool]
 ) -> tuple[Workflow, Catalogue]:
     """``wrong`` tells of a path whether a mistake was reported there."""
-    whole = {**_stand_ins(workflow), **catalogue}
+    actions = {**_stand_ins(workflow), **catalogue}
     steps = [
-        _mended_step(step, whole[step.action], ("steps", index), wrong)
+        _mended_step(step, actions[step.action], ("steps", index), wrong)
         for index, step in enumerate(workflow.steps)
     ]
-    handlers = [_mended_work(handler, whole[handler.action]) for handler in workflow.handlers]
-    mended = replace(workflow, steps=_without_unknown_names(workflow, steps), handlers=handlers)
-    if find_cycle(needs_of(mended)) is not None:
-        mended = replace(mended, steps=[replace(step, needs=()) for step in mended.steps])
-    return mended, whole
+    handlers = [_mended_work(handler, actions[handler.action]) for handler in workflow.handlers]
+    whole = replace(workflow, steps=_without_unknown_names(workflow, steps), handlers=handlers)
+    if find_cycle(needs_of(whole)) is not None:
+        whole = replace(whole, steps=[replace(step, needs=()) for step in whole.steps])
+    return whole, actions
 
 
 def _stand_ins(workflow: Workflow) -> dict[str, ActionSpec]:
@@ -96,7 +96,8 @@ def _without_unknown_names(workflow: Workflow, steps: Sequence[Step]) -> list[St
         replace(
             step,
             targets=[name for name in step.targets if roster.knows(name)],
-            needs=step.needs and [name for name in step.needs if name in names - {step.name}],
+            needs=step.needs
+            and [name for name in step.needs if name in names and name != step.name],
         )
         for step in steps
     ]
