@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 import tenure
 from tenure.model.status import RunStatus
 from tenure.runtime.output_files import file_stem
@@ -24,6 +26,7 @@ async def run(new_runner: NewRunner, *steps: tenure.Step, **secrets: str) -> ten
     return await new_runner().run(workflow(*steps, hosts=["a", "b"]), options)
 
 
+@pytest.mark.slow
 async def test_each_host_item_and_attempt_has_files_of_its_own_with_all_it_printed(
     new_runner: NewRunner, tmp_path: Path
 ) -> None:
@@ -43,12 +46,14 @@ async def test_each_host_item_and_attempt_has_files_of_its_own_with_all_it_print
     assert (item.message, item.stdout) == (f"output in {folder}", "a say...(truncated)")
 
 
+@pytest.mark.slow
 async def test_no_secret_gets_into_them(new_runner: NewRunner, tmp_path: Path) -> None:
     says = printing('printf "%s" "$token"; echo " and $token" >&2', tmp_path)
     await run(new_runner, says, token="s3cr3t-Gr8-v4lue")
     assert {path.read_text() for path in tmp_path.iterdir()} == {"***", " and ***\n"}
 
 
+@pytest.mark.slow
 async def test_a_folder_that_cannot_be_made_fails_the_step_before_it_starts(
     new_runner: NewRunner, tmp_path: Path
 ) -> None:
@@ -62,6 +67,7 @@ async def test_a_folder_that_cannot_be_made_fails_the_step_before_it_starts(
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.slow
 async def test_a_full_disk_is_told_and_does_not_end_the_command(
     new_runner: NewRunner, tmp_path: Path
 ) -> None:

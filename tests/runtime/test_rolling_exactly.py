@@ -11,6 +11,7 @@ import math
 from collections.abc import Generator, Iterable
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -225,6 +226,7 @@ def one_by_one(hosts: Iterable[str], scripts: dict[str, Attempts], count: Count)
     return ends
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(scripts=st.lists(ATTEMPTS, min_size=1, max_size=6), rolling=ROLLING)
 def test_further_attempts_spend_nothing_of_the_budget(
