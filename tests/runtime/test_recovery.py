@@ -188,10 +188,10 @@ class TestWithLeases:
                 raise KeyError("no patience is wasted on this one")
             return await real(request)
 
-        store.rules["claim_runs"] = fail_for_a_while
         timing = tenure.Timing(lease_duration=60, renew_interval=0.25, control_interval=0.01)
         opened = loop.time()
         await new_runner(store, timing=timing, reconcile_interval=0.02).open()
+        store.rules["claim_runs"] = fail_for_a_while
         async with asyncio.timeout(PATIENCE):
             while not (await store.real.get_run(run.run_id)).ended:
                 await asyncio.sleep(0.01)

@@ -11,7 +11,9 @@ from examples.custom_store import DocumentStore
 import tenure
 from tenure.model.events import RecordedEvent
 from tenure.model.status import TERMINAL_RUN, RunStatus
+from tenure.stores.file import FileStore
 from tenure.stores.sqlite import SQLiteStore
+from tenure.testing.clock import ManualClock
 from tenure.testing.factories import embedded_run, operator_status, start_step
 from tests.scenarios.acting import Calls, steps
 
@@ -99,18 +101,23 @@ class TestRunnerPreservesRunTraceabilityAcrossProcessRestart:
             for run in runs:
                 assert await after.get_run(run.run_id) == run
 
-    async def test_in_progress_run_is_marked_interrupted_on_restart(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("kind", [SQLiteStore, FileStore])
+    async def test_in_progress_run_is_marked_interrupted_on_restart(
+        self, kind: type[SQLiteStore | FileStore], tmp_path: Path
+    ) -> None:
         """WHEN Runner finds a run persisted as running during startup reconciliation THEN it marks
-        it interrupted and records a reason."""
-        async with await SQLiteStore.open(tmp_path / "runs.db") as store:
-            left = embedded_run("a-process-of-the-last-boot", run_id="order-1234", seconds=0)
-            await store.create_run(left)
-            await store.update_run(start_step(await store.get_run("order-1234")))
-            async with tenure.Runner(store=store) as runner:
-                assert await runner.reconcile(reason="restarted") == 1
-                run = await runner.get_run("order-1234")
+        it interrupted and records a reason.
+
+        Here the machine restarts, in the middle of a lease that had long to go."""
+        clock = ManualClock()
+        async with kind(tmp_path / "runs", clock) as before:
+            await before.create_run(embedded_run("a-process-of-the-last-boot", run_id="order-1234"))
+            await before.update_run(start_step(await before.get_run("order-1234")))
+        clock.reboot()
+        async with kind(tmp_path / "runs", clock) as after, tenure.Runner(store=after) as runner:
+            run = await runner.get_run("order-1234")
         assert run.status is RunStatus.INTERRUPTED
-        assert run.interrupted_reason == "restarted"
+        assert run.interrupted_reason == "the process that ran it is gone"
         assert run.finished_at is not None
         assert {step.status for step in run.steps} == {"interrupted"}
         assert {host.status for step in run.steps for host in step.hosts.values()} == {

@@ -31,7 +31,8 @@ class LeaseRequest(Struct, frozen=True, gc=False, kw_only=True):
 
     ``expired`` false takes no expired lease over: for a process that has just started or has just
     met a store error, while the owner may only be waiting to come back. A request that is sent
-    again after an error says so too.
+    again after an error says so too. A lease whose owner cannot come back, for the store's machine
+    has been booted since, is taken all the same.
     """
 
     owner_id: str

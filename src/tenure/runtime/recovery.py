@@ -2,7 +2,8 @@
 
 *With leases*: claim first (the fence rises, a waking owner is refused), then end and release in one
 update. A run whose owner renews cannot be claimed, hence never be hit. A lease of an owner that is
-provably dead on this boot of this machine counts as ended at once.
+provably dead on this boot of this machine counts as ended at once; so does one of another boot, in
+a store that can tell (see ``LeaseRequest``).
 
 *Without leases* nobody can claim. A run is ended only if its owner is provably gone: its process on
 this boot of this machine, or its OS lock (``LiveRuns``), or it carries this runner's name and the
@@ -63,15 +64,10 @@ class Reconciler:
         return await self._without_leases(reason)
 
     async def _with_leases(self, store: LeaseStore, reason: str, expired: bool) -> list[str]:
-        dead = frozenset(
-            {
-                run.owner_id
-                async for run in self._abandoned()
-                if run.owner_id is not None and self._proven_dead(run.owner_id)
-            }
-        )
+        owners = {run.owner_id async for run in self._abandoned()} - {None, self._owner_id}
+        dead = frozenset(owner for owner in owners if owner and self._proven_dead(owner))
         ended: list[str] = []
-        while dead or expired:
+        while owners or expired:
             request = ClaimRequest(
                 owner_id=self._owner_id,
                 seconds=_CLAIM_SECONDS,

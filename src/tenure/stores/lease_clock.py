@@ -1,8 +1,15 @@
 """Expiry by the machine's boot-time clock, for stores whose users share one machine.
 
-The wall clock never decides: it may be set back while a lease runs. A lease written before the
-machine last booted has expired, for its owner cannot have survived that. The pause before a
-callback's next attempt is measured in the same way.
+The wall clock never decides: it may be set back while a lease runs. The pause before a callback's
+next attempt is measured in the same way.
+
+A lease of another boot is over for certain, not merely past its end. What these stores keep is
+shared by the processes of one kernel at a time: memory is, and so is a database whose write-ahead
+log has its index in shared memory. Whoever wrote under another boot id has ended with that boot, or
+writes to another copy of the file; here nobody will renew. So also a careful claim, that leaves
+leases alone which merely ran out, takes it at once. The proof is in this store's lease, not in the
+owner's name: machines that were cloned share their names, and a store that several machines use
+must not conclude from a foreign boot id that its owner is gone.
 """
 
 from __future__ import annotations
@@ -55,6 +62,10 @@ class Instant(NamedTuple):
             and end.boot_id == self.boot.boot_id
             and self.boot.nanoseconds < end.nanoseconds
         )
+
+    def rebooted_since(self, end: LeaseEnd | None) -> bool:
+        """Whoever held this lease cannot come back to it."""
+        return end is not None and end.boot_id != self.boot.boot_id
 
 
 def shown(end: LeaseEnd | None) -> datetime | None:

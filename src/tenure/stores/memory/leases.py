@@ -59,8 +59,7 @@ class MemoryLeases:
         with self._state.lock:
             stored = self._state.find(run_id)
             held = stored.snapshot.owner_id is not None and (
-                not request.expired
-                or self._state.is_live(stored)
+                not self._is_over(stored, request.expired)
                 or self._held_under(stored, request.owner_id, request.claim_id)
             )
             self._claim(stored, request, purpose, held)
@@ -111,7 +110,14 @@ class MemoryLeases:
         owner = stored.snapshot.owner_id
         if owner is None or (request is not None and owner in request.dead_owners):
             return False
-        return self._state.is_live(stored) or (request is not None and not request.expired)
+        return not self._is_over(stored, request is None or request.expired)
+
+    def _is_over(self, stored: StoredRun, expired: bool) -> bool:
+        """``expired`` false: only if nobody can come back to this lease."""
+        instant = self._state.clock.read()
+        if expired:
+            return not instant.is_live(stored.lease_until)
+        return instant.rebooted_since(stored.lease_until)
 
     def _claim(
         self, stored: StoredRun, request: LeaseRequest, purpose: Purpose, held: bool

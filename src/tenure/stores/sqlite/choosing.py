@@ -22,6 +22,8 @@ from tenure.stores.sqlite.reading import Reading
 from tenure.stores.sqlite.statements import Row, Statements
 
 _FROM_THE_START = (-(1 << 62), 0, 0)
+_BEFORE_ANY_LEASE = -1
+"""By this boot's clock: of the leases that ended, only those of other boots."""
 
 
 class Candidate(NamedTuple):
@@ -87,12 +89,11 @@ class Choosing:
         return list(islice(in_order, limit))
 
     def _ended_leases(self, request: ClaimRequest, instant: Instant) -> list[Candidate]:
-        """Held by an owner whose lease has run out, or who is proven dead."""
+        """Held by an owner whose lease has run out or is of another boot, or who is proven dead."""
         reconciling = request.purpose is Purpose.RECONCILE
-        found: list[Row] = []
-        if request.expired:
-            whose = "expired_interrupted" if reconciling else "expired_resumable"
-            found += self._sql.all(whose, *instant.boot)
+        whose = "expired_interrupted" if reconciling else "expired_resumable"
+        boot_id, until = instant.boot
+        found = self._sql.all(whose, boot_id, until if request.expired else _BEFORE_ANY_LEASE)
         for owner_id in request.dead_owners:
             found += self._sql.all("leases_of_owner", owner_id)
         return [

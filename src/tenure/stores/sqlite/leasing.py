@@ -41,8 +41,8 @@ class Leasing:
             head = self._found(run_id)
             owner_id = head.run.owner_id
             held = owner_id is not None and (
-                not request.expired
-                or instant.is_live(head.lease_until)
+                instant.is_live(head.lease_until)
+                or not (request.expired or instant.rebooted_since(head.lease_until))
                 or (owner_id, head.claim_id) == (request.owner_id, request.claim_id)
             )
             self._claim(head, request, purpose, held, instant)

@@ -12,6 +12,7 @@ from itertools import pairwise
 import pytest
 
 from tenure.model.errors import LeaseHeld
+from tenure.model.leasing import Purpose
 from tenure.model.outbox import Delivered, RetryLater
 from tenure.model.status import Recovery
 from tenure.testing.clock import ManualClock
@@ -79,6 +80,24 @@ class MachineClockContract(ContractHarness):
         assert (await store.get_run(run.run_id)).owner_lost
         assert [item.run_id for item in (await store.list_runnable()).items] == [run.run_id]
         assert (await claim(store, run.run_id, "worker-2")).takeovers == 1
+
+    @pytest.mark.parametrize("boots", BOOTS)
+    async def test_who_is_careful_still_takes_a_lease_from_before_a_reboot(
+        self, store: LeasingStore, clock: ManualClock, boots: int
+    ) -> None:
+        """Of a lease that merely ran out the owner may come back; of this one it cannot."""
+        resuming, other = [
+            await create_embedded(store, seconds=LONG, recovery=Recovery.RESUME) for _ in range(2)
+        ]
+        interrupted = await create_embedded(store, seconds=LONG)
+        clock.advance(LONG)
+        assert await _claim_carefully(store, Purpose.EXECUTE) == []
+        assert await _claim_carefully(store, Purpose.RECONCILE) == []
+        _reboot(clock, boots)
+        request = lease_request("worker-2", expired=False)
+        assert (await store.claim_run(resuming.run_id, request)).snapshot.takeovers == 1
+        assert await _claim_carefully(store, Purpose.EXECUTE) == [other.run_id]
+        assert await _claim_carefully(store, Purpose.RECONCILE) == [interrupted.run_id]
 
     @pytest.mark.parametrize("boots", BOOTS)
     async def test_lease_from_before_a_reboot_is_renewed_to_the_new_boots_time(
@@ -169,6 +188,11 @@ async def _runnable(store: LeasingStore) -> list[str]:
 
 async def _claim_next(store: LeasingStore) -> list[str]:
     return [claimed.lease.run_id for claimed in await store.claim_runs(claim_request(limit=1))]
+
+
+async def _claim_carefully(store: LeasingStore, purpose: Purpose) -> list[str]:
+    request = claim_request("worker-2", limit=5, expired=False, purpose=purpose)
+    return [claimed.lease.run_id for claimed in await store.claim_runs(request)]
 
 
 class OutboxMachineClockContract(ContractHarness):

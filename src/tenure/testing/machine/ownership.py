@@ -29,7 +29,7 @@ class LeaseModel(RunModel):
     def claim_run(self, run_id: str, request: LeaseRequest, purpose: Purpose) -> Run:
         run = self.find(run_id)
         owner, repeated = run.record["owner_id"], self.held_under(run, request)
-        if repeated or self.live(run) or (owner is not None and not request.expired):
+        if owner is not None and (repeated or not self.is_over(run, request)):
             if owner != request.owner_id:
                 raise Refusal(LeaseHeld)
             self.keep(run, request)
@@ -69,9 +69,12 @@ class LeaseModel(RunModel):
         if executing and run.record["queue"] not in request.queues:
             return False
         owner = run.record["owner_id"]
-        free = owner is None or owner in request.dead_owners
-        expired = request.expired and not self.live(run)
-        return (free or expired) and self.runnable(run, request.purpose)
+        free = owner is None or owner in request.dead_owners or self.is_over(run, request)
+        return free and self.runnable(run, request.purpose)
+
+    def is_over(self, run: Run, request: LeaseRequest | ClaimRequest) -> bool:
+        """Who is careful takes only a lease that nobody can come back to, after a reboot."""
+        return not self.live(run) if request.expired else not self.of_this_boot(run)
 
     def listed_runnable(self) -> list[Run]:
         return [run for run in self.runs.values() if not self.live(run) and self.runnable(run)]

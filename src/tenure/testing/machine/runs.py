@@ -108,6 +108,9 @@ class RunModel:
     def live(self, run: Run) -> bool:
         return self.not_over(run.until) if self.leases else run.until is not None
 
+    def of_this_boot(self, run: Run) -> bool:
+        return run.until is not None and run.until.boot_id == self.clock.boot_time().boot_id
+
     def hold(self, run: Run, seconds: float, claim_id: str | None) -> None:
         until = self.lease_end(seconds)
         if until != run.until:
