@@ -2,8 +2,12 @@
 The searches marked ``long`` bring seeds of their own."""
 
 import signal
+import subprocess
 
+import pytest
 from hypothesis import settings
+
+from tenure.system import new_owner_id
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
@@ -12,3 +16,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background by a shell: the processes of the tests would inherit that, and
     # could not be asked to stop.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def dead_owner() -> str:
+    """The id of a process of this boot of this machine that is gone."""
+    with subprocess.Popen(["/bin/true"]) as process:
+        process.wait()
+    machine, boot, namespace, _, start, unique = new_owner_id().split("/")
+    return "/".join([machine, boot, namespace, str(process.pid), start, unique])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import time
 from itertools import chain
 from pathlib import Path
@@ -38,15 +37,6 @@ from tests.runtime.victim import victim
 
 RUN_ID = "a-run-left-behind"
 LIVE = frozenset({RunStatus.QUEUED, RunStatus.RUNNING})
-
-
-@pytest.fixture(scope="module")
-def dead_owner() -> str:
-    """The id of a process of this boot of this machine that is gone."""
-    with subprocess.Popen(["/bin/true"]) as process:
-        process.wait()
-    machine, boot, namespace, _, start, unique = new_owner_id().split("/")
-    return "/".join([machine, boot, namespace, str(process.pid), start, unique])
 
 
 async def abandoned(store: Any, owner_id: str, **fields: Any) -> tenure.RunSnapshot:

@@ -52,10 +52,17 @@ async def reading(settings: Settings) -> AsyncIterator[OpenStore]:
 
 
 @asynccontextmanager
-async def creating(settings: Settings) -> AsyncIterator[OpenStore]:
-    """The store itself, which comes into being if need be."""
-    _make_room(settings)
+async def tending(settings: Settings, *, create: bool = False) -> AsyncIterator[OpenStore]:
+    """The store itself, for commands that write to it and execute nothing: what a dead process
+    left behind is marked first, as by every command that writes. ``create``: the store comes into
+    being if need be; else ``NoSuchStore``, ``NoRunsYet``."""
+    if create:
+        _make_room(settings)
+    else:
+        must_be_there(settings)
     async with open_store(settings.store) as store:
+        async with _runner(settings, store):
+            pass  # opening it marks them, closing it tells of them
         yield store
 
 
@@ -74,13 +81,24 @@ async def writing(
     settings: Settings, recorders: Sequence[Recorder] = (), *, tracking: bool = True
 ) -> AsyncIterator[Runner]:
     """For commands that execute: opening it marks what a dead process left behind."""
+    if tracking:
+        _make_room(settings)
+    async with _runner(settings, settings.store, recorders, tracking=tracking) as runner:
+        yield runner
+
+
+def _runner(
+    settings: Settings,
+    store: RunStateStore | str,
+    recorders: Sequence[Recorder] = (),
+    *,
+    tracking: bool = True,
+) -> Runner:
     from tenure.runner import Runner
     from tenure.runtime.keeper import Timing
 
-    if tracking:
-        _make_room(settings)
-    runner = Runner(
-        settings.store,
+    return Runner(
+        store,
         recorders=recorders,
         tracking=tracking,
         timing=Timing(
@@ -94,8 +112,6 @@ async def writing(
         log_cap=settings.log_cap,
         callbacks=callback_settings(settings),
     )
-    async with runner:
-        yield runner
 
 
 @asynccontextmanager

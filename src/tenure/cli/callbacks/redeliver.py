@@ -18,7 +18,7 @@ from tenure.cli.display import json_lines
 from tenure.cli.display.paint import dim, note, say
 from tenure.cli.display.text import counted, one_line
 from tenure.cli.exits import Exit
-from tenure.cli.opening import callback_settings, reading, settings_for
+from tenure.cli.opening import callback_settings, settings_for, tending
 from tenure.cli.verb import completes, json_option, store_option, verb
 from tenure.config import Settings
 from tenure.model.outbox import Delivery
@@ -78,7 +78,7 @@ def command(
 async def _redeliver(
     settings: Settings, ids: Sequence[str], run: str | None
 ) -> list[CallbackSummary]:
-    async with reading(settings) as store:
+    async with tending(settings) as store:
         outbox = outbox_of(store)
         wanted = await _wanted(store, outbox, ids, run)
         # Oldest first: another process may send each as soon as it is asked for.

@@ -6,7 +6,7 @@ import asyncio
 
 from tenure.cli.display import json_lines
 from tenure.cli.display.paint import say
-from tenure.cli.opening import creating, settings_for
+from tenure.cli.opening import settings_for, tending
 from tenure.cli.store.powers import looked_after, report_lines
 from tenure.cli.verb import json_option, store_option, verb
 from tenure.config import Settings
@@ -29,5 +29,5 @@ def command(as_json: bool, store: str | None) -> None:
 
 
 async def _migrate(settings: Settings) -> StoreReport:
-    async with creating(settings) as store:
+    async with tending(settings, create=True) as store:
         return await looked_after(store).migrate_store()

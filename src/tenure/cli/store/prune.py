@@ -12,7 +12,7 @@ from tenure.cli.arguments import Duration
 from tenure.cli.display import json_lines
 from tenure.cli.display.paint import say
 from tenure.cli.display.text import counted
-from tenure.cli.opening import NoRunsYet, reading, settings_for
+from tenure.cli.opening import NoRunsYet, settings_for, tending
 from tenure.cli.store.powers import pruned
 from tenure.cli.verb import json_option, store_option, verb
 from tenure.config import Settings
@@ -49,7 +49,7 @@ def command(older_than: float, as_json: bool, store: str | None) -> None:
 async def _prune(settings: Settings, ended_before: datetime) -> int:
     count = 0
     with suppress(NoRunsYet):
-        async with reading(settings) as store:
+        async with tending(settings) as store:
             retention = pruned(store)
             while removed := await retention.prune_runs(ended_before, limit=_BATCH):
                 count += removed
