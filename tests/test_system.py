@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import pytest
 
 from tenure import system
 from tenure.model.ids import RunIds, check_run_id
+from tenure.ports.liveness import Presence
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
@@ -70,6 +72,17 @@ def test_a_killed_process_is_proven_dead_also_before_anybody_reaps_it(
     assert system.proven_dead(owner_id), "a zombie runs nothing"
     process.wait()
     assert system.proven_dead(owner_id)
+
+
+def test_a_frozen_process_is_there(child: tuple[subprocess.Popen[str], str]) -> None:
+    process, owner_id = child
+    process.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+    assert system.presence(owner_id) is Presence.ALIVE
+    assert system.presence(replaced(owner_id, 0, "elsewhere")) is Presence.UNSEEN
+    process.kill()
+    process.wait()
+    assert system.presence(owner_id) is Presence.GONE
 
 
 def test_another_process_under_the_same_number_is_not_that_owner() -> None:

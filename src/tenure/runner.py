@@ -39,12 +39,12 @@ from tenure.runtime.callbacks import Callbacks
 from tenure.runtime.embedded import EmbeddedRun, Surroundings
 from tenure.runtime.keeper import Timing
 from tenure.runtime.options import RunOptions
+from tenure.runtime.owners import doubt_about
 from tenure.runtime.patience import surely
-from tenure.runtime.queries import owner_gone
 from tenure.runtime.ready import Ready, ReadyWorkflows
 from tenure.runtime.session import ON_START, Identity, Session
 from tenure.runtime.sessions import Sessions
-from tenure.system import new_owner_id, new_run_id, new_update_id, proven_dead
+from tenure.system import new_owner_id, new_run_id, new_update_id, presence, proven_dead
 from tenure.workflow.spec import Workflow
 from tenure.workflow_file import WorkflowFile, as_file
 
@@ -220,7 +220,7 @@ class Runner:
         session = await self._session()
         run = await session.operators.cancel(run_id, reason=reason, by=by)
         session.keeper.look_now()
-        if owner_gone(run, proven_dead):
+        if doubt_about(run, presence):
             await session.reconciler.reconcile(ON_START, expired=False)
             run = await self.get_run(run_id)
         return run

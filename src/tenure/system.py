@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tenure.model.ids import RunIds
 from tenure.ports.clock import BootTime
+from tenure.ports.liveness import Presence
 
 # CLOCK_BOOTTIME counts suspended time too. macOS has no such name; its CLOCK_MONOTONIC does.
 _BOOT_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -80,20 +81,25 @@ def new_owner_id(name: str | None = None) -> str:
     return f"{platform.node()}/{boot_id()}/{_pid_namespace()}/{pid}/{start}/{unique}"
 
 
-def proven_dead(owner_id: str) -> bool:
-    """Whether that owner was a process of this boot of this machine and is gone.
-
-    False whenever this process could not see it even if it lived.
-    """
+def presence(owner_id: str) -> Presence:
+    """Whether that owner's process is there, as far as this one could see it if it lived: on this
+    boot of this machine, under the same process numbers."""
     match = _OWNER_ID.fullmatch(owner_id)
     if match is None or process_start(os.getpid()) is None:
-        return False
+        return Presence.UNSEEN
     machine, boot, namespace, number, start = match.groups()
     if (machine, boot, namespace) != (platform.node(), boot_id(), _pid_namespace()):
-        return False
+        return Presence.UNSEEN
     pid = int(number)
     seen = process_start(pid)
-    return seen != start and (seen is not None or not _hidden(pid))
+    if seen == start:
+        return Presence.ALIVE
+    return Presence.UNSEEN if seen is None and _hidden(pid) else Presence.GONE
+
+
+def proven_dead(owner_id: str) -> bool:
+    """Whether that owner was a process of this boot of this machine and is gone."""
+    return presence(owner_id) is Presence.GONE
 
 
 def _hidden(pid: int) -> bool:

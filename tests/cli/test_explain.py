@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,8 +9,10 @@ import pytest
 
 from tenure.model.snapshot import Approval, ErrorInfo, HostState, RunSnapshot, StepState
 from tenure.model.status import HostStatus, Recovery, RunStatus, StepStatus
+from tenure.ports.liveness import Presence
 from tenure.ports.workers import WorkerInfo
-from tenure.runtime.queries import Why, explain, owner_gone, owner_label, running_hosts
+from tenure.runtime.owners import Doubt, doubt_about, owner_label
+from tenure.runtime.queries import Why, explain, running_hosts
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 OWNER = "node7/boot-1/4026531836/812/99887766/0badcafe"
@@ -158,24 +159,47 @@ ROWS: list[tuple[str, RunSnapshot, dict[str, Any], Why, str]] = [
     (
         "owner lost",
         running(),
-        {"owner_gone": True},
+        {"doubt": Doubt.GONE},
         Why.OWNER_LOST,
         "its owner, process 812 on node7, is gone; the next reconcile marks it interrupted",
     ),
     (
         "owner lost, resumes",
         running(recovery=Recovery.RESUME),
-        {"owner_gone": True},
+        {"doubt": Doubt.GONE},
         Why.OWNER_LOST,
         "its owner, process 812 on node7, is gone; the next worker continues it",
     ),
     (
         "owner lost while canceling",
         running(cancel_requested_at=ago(seconds=1)),
-        {"owner_gone": True},
+        {"doubt": Doubt.GONE},
         Why.OWNER_LOST,
         "its owner, process 812 on node7, is gone; it was asked to stop and will be marked "
         "canceled by the next reconcile",
+    ),
+    (
+        "owner frozen",
+        running(lease_expires_at=ago(minutes=3)),
+        {"doubt": Doubt.SILENT},
+        Why.OWNER_SILENT,
+        "its owner, process 812 on node7, is alive but did not renew its lease, which ended 3m "
+        "ago: frozen, or cut off; tenure reconcile marks it interrupted",
+    ),
+    (
+        "owner elsewhere",
+        running(lease_expires_at=ago(minutes=-1), recovery=Recovery.RESUME),
+        {"doubt": Doubt.UNHEARD},
+        Why.OWNER_LOST,
+        "its owner, process 812 on node7, did not renew its lease, which is over; the next worker "
+        "continues it",
+    ),
+    (
+        "given back for ever",
+        run(status=RunStatus.RUNNING),
+        {"doubt": Doubt.UNHEARD},
+        Why.OWNER_LOST,
+        "it has no owner; tenure reconcile marks it interrupted",
     ),
     (
         "between steps",
@@ -289,17 +313,26 @@ def test_an_owner_is_named_for_people(owner: str | None, label: str) -> None:
     assert owner_label(owner) == label
 
 
+HELD = {"status": RunStatus.RUNNING, "owner_id": OWNER}
+LOST = {"status": RunStatus.RUNNING, "owner_lost": True}
+
+
 @pytest.mark.parametrize(
-    ("facts", "dead", "gone"),
+    ("facts", "seen", "doubt"),
     [
-        ({"status": RunStatus.RUNNING, "owner_id": OWNER}, [], False),
-        ({"status": RunStatus.RUNNING, "owner_id": OWNER}, [OWNER], True),
-        ({"status": RunStatus.RUNNING, "owner_id": OWNER, "owner_lost": True}, [], True),
-        ({"status": RunStatus.QUEUED}, [OWNER], False),
-        ({"status": RunStatus.SUCCESS, "owner_id": OWNER}, [OWNER], False),
+        (HELD, Presence.ALIVE, None),
+        (HELD, Presence.UNSEEN, None),
+        (HELD, Presence.GONE, Doubt.GONE),
+        (HELD | LOST, Presence.GONE, Doubt.GONE),
+        (HELD | LOST, Presence.ALIVE, Doubt.SILENT),
+        (HELD | LOST, Presence.UNSEEN, Doubt.UNHEARD),
+        (LOST, Presence.GONE, Doubt.UNHEARD),
+        (LOST | {"recovery": Recovery.RESUME}, Presence.GONE, None),
+        ({"status": RunStatus.QUEUED}, Presence.GONE, None),
+        (HELD | {"status": RunStatus.SUCCESS}, Presence.GONE, None),
     ],
 )
-def test_an_owner_is_gone_if_its_lease_ended_or_its_process_did(
-    facts: dict[str, Any], dead: Sequence[str], gone: bool
+def test_a_lease_that_ran_out_does_not_prove_that_its_owner_is_gone(
+    facts: dict[str, Any], seen: Presence, doubt: Doubt | None
 ) -> None:
-    assert owner_gone(run(**facts), lambda owner: owner in dead) is gone
+    assert doubt_about(run(**facts), lambda _: seen) is doubt

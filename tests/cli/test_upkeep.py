@@ -84,7 +84,7 @@ def test_doctor_finds_runs_without_owner(cli: Cli) -> None:
     assert cli.call("doctor").code == 0
     run.kill()
     run.wait()
-    assert "1 unfinished run without a living owner: tenure reconcile" in findings(cli)
+    assert "1 unfinished run without an owner that renews: tenure reconcile" in findings(cli)
 
 
 # -- store ----------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from tenure.cli.opening import changing, meant_run, settings_for, this_user
 from tenure.cli.verb import json_option, run_argument, store_option, verb
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
-from tenure.runtime.queries import owner_label
+from tenure.runtime.owners import owner_label
 
 
 @verb("cancel", 'tenure cancel latest --reason "wrong release"')

@@ -27,8 +27,8 @@ from tenure.model.status import DeliveryState, RunStatus
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.outbox import Outbox
 from tenure.ports.upkeep import Upkeep
-from tenure.runtime.queries import owner_gone
-from tenure.system import proven_dead
+from tenure.runtime.owners import doubt_about
+from tenure.system import presence
 from tenure.workflow.durations import show_duration
 from tenure.workflow.wording import did_you_mean
 
@@ -182,7 +182,7 @@ async def _examine_open(into: Examination, settings: Settings, store: OpenStore)
     lost = await _without_owner(store)
     if lost:
         into.findings.append(
-            f"{counted(lost, 'unfinished run')} without a living owner: tenure reconcile"
+            f"{counted(lost, 'unfinished run')} without an owner that renews: tenure reconcile"
         )
     if isinstance(store, Outbox) and (await store.list_deliveries(state=_DEAD, limit=1)).items:
         into.findings.append("callbacks were given up: tenure callbacks list --state dead")
@@ -201,4 +201,4 @@ async def _latency(store: OpenStore) -> float:
 async def _without_owner(store: OpenStore) -> int:
     where = RunFilter(statuses=frozenset({RunStatus.QUEUED, RunStatus.RUNNING}))
     page = await store.list_runs(where, limit=1000)
-    return sum(owner_gone(run, proven_dead) for run in page.items)
+    return sum(doubt_about(run, presence) is not None for run in page.items)

@@ -10,7 +10,7 @@ from tenure.cli.display.text import neutral
 from tenure.cli.opening import meant_run, reading, settings_for
 from tenure.cli.verb import json_option, run_argument, store_option, verb
 from tenure.runtime.queries import Explanation, explain_run
-from tenure.system import SystemClock, proven_dead
+from tenure.system import SystemClock, presence
 
 
 @verb("explain", "tenure explain latest")
@@ -27,4 +27,4 @@ async def _explain(word: str, store_url: str | None) -> Explanation:
     async with reading(settings_for(store_url)) as store:
         run_id = await meant_run(store, word)
         now = SystemClock().now()
-        return await explain_run(store, run_id, now=now, proven_dead=proven_dead)
+        return await explain_run(store, run_id, now=now, presence=presence)

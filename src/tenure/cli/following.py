@@ -13,7 +13,8 @@ from tenure.ports.event_log import EventLog
 from tenure.ports.log_store import LogKey, LogStore
 from tenure.ports.recorder import OutputChunk, OutputRecorder, RunBeginning
 from tenure.ports.run_store import RunStateStore
-from tenure.runtime.queries import owner_label, running_hosts
+from tenure.runtime.owners import owner_label
+from tenure.runtime.queries import running_hosts
 from tenure.runtime.waiting import pause
 
 _PAGE = 1000

@@ -25,7 +25,7 @@ from tenure.config import Settings
 from tenure.model.snapshot import RunSnapshot
 from tenure.ports.log_store import LogKey, LogStore
 from tenure.ports.run_store import RunStateStore
-from tenure.runtime.queries import owner_label
+from tenure.runtime.owners import owner_label
 from tenure.runtime.waiting import pause
 from tenure.system import proven_dead
 

@@ -9,8 +9,9 @@ from tenure.cli.display.paint import dim, say
 from tenure.cli.display.places import place_of
 from tenure.cli.opening import meant_run, reading, settings_for
 from tenure.cli.verb import json_option, run_argument, store_option, verb
-from tenure.runtime.queries import explain, owner_gone
-from tenure.system import SystemClock, proven_dead
+from tenure.runtime.owners import doubt_about
+from tenure.runtime.queries import explain
+from tenure.system import SystemClock, presence
 
 
 @verb("status", "tenure status latest", "tenure status 01JCQ5T4Y9K3V8M2N6P7R1S0WX --json")
@@ -36,8 +37,8 @@ async def _show(word: str, as_json: bool, store_url: str | None) -> None:
     now = SystemClock().now()
     say(report.headline(run, now))
     if not run.ended:
-        gone = owner_gone(run, proven_dead)
-        say(f"  {dim(explain(run, now, owner_gone=gone).text)}")
+        doubt = doubt_about(run, presence)
+        say(f"  {dim(explain(run, now, doubt=doubt).text)}")
     say()
     for line in report.fact_lines(run, place_of(settings.store), now):
         say(line)

@@ -19,7 +19,7 @@ from tenure.cli.streams import let_go
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
 from tenure.ports.recorder import Recorder
-from tenure.runtime.queries import owner_label
+from tenure.runtime.owners import owner_label
 from tenure.system import SystemClock
 
 

@@ -1,8 +1,19 @@
-"""Proof of life for stores that have no leases."""
+"""Proof of life, and of death, beside leases."""
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Protocol, runtime_checkable
+
+
+class Presence(Enum):
+    """What can be told of an owner's process by looking for it."""
+
+    ALIVE = "alive"
+    """It is there; whether it moves is another question."""
+    GONE = "gone"
+    UNSEEN = "unseen"
+    """It may live where we cannot look: on another machine, in another container."""
 
 
 @runtime_checkable

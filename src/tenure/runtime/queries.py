@@ -1,8 +1,8 @@
 """Answers about runs that need more than reading one field.
 
 ``explain`` says in one line why a run is not moving. All facts are in the record; what the record
-cannot know (the present moment, whether the owner's process is gone, which workers are there) is
-passed in.
+cannot know (the present moment, whether the owner's process is there, which workers are) is passed
+in.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from msgspec import Struct
 
 from tenure.model.snapshot import HostState, RunSnapshot, RunSummary, StepState
 from tenure.model.status import HostStatus, Recovery, RunStatus, StepStatus
+from tenure.ports.liveness import Presence
 from tenure.ports.run_store import RunStateStore
 from tenure.ports.workers import WorkerInfo, WorkerRegistry
+from tenure.runtime.owners import Doubt, doubt_about, owner_label
 from tenure.workflow.wording import listed
 
 MOST_HOSTS = 5
-_OWNER_PARTS = 6
 
 
 class Why(StrEnum):
@@ -32,6 +33,7 @@ class Why(StrEnum):
     WORKER = "waits_for_a_worker"
     CLAIMED = "about_to_start"
     OWNER_LOST = "owner_lost"
+    OWNER_SILENT = "owner_silent"
     CANCELING = "canceling"
     HOSTS = "waits_for_hosts"
     BETWEEN = "between_steps"
@@ -48,36 +50,30 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
 
 async def explain_run(
-    store: RunStateStore, run_id: str, *, now: datetime, proven_dead: Callable[[str], bool]
+    store: RunStateStore, run_id: str, *, now: datetime, presence: Callable[[str], Presence]
 ) -> Explanation:
-    """``RunNotFound``. ``proven_dead`` tells of an owner id whether its process is gone."""
+    """``RunNotFound``. ``presence`` tells of an owner id whether its process is there."""
     run = await store.get_run(run_id)
     workers = None
     if run.status is RunStatus.QUEUED and isinstance(store, WorkerRegistry):
         workers = await store.list_workers()
-    return explain(run, now, owner_gone=owner_gone(run, proven_dead), workers=workers)
-
-
-def owner_gone(run: RunSummary, proven_dead: Callable[[str], bool]) -> bool:
-    """Nobody drives it any more, though the record may not show it yet."""
-    if run.ended:
-        return False
-    return run.owner_lost or (run.owner_id is not None and proven_dead(run.owner_id))
+    return explain(run, now, doubt=doubt_about(run, presence), workers=workers)
 
 
 def explain(
     run: RunSnapshot,
     now: datetime,
     *,
-    owner_gone: bool = False,
+    doubt: Doubt | None = None,
     workers: Sequence[WorkerInfo] | None = None,
 ) -> Explanation:
     """``workers`` are those whose heartbeat counts; ``None`` if the store keeps no register."""
     hosts: tuple[str, ...] = ()
     if run.ended:
         why, text = Why.ENDED, _ended(run, now)
-    elif owner_gone:
-        why, text = Why.OWNER_LOST, _owner_lost(run)
+    elif doubt is not None:
+        why = Why.OWNER_SILENT if doubt is Doubt.SILENT else Why.OWNER_LOST
+        text = f"{_owner_lost(run, doubt, now)}; {_what_next(run, doubt)}"
     elif run.status is RunStatus.QUEUED:
         why, text = _queued(run, now, workers)
     elif run.owner_id is None:
@@ -109,15 +105,27 @@ def end_reason(run: RunSummary) -> str | None:
     return run.interrupted_reason or (run.error.message if run.error else run.message)
 
 
-def _owner_lost(run: RunSummary) -> str:
-    owner = (
-        f"its owner, {owner_label(run.owner_id)}, is gone" if run.owner_id else "it has no owner"
-    )
+def _owner_lost(run: RunSummary, doubt: Doubt, now: datetime) -> str:
+    if run.owner_id is None:
+        return "it has no owner"
+    owner = f"its owner, {owner_label(run.owner_id)},"
+    if doubt is Doubt.GONE:
+        return f"{owner} is gone"
+    end = run.lease_expires_at
+    over = f"which ended {_ago(end, now)}" if end is not None and end <= now else "which is over"
+    if doubt is Doubt.SILENT:
+        return f"{owner} is alive but did not renew its lease, {over}: frozen, or cut off"
+    return f"{owner} did not renew its lease, {over}"
+
+
+def _what_next(run: RunSummary, doubt: Doubt) -> str:
+    """A lease that merely ran out is left alone by commands that have just started."""
+    by = "the next reconcile" if doubt is Doubt.GONE else "tenure reconcile"
     if run.cancel_requested_at is not None:
-        return f"{owner}; it was asked to stop and will be marked canceled by the next reconcile"
+        return f"it was asked to stop and will be marked canceled by {by}"
     if run.recovery is Recovery.RESUME:
-        return f"{owner}; the next worker continues it"
-    return f"{owner}; the next reconcile marks it interrupted"
+        return "the next worker continues it"
+    return f"{by} marks it interrupted"
 
 
 def _queued(
@@ -196,17 +204,6 @@ def running_hosts(step: StepState) -> list[tuple[str, HostState]]:
 def _began(host: HostState) -> tuple[bool, float]:
     at = host.started_at
     return at is None, at.timestamp() if at is not None else 0.0
-
-
-def owner_label(owner_id: str | None) -> str:
-    """Which process that is, without the parts that only programs compare."""
-    if owner_id is None:
-        return "nobody"
-    parts = owner_id.split("/")
-    if len(parts) != _OWNER_PARTS:
-        return owner_id
-    name = parts[5].partition("@")[2]
-    return f"process {parts[3]} on {parts[0]}" + (f" ({name})" if name else "")
 
 
 def _ago(then: datetime, now: datetime) -> str:

@@ -15,7 +15,8 @@ from tenure.cli.display.step_rows import StepRow, in_order, name_width, step_lin
 from tenure.cli.display.text import cells, counted, neutral, one_line, padded, shorten
 from tenure.model.snapshot import HostState, ItemState, RunSnapshot, RunSummary, StepState
 from tenure.model.status import HostStatus, StepStatus
-from tenure.runtime.queries import end_reason, owner_label
+from tenure.runtime.owners import owner_label
+from tenure.runtime.queries import end_reason
 
 _BAD = frozenset({HostStatus.FAILED, HostStatus.UNREACHABLE, HostStatus.UNKNOWN})
 _MOST_HOSTS = 10

@@ -11,8 +11,8 @@ from tenure.cli.display.paint import dim, in_color, sign
 from tenure.cli.display.text import cells, fitted, one_line
 from tenure.model.snapshot import RunSummary
 from tenure.model.status import HostStatus
-from tenure.runtime.queries import owner_gone
-from tenure.system import proven_dead
+from tenure.runtime.owners import Doubt, doubt_about
+from tenure.system import presence
 
 _TITLES = ("RUN", "STATUS", "WORKFLOW", "TASKS", "TOOK", "CREATED")
 _NAME = _TITLES.index("WORKFLOW")
@@ -20,6 +20,11 @@ _LEAST_NAME = 8
 _GIVE_WAY = (_TITLES.index("TOOK"), _TITLES.index("TASKS"))
 _GAP = "  "
 _BAD = (HostStatus.FAILED, HostStatus.UNREACHABLE, HostStatus.UNKNOWN)
+_OWNER = {
+    Doubt.GONE: "owner gone",
+    Doubt.SILENT: "owner silent",
+    Doubt.UNHEARD: "owner lost",
+}
 
 
 def run_table(runs: Sequence[RunSummary], now: datetime) -> list[str]:
@@ -50,7 +55,8 @@ def _fit(widths: list[int]) -> list[int]:
 
 
 def _row(run: RunSummary, now: datetime) -> tuple[str, ...]:
-    word = "owner gone" if owner_gone(run, proven_dead) else run.status
+    doubt = doubt_about(run, presence)
+    word = run.status if doubt is None else _OWNER[doubt]
     return (
         run.run_id,
         f"{sign(run.status)} {word}",
