@@ -16,6 +16,13 @@ from tests.cli.flows import BREAK, GREET, STUBBORN, WAIT
 
 pytestmark = pytest.mark.slow
 
+SHORT_LEASE = {
+    "LEASE_DURATION": "2s",
+    "RENEW_INTERVAL": "0.5s",
+    "VISIBILITY_TIMEOUT": "1s",
+    "POLL_INTERVAL": "0.25s",
+}
+
 
 def started(cli: Cli, *arguments: str, gate: str = "/nowhere") -> subprocess.Popen[str]:
     """A run in mid-step."""
@@ -129,6 +136,34 @@ def test_a_killed_run_is_marked_by_the_next_command_that_writes(cli: Cli) -> Non
     watched = cli.call("watch", "killed-run")
     assert watched.code == 4
     assert "! interrupted  wait" in watched.out
+
+
+@pytest.mark.parametrize(
+    ("verb", "code", "words"),
+    [
+        (("reconcile", "--reason", "it was silent"), 4, "! interrupted  wait"),
+        (("cancel", "frozen-run", "--reason", "no use"), 3, "⊘ canceled  wait"),
+    ],
+    ids=["reconcile", "cancel"],
+)
+def test_a_frozen_run_that_thaws_tells_the_end_it_was_given(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, verb: tuple[str, ...], code: int, words: str
+) -> None:
+    for name, value in SHORT_LEASE.items():
+        monkeypatch.setenv(f"TENURE_{name}", value)
+    run = started(cli, "--run-id", "frozen-run")
+    run.send_signal(signal.SIGSTOP)
+    while (said := cli.call("explain", "frozen-run", "--json").json)["reason"] == "waits_for_hosts":
+        pass
+    assert said["reason"] == "owner_silent"
+    assert f"process {run.pid} on {platform.node()}, is alive but did not renew" in said["text"]
+    assert "owner silent" in cli.call("list").out
+    assert cli.call(*verb).code == 0
+    run.send_signal(signal.SIGCONT)
+    done = finish(run)
+    assert done.code == code
+    assert words in done.out
+    assert "somebody else ended the run" in done.err
 
 
 def test_several_killed_runs_are_told_in_one_line_beside_the_answer(cli: Cli) -> None:

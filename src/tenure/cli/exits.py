@@ -68,7 +68,7 @@ def verdict(error: TenureError) -> tuple[Exit, str | None]:
         (NoSuchStore, Exit.STORE, "look at its name; if that is right, `tenure run` creates it"),
         (InvalidSettings, Exit.USAGE, "`tenure doctor` shows where each setting comes from"),
         (errors.InvalidCursor, Exit.USAGE, "start again without --cursor"),
-        (errors.LeaseLost, Exit.REFUSED, "another process has the run now: tenure watch"),
+        (errors.LeaseLost, Exit.REFUSED, "another process goes on with the run: tenure watch"),
         (errors.LeaseHeld, Exit.REFUSED, "ask again after its lease ended: tenure explain"),
         (errors.Refused, Exit.REFUSED, None),
         (NotSupported, Exit.REFUSED, None),

@@ -20,11 +20,12 @@ from tenure.cli.loading import load_for
 from tenure.cli.opening import settings_for, this_user, writing
 from tenure.cli.secrets import gather, names_of
 from tenure.cli.stopping import Stopped, stoppable
+from tenure.cli.taken_away import end_of_lost_run
 from tenure.cli.variables import variables
 from tenure.cli.verb import completes, json_option, store_option, verb, workflow_options
 from tenure.cli.viewing import Style, View, conclude, showing, style_of, whoever_reads
 from tenure.config import Settings
-from tenure.model.errors import RunNotFound
+from tenure.model.errors import LeaseLost, RunNotFound
 from tenure.model.events import RecordedEvent
 from tenure.model.snapshot import RunSnapshot
 from tenure.runner import Runner, RunOptions
@@ -38,6 +39,10 @@ _REASONS = {
 }
 _SOON = 1.0
 _SENDING = "callbacks are being sent; Ctrl-C ends the wait for them"
+_TAKEN_AWAY = (
+    "this process could not renew its lease in time, and somebody else ended the run; its tasks "
+    "were stopped here"
+)
 
 
 @verb(
@@ -166,7 +171,11 @@ async def _execute(
             view.notice("canceling: tasks are being ended; Ctrl-C again stops at once")
             return tracking and await _canceled(runner, options, _REASONS[which])
 
-        run = await stoppable(runner.run(file, options), ask)
+        try:
+            run = await stoppable(runner.run(file, options), ask)
+        except LeaseLost as lost:
+            run = await end_of_lost_run(runner, lost)
+            view.notice(_TAKEN_AWAY)
         if run.callbacks and tracking:
             asyncio.get_running_loop().call_later(_SOON, view.notice, _SENDING)
         with suppress(Stopped):  # it has ended as it did; a signal now ends the wait for callbacks
