@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from tenure.actions.decorator import action as action
     from tenure.bootstrap import open_store as open_store
+    from tenure.model.errors import InvalidOptions as InvalidOptions
     from tenure.model.errors import InvalidRunId as InvalidRunId
     from tenure.model.errors import InvalidTransition as InvalidTransition
     from tenure.model.errors import InvalidWorkflow as InvalidWorkflow
@@ -93,6 +94,7 @@ _HOME = {
     "WorkflowFile": "workflow_file",
     "load_workflow": "workflow_file",
     "read_workflow": "workflow_file",
+    "InvalidOptions": "model.errors",
     "InvalidRunId": "model.errors",
     "InvalidTransition": "model.errors",
     "LeaseHeld": "model.errors",

@@ -15,6 +15,7 @@ from tenure.workflow.document import MOST_BYTES
 from tenure.workflow.dump import workflow_text
 from tenure.workflow.parse import parse_workflow
 from tenure.workflow.spec import Workflow
+from tenure.workflow.wording import called
 
 
 class WorkflowFile(Struct, frozen=True, kw_only=True):
@@ -72,9 +73,13 @@ def read_workflow(
     )
 
 
-def as_file(workflow: Workflow | WorkflowFile) -> WorkflowFile:
-    """A workflow built in Python is kept as JSON, which is YAML too."""
+def as_file(workflow: object) -> WorkflowFile:
+    """A workflow built in Python is kept as JSON, which is YAML too. ``InvalidWorkflow`` for what
+    is none."""
     if isinstance(workflow, WorkflowFile):
         return workflow
+    if not isinstance(workflow, Workflow):
+        wrong = f"expected a workflow, as load_workflow reads it, and got {called(workflow)}"
+        raise InvalidWorkflow([Mistake(message=wrong)])
     text = workflow_text(workflow)
     return WorkflowFile(workflow=workflow, text=text, digest=digest_of(text))

@@ -387,10 +387,6 @@ class TestByTime:
         run = await new_runner().run(TWO, tenure.RunOptions(timeout=0))
         assert run.status is RunStatus.SUCCESS
 
-    def test_a_negative_one_is_refused(self) -> None:
-        with pytest.raises(ValueError, match="must not be negative"):
-            tenure.RunOptions(timeout=-1)
-
     async def test_a_steps_time_out_is_per_attempt_and_host(
         self, any_store: Any, new_runner: NewRunner, act: Puppet
     ) -> None:

@@ -107,8 +107,8 @@ class TestBeforeAnythingRuns:
     async def test_values_a_store_refuses_start_nothing(
         self, any_store: Any, new_runner: NewRunner, act: Puppet
     ) -> None:
-        with pytest.raises(tenure.StoreRejected, match="priority"):
-            await new_runner(any_store).run(ONE, tenure.RunOptions(priority=1000))
+        with pytest.raises(tenure.StoreRejected, match="cannot be stored"):
+            await new_runner(any_store).run(ONE, tenure.RunOptions(vars={"x": "\udc80"}))
         assert act.begun == []
 
 

@@ -2,6 +2,7 @@
 
 TenureError
 ├── InvalidRunId                 the id breaks the rules; nothing was stored
+├── InvalidOptions               run options that are not of their types; nothing was stored
 ├── InvalidCursor                a page cursor this store did not hand out
 ├── UnknownStore                 no such kind of store URL, or its extra is not installed
 ├── InvalidWorkflow              all mistakes of a workflow, each with its place
@@ -61,6 +62,14 @@ def _rebuilt(kind: type[TenureError], args: tuple[object, ...], facts: dict[str,
 
 class InvalidRunId(TenureError, ValueError):
     """A run id must be 8-128 characters: first alphanumeric, then ``[A-Za-z0-9._:-]``."""
+
+
+class InvalidOptions(TenureError, ValueError):
+    """Run options that cannot be meant. ``problems`` are all of them, each naming its option."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(self.problems))
 
 
 class InvalidCursor(TenureError, ValueError):

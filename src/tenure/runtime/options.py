@@ -7,16 +7,22 @@ from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
+from tenure.model.errors import InvalidOptions
 from tenure.model.snapshot import CallbackTarget
 from tenure.model.status import Recovery
 from tenure.ports.notifier import RunStateNotifier
 from tenure.ports.run_store import RunStateStore
+from tenure.runtime.option_rules import problems_of
 from tenure.workflow.spec import CallbackSpec
 
 
 class RunOptions(Struct, frozen=True, kw_only=True):
-    """What is particular to one run. What is left out, the workflow or the runner says."""
+    """What is particular to one run. What is left out, the workflow or the runner says.
+
+    ``InvalidOptions`` names everything that is not of its type, before anything is executed.
+    """
 
     run_id: str | None = None
     store: RunStateStore | None = None
@@ -41,5 +47,9 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     approved_by: str | None = None
 
     def __post_init__(self) -> None:
-        if self.timeout is not None and not self.timeout >= 0:
-            raise ValueError(f"timeout must not be negative, and is {self.timeout:g}")
+        by_name: object = self.recovery
+        if type(by_name) is str and by_name in frozenset(Recovery):
+            force_setattr(self, "recovery", Recovery(by_name))
+        wrong = problems_of(self)
+        if wrong:
+            raise InvalidOptions(wrong)

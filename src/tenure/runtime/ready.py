@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from tenure.model.errors import InvalidWorkflow, Wanted
+from tenure.model.errors import InvalidOptions, InvalidWorkflow, Wanted
 from tenure.ports.action import Action
 from tenure.runtime.definition import Definition
 from tenure.runtime.options import RunOptions
@@ -18,6 +18,7 @@ from tenure.workflow.defined import check_supplied
 from tenure.workflow.parse import Parsed, check_workflow, parse_workflow
 from tenure.workflow.plan import make_plan
 from tenure.workflow.spec import Workflow
+from tenure.workflow.wording import called
 
 _MOST = 64
 
@@ -62,8 +63,10 @@ class ReadyWorkflows(Generic[Given]):
         self._ready: OrderedDict[tuple[object, ...], Ready] = OrderedDict()
 
     def of(self, given: Given, options: RunOptions) -> Ready:
-        """``InvalidWorkflow`` with all its mistakes; also if it cannot work with the variables it
-        is given."""
+        """``InvalidOptions``; ``InvalidWorkflow`` with all its mistakes, also if it cannot work
+        with the variables it is given."""
+        if not isinstance(options, RunOptions):
+            raise InvalidOptions([f"options must be RunOptions, and is {called(options)}"])
         key = (id(given), tuple(options.limit), options.local)
         ready = self._ready.get(key)
         if ready is None:

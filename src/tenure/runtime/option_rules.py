@@ -1,0 +1,113 @@
+"""What each run option must be. Type checkers say so too, to those who use one.
+
+A value of the wrong type would otherwise be noticed late, in other words, or never: a text given
+for a list of hosts is a list of letters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from math import inf
+from typing import Any
+
+from tenure.model.leasing import MAX_PRIORITY, MIN_PRIORITY
+from tenure.model.snapshot import CallbackTarget
+from tenure.model.status import Recovery
+from tenure.ports.run_store import RunStateStore
+from tenure.workflow.spec import CallbackSpec
+from tenure.workflow.wording import called
+
+
+def problems_of(options: object) -> list[str]:
+    """Everything that is not what it must be, naming the option."""
+    return [
+        f"{name} must be {expected}, and is {_told(value)}"
+        for name, (fits, expected) in _RULES.items()
+        if ((value := getattr(options, name)) is not None or name in _NEVER_NONE)
+        and not fits(value)
+    ]
+
+
+def _told(value: object) -> str:
+    """A number may be repeated. Text may not: it could be a secret in the wrong place."""
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return f"{value:g}" if plain else called(value)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _names_text(value: object) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(name, str) and isinstance(text, str) for name, text in value.items()
+    )
+
+
+def _names_values(value: object) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
+
+
+def _is_list_of(*kinds: type) -> Callable[[object], bool]:
+    """A text is a sequence of texts, and never meant as one."""
+
+    def fits(value: object) -> bool:
+        if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+            return False
+        return all(isinstance(each, kinds) for each in value)
+
+    return fits
+
+
+def _is_moment(value: object) -> bool:
+    return isinstance(value, datetime) and value.tzinfo is not None
+
+
+def _is_priority(value: object) -> bool:
+    if not isinstance(value, int) or isinstance(value, bool):
+        return False
+    return MIN_PRIORITY <= value <= MAX_PRIORITY
+
+
+def _is_timeout(value: object) -> bool:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    return 0 <= value < inf
+
+
+_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "run_id": (_is_text, "text"),
+    "store": (
+        lambda value: isinstance(value, RunStateStore),
+        "an open store, as tenure.open_store(url) gives",
+    ),
+    "notifier": (
+        lambda value: callable(getattr(value, "notify", None)),
+        "an object with an async method notify, as RunStateNotifier has it",
+    ),
+    "vars": (_names_values, "a map from names to values"),
+    "secrets": (_names_text, "a map from names to text"),
+    "labels": (_names_text, "a map from text to text"),
+    "callbacks": (_is_list_of(CallbackSpec, CallbackTarget), "a list of CallbackSpec"),
+    "queue": (_is_text, "text"),
+    "priority": (
+        _is_priority,
+        f"a whole number from {MIN_PRIORITY} to {MAX_PRIORITY}",
+    ),
+    "run_after": (_is_moment, "a datetime with its time zone"),
+    "recovery": (lambda value: isinstance(value, Recovery), "'interrupt' or 'resume'"),
+    "timeout": (
+        _is_timeout,
+        "a number of seconds, zero or more",
+    ),
+    "limit": (_is_list_of(str), "a list of hosts and groups"),
+    "local": (_is_flag, "True or False"),
+    "retry_of": (_is_text, "text"),
+    "approved_by": (_is_text, "text"),
+}
+_NEVER_NONE = frozenset({"vars", "secrets", "labels", "callbacks", "limit", "local"})
