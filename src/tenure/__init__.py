@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tenure.model.errors import LeaseLost as LeaseLost
     from tenure.model.errors import NotRunnable as NotRunnable
     from tenure.model.errors import RunExists as RunExists
+    from tenure.model.errors import RunnerClosed as RunnerClosed
     from tenure.model.errors import RunNotFound as RunNotFound
     from tenure.model.errors import StoreError as StoreError
     from tenure.model.errors import StoreRejected as StoreRejected
@@ -102,6 +103,7 @@ _HOME = {
     "NotRunnable": "model.errors",
     "RunExists": "model.errors",
     "RunNotFound": "model.errors",
+    "RunnerClosed": "model.errors",
     "StoreError": "model.errors",
     "StoreRejected": "model.errors",
     "StoreUnavailable": "model.errors",

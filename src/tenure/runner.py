@@ -117,21 +117,23 @@ class Runner:
         await self.close()
 
     async def open(self) -> None:
-        """Open the store and mark as interrupted what a dead process left running in it."""
+        """Open the store and mark as interrupted what a dead process left running in it. The first
+        use does so by itself, but not after ``close``."""
+        self._sessions.welcome()
         if self._tracking:
             await self._sessions.main()
 
     async def close(self) -> None:
         """End runs that have not ended, as canceled, and let go of everything that is this
-        runner's own."""
-        await self._end_runs()
+        runner's own: all of it, also if one part cannot be closed. From now on it refuses with
+        ``RunnerClosed``, until somebody opens it again."""
         async with AsyncExitStack() as closing:
             if self._transport is None:
                 closing.push_async_callback(self._around.transport.close)
-            if self._own_store is not None:
-                closing.push_async_callback(self._own_store.close)
-                self._own_store = None
-            await self._sessions.close()
+            closing.push_async_callback(self._close_own_store)
+            closing.push_async_callback(self._sessions.close)
+            closing.push_async_callback(self._end_runs)
+            await self._sessions.refuse()
 
     async def run(
         self, workflow: Workflow | WorkflowFile, options: RunOptions = RunOptions()
@@ -244,7 +246,13 @@ class Runner:
                 run.stop()
             await self._last_run_ended.wait()
 
+    async def _close_own_store(self) -> None:
+        store, self._own_store = self._own_store, None
+        if store is not None:
+            await store.close()
+
     async def _session(self, store: RunStateStore | None = None) -> Session:
+        self._sessions.check_open()
         if not self._tracking:
             # A fresh one per run: nothing is kept.
             return self._new_session(private_memory())

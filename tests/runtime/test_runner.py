@@ -6,6 +6,7 @@ import asyncio
 import logging
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tenure.model.snapshot import CallbackTarget
 from tenure.model.status import Recovery, RunStatus
 from tenure.ports.definitions import Definitions
 from tenure.runtime.definition import decode_definition, digest_of
+from tenure.runtime.session import Session
 from tenure.stores.memory import InMemoryStore
 from tenure.workflow.spec import CallbackSpec, PlanSettings
 from tests.runtime.conftest import NewRunner
@@ -352,7 +354,67 @@ class TestStores:
         await own.close()
         with pytest.raises(tenure.StoreError):
             await session.store.list_runs()
-        assert (await own.run(ONE)).status is RunStatus.SUCCESS, "it may be used again"
+
+    async def test_a_closed_one_refuses_until_it_is_opened_again(
+        self, any_store: Any, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        runner = new_runner(any_store)
+        run = await runner.run(ONE)
+        await runner.close()
+        await runner.close()
+        asked: list[Callable[[], Awaitable[object]]] = [
+            lambda: runner.run(ONE),
+            lambda: runner.submit(ONE),
+            lambda: runner.get_run(run.run_id),
+            runner.list_runs,
+            lambda: runner.cancel(run.run_id),
+            lambda: runner.annotate(run.run_id, {"a": 1}),
+            runner.reconcile,
+        ]
+        for ask in asked:
+            with pytest.raises(tenure.RunnerClosed, match="open it again"):
+                await ask()
+        assert act.begun == ["one/local"]
+        async with runner:
+            assert (await runner.run(ONE)).status is RunStatus.SUCCESS
+
+    async def test_one_that_keeps_nothing_refuses_too(self, new_runner: NewRunner) -> None:
+        runner = new_runner(tracking=False)
+        await runner.close()
+        with pytest.raises(tenure.RunnerClosed):
+            await runner.run(ONE)
+
+    async def test_closing_leaves_nothing_open_of_who_was_just_opening(
+        self, tmp_path: Path, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        runner = new_runner(f"sqlite:///{tmp_path / 'runs.db'}")
+        asked = [asyncio.create_task(runner.run(ONE)) for _ in range(2)]
+        await asyncio.sleep(0)
+        await runner.close()
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        assert [type(answer) for answer in answers] == [tenure.RunnerClosed] * 2
+        assert (act.begun, runner._own_store) == ([], None)
+
+    async def test_closing_goes_on_where_one_part_cannot_be_closed(
+        self, new_runner: NewRunner, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        closed: list[Session] = []
+
+        async def fail(session: Session) -> None:
+            closed.append(session)
+            raise OSError("no")
+
+        runner = new_runner()
+        stores = [InMemoryStore(), InMemoryStore()]
+        for store in stores:
+            await runner.run(ONE, tenure.RunOptions(store=store))
+        monkeypatch.setattr(Session, "close", fail)
+        with pytest.raises(OSError, match="no"):
+            await runner.close()
+        assert len(closed) == 2
+        monkeypatch.undo()
+        for session in closed:
+            await session.close()
 
     async def test_history_outlives_the_runner(self, tmp_path: Path, new_runner: NewRunner) -> None:
         for url in (f"sqlite:///{tmp_path / 'a.db'}", f"file://{tmp_path / 'b'}"):

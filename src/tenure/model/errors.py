@@ -3,6 +3,7 @@
 TenureError
 ├── InvalidRunId                 the id breaks the rules; nothing was stored
 ├── InvalidOptions               run options that are not of their types; nothing was stored
+├── RunnerClosed                 this runner was closed; open it again, or make another
 ├── InvalidCursor                a page cursor this store did not hand out
 ├── UnknownStore                 no such kind of store URL, or its extra is not installed
 ├── InvalidWorkflow              all mistakes of a workflow, each with its place
@@ -70,6 +71,13 @@ class InvalidOptions(TenureError, ValueError):
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)
         super().__init__("; ".join(self.problems))
+
+
+class RunnerClosed(TenureError, RuntimeError):
+    """This runner was closed, and nobody would let go of what it opened now."""
+
+    def __init__(self) -> None:
+        super().__init__("this runner is closed; open it again with `async with runner:`")
 
 
 class InvalidCursor(TenureError, ValueError):

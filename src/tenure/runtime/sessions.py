@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 
+from tenure.model.errors import RunnerClosed
 from tenure.ports.run_store import RunStateStore
 from tenure.runtime.session import Session
 
 
 class Sessions:
-    """``open_main`` opens the store that is meant when none is named."""
+    """``open_main`` opens the store that is meant when none is named.
+
+    Whoever asks for a session after ``refuse`` is refused: it would never be closed.
+    """
 
     def __init__(
         self,
@@ -22,10 +27,12 @@ class Sessions:
         self._main: RunStateStore | None = None
         self._open: dict[int, Session] = {}
         self._opening = asyncio.Lock()
+        self._refusing = False
 
     async def main(self) -> Session:
         if self._main is None:
             async with self._opening:
+                self.check_open()
                 if self._main is None:
                     self._main = await self._open_main()
         return await self.of(self._main)
@@ -34,6 +41,7 @@ class Sessions:
         session = self._open.get(id(store))
         if session is None:
             async with self._opening:
+                self.check_open()
                 session = self._open.get(id(store))
                 if session is None:
                     session = self._new_session(store)
@@ -41,9 +49,25 @@ class Sessions:
                     self._open[id(store)] = session
         return session
 
+    def check_open(self) -> None:
+        """``RunnerClosed``."""
+        if self._refusing:
+            raise RunnerClosed
+
+    def welcome(self) -> None:
+        """Take back ``refuse``."""
+        self._refusing = False
+
+    async def refuse(self) -> None:
+        """Returns when nobody is opening anything any more."""
+        self._refusing = True
+        async with self._opening:
+            pass
+
     async def close(self) -> None:
-        """The stores themselves stay open."""
+        """All of them, also if one cannot be closed. The stores themselves stay open."""
         open_ones, self._open, self._main = self._open, {}, None
         self._opening = asyncio.Lock()  # the next to ask may live in another event loop
-        for session in open_ones.values():
-            await session.close()
+        async with AsyncExitStack() as closing:
+            for session in open_ones.values():
+                closing.push_async_callback(session.close)
