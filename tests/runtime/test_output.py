@@ -162,7 +162,25 @@ async def test_what_contradicts_the_log_is_given_up_with_a_warning(
     await writer.keep("stdout", b"second")
     await writer.close()
     assert (await store.read(RUN_ID, OUT)).data == b"something else"
-    assert len([each for each in caplog.messages if "cannot be continued" in each]) == 1
+    assert len([each for each in caplog.messages if "the log of a task ends here" in each]) == 1
+
+
+async def test_whatever_a_log_store_raises_is_noted_and_changes_no_result(
+    new_runner: NewRunner, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Between(InMemoryStore())
+
+    async def fail(real: Any, *args: Any) -> Any:
+        raise KeyError("bucket")
+
+    store.rules["append"] = fail
+    printing = shell("one", "echo first; echo second >&2; echo third")
+    run = await new_runner(store).run(workflow(printing), NAMED)
+    host = run.steps[0].hosts["local"]
+    assert (run.status, host.exit_code, host.stdout) == (RunStatus.SUCCESS, 0, "first\nthird\n")
+    noted = [each for each in caplog.messages if "the log of a task ends here" in each]
+    assert len(noted) == store.count("append") == 1
+    assert "KeyError: 'bucket'" in noted[0]
 
 
 async def test_a_task_that_may_not_write_its_output_any_more_is_ended(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from tenure.model.errors import StoreRejected
+from tenure.model.errors import LeaseLost, TenureError
 from tenure.model.update import Fencing
 from tenure.ports.log_store import LogKey, LogStore
 from tenure.runtime.patience import ENDLESS, surely
@@ -14,7 +14,8 @@ _log = logging.getLogger("tenure.runtime")
 
 
 class LogWriter:
-    """The streams of one attempt. A store that is away holds the task's pipe, not our memory."""
+    """The streams of one attempt. A store that is away holds the task's pipe, not our memory. One
+    that cannot keep the output costs the log, never the task its result: the tails remain."""
 
     def __init__(
         self,
@@ -66,8 +67,18 @@ class LogWriter:
                 lambda: self._store.append(self._run_id, self._fencing, key, offset, data),
                 ENDLESS,
             )
-        except StoreRejected:
-            # An earlier attempt of this very task left other bytes there; the tails remain.
-            _log.warning("output of run %s cannot be continued", self._run_id, exc_info=True)
-            self._broken = True
+        except LeaseLost:
+            raise
+        except Exception as error:  # noqa: BLE001  somebody else's store may raise anything
+            self._give_up(error)
         del self._unsure[stream]
+
+    def _give_up(self, error: Exception) -> None:
+        self._broken = True
+        _log.warning(
+            "run %s: the log of a task ends here, its store cannot go on with it (%s: %s)",
+            self._run_id,
+            type(error).__name__,
+            error,
+            exc_info=None if isinstance(error, TenureError) else error,
+        )
