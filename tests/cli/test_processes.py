@@ -166,6 +166,17 @@ def test_a_frozen_run_that_thaws_tells_the_end_it_was_given(
     assert "somebody else ended the run" in done.err
 
 
+def test_a_store_that_is_removed_in_mid_run_is_noticed(cli: Cli) -> None:
+    gate, store = cli.home / "gate", cli.home / "runs.db"
+    run = started(cli, "--store", f"sqlite:///{store}", gate=str(gate))
+    store.unlink()
+    gate.touch()
+    done = finish(run)
+    assert done.code == 6
+    assert f"{store} was removed or moved away while this process had it open" in done.err
+    assert "Traceback" not in done.err
+
+
 def test_several_killed_runs_are_told_in_one_line_beside_the_answer(cli: Cli) -> None:
     started_first = started(cli, "--run-id", "killed-run-0")
     for run in (started_first, started(cli, "--run-id", "killed-run-1")):

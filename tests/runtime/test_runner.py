@@ -23,7 +23,7 @@ from tenure.runtime.session import Session
 from tenure.stores.memory import InMemoryStore
 from tenure.workflow.spec import CallbackSpec, PlanSettings
 from tests.runtime.conftest import NewRunner
-from tests.runtime.puppets import Between, Puppet, shell, step, workflow
+from tests.runtime.puppets import PATIENCE, Between, Puppet, shell, step, workflow
 
 ONE = workflow(step("one"))
 RUN_ID = "a-run-of-ours"
@@ -415,6 +415,21 @@ class TestStores:
         monkeypatch.undo()
         for session in closed:
             await session.close()
+
+    async def test_a_run_does_not_wait_for_ever_for_a_store_that_was_removed(
+        self, tmp_path: Path, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        path = tmp_path / "runs.db"
+        act.hold("one/local")
+        running = asyncio.create_task(
+            new_runner(f"sqlite:///{path}").run(workflow(step("one"), step("two")))
+        )
+        await act.begins("one/local")
+        path.unlink()
+        act.let_go("one/local")
+        with pytest.raises(tenure.StoreError, match=r"runs\.db was removed"):
+            await asyncio.wait_for(running, PATIENCE)
+        assert act.begun == ["one/local"]
 
     async def test_history_outlives_the_runner(self, tmp_path: Path, new_runner: NewRunner) -> None:
         for url in (f"sqlite:///{tmp_path / 'a.db'}", f"file://{tmp_path / 'b'}"):

@@ -72,6 +72,7 @@ def verdict(error: TenureError) -> tuple[Exit, str | None]:
         (errors.LeaseHeld, Exit.REFUSED, "ask again after its lease ended: tenure explain"),
         (errors.Refused, Exit.REFUSED, None),
         (NotSupported, Exit.REFUSED, None),
+        (errors.StoreLost, Exit.STORE, None),
         (errors.StoreError, Exit.STORE, doctor),
         (errors.TransportError, Exit.STORE, None),
         (errors.TenureError, Exit.USAGE, None),

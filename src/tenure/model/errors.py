@@ -22,6 +22,7 @@ TenureError
     ├── DeliveryNotFound
     ├── StoreUnavailable         outcome unknown: send the same update_id again
     ├── StoreIncompatible        schema or library this version must not touch
+    ├── StoreLost                what was opened is no longer there: give up
     └── Refused                  judged, refused, and nothing was written
         ├── RunExists
         ├── LeaseLost            stop, kill local children, never retry
@@ -219,6 +220,10 @@ class StoreUnavailable(StoreError):
 
 class StoreIncompatible(StoreError):
     """This store's schema or library must not be used by this version of Tenure."""
+
+
+class StoreLost(StoreError):
+    """The store was removed or replaced while it was in use. Sending again gains nothing."""
 
 
 class Refused(StoreError):

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
+from copy import copy
 
-from tenure.model.errors import StoreUnavailable, TenureError
+from tenure.model.errors import StoreIncompatible, StoreLost, StoreUnavailable, TenureError
 from tenure.model.update import Receipt, Update, Write, run_id_of
 from tenure.ports.batch import BatchUpdates
 from tenure.ports.run_store import RunStateStore
@@ -119,7 +120,10 @@ def _answer_all(batch: list[_Pending], error: BaseException) -> None:
 
 
 def _outcome_unknown(error: BaseException) -> Exception:
-    """One exception object per waiter: a shared one would gather everybody's traceback."""
+    """One exception object per waiter: a shared one would gather everybody's traceback. A store
+    that is gone for good says so to each, or they would send again for ever."""
+    if isinstance(error, StoreLost | StoreIncompatible):
+        return copy(error)
     unavailable = StoreUnavailable(str(error) or type(error).__name__)
     unavailable.__cause__ = error
     return unavailable

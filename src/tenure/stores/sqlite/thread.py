@@ -29,6 +29,7 @@ from tenure.stores.sqlite.database import (
     translated,
     translation,
 )
+from tenure.stores.sqlite.on_disk import FileOnDisk
 
 T = TypeVar("T")
 
@@ -99,6 +100,7 @@ class DatabaseThread:
     def _serve(self, opened: Future[None]) -> None:
         try:
             self._connection = connect(self._path, self._pause, mapped=self._mapped)
+            self._file = FileOnDisk(self._path)
             with translated(self._path):
                 patiently(migrate, (self._connection, self._path), self._pause)
         except BaseException as error:  # noqa: BLE001  raised where the store is opened
@@ -112,6 +114,7 @@ class DatabaseThread:
     def _do(self, job: _Job) -> None:
         try:
             outcome = _Outcome(job, patiently(job.work, job.arguments, self._pause))
+            self._file.check()
         except BaseException as error:  # noqa: BLE001  handed to the caller, whatever it is
             outcome = self._failed(job, error)
         _answer(job.loop, (outcome,))
@@ -134,6 +137,7 @@ class ReadingThread(DatabaseThread):
         jobs = [job, *self._waiting_too()]
         try:
             outcomes = patiently(self._in_one_view, (jobs,), self._pause)
+            self._file.check()
         except BaseException as error:  # noqa: BLE001
             outcomes = [self._failed(each, error) for each in jobs]
         for loop, theirs in groupby(outcomes, key=lambda outcome: outcome.job.loop):
