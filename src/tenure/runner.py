@@ -42,7 +42,8 @@ from tenure.runtime.options import RunOptions
 from tenure.runtime.owners import doubt_about
 from tenure.runtime.patience import surely
 from tenure.runtime.ready import Ready, ReadyWorkflows
-from tenure.runtime.session import ON_START, Identity, Session
+from tenure.runtime.recovery import ON_START
+from tenure.runtime.session import Identity, Session
 from tenure.runtime.sessions import Sessions
 from tenure.system import new_owner_id, new_run_id, new_update_id, presence, proven_dead
 from tenure.workflow.spec import Workflow

@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from getpass import getuser
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tenure.bootstrap import OpenStore, default_sender, not_there_yet, open_store
 from tenure.cli.display.paint import note
@@ -18,7 +18,7 @@ from tenure.model.query import Page, RunFilter
 from tenure.model.snapshot import RunSummary
 from tenure.ports.recorder import Recorder
 from tenure.ports.run_store import RunStateStore
-from tenure.system import new_update_id
+from tenure.system import new_owner_id, new_update_id, proven_dead
 
 if TYPE_CHECKING:
     from tenure.runner import Runner
@@ -61,9 +61,24 @@ async def tending(settings: Settings, *, create: bool = False) -> AsyncIterator[
     else:
         must_be_there(settings)
     async with open_store(settings.store) as store:
-        async with _runner(settings, store):
-            pass  # opening it marks them, closing it tells of them
+        await _mark_abandoned(store, settings)
         yield store
+
+
+async def _mark_abandoned(store: RunStateStore, settings: Settings) -> None:
+    """As opening a runner does, but callbacks are sent only if that made any: the command itself
+    may be about to send some."""
+    from tenure.runtime.recovery import Reconciler
+
+    made: list[tuple[Any, ...]] = []
+    reconciler = Reconciler(
+        store, new_owner_id(), new_update_id, proven_dead, told=lambda *of: made.append(of)
+    )
+    await reconciler.mark_at_start()
+    if made:
+        async with telling(store, settings) as callbacks:
+            for of in made:
+                callbacks.told(*of)
 
 
 def must_be_there(settings: Settings) -> None:
@@ -81,24 +96,13 @@ async def writing(
     settings: Settings, recorders: Sequence[Recorder] = (), *, tracking: bool = True
 ) -> AsyncIterator[Runner]:
     """For commands that execute: opening it marks what a dead process left behind."""
-    if tracking:
-        _make_room(settings)
-    async with _runner(settings, settings.store, recorders, tracking=tracking) as runner:
-        yield runner
-
-
-def _runner(
-    settings: Settings,
-    store: RunStateStore | str,
-    recorders: Sequence[Recorder] = (),
-    *,
-    tracking: bool = True,
-) -> Runner:
     from tenure.runner import Runner
     from tenure.runtime.keeper import Timing
 
-    return Runner(
-        store,
+    if tracking:
+        _make_room(settings)
+    runner = Runner(
+        settings.store,
         recorders=recorders,
         tracking=tracking,
         timing=Timing(
@@ -112,6 +116,8 @@ def _runner(
         log_cap=settings.log_cap,
         callbacks=callback_settings(settings),
     )
+    async with runner:
+        yield runner
 
 
 @asynccontextmanager

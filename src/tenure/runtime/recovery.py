@@ -13,6 +13,7 @@ own fence: whoever else might own it by then makes the write fail.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 
@@ -30,6 +31,11 @@ from tenure.ports.liveness import LiveRuns
 from tenure.ports.run_store import RunStateStore
 from tenure.runtime.callbacks import Told
 from tenure.runtime.patience import surely
+from tenure.workflow.wording import listed
+
+_log = logging.getLogger("tenure.runtime")
+
+ON_START = "the process that ran it is gone"
 
 _UNFINISHED = frozenset({RunStatus.QUEUED, RunStatus.RUNNING})
 _BATCH = 100
@@ -55,6 +61,15 @@ class Reconciler:
         self._ids: Iterator[str] = iter(new_id, "")
         self._proven_dead = proven_dead
         self._runner_id = runner_id
+
+    async def mark_at_start(self) -> None:
+        """What a dead process left behind, before anything else is written. Only where the store
+        itself can tell the dead from the living, or this runner has a name."""
+        can_tell = isinstance(self._store, LeaseStore | LiveRuns)
+        if can_tell or self._runner_id is not None:
+            ended = await self.reconcile(ON_START, expired=False)
+            if ended:
+                _log.warning("marked %s process is gone (%s)", as_interrupted(ended), listed(ended))
 
     async def reconcile(self, reason: str, *, expired: bool = True) -> list[str]:
         """The runs that were ended. ``expired`` false leaves leases alone that merely ran out: for
@@ -169,6 +184,11 @@ class Reconciler:
                 if self._told is not None:
                     self._told(run, update.effect.events, update.effect.deliveries, receipt)
                 return True
+
+
+def as_interrupted(ended: list[str]) -> str:
+    number = len(ended)
+    return f"{number} {'run as interrupted: its' if number == 1 else 'runs as interrupted: their'}"
 
 
 def _process_of(owner_id: str) -> str:

@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from tenure.model.update import MAX_LEASE_SECONDS
 from tenure.ports.lease_store import LeaseStore
-from tenure.ports.liveness import LiveRuns
 from tenure.ports.log_store import LogStore
 from tenure.ports.run_store import RunStateStore
 from tenure.ports.trust import TrustWindows
@@ -19,13 +18,12 @@ from tenure.runtime.callbacks import Callbacks
 from tenure.runtime.combiner import Combiner
 from tenure.runtime.keeper import Keeper, Timing
 from tenure.runtime.operators import Operators
-from tenure.runtime.recovery import Reconciler
+from tenure.runtime.recovery import Reconciler, as_interrupted
 from tenure.runtime.waiting import pause
 from tenure.workflow.wording import listed
 
 _log = logging.getLogger("tenure.runtime")
 
-ON_START = "the process that ran it is gone"
 LATER = "its lease ended without a renewal"
 
 
@@ -76,22 +74,14 @@ class Session:
         return self.timing.lease_duration if self._has_leases else MAX_LEASE_SECONDS
 
     async def open(self) -> None:
-        """Mark what a dead process left behind, then keep looking.
-
-        Only where the store itself can tell the dead from the living, or this runner has a name.
-        """
+        """Mark what a dead process left behind, then keep looking."""
         if self.callbacks is not None:
             self.callbacks.open()
-        if (
-            self._has_leases
-            or isinstance(self.store, LiveRuns)
-            or self.identity.runner_id is not None
-        ):
-            try:
-                await self._mark_abandoned()
-            except BaseException:
-                await self.close()
-                raise
+        try:
+            await self.reconciler.mark_at_start()
+        except BaseException:
+            await self.close()
+            raise
         if self._has_leases:
             self._reconciling = asyncio.create_task(self._keep_reconciling())
 
@@ -105,12 +95,6 @@ class Session:
             if self._reconciling is not None:
                 self._reconciling.cancel()
                 await asyncio.wait([self._reconciling])
-
-    async def _mark_abandoned(self) -> None:
-        ended = await self.reconciler.reconcile(ON_START, expired=False)
-        if ended:
-            which = "run as interrupted: its" if len(ended) == 1 else "runs as interrupted: their"
-            _log.warning("marked %d %s process is gone (%s)", len(ended), which, listed(ended))
 
     async def _keep_reconciling(self) -> None:
         """Leases that merely ran out are left alone until we have been in touch with the store for
@@ -131,4 +115,4 @@ class Session:
                 _log.warning("cannot look for abandoned runs: %s", error)
             else:
                 if ended:
-                    _log.info("marked %d abandoned runs as interrupted", len(ended))
+                    _log.info("marked %s owner is gone (%s)", as_interrupted(ended), listed(ended))
