@@ -10,7 +10,7 @@ import pytest
 
 import tenure
 from tenure.bootstrap import not_there_yet, open_store
-from tenure.model.errors import UnknownStore
+from tenure.model.errors import StoreUnavailable, UnknownStore
 from tenure.stores.file import FileStore
 from tenure.stores.memory import InMemoryStore
 from tenure.stores.sqlite import SQLiteStore
@@ -54,6 +54,14 @@ async def test_file(tmp_path: Path) -> None:
 def test_bad_urls_say_what_to_write_instead(url: str, said: str) -> None:
     with pytest.raises(UnknownStore, match=said):
         open_store(url)
+
+
+@pytest.mark.parametrize("below", ["", "/runs"])
+def test_a_file_where_a_directory_belongs_is_called_so(tmp_path: Path, below: str) -> None:
+    (tmp_path / "passwd").touch()
+    with pytest.raises(StoreUnavailable, match="a file store is a directory: name one") as refused:
+        open_store(f"file://{tmp_path}/passwd{below}")
+    assert "send the same call again" not in str(refused.value)
 
 
 @pytest.mark.parametrize("kind", ["sqlite:///", "file://"])

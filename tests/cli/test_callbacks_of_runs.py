@@ -51,6 +51,33 @@ def test_an_address_that_is_none_is_refused_before_anything_runs(cli: Cli) -> No
     assert cli.call("list", "--json").json["runs"] == []
 
 
+def test_the_record_is_shown_without_credentials_of_its_callbacks(cli: Cli, hook: Hook) -> None:
+    table = f'[[callbacks]]\nurl = "{hook.url}?token=opensesame"\n'
+    settings(cli, table + 'headers = {Authorization = "Bearer opensesame"}')
+    done = cli.call("run", cli.workflow(GREET), "--json")
+    assert hook.received[-1].headers["authorization"] == "Bearer opensesame"
+    (shown,) = cli.call("status", "latest", "--json").json["callbacks"]
+    assert shown["headers"] == {"Authorization": "***"}
+    assert shown["url"] == f"{hook.url}?***"
+    assert "opensesame" not in done.out + done.err
+
+
+@pytest.mark.parametrize("source", ["command line", "workflow", "settings"])
+def test_a_password_in_an_address_is_refused_wherever_it_stands(cli: Cli, source: str) -> None:
+    """Addresses are shown to people, and kept; a header's value is not shown."""
+    url, flow, further = "https://ada:opensesame@shop.example/hook", GREET, []
+    if source == "command line":
+        further = ["--callback", url]
+    elif source == "workflow":
+        flow += f"callbacks: [{{url: '{url}'}}]\n"
+    else:
+        settings(cli, f'[[callbacks]]\nurl = "{url}"\n')
+    refused = cli.call("run", cli.workflow(flow), *further)
+    assert refused.code == 2
+    assert "'https://***@shop.example/hook' holds a user name or a password" in refused.err
+    assert "opensesame" not in refused.err + refused.out
+
+
 def test_what_keeps_no_record_sends_no_callbacks(cli: Cli, hook: Hook) -> None:
     flow = cli.workflow(hook.workflow())
     assert cli.call("run", flow, "--no-tracking", "--callback", hook.url).code == 2
@@ -176,12 +203,11 @@ def test_doctor_shows_the_targets_of_the_settings_without_their_secrets(
     cli: Cli, hook: Hook
 ) -> None:
     cli.call("run", cli.workflow(GREET), "-q")
-    url = hook.url.replace("//", "//ada:opensesame@")
-    table = f'[[callbacks]]\nurl = "{url}"\nsecret_env = "TENURE_HOOK_SHOP"'
+    table = f'[[callbacks]]\nurl = "{hook.url}?token=opensesame"\nsecret_env = "TENURE_HOOK_SHOP"'
     settings(cli, table + '\nheaders = {X-Key = "swordfish"}')
     shown = cli.call("doctor")
     assert shown.code == 0
-    assert "/hook  run; signed with TENURE_HOOK_SHOP" in shown.out
+    assert "/hook?***  run; signed with TENURE_HOOK_SHOP" in shown.out
     assert "outbox      yes" in shown.out
     facts = cli.call("doctor", "--json")
     assert facts.json["callbacks"][0]["headers"] == {"X-Key": "***"}

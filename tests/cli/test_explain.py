@@ -133,7 +133,7 @@ ROWS: list[tuple[str, RunSnapshot, dict[str, Any], Why, str]] = [
         run(),
         {"workers": [BUSY]},
         Why.WORKER,
-        "queued; waits for one of 1 workers of queue 'default', all busy",
+        "queued; waits for the worker of queue 'default', busy",
     ),
     (
         "a worker is free",
@@ -223,7 +223,7 @@ ROWS: list[tuple[str, RunSnapshot, dict[str, Any], Why, str]] = [
         {},
         Why.HOSTS,
         "running on process 812 on node7: step 'restart' waits for 2 of 4 hosts: c (for 2h), "
-        "b (for 7s); 1 have not started",
+        "b (for 7s); 1 has not started",
     ),
     (
         "many hosts",

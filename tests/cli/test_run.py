@@ -171,6 +171,13 @@ def test_every_mistake_is_shown_with_its_place(cli: Cli) -> None:
     assert not (cli.home / ".local").exists()
 
 
+def test_no_time_limit_needs_no_unit(cli: Cli) -> None:
+    assert cli.call("run", cli.workflow(GREET), "-q", "--timeout", "0").code == 0
+    assert cli.call("status", "latest", "--json").json["timeout"] == 0
+    refused = cli.call("run", cli.workflow(GREET), "-q", "--timeout", "10")
+    assert (refused.code, "write 10s" in refused.err) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

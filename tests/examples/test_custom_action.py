@@ -11,8 +11,7 @@ def test_custom_action(user: User) -> None:
         "  reserve shop1 success {'LEFT': 10}",
         "  serve shop1 success started: till on shop1",
         "  serve shop2 success started: till on shop2",
-        "chair: failed (step 'reserve' failed on 1 of 1 hosts (shop1): "
-        "LookupError: only 1 of chair left)",
+        "chair: failed (step 'reserve' failed on shop1: LookupError: only 1 of chair left)",
         "  reserve shop1 failed LookupError: only 1 of chair left",
         "  serve shop1 skipped",
         "  serve shop2 skipped",

@@ -8,7 +8,7 @@ from tests.examples.running import User
 def test_embed_in_application(user: User) -> None:
     assert user.python("-m", "examples.embed_in_application").splitlines() == [
         "order-1001: success: to ada, receipt R-ada-4500",
-        "order-1002: failed: step 'charge' failed on 1 of 1 hosts (local): "
+        "order-1002: failed: step 'charge' failed on local: "
         "PermissionError: bob's card was declined",
         "the button was pressed twice: run order-1001: this run_id is taken; "
         "choose another or leave it out",

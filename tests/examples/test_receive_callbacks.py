@@ -58,7 +58,7 @@ def test_receive_callbacks(user: User, receiver: subprocess.Popen[str], tmp_path
         "deploy run.success",
         "had it already",
         "deploy run.running",
-        "deploy run.failed: step 'restart' failed on 1 of 1 hosts (local): exit 3",
+        "deploy run.failed: step 'restart' failed on local: exit 3",
         "refused: not signed with our secret",
     ]
 

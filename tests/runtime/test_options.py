@@ -23,6 +23,17 @@ WRONG: list[tuple[str, Any, str]] = [
     ("labels", {"tries": 3}, "labels must be a map from text to text"),
     ("callbacks", "https://shop.example", "callbacks must be a list of CallbackSpec, and is text"),
     ("callbacks", [{"url": "https://shop.example"}], "callbacks must be a list of CallbackSpec"),
+    (
+        "callbacks",
+        [tenure.CallbackSpec(url="https://ada:opensesame@shop.example")],
+        "callbacks[0].url: 'https://***@shop.example' holds a user name or a password, and "
+        "addresses are shown to people; give it in a header, Authorization",
+    ),
+    (
+        "callbacks",
+        [tenure.CallbackSpec(url="htps://ada:opensesame@shop.example")],
+        "callbacks[0].url: 'htps://***@shop.example' is no http or https address",
+    ),
     ("queue", 7, "queue must be text, and is 7"),
     ("priority", "high", "priority must be a whole number from -100 to 100, and is text"),
     ("priority", 101, "and is 101"),

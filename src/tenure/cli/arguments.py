@@ -28,7 +28,9 @@ class Duration(click.ParamType[float]):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         try:
-            return parse_duration(value) if isinstance(value, str) else float(value)
+            if isinstance(value, str) and value.strip() != "0":  # nothing needs no unit
+                return parse_duration(value)
+            return float(value)
         except ValueError as error:
             self.fail(f"{error}.", param, ctx)
 

@@ -72,7 +72,7 @@ _TAKEN_AWAY = (
     multiple=True,
     help="Tell this address of every status of the run, unsigned.",
 )
-@click.option("--timeout", type=Duration(), metavar="2h", help="For the whole run.")
+@click.option("--timeout", type=Duration(), metavar="2h", help="For the whole run; 0: no limit.")
 @click.option("--no-tracking", is_flag=True, help="Keep no record; execute only.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing unless something goes wrong.")
 @json_option

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from tenure.model.outbox import Delivery, GiveUp, Outcome, RetryLater, origin_of
 from tenure.model.retry import RetryPolicy
 from tenure.ports.sender import CallbackSender
+from tenure.runtime.given_up import note_given_up
 from tenure.runtime.sending import attempt, outcome_of
 from tenure.runtime.waiting import pause
 
@@ -206,14 +207,7 @@ class BestEffort:
         return places
 
     async def _give_up(self, delivery: Delivery, error: str) -> None:
-        _log.warning(
-            "callback %s of run %s to %s is given up after %d attempts: %s",
-            delivery.event.type,
-            delivery.run_id,
-            delivery.target.name,
-            delivery.attempts,
-            error,
-        )
+        note_given_up(delivery, error)
         try:
             await self._gave_up(replace(delivery, last_error=error))
         except Exception:  # noqa: BLE001  the log has it; the next callback must go out

@@ -223,6 +223,8 @@ class Course:
         names = sorted(self.failed)
         shown = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
         first = self.failed[names[0]].message or self.failed[names[0]].status
+        if len(self.hosts) == 1:
+            return f"failed on {names[0]}: {first}"
         return f"failed on {len(names)} of {len(self.hosts)} hosts ({shown}): {first}"
 
     def error(self) -> ErrorInfo:

@@ -15,17 +15,29 @@ from tenure.model.leasing import MAX_PRIORITY, MIN_PRIORITY
 from tenure.model.snapshot import CallbackTarget
 from tenure.model.status import Recovery
 from tenure.ports.run_store import RunStateStore
+from tenure.workflow.checks import problem_of_address
 from tenure.workflow.spec import CallbackSpec
 from tenure.workflow.wording import called
 
 
-def problems_of(options: object) -> list[str]:
+def problems_of(options: Any) -> list[str]:
     """Everything that is not what it must be, naming the option."""
-    return [
+    wrong = [
         f"{name} must be {expected}, and is {_told(value)}"
         for name, (fits, expected) in _RULES.items()
         if ((value := getattr(options, name)) is not None or name in _NEVER_NONE)
         and not fits(value)
+    ]
+    return wrong or _problems_of_addresses(options.callbacks)
+
+
+def _problems_of_addresses(targets: Sequence[CallbackSpec | CallbackTarget]) -> list[str]:
+    """By the rules of a workflow's ``callbacks``."""
+    found = [(number, problem_of_address(each.url or "")) for number, each in enumerate(targets)]
+    return [
+        f"callbacks[{number}].url: {'; '.join(filter(None, wrong))}"
+        for number, wrong in found
+        if wrong is not None
     ]
 
 

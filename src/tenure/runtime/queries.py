@@ -155,6 +155,8 @@ def _worker_wanted(run: RunSummary, workers: Sequence[WorkerInfo] | None) -> str
         return f"no worker serves queue {run.queue!r}: start one"
     free = sum(worker.running < worker.concurrency for worker in serving)
     state = f"{free} free" if free else "all busy"
+    if len(serving) == 1:
+        return f"waits for the worker of queue {run.queue!r}, {'free' if free else 'busy'}"
     return f"waits for one of {len(serving)} workers of queue {run.queue!r}, {state}"
 
 
@@ -175,13 +177,15 @@ def _awaited(step: StepState, now: datetime) -> str:
     running = running_hosts(step)
     pending = sum(host.status is HostStatus.PENDING for host in step.hosts.values())
     if not running:
-        return f"step {step.name!r} is about to start {pending} hosts"
+        return f"step {step.name!r} is about to start {pending} host{'s' * (pending != 1)}"
     named = [_host(name, host, now) for name, host in running[:MOST_HOSTS]]
     if len(running) > MOST_HOSTS:
         named.append(f"{len(running) - MOST_HOSTS} more")
     whom = f"{len(running)} of {len(step.hosts)} hosts:" if len(step.hosts) > 1 else "host"
     text = f"step {step.name!r} waits for {whom} {', '.join(named)}"
-    return text + (f"; {pending} have not started" if pending else "")
+    if not pending:
+        return text
+    return f"{text}; {pending} {'has' if pending == 1 else 'have'} not started"
 
 
 def _host(name: str, host: HostState, now: datetime) -> str:

@@ -18,6 +18,7 @@ from tenure.model.errors import DeliveryLost, StoreUnavailable, TenureError
 from tenure.model.outbox import Delivery, Settlement
 from tenure.model.status import DeliveryState
 from tenure.ports.outbox import Outbox, OutboxBatches
+from tenure.runtime.given_up import note_given_up
 
 LARGEST_BATCH = 500
 
@@ -105,14 +106,7 @@ class Settling:
 def _note(settlement: Settlement, answer: Delivery | TenureError) -> None:
     match answer:
         case Delivery(state=DeliveryState.DEAD):
-            _log.warning(
-                "callback %s of run %s to %s is given up after %d attempts: %s",
-                answer.event.type,
-                answer.run_id,
-                answer.target.name,
-                answer.attempts,
-                answer.last_error,
-            )
+            note_given_up(answer, answer.last_error)
         case DeliveryLost():
             _log.info("callback %s went to another relay meanwhile", settlement.delivery_id)
         case TenureError():

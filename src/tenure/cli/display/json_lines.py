@@ -7,14 +7,18 @@ from typing import Any
 
 import msgspec
 
+from tenure.cli.callbacks.targets import shown_target
 from tenure.cli.display.printer import Printer
 from tenure.model.codec import full_record
 from tenure.model.events import RecordedEvent
+from tenure.model.snapshot import RunSnapshot
 
 
 def as_json(value: Any) -> str:
-    """Every field, unset ones as null; in one line."""
+    """Every field, unset ones as null; in one line. Of a run's callbacks no credential is shown."""
     record = full_record(value)
+    if isinstance(value, RunSnapshot):
+        record["callbacks"] = [full_record(shown_target(target)) for target in value.callbacks]
     try:
         return msgspec.json.encode(record).decode()
     except UnicodeEncodeError:  # the name of a file need not be text

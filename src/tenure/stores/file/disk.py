@@ -13,6 +13,10 @@ from tenure.model.errors import StoreUnavailable
 
 _NO_SPACE = "free some space and send the same call again"
 _NO_RIGHT = "check owner and mode of the directory and its files, and the mount options"
+_NO_DIRECTORY = (
+    "a file store is a directory: name one that is there or can be made; a database file is "
+    "sqlite:///path"
+)
 _NO_LOCKS = "put the store on a local file system"
 _ADVICE = {
     errno.ENOSPC: _NO_SPACE,
@@ -24,6 +28,8 @@ _ADVICE = {
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
     errno.ENFILE: "raise the limit of open files",
     errno.ENOENT: "check that the store's directory is still there",
+    errno.EEXIST: _NO_DIRECTORY,
+    errno.ENOTDIR: _NO_DIRECTORY,
     errno.ENOLCK: _NO_LOCKS,
     errno.EOPNOTSUPP: _NO_LOCKS,
     errno.EIO: "check the disk; then send the same call again",
