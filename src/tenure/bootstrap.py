@@ -120,6 +120,15 @@ def open_sqlite(url: str) -> OpenStore:
     return SQLiteStore(_path(url))
 
 
+def sqlite_version() -> str:
+    """Of the library that the package brings, which need not be the system's."""
+    try:
+        from tenure.stores.sqlite.database import library_version
+    except ModuleNotFoundError as error:
+        return f"none: the package {error.name!r} is not installed"
+    return library_version()
+
+
 _OWN: dict[str, Opener] = {
     "memory": open_memory,
     "file": open_file,

@@ -11,11 +11,10 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-import apsw
 from msgspec import Struct
 
 from tenure._version import __version__
-from tenure.bootstrap import OpenStore
+from tenure.bootstrap import OpenStore, sqlite_version
 from tenure.cli.callbacks.targets import ShownTarget, problem_with, shown_target, target_of
 from tenure.cli.display.places import place_of
 from tenure.cli.display.text import counted
@@ -78,7 +77,7 @@ def examine_machine(into: Examination, environ: Mapping[str, str]) -> None:
     into.versions = {
         "tenure": __version__,
         "python": platform.python_version(),
-        "sqlite": apsw.sqlite_lib_version(),
+        "sqlite": sqlite_version(),
         "system": f"{platform.system()} {platform.release()}",
     }
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -14,12 +14,12 @@ def command(as_json: bool) -> None:
     import json
     import platform
 
-    import apsw
+    from tenure.bootstrap import sqlite_version
 
     facts = {
         "tenure": __version__,
         "python": platform.python_version(),
-        "sqlite": apsw.sqlite_lib_version(),
+        "sqlite": sqlite_version(),
     }
     if as_json:
         say(json.dumps(facts))

@@ -40,6 +40,10 @@ DAMAGE = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError, UnicodeDecodeEr
 DRIVER_ERRORS = (apsw.Error, UnicodeEncodeError, UnicodeDecodeError, OverflowError)
 
 
+def library_version() -> str:
+    return apsw.sqlite_lib_version()
+
+
 def refuse_wal_reset_bug(version: str = apsw.sqlite_lib_version()) -> None:
     """SQLite before 3.51.3 can corrupt a WAL database when two connections write and checkpoint
     at the same moment. Exactly what we do, so: not with us."""
