@@ -16,7 +16,17 @@ from tenure.ports.recorder import OutputChunk
 from tenure.runtime.audience import Audience
 from tenure.stores.memory import InMemoryStore
 from tests.runtime.conftest import NewRunner
-from tests.runtime.puppets import BROKEN, Between, Inbox, Onlooker, Puppet, shell, step, workflow
+from tests.runtime.puppets import (
+    BROKEN,
+    PATIENCE,
+    Between,
+    Inbox,
+    Onlooker,
+    Puppet,
+    shell,
+    step,
+    workflow,
+)
 
 RUN_ID = "a-run-to-look-at"
 NAMED = tenure.RunOptions(run_id=RUN_ID)
@@ -151,6 +161,55 @@ async def test_a_slow_one_gets_everything_in_the_end(new_runner: NewRunner) -> N
     run = await new_runner(recorders=[slow]).run(VARIED)
     assert run.status is RunStatus.SUCCESS
     assert slow.types[-1] == "run.success"
+
+
+class Late(Onlooker):
+    """Begins to listen when the run has ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may = asyncio.Event()
+
+    async def record(self, event: tenure.RecordedEvent) -> None:
+        await self.may.wait()
+        await super().record(event)
+
+
+async def played_before(late: Late, runner: tenure.Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole run, with room for a few events only."""
+    monkeypatch.setattr("tenure.runtime.backlog.MOST_KEPT", 10)
+    leave = Audience.leave
+
+    async def with_an_open_ear(self: Audience, patience: float) -> None:
+        assert self._heard.events <= 10
+        late.may.set()
+        await leave(self, PATIENCE)
+
+    monkeypatch.setattr(Audience, "leave", with_an_open_ear)
+    assert (await runner.run(VARIED, NAMED)).status is RunStatus.SUCCESS
+
+
+async def test_one_far_behind_is_told_from_the_journal(
+    sqlite: Any, new_runner: NewRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = Late()
+    await played_before(late, new_runner(sqlite, recorders=[late]), monkeypatch)
+    assert late.events == await sqlite.read_events(RUN_ID)
+    assert len(late.events) > 20
+
+
+async def test_without_a_journal_the_log_says_how_much_it_missed(
+    new_runner: NewRunner, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    memory, late = InMemoryStore(), Late()
+    store = Between(memory)
+    del store.read_events
+    await played_before(late, new_runner(store, recorders=[late]), monkeypatch)
+    journal = await memory.read_events(RUN_ID)
+    assert late.events == journal[: len(late.events)]
+    missed = len(journal) - len(late.events)
+    assert missed > 0
+    assert [each for each in caplog.messages if f": {missed} events up to version" in each]
 
 
 async def test_output_is_shown_as_it_comes(any_store: Any, new_runner: NewRunner) -> None:
@@ -306,7 +365,7 @@ class TestOthersWriteToo:
         assert (await running).status is RunStatus.SUCCESS
         journal = await memory.read_events(RUN_ID)
         assert onlooker.events == [each for each in journal if each.type != "run.annotated"]
-        assert [each for each in caplog.messages if "recorders miss it" in each]
+        assert [each for each in caplog.messages if "recorders miss some of it" in each]
 
 
 class TestWithoutTracking:

@@ -3,16 +3,16 @@
 They get the events of one run in the order of its journal, each after it is durable, from a task of
 their own: neither a slow nor a failing one holds up or changes the run. What its owner writes needs
 no reading. Where somebody else wrote in between (an operator's request, approval or annotation),
-or an answer was lost, the journal itself is asked, if the store has one.
+an answer was lost, or they are far behind, the journal itself is asked, if the store has one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from tenure.model.events import Event, Position, RecordedEvent, record
 from tenure.model.snapshot import RunSnapshot
@@ -20,21 +20,12 @@ from tenure.model.update import Receipt
 from tenure.ports.event_log import EventLog
 from tenure.ports.recorder import OutputChunk, OutputRecorder, Recorder, RunBeginning
 from tenure.ports.run_store import RunStateStore
+from tenure.runtime.backlog import Backlog, Stretch
 from tenure.runtime.patience import surely
 
 T = TypeVar("T")
 
 _log = logging.getLogger("tenure.runtime")
-
-
-class _Stretch(NamedTuple):
-    """A piece of the journal: what ``ours`` are, or more of it if somebody else wrote too."""
-
-    ours: list[RecordedEvent]
-    journal: EventLog | None = None
-    """To be asked, rather than ourselves, for everything between these versions."""
-    first: int = 0
-    last: int = 0
 
 
 class Audience:
@@ -48,14 +39,14 @@ class Audience:
     ) -> None:
         self._recorders = recorders
         self._planned = planned
-        self._store = store
+        self._journal = store if isinstance(store, EventLog) else None
         self._version = 0
         """Up to which they have been told, or will be."""
         self._listeners: list[OutputRecorder] = []
         self._telling: asyncio.Task[None] | None = None
         if not recorders:
             return
-        self._heard: asyncio.Queue[_Stretch | None] = asyncio.Queue()
+        self._heard = Backlog(journal=self._journal is not None)
         self._listeners = [each for each in recorders if isinstance(each, OutputRecorder)]
         self._telling = asyncio.create_task(self._tell())
 
@@ -76,12 +67,8 @@ class Audience:
             for seq, event in enumerate(events)
         ]
         first, self._version = self._version + 1, receipt.version
-        if repeated or first < receipt.version:
-            journal = self._store if isinstance(self._store, EventLog) else None
-            told = _Stretch(ours, journal, first, receipt.version)
-        else:
-            told = _Stretch(ours)
-        self._heard.put_nowait(told)
+        complete = first == receipt.version and not repeated
+        self._heard.add(Stretch(first, receipt.version, ours, complete))
 
     @property
     def wants_output(self) -> bool:
@@ -95,41 +82,56 @@ class Audience:
         """Let them finish what they were told, for ``patience`` seconds at most."""
         if self._telling is None:
             return
-        self._heard.put_nowait(None)
+        self._heard.end()
         _, late = await asyncio.wait([self._telling], timeout=patience)
         for task in late:
             _log.warning(
                 "recorders are still busy %.1f s after the run ended: at least %d events are not "
                 "told",
                 patience,
-                self._heard.qsize(),
+                self._heard.events,
             )
             task.cancel()
 
     async def _tell(self) -> None:
-        told = await self._heard.get()
+        told = await self._heard.next()
         if told is not None:  # it was born
             for recorder in self._recorders:
                 if isinstance(recorder, RunBeginning):
                     self._quietly(recorder.begin, self._planned)
         while told is not None:
-            for event in await self._events_of(told):
+            async for event in self._events_of(told):
                 await self._tell_all(event)
-            told = await self._heard.get()
+            if told.dropped:
+                _log.warning(
+                    "run %s: recorders are too slow and the store has no journal: %d events up to "
+                    "version %d are not told",
+                    self._planned.run_id,
+                    told.dropped,
+                    told.last,
+                )
+            told = await self._heard.next()
 
-    async def _events_of(self, told: _Stretch) -> list[RecordedEvent]:
-        if told.journal is None:
-            return told.ours
-        try:
-            return await _read(told.journal, self._planned.run_id, told.first, told.last)
-        except Exception as error:  # noqa: BLE001  a foreign store's driver may raise anything
-            _log.warning(
-                "run %s: cannot read what others wrote up to version %d; recorders miss it: %s",
-                self._planned.run_id,
-                told.last,
-                error,
-            )
-            return told.ours
+    async def _events_of(self, told: Stretch) -> AsyncIterator[RecordedEvent]:
+        reached = Position(told.first)
+        if not told.complete and self._journal is not None:
+            try:
+                async for event in _read(self._journal, self._planned.run_id, reached, told.last):
+                    reached = event.position
+                    yield event
+            except Exception as error:  # noqa: BLE001  a foreign store's driver may raise anything
+                _log.warning(
+                    "run %s: cannot read what was written up to version %d; recorders miss some of "
+                    "it: %s",
+                    self._planned.run_id,
+                    told.last,
+                    error,
+                )
+            else:
+                return
+        for event in told.ours:
+            if event.position > reached:
+                yield event
 
     async def _tell_all(self, event: RecordedEvent) -> None:
         for recorder in self._recorders:
@@ -146,13 +148,15 @@ class Audience:
             _log.exception("recorder failed in %r", call)
 
 
-async def _read(journal: EventLog, run_id: str, first: int, last: int) -> list[RecordedEvent]:
-    """The events of these versions."""
-    found: list[RecordedEvent] = []
-    after = Position(first)
+async def _read(
+    journal: EventLog, run_id: str, after: Position, last: int
+) -> AsyncIterator[RecordedEvent]:
+    """The events behind ``after``, up to version ``last``."""
     while True:
         page = await surely(partial(journal.read_events, run_id, after))
-        found += [event for event in page if event.version <= last]
+        for event in page:
+            if event.version <= last:
+                yield event
         if not page or page[-1].version > last:
-            return found
+            return
         after = page[-1].position
