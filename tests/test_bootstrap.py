@@ -15,6 +15,7 @@ from tenure.stores.file import FileStore
 from tenure.stores.memory import InMemoryStore
 from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.factories import new_run
+from tenure.workflow import spec
 
 
 async def test_memory() -> None:
@@ -88,6 +89,13 @@ def test_public_names_exist() -> None:
     assert set(tenure.__all__) <= set(dir(tenure))
     with pytest.raises(AttributeError):
         tenure.no_such_name  # noqa: B018
+
+
+def test_everything_a_workflow_is_built_of_is_a_public_name() -> None:
+    parts = [each for each in vars(spec).values() if isinstance(each, type)]
+    names = {each.__name__ for each in parts if each.__module__ == spec.__name__}
+    assert {name for name in names if not name.startswith("_")} <= set(tenure.__all__)
+    assert "Recovery" in tenure.__all__
 
 
 def stderr_of(program: str) -> str:

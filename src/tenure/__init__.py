@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from tenure.model.snapshot import RunSnapshot as RunSnapshot
     from tenure.model.snapshot import RunSummary as RunSummary
     from tenure.model.status import HostStatus as HostStatus
+    from tenure.model.status import Recovery as Recovery
     from tenure.model.status import RunStatus as RunStatus
     from tenure.model.status import StepStatus as StepStatus
     from tenure.ports.action import Task as Task
@@ -56,12 +57,18 @@ if TYPE_CHECKING:
     from tenure.stores.memory import InMemoryStore as InMemoryStore
     from tenure.wire.callback import CallbackPayload as CallbackPayload
     from tenure.workflow.spec import CallbackSpec as CallbackSpec
+    from tenure.workflow.spec import Defaults as Defaults
     from tenure.workflow.spec import GroupSpec as GroupSpec
     from tenure.workflow.spec import Handler as Handler
     from tenure.workflow.spec import HostSpec as HostSpec
     from tenure.workflow.spec import Inventory as Inventory
+    from tenure.workflow.spec import OnTakeover as OnTakeover
+    from tenure.workflow.spec import PlanMode as PlanMode
+    from tenure.workflow.spec import PlanSettings as PlanSettings
     from tenure.workflow.spec import Retries as Retries
+    from tenure.workflow.spec import Rolling as Rolling
     from tenure.workflow.spec import Step as Step
+    from tenure.workflow.spec import Verify as Verify
     from tenure.workflow.spec import Workflow as Workflow
     from tenure.workflow_file import WorkflowFile as WorkflowFile
     from tenure.workflow_file import load_workflow as load_workflow
@@ -85,12 +92,18 @@ _HOME = {
     "RunTracker": "runtime.tracker",
     "CallbackPayload": "wire.callback",
     "CallbackSpec": "workflow.spec",
+    "Defaults": "workflow.spec",
     "GroupSpec": "workflow.spec",
     "Handler": "workflow.spec",
     "HostSpec": "workflow.spec",
     "Inventory": "workflow.spec",
+    "OnTakeover": "workflow.spec",
+    "PlanMode": "workflow.spec",
+    "PlanSettings": "workflow.spec",
     "Retries": "workflow.spec",
+    "Rolling": "workflow.spec",
     "Step": "workflow.spec",
+    "Verify": "workflow.spec",
     "Workflow": "workflow.spec",
     "WorkflowFile": "workflow_file",
     "load_workflow": "workflow_file",
@@ -113,6 +126,7 @@ _HOME = {
     "RunFilter": "model.query",
     "RunSnapshot": "model.snapshot",
     "RunSummary": "model.snapshot",
+    "Recovery": "model.status",
     "RunStatus": "model.status",
     "RunStateStore": "ports.run_store",
     "FileStore": "stores.file",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import assert_type
 
 import tenure
-from tenure.workflow.spec import Defaults, OnTakeover, PlanMode, PlanSettings, Rolling, Verify
+from tenure import Defaults, OnTakeover, PlanMode, PlanSettings, Rolling, Verify
 
 step = tenure.Step(
     name="restart",
