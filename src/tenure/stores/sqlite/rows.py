@@ -82,6 +82,7 @@ class PlannedStep(Struct, frozen=True, gc=False, array_like=True):
     kind: StepKind
     action: str
     hosts: tuple[str, ...]
+    notified_by: int | None = None
 
 
 _details = msgspec.json.Decoder(Detail)
@@ -264,7 +265,8 @@ def with_spec(run: RunSnapshot, summary: str) -> RunSnapshot:
 
 
 def plan_text(steps: tuple[StepState, ...]) -> str:
-    return text([PlannedStep(s.name, s.kind, s.action, tuple(s.hosts)) for s in steps])
+    planned = [PlannedStep(s.name, s.kind, s.action, tuple(s.hosts), s.notified_by) for s in steps]
+    return text(planned)
 
 
 def planned_steps(plan: str) -> dict[int, StepState]:
@@ -275,6 +277,7 @@ def planned_steps(plan: str) -> dict[int, StepState]:
             name=step.name,
             kind=step.kind,
             action=step.action,
+            notified_by=step.notified_by,
             hosts={name: HostState() for name in step.hosts},
         )
         for index, step in enumerate(steps)

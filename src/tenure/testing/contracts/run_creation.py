@@ -82,7 +82,7 @@ EVERY_FIELD: dict[str, Any] = {
     "cancel_reason": None,
     "steps": (
         StepState(index=0, name="drain", action="cmd.run", hosts={"wéb 1": HostState()}),
-        StepState(index=1, name="reload", kind=StepKind.HANDLER, action="cmd.run"),
+        StepState(index=1, name="reload", kind=StepKind.HANDLER, action="cmd.run", notified_by=0),
     ),
 }
 
