@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from tenure.model.errors import InvalidOptions
 from tenure.model.retry import RetryPolicy
 from tenure.model.snapshot import CallbackTarget
+from tenure.runtime.option_rules import problems_of_addresses
 from tenure.runtime.relay_timing import RelayTiming
 from tenure.workflow.spec import CallbackSpec
 
@@ -34,6 +36,9 @@ class CallbackSettings(Struct, frozen=True, kw_only=True):
         if not self.timeout > 0 or not self.flush >= 0:
             raise ValueError("timeout must be more than zero, flush not negative")
         _ = self.policy
+        wrong = problems_of_addresses("targets", self.targets)
+        if wrong:
+            raise InvalidOptions(wrong)
 
     @property
     def policy(self) -> RetryPolicy:

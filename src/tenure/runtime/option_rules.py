@@ -28,14 +28,14 @@ def problems_of(options: Any) -> list[str]:
         if ((value := getattr(options, name)) is not None or name in _NEVER_NONE)
         and not fits(value)
     ]
-    return wrong or _problems_of_addresses(options.callbacks)
+    return wrong or problems_of_addresses("callbacks", options.callbacks)
 
 
-def _problems_of_addresses(targets: Sequence[CallbackSpec | CallbackTarget]) -> list[str]:
+def problems_of_addresses(name: str, targets: Sequence[CallbackSpec | CallbackTarget]) -> list[str]:
     """By the rules of a workflow's ``callbacks``."""
     found = [(number, problem_of_address(each.url or "")) for number, each in enumerate(targets)]
     return [
-        f"callbacks[{number}].url: {'; '.join(filter(None, wrong))}"
+        f"{name}[{number}].url: {'; '.join(filter(None, wrong))}"
         for number, wrong in found
         if wrong is not None
     ]
