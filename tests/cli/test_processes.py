@@ -93,11 +93,11 @@ def test_two_signals_stop_at_once_and_leave_no_task(cli: Cli) -> None:
 
 
 def test_a_run_that_was_stopped_at_once_tells_programs_so(cli: Cli) -> None:
-    deaf = cli.home / "deaf"
-    os.mkfifo(deaf)
-    flow = cli.workflow(STUBBORN.replace("echo holding", f"echo > {deaf}"))
+    trapped = cli.home / "trapped"
+    os.mkfifo(trapped)
+    flow = cli.workflow(STUBBORN.replace("echo holding", f"echo holding > {trapped}"))
     run = cli.start("run", flow, "--json", "--run-id", "stopped-run")
-    deaf.read_text()  # once the task is there and writes
+    assert trapped.read_text() == "holding\n", "only now it does not end when it is told to"
     run.send_signal(signal.SIGINT)
     assert run.stderr is not None
     assert "canceling" in run.stderr.readline()
