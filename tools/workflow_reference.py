@@ -33,8 +33,6 @@ BLOCK = re.compile(r"(?<=<!-- table: )(?P<name>\S+) -->\n.*?(?=<!-- end -->)", r
 
 NOT_YET = {
     ("host", "address"): "only `local` is reached",
-    ("plan", "approval_timeout"): "nothing waits for an approval",
-    ("plan", "mode"): "`run` refuses it without `--approve`",
     ("workflow", "priority"): "there are no workers",
     ("workflow", "queue"): "there are no workers",
     ("workflow", "recovery"): "there are no workers; `run` always uses `interrupt`",

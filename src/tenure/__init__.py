@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from tenure.ports.notifier import RunStateNotifier as RunStateNotifier
     from tenure.ports.recorder import Recorder as Recorder
     from tenure.ports.run_store import RunStateStore as RunStateStore
+    from tenure.runner import RetryOptions as RetryOptions
     from tenure.runner import Runner as Runner
     from tenure.runner import RunOptions as RunOptions
     from tenure.runtime.callback_settings import CallbackSettings as CallbackSettings
@@ -85,6 +86,7 @@ _HOME = {
     "TaskResult": "ports.action",
     "RunStateNotifier": "ports.notifier",
     "Recorder": "ports.recorder",
+    "RetryOptions": "runner",
     "RunOptions": "runner",
     "Runner": "runner",
     "CallbackSettings": "runtime.callback_settings",

@@ -8,7 +8,7 @@ async with tenure.Runner(store="sqlite:///runs.db") as runner:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Self
 
@@ -23,33 +23,41 @@ from tenure.bootstrap import (
     private_memory,
     warn_unless_durable,
 )
-from tenure.model.compose import new_run
+from tenure.model.errors import NotRunnable
 from tenure.model.query import Page, RunFilter
 from tenure.model.snapshot import RunSnapshot, RunSummary
 from tenure.model.status import RunStatus
 from tenure.ports.action import Action
+from tenure.ports.definitions import Definitions
+from tenure.ports.lease_store import LeaseStore
 from tenure.ports.notifier import RunStateNotifier
 from tenure.ports.recorder import Recorder
 from tenure.ports.run_store import RunStateStore
 from tenure.ports.transport import Transport
 from tenure.ports.trust import TrustWindows
-from tenure.runtime.birth import planned_run, secret_values
+from tenure.runtime.birth import cannot_wait, planned_retry, planned_run, secret_values
 from tenure.runtime.callback_settings import CallbackSettings
 from tenure.runtime.callbacks import Callbacks
-from tenure.runtime.embedded import EmbeddedRun, Surroundings
+from tenure.runtime.definition import Definition
+from tenure.runtime.embedded import Surroundings, Work
+from tenure.runtime.executions import Executions
 from tenure.runtime.keeper import Timing
 from tenure.runtime.options import RunOptions
 from tenure.runtime.owners import doubt_about
+from tenure.runtime.packing import packed
 from tenure.runtime.patience import surely
 from tenure.runtime.ready import Ready, ReadyWorkflows
 from tenure.runtime.recovery import ON_START
+from tenure.runtime.retrying import RetryOptions, definition_of_retry
 from tenure.runtime.session import Identity, Session
 from tenure.runtime.sessions import Sessions
+from tenure.runtime.stored import stored_run, stored_work
+from tenure.runtime.submit import submit
 from tenure.system import new_owner_id, new_run_id, new_update_id, presence, proven_dead
 from tenure.workflow.spec import Workflow
-from tenure.workflow_file import WorkflowFile, as_file
+from tenure.workflow_file import WorkflowFile, as_file, read_workflow
 
-__all__ = ["RunOptions", "Runner"]
+__all__ = ["RetryOptions", "RunOptions", "Runner"]
 
 
 class Runner:
@@ -99,11 +107,11 @@ class Runner:
         self._reconcile_interval = reconcile_interval
         self._own_store: OpenStore | None = None
         self._sessions = Sessions(self._main_store, self._new_session)
-        self._runs: set[EmbeddedRun] = set()
-        self._last_run_ended: asyncio.Event | None = None
-        self._ready = ReadyWorkflows(
-            as_file, default_actions if actions is None else lambda: actions
+        self._executions = Executions()
+        self._actions: Callable[[], Mapping[str, Action]] = (
+            default_actions if actions is None else lambda: actions
         )
+        self._ready = ReadyWorkflows(as_file, self._actions)
 
     @property
     def owner_id(self) -> str:
@@ -133,7 +141,7 @@ class Runner:
                 closing.push_async_callback(self._around.transport.close)
             closing.push_async_callback(self._close_own_store)
             closing.push_async_callback(self._sessions.close)
-            closing.push_async_callback(self._end_runs)
+            closing.push_async_callback(self._executions.stop)
             await self._sessions.refuse()
 
     async def run(
@@ -141,36 +149,76 @@ class Runner:
     ) -> RunSnapshot:
         """Execute here and now, to the end; the record as the store then has it.
 
-        A workflow that fails is no exception: look at ``status`` and ``error``.
+        A workflow that fails is no exception: look at ``status`` and ``error``. One that asks for
+        approval, and has none in the options, comes back ``queued``: ``approve``, then ``execute``.
         ``InvalidWorkflow``, ``InvalidRunId`` and ``RunExists`` come before anything is executed;
         ``LeaseLost`` if another owner took the run away. Cancelling the call ends the run as
         canceled, then ``CancelledError`` comes out; cancelling it twice stops at once.
         """
         ready = self._ready.of(workflow, options)
-        run_id = options.run_id or new_run_id()
-        planned = self._planned(run_id, ready, options, RunStatus.RUNNING)
+        planned = self._planned(ready, options, embedded=True)
+        waits = planned.status is RunStatus.QUEUED
+        pack = await packed(ready, options.vars, waits=waits)
+        if waits:
+            session = await self._waiting_room(ready, options.store)
+            return await self._submit(session, ready, planned, pack.encoded, options.notifier)
         session = await self._session(options.store)
         variables = {**options.vars, **options.secrets}
-        run = EmbeddedRun(
-            session,
-            self._surroundings(options),
-            ready.prepared,
-            planned,
-            ready.definition,
+        work = Work(
+            prepared=ready.prepared,
+            planned=planned,
+            definition=pack.encoded,
             variables=variables,
-            secrets=secret_values(variables, ready.prepared.plan.workflow, options),
-            folder=ready.source.folder,
+            secrets=secret_values(variables, ready.source.workflow, options.secrets),
+            folder=ready.source.folder or ".",
+            files=pack.files,
         )
-        self._runs.add(run)
-        try:
-            await run.execute()
-            return await surely(lambda: session.store.get_run(run_id))
-        finally:
-            self._runs.discard(run)
-            if self._last_run_ended is not None and not self._runs:
-                self._last_run_ended.set()
-            if not self._tracking:
-                await session.close()
+        return await self._perform(session, work, options.notifier)
+
+    async def execute(
+        self,
+        run_id: str,
+        *,
+        secrets: Mapping[str, str] = {},
+        store: RunStateStore | None = None,
+        notifier: RunStateNotifier | None = None,
+    ) -> RunSnapshot:
+        """Execute here and now, to the end, a run that is queued: somebody approved it, or no
+        worker is there to take it.
+
+        It does what its definition says, with the variables it was created with; only secrets are
+        kept nowhere. As ``run``, and ``RunNotFound``, ``NotRunnable`` if it waits or has ended,
+        ``LeaseHeld`` if somebody else executes it.
+        """
+        session = await self._session(store)
+        run, definition = await stored_run(session.store, run_id)
+        if run.status is not RunStatus.QUEUED:
+            raise NotRunnable(run_id, f"is {run.status}, not queued")
+        ready = self._ready.stored(self._file_of(definition), definition)
+        return await self._perform(session, stored_work(ready, run, secrets), notifier)
+
+    async def retry(self, run_id: str, options: RetryOptions = RetryOptions()) -> RunSnapshot:
+        """Execute here and now, as a new run with ``retry_of``, what an ended run left to do: on
+        each step the hosts that did not come through it, and handlers that are still due.
+
+        Definition, files, variables, labels, callbacks and time-out are those of the old run;
+        secrets have to be given again. As ``run``, and ``RunNotFound``, ``NotRunnable`` if the old
+        run goes on or leaves nothing.
+        """
+        session = await self._session(options.store)
+        stored = await stored_run(session.store, run_id)
+        file = self._file_of(stored.definition)
+        definition = definition_of_retry(stored, file.workflow, options)
+        ready = self._ready.stored(file, definition)
+        new_id = options.run_id or new_run_id()
+        planned = planned_retry(stored.snapshot, new_id, ready, options.approved_by)
+        text = definition.encode()
+        if planned.status is RunStatus.QUEUED:
+            session = await self._waiting_room(ready, options.store)
+            return await self._submit(session, ready, planned, text, options.notifier)
+        work = stored_work(ready, planned, options.secrets)
+        work = structs.replace(work, definition=text, folder=definition.folder)
+        return await self._perform(session, work, options.notifier)
 
     def run_sync(
         self, workflow: Workflow | WorkflowFile, options: RunOptions = RunOptions()
@@ -192,17 +240,10 @@ class Runner:
         if not self._tracking:
             raise ValueError("tracking=False keeps nothing that a worker could find")
         ready = self._ready.of(workflow, options)
-        run_id = options.run_id or new_run_id()
-        planned = self._planned(run_id, ready, options, RunStatus.QUEUED)
+        planned = self._planned(ready, options, embedded=False)
+        pack = await packed(ready, options.vars, waits=True)
         session = await self._session(options.store)
-        creation = new_run(
-            planned, new_update_id(), iter(new_update_id, ""), definition=ready.definition
-        )
-        receipt = await surely(lambda: session.combiner.write(creation))
-        told = session.callbacks and session.callbacks.told_of(planned, options.notifier)
-        if told:
-            told(planned, creation.events, creation.deliveries, receipt)
-        return await surely(lambda: session.store.get_run(run_id))
+        return await self._submit(session, ready, planned, pack.encoded, options.notifier)
 
     async def get_run(self, run_id: str) -> RunSnapshot:
         """``RunNotFound`` rather than an invented one."""
@@ -214,6 +255,14 @@ class Runner:
     ) -> Page[RunSummary]:
         store = (await self._session()).store
         return await surely(lambda: store.list_runs(where, limit=limit, cursor=cursor))
+
+    async def approve(self, run_id: str, *, by: str, note: str | None = None) -> RunSnapshot:
+        """Let a run begin that waits for approval; ``execute`` it, or a worker does.
+
+        The first approval stands: the record says whose. ``InvalidTransition`` for a run that does
+        not ask for it, has ended, or could be approved only until a while ago.
+        """
+        return await (await self._session()).operators.approve(run_id, by=by, note=note)
 
     async def cancel(
         self, run_id: str, *, reason: str | None = None, by: str | None = None
@@ -239,13 +288,6 @@ class Runner:
         return len(await (await self._session()).reconciler.reconcile(reason))
 
     # How it is put together
-
-    async def _end_runs(self) -> None:
-        if self._runs:
-            self._last_run_ended = asyncio.Event()
-            for run in self._runs:
-                run.stop()
-            await self._last_run_ended.wait()
 
     async def _close_own_store(self) -> None:
         store, self._own_store = self._own_store, None
@@ -283,18 +325,54 @@ class Runner:
             transport if isinstance(transport, TrustWindows) else None,
         )
 
-    def _planned(
-        self, run_id: str, ready: Ready, options: RunOptions, status: RunStatus
+    def _planned(self, ready: Ready, options: RunOptions, *, embedded: bool) -> RunSnapshot:
+        run_id = options.run_id or new_run_id()
+        return planned_run(run_id, ready, options, self._callbacks.targets, embedded=embedded)
+
+    async def _waiting_room(self, ready: Ready, store: RunStateStore | None) -> Session:
+        """Where a run can wait for approval, because somebody will be able to go on with it."""
+        if not self._tracking:
+            raise cannot_wait(ready.source, "nothing is kept without tracking")
+        session = await self._session(store)
+        if not isinstance(session.store, LeaseStore) or not isinstance(session.store, Definitions):
+            raise cannot_wait(ready.source, "this store keeps no leases")
+        return session
+
+    @staticmethod
+    async def _submit(
+        session: Session,
+        ready: Ready,
+        planned: RunSnapshot,
+        definition: str,
+        notifier: RunStateNotifier | None,
     ) -> RunSnapshot:
-        return planned_run(run_id, ready, options, status, self._callbacks.targets)
+        seconds = ready.source.workflow.plan.approval_timeout
+        return await submit(
+            session, planned, definition, approval_seconds=seconds, notifier=notifier
+        )
+
+    async def _perform(
+        self, session: Session, work: Work, notifier: RunStateNotifier | None
+    ) -> RunSnapshot:
+        around = self._around
+        if notifier is not None and self._tracking:
+            around = structs.replace(around, notifier=notifier)
+        try:
+            return await self._executions.perform(session, around, work)
+        finally:
+            if not self._tracking:
+                await session.close()
+
+    def _file_of(self, definition: Definition) -> WorkflowFile:
+        return read_workflow(
+            definition.workflow,
+            source=definition.source or "workflow",
+            folder=definition.folder,
+            actions=self._actions(),
+        )
 
     async def _main_store(self) -> RunStateStore:
         wanted = self._wanted_store
         if wanted is None or isinstance(wanted, str):
             wanted = self._own_store = await asyncio.to_thread(open_store, wanted)
         return wanted
-
-    def _surroundings(self, options: RunOptions) -> Surroundings:
-        if options.notifier is None or not self._tracking:
-            return self._around
-        return structs.replace(self._around, notifier=options.notifier)

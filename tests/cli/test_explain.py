@@ -105,7 +105,8 @@ ROWS: list[tuple[str, RunSnapshot, dict[str, Any], Why, str]] = [
         run(approval=Approval(required=True, by="ann"), queue="night"),
         {},
         Why.WORKER,
-        "queued; waits for a worker of queue 'night'",
+        "approved by ann; waits for a worker of queue 'night'; tenure approve run-00001 runs it at "
+        "once",
     ),
     (
         "not before",

@@ -134,7 +134,7 @@ def test_differences_and_troubles_are_shown_beside_their_hosts() -> None:
     plan = Preview(workflow="t", steps=(step,), handlers=(), approval=True)
     assert [click.unstyle(line) for line in preview_lines(plan)] == [
         "t  1 step, 5 hosts",
-        "  waits for approval: tenure run --approve",
+        "  waits for approval: tenure approve, or run --approve",
         "",
         "  render  template.render",
         "    would change  a, c",

@@ -66,7 +66,7 @@ def test_without_any_run_yet_there_is_no_run_to_look_at(cli: Cli, arguments: lis
     ("arguments", "answer"),
     [
         (["list"], {"runs": [], "cursor": None}),
-        (["reconcile"], {"interrupted": 0, "run_ids": []}),
+        (["reconcile"], {"interrupted": 0, "run_ids": [], "expired": []}),
     ],
     ids=["list", "reconcile"],
 )

@@ -199,7 +199,8 @@ def test_reconcile_marks_killed_runs_and_says_how_many(cli: Cli) -> None:
     assert answer.json["interrupted"] == 2
     assert sorted(answer.json["run_ids"]) == ["killed-run-0", "killed-run-1"]
     assert cli.call("status", "latest", "--json").json["interrupted_reason"] == "power cut"
-    assert cli.call("reconcile", "--json").json == {"interrupted": 0, "run_ids": []}
+    nothing = {"interrupted": 0, "run_ids": [], "expired": []}
+    assert cli.call("reconcile", "--json").json == nothing
 
 
 def test_reconcile_leaves_a_live_run_alone(cli: Cli) -> None:

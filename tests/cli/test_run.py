@@ -116,16 +116,6 @@ def test_without_tracking_nothing_is_kept(cli: Cli) -> None:
     assert not (cli.home / ".local").exists()
 
 
-def test_a_workflow_that_wants_approval_gets_it_from_a_flag(cli: Cli) -> None:
-    flow = cli.workflow(f"{GREET}plan: {{mode: manual-approve}}\n")
-    refused = cli.call("run", flow)
-    assert refused.code == 2
-    assert "--approve" in refused.err
-    approved = cli.call("run", flow, "--approve", "--json")
-    assert approved.code == 0
-    assert approved.json_lines[-1]["approval"]["by"]
-
-
 def test_a_run_that_takes_too_long_fails(cli: Cli) -> None:
     done = cli.call("run", cli.workflow(WAIT), "--var", "gate=/nowhere", "--timeout", "200ms")
     assert done.code == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -114,3 +115,43 @@ def test_every_example_is_named_in_a_test() -> None:
     names = {path.stem for path in EXAMPLES.iterdir() if path.suffix in (".py", ".yaml")}
     assert len(names) >= 8
     assert sorted(name for name in names if name not in tests) == []
+
+
+@pytest.mark.slow
+def test_approval(user: User) -> None:
+    waits = user.tenure("run", "examples/approval.yaml")
+    assert waits.returncode == 7
+    assert "tenure approve" in waits.stdout
+    waiting = record_of(user)
+    assert (waiting["status"], waiting["owner_id"], waiting["fence"]) == ("queued", None, 0)
+    approved = user.tenure("approve", "latest", "--by", "ada", "--note", "change OPS-42")
+    assert approved.returncode == 0, approved.stdout + approved.stderr
+    assert printed(approved.stdout) == {"deploy local": ["deployed"]}
+    record = record_of(user)
+    assert (record["run_id"], record["status"]) == (waiting["run_id"], "success")
+    assert (record["approval"]["by"], record["approval"]["note"]) == ("ada", "change OPS-42")
+
+
+@pytest.mark.slow
+def test_retry(user: User, tmp_path: Path) -> None:
+    room = tmp_path / "room"
+    failed = user.tenure("run", "examples/retry.yaml", "--var", f"room={room}")
+    assert failed.returncode == 1
+    old = record_of(user)
+    package = old["steps"][0]["hosts"]["web1"]["vars"]["PACKAGE"]
+    assert printed(failed.stdout)["install web3"] == [f"installed {package}"]
+    room.touch()
+    retried = user.tenure("retry", "latest")
+    assert retried.returncode == 0, retried.stdout + retried.stderr
+    assert printed(retried.stdout) == {
+        "reload web1": ["reloaded"],
+        "reload web3": ["reloaded"],
+        "install web2": [f"installed {package}"],
+        "reload web2": ["reloaded"],
+        **{f"restart {host}": ["restarted"] for host in ("web1", "web2", "web3")},
+    }
+    record = record_of(user)
+    assert (record["status"], record["retry_of"]) == ("success", old["run_id"])
+    nothing = user.tenure("retry", "latest")
+    assert nothing.returncode == 7
+    assert "leaves nothing to retry" in nothing.stderr

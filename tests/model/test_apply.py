@@ -13,7 +13,6 @@ from tenure.model.errors import InvalidTransition, Refused, StoreRejected
 from tenure.model.events import Event
 from tenure.model.snapshot import (
     Annotation,
-    Approval,
     CallbackTarget,
     ErrorInfo,
     HostState,
@@ -242,7 +241,7 @@ def test_an_operators_status_change_raises_the_fence_other_changes_do_not() -> N
     run = queued()
     ended = apply(run, by_operator(run, effect(run=RunStatus.CANCELED)), at=AT).snapshot
     assert ended.fence == run.fence + 1
-    noted = apply(run, by_operator(run, effect(approve="ann")), at=AT).snapshot
+    noted = apply(run, by_operator(run, effect(cancel=CancelRequest())), at=AT).snapshot
     assert noted.fence == run.fence
 
 
@@ -265,14 +264,6 @@ def test_a_cancel_request_for_an_ended_run_changes_nothing() -> None:
     run = at_status("success")
     answer = apply(run, any_base(run, cancel=CancelRequest()), at=after(1))
     assert (answer.effect, answer.version, answer.snapshot) == (None, run.version, run)
-
-
-def test_approval_is_kept_once() -> None:
-    run = queued(approval=Approval(required=True))
-    approved = apply(run, any_base(run, approve="ann"), at=after(1)).snapshot
-    assert approved.approval == Approval(required=True, by="ann", at=after(1))
-    answer = apply(approved, any_base(approved, approve="bob"), at=after(2))
-    assert (answer.effect, answer.snapshot.approval.by) == (None, "ann")
 
 
 @pytest.mark.parametrize("status", list(RunStatus))

@@ -14,6 +14,7 @@ from tenure.model.apply import apply
 from tenure.model.leasing import create
 from tenure.model.snapshot import (
     Annotation,
+    Approval,
     CallbackTarget,
     ErrorInfo,
     HostState,
@@ -175,7 +176,8 @@ def test_annotate_and_approve_may_say_any_base() -> None:
     assert (note.update_id, note.base_version, note.lease) == ("n1", None, None)
     yes = compose.approve("run-00001", "u2", "ann")
     for update, kind in ((note, "run.annotated"), (yes, "run.approved")):
-        answer = apply(queued(), update, at=after(1))
+        run = queued(approval=Approval(required=True))
+        answer = apply(run, update, at=after(1))
         assert answer.effect is not None
         assert [event.type for event in answer.effect.events] == [kind]
 

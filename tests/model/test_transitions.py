@@ -32,7 +32,7 @@ from tenure.model.snapshot import (
     StepState,
 )
 from tenure.model.status import DeliveryState, HostStatus, RunStatus, StepStatus
-from tenure.model.update import Effect, HostChange, ItemChange, StepChange
+from tenure.model.update import Consent, Effect, HostChange, ItemChange, StepChange
 from tests.model.samples import (
     AT,
     LIVE,
@@ -137,7 +137,7 @@ def test_every_pair_of_a_run(old: str, new: str, allowed: bool) -> None:
         effect(unconfirmed_hosts=("web1",)),
         effect(error=None),
         effect(last_error=None),
-        effect(approve="ann"),
+        effect(approve=Consent(by="ann")),
         effect(steps={0: StepChange(message="later")}),
     ],
 )

@@ -31,6 +31,7 @@ from tenure.ports.transport import Output, Transport
 from tenure.runtime.draft import Draft
 from tenure.runtime.executor import Outcome
 from tenure.runtime.intents import not_born, with_intents
+from tenure.runtime.lineage import Continuation
 from tenure.runtime.opening import item_unwanted
 from tenure.runtime.recipe import prepare
 from tenure.runtime.unfolding import Start, Unfolding
@@ -103,9 +104,11 @@ class StrictDraft(Draft):
 
 
 class Play:
-    def __init__(self, played: tenure.Workflow, **variables: Any) -> None:
+    def __init__(
+        self, played: tenure.Workflow, continues: Continuation | None = None, **variables: Any
+    ) -> None:
         plan = make_plan(played)
-        prepared = prepare(plan, {"idle": Idle()})
+        prepared = prepare(plan, {"idle": Idle()}, continues)
         self.exports = Exports(plan, variables)
         self.unfolding = Unfolding(prepared, self.exports)
         self.running: dict[str, Start] = {}
@@ -182,10 +185,12 @@ class Play:
         if changes != Changes():
             self.apply(changes)
         starts, self.unfolding.starts = self.unfolding.starts, []
-        self.started = [_label(start) for start in starts]
+        self.started = []
         known: dict[str, Outcome] = {}
-        for label, start in zip(self.started, starts, strict=True):
+        for start in starts:
+            label = self._label(start)
             assert label not in self.running, f"{label} was started twice"
+            self.started.append(label)
             self.running[label] = start
             outcome = self._known_outcome(start)
             if outcome is not None:
@@ -206,6 +211,15 @@ class Play:
             return SKIPPED
         return item_unwanted(course.recipe, self.unfolding.scope(course, host))
 
+    def _label(self, start: Start) -> str:
+        course, host, position = start
+        item = "" if position is None else f"[{position}]"
+        label = f"{course.recipe.name}/{host}{item}"
+        same = self.running.get(label)
+        if same is not None and same.course is not course:
+            label += f"@{course.index}"  # one handler, for two steps at once
+        return label
+
     def apply(self, changes: Changes) -> None:
         self.turns.append(changes)
         update = Update(
@@ -216,9 +230,3 @@ class Play:
             effect=effect_of(self.record, changes, delivery_ids()),
         )
         self.record = apply(self.record, update, at=AT).snapshot
-
-
-def _label(start: Start) -> str:
-    course, host, position = start
-    item = "" if position is None else f"[{position}]"
-    return f"{course.recipe.name}/{host}{item}"

@@ -21,7 +21,7 @@ from tenure.ports.definitions import Definitions
 from tenure.runtime.definition import decode_definition, digest_of
 from tenure.runtime.session import Session
 from tenure.stores.memory import InMemoryStore
-from tenure.workflow.spec import CallbackSpec, PlanSettings
+from tenure.workflow.spec import CallbackSpec
 from tests.runtime.conftest import NewRunner
 from tests.runtime.puppets import PATIENCE, Between, Puppet, shell, step, workflow
 
@@ -91,20 +91,6 @@ class TestBeforeAnythingRuns:
         with pytest.raises(tenure.InvalidWorkflow, match="locale"):
             await new_runner().run(ONE, tenure.RunOptions(limit=["locale"]))
         assert act.begun == []
-
-    async def test_a_workflow_that_wants_approval_waits_for_it(
-        self, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        wanting = workflow(step("one"), plan=PlanSettings(mode="manual-approve"))
-        runner = new_runner()
-        with pytest.raises(tenure.InvalidWorkflow, match="approve"):
-            await runner.run(wanting)
-        assert act.begun == []
-        run = await runner.run(wanting, tenure.RunOptions(approved_by="ada"))
-        assert (run.status, run.approval.by) == (RunStatus.SUCCESS, "ada")
-        assert run.approval.at is not None
-        queued = await runner.submit(wanting)
-        assert (queued.approval.required, queued.approval.by) == (True, None)
 
     async def test_values_a_store_refuses_start_nothing(
         self, any_store: Any, new_runner: NewRunner, act: Puppet

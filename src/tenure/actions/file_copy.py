@@ -22,6 +22,7 @@ SPEC = ActionSpec(
     arguments=(
         Argument(
             name="src",
+            file_bytes=LONGEST,
             description="The file to copy, relative to the workflow file.",
         ),
         Argument(name="content", description="The contents, instead of a file."),

@@ -27,9 +27,10 @@ def script_spec(name: str, description: str, text: Text) -> ActionSpec:
             Argument(name="script", text=text, description="The text of the script."),
             Argument(
                 name="src",
+                file_bytes=LONGEST,
                 description="A file with the script, relative to the workflow file.",
             ),
-            Argument(name="script_ref", description="Older name of src."),
+            Argument(name="script_ref", file_bytes=LONGEST, description="Older name of src."),
             Argument(
                 name="args",
                 types=("array", "string"),

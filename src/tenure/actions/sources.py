@@ -11,20 +11,32 @@ from tenure.ports.action import Task
 def file_beside(task: Task, argument: str, most: int, otherwise: str = "") -> bytes:
     """The file the argument names, of at most so many bytes; ``otherwise`` tells what to do with a
     larger one. ``InvalidArguments``."""
-    path = Path(task.folder or ".") / str(task.args[argument])
+    name = str(task.args[argument])
+    data = task.files.get(name)
+    if data is None:
+        data = _from_folder(task, argument, name, most)
+    if len(data) > most:
+        more = f"; {otherwise}" if otherwise else ""
+        raise InvalidArguments(f"{argument}: {name} is longer than {most} bytes{more}")
+    return data
+
+
+def _from_folder(task: Task, argument: str, name: str, most: int) -> bytes:
+    if task.folder is None:
+        raise InvalidArguments(
+            f"{argument}: {name} did not travel with the run: it was not there, or its name not "
+            "known, when the run was created"
+        )
+    path = Path(task.folder, name)
     try:
         with path.open("rb") as file:
-            data = file.read(most + 1)
+            return file.read(most + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InvalidArguments(
             f"{argument}: {path} cannot be read ({reason}); it is looked up from the folder of "
             "the workflow file"
         ) from error
-    if len(data) > most:
-        more = f"; {otherwise}" if otherwise else ""
-        raise InvalidArguments(f"{argument}: {path} is longer than {most} bytes{more}")
-    return data
 
 
 def encoded(text: str, argument: str) -> bytes:

@@ -22,6 +22,7 @@ SPEC = ActionSpec(
     arguments=(
         Argument(
             name="src",
+            file_bytes=LONGEST,
             description="The file with the template, relative to the workflow file.",
         ),
         Argument(

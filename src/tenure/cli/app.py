@@ -22,6 +22,8 @@ SECTIONS = {
         "explain": "Say in one line why a run is not moving.",
     },
     "Act": {
+        "retry": "Run again what is left of a run: what failed and what was not reached.",
+        "approve": "Let a run begin that waits for approval, and run it.",
         "cancel": "Stop a run.",
         "annotate": "Note on a run what was found out later.",
         "reconcile": "Mark runs as interrupted whose process is gone.",

@@ -207,6 +207,6 @@ class _Looking:
             env=rendered.env,
             vars=scope,
             item=number,
-            folder=self._folder,
+            folder=self._folder or ".",
             become=recipe.become,
         )

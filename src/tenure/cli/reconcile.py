@@ -28,24 +28,30 @@ def command(reason: str, as_json: bool, store: str | None) -> None:
 
     Every command that writes does so when it starts, for processes of this machine that are
     provably gone. This one also ends runs whose lease ran out, wherever their process was. A run
-    that is alive is never hit; one that resumes is left to the next worker.
+    that is alive is never hit; one that resumes is left to the next worker. Runs that nobody
+    approved in time are canceled.
     """
-    ended = asyncio.run(_reconcile(settings_for(store), reason))
+    ended, expired = asyncio.run(_reconcile(settings_for(store), reason))
     if as_json:
-        say(json_lines.as_json({"interrupted": len(ended), "run_ids": ended}))
-    elif ended:
+        facts = {"interrupted": len(ended), "run_ids": ended, "expired": expired}
+        say(json_lines.as_json(facts))
+        return
+    if ended:
         say(f"{counted(len(ended), 'run')} marked as interrupted: {listed(ended)}")
-    else:
+    if expired:
+        say(f"{counted(len(expired), 'run')} canceled, not approved in time: {listed(expired)}")
+    if not ended and not expired:
         say("nothing to do: no run has lost its owner")
 
 
-async def _reconcile(settings: Settings, reason: str) -> list[str]:
+async def _reconcile(settings: Settings, reason: str) -> tuple[list[str], list[str]]:
     """Not through a runner: that one would reconcile while it opens, with a reason of its own."""
     try:
         async with reading(settings) as store, telling(store, settings) as callbacks:
             reconciler = Reconciler(
                 store, new_owner_id(), new_update_id, proven_dead, told=callbacks.told
             )
-            return await reconciler.reconcile(reason)
+            expired = await reconciler.expire()
+            return await reconciler.reconcile(reason), expired
     except NoRunsYet:
-        return []
+        return [], []

@@ -43,8 +43,10 @@ async def _show(word: str, as_json: bool, store_url: str | None) -> None:
     for line in report.fact_lines(run, place_of(settings.store), now):
         say(line)
     say()
-    for line in (*report.step_lines(run, now), *report.trouble_lines(run)):
+    lines = (
+        *report.step_lines(run, now),
+        *report.trouble_lines(run),
+        *report.further_lines(run),
+    )
+    for line in lines:
         say(line)
-    hint = report.logs_hint(run)
-    if hint is not None:
-        say(f"\n  {dim(f'all of its output: {hint}')}")

@@ -95,23 +95,37 @@ def variable_options(function: F) -> F:
     return function
 
 
+def limit_option(function: F) -> F:
+    return click.option(
+        "--limit",
+        metavar="HOST,…",
+        multiple=True,
+        callback=_split,
+        help="Only these hosts and groups are touched.",
+    )(function)
+
+
 def workflow_options(function: F) -> F:
     """What says how a workflow is to be read, for running it and for looking ahead."""
     for option in (
         click.option(
             "--local", is_flag=True, help="Every host is this machine: for trying things."
         ),
-        click.option(
-            "--limit",
-            metavar="HOST,…",
-            multiple=True,
-            callback=_split,
-            help="Only these hosts and groups are touched.",
-        ),
+        limit_option,
         variable_options,
     ):
         function = option(function)
     return function
+
+
+def secrets_option(function: F) -> F:
+    return click.option(
+        "--secret",
+        "secrets",
+        metavar="NAME[=@FILE]",
+        multiple=True,
+        help="A secret variable: from TENURE_SECRET_NAME, from NAME, from a file, or asked for.",
+    )(function)
 
 
 def secret_names_option(function: F) -> F:

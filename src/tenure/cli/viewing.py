@@ -14,8 +14,9 @@ from tenure.cli.display.json_lines import JsonView
 from tenure.cli.display.paint import complain, dim, note, say
 from tenure.cli.display.plain import PlainView
 from tenure.cli.display.printer import Printer
-from tenure.cli.exits import OF_STATUS, READER_LEFT
+from tenure.cli.exits import OF_STATUS, READER_LEFT, Exit
 from tenure.cli.streams import let_go
+from tenure.model.approving import waits_for_approval
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
 from tenure.ports.recorder import Recorder
@@ -68,12 +69,14 @@ def showing(style: Style, place: str) -> Iterator[View]:
             printer.close()
 
 
-def conclude(run: RunSnapshot, style: Style, place: str) -> int:
+def conclude(run: RunSnapshot, style: Style, place: str, *, tracked: bool = True) -> int:
     """Say what remains on the screen when the run has ended; its exit code, whoever still reads."""
     with whoever_reads():
-        _report(run, style, place)
+        _report(run, style, place, tracked=tracked)
     if run.ended:
         return OF_STATUS[run.status]
+    if waits_for_approval(run):
+        return Exit.REFUSED
     word = "canceled" if run.cancel_requested_at else "interrupted"
     owner = owner_label(run.owner_id)
     note(f"{owner} is gone: nobody goes on with this run; tenure reconcile marks it as {word}")
@@ -91,7 +94,7 @@ def whoever_reads() -> Iterator[None]:
         let_go(sys.stdout)
 
 
-def _report(run: RunSnapshot, style: Style, place: str) -> None:
+def _report(run: RunSnapshot, style: Style, place: str, *, tracked: bool) -> None:
     if style is Style.JSON:
         say(json_lines.as_json(run))
         return
@@ -103,7 +106,7 @@ def _report(run: RunSnapshot, style: Style, place: str) -> None:
     if style is Style.LIVE:
         lines += [f"  {dim(f'{run.run_id}  {place}')}", "", *report.step_lines(run, now)]
     lines += report.trouble_lines(run)
-    hint = report.logs_hint(run)
-    if hint is not None:
-        lines += ["", f"  {dim(f'all of its output: {hint}')}"]
+    lines += report.approval_lines(run, now)
+    if tracked:
+        lines += report.further_lines(run)
     say("\n".join(lines), err=to_stderr)

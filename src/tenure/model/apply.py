@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from tenure.model.approving import check_approval
 from tenure.model.closing import close_run
 from tenure.model.errors import InvalidTransition, StoreRejected
 from tenure.model.events import Event
@@ -69,6 +70,8 @@ def apply(
         return Applied(run, (update.base_version or 0) + 1, None)
     if verdict is Verdict.NOTHING:
         return Applied(run, run.version, None)
+    if effect.changes.run is not NO_RUN_CHANGE:
+        check_approval(run, effect.changes.run, at)
     if effect.deliveries:
         check_deliveries(run, effect.events, effect.deliveries)
     at = moved_forward(run, at)
@@ -138,7 +141,8 @@ def _run_fields(run: RunSnapshot, change: RunChange, at: datetime) -> dict[str, 
         fields["cancel_requested_at"] = at
         fields["cancel_reason"] = change.cancel.reason
     if change.approve is not UNSET and run.approval.at is None:
-        fields["approval"] = replace(run.approval, by=change.approve, at=at)
+        yes = change.approve
+        fields["approval"] = replace(run.approval, by=yes.by, note=yes.note, at=at)
     if change.annotate:
         known = {note.id for note in run.annotations}
         new = tuple(replace(note, at=at) for note in change.annotate if note.id not in known)

@@ -18,6 +18,7 @@ from tenure.model.update import (
     CallbackFailure,
     CancelRequest,
     Changes,
+    Consent,
     Effect,
     NewDelivery,
     NewRun,
@@ -110,17 +111,35 @@ def callback_failed(
     )
 
 
-def approve(run_id: str, update_id: str, by: str) -> Update:
-    said = Event(type="run.approved", data={"by": by})
+def approve(run_id: str, update_id: str, by: str, note: str | None = None) -> Update:
+    """Any base: the first approval stands, and repeating it changes nothing."""
+    said = Event(type="run.approved", message=note, data={"by": by})
+    yes = RunChange(approve=Consent(by=by, note=note))
     return Update(
         run_id=run_id,
         update_id=update_id,
-        effect=Effect(changes=Changes(run=RunChange(approve=by)), events=(said,)),
+        effect=Effect(changes=Changes(run=yes), events=(said,)),
+    )
+
+
+def expire(snapshot: RunSnapshot, update_id: str, delivery_ids: Iterator[str]) -> Update:
+    """End a run that nobody approved in time; refused as long as somebody may, or did."""
+    ended = RunChange(
+        status=RunStatus.CANCELED,
+        message="canceled: nobody approved it in time",
+        if_overdue=True,
+    )
+    return Update(
+        run_id=snapshot.run_id,
+        update_id=update_id,
+        base_version=snapshot.version,
+        effect=effect_of(snapshot, Changes(run=ended), delivery_ids),
     )
 
 
 def describe(snapshot: RunSnapshot, changes: Changes) -> tuple[Event, ...]:
-    """One event for each status the changes set: hosts, then their step, then the run.
+    """One event for each status the changes set: what begins before its parts, what ends after
+    them.
 
     ``snapshot`` only lends names; it may be older than the update.
     """
@@ -128,6 +147,9 @@ def describe(snapshot: RunSnapshot, changes: Changes) -> tuple[Event, ...]:
 
 
 def _status_events(snapshot: RunSnapshot, changes: Changes) -> Iterator[Event]:
+    run = changes.run
+    if run.status is RunStatus.RUNNING:
+        yield _run_event(run)
     for index, step in changes.steps.items():
         plan = step.plan or (snapshot.steps[index] if index < len(snapshot.steps) else None)
         name = plan.name if plan is not None else None
@@ -146,14 +168,17 @@ def _status_events(snapshot: RunSnapshot, changes: Changes) -> Iterator[Event]:
                 )
         if step.status is not UNSET and not starts:
             yield _step_event(name, index, step.status, step.message)
-    run = changes.run
-    if run.status is not UNSET:
-        yield Event(
-            type=f"run.{run.status}",
-            status=run.status,
-            message=run.message or None,
-            error=run.error or None,
-        )
+    if run.status is not UNSET and run.status is not RunStatus.RUNNING:
+        yield _run_event(run)
+
+
+def _run_event(run: RunChange) -> Event:
+    return Event(
+        type=f"run.{run.status}",
+        status=str(run.status),
+        message=run.message or None,
+        error=run.error or None,
+    )
 
 
 def _step_event(name: str | None, index: int, status: object, message: object) -> Event:

@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tenure.model.apply import check_deliveries, moved_forward
+from tenure.model.approving import born_approval, waits_for_approval
 from tenure.model.errors import LeaseHeld, LeaseLost, NotRunnable, RunExists, StoreRejected
 from tenure.model.events import Event
 from tenure.model.ids import check_run_id
@@ -126,7 +127,7 @@ def create(new: NewRun, at: datetime) -> RunSnapshot:
         finished_at=None,
         cancel_requested_at=None,
         cancel_reason=None,
-        approval=replace(given.approval, at=at if given.approval.by else None),
+        approval=born_approval(new, at),
         error=None,
         last_error=None,
         interrupted_reason=None,
@@ -203,7 +204,7 @@ def why_not_runnable(
         return None
     if run.status == RunStatus.RUNNING and run.recovery is not Recovery.RESUME:
         return "its owner is gone and it does not resume; reconcile will mark it interrupted"
-    if run.approval.required and run.approval.at is None:
+    if waits_for_approval(run):
         return "it waits for approval"
     if run.run_after is not None and run.run_after > at:
         return f"it waits until {run.run_after.isoformat()}"

@@ -38,9 +38,12 @@ class ErrorInfo(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True)
 
 
 class Approval(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """Whether somebody must say yes before it begins, who did, and until when that is possible."""
+
     required: bool = False
     by: str | None = None
     at: datetime | None = None
+    note: str | None = None
     expires_at: datetime | None = None
 
 

@@ -85,6 +85,13 @@ class CancelRequest(Struct, frozen=True, gc=False, kw_only=True):
     by: str | None = None
 
 
+class Consent(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """Somebody lets a run begin that asks for approval."""
+
+    by: str
+    note: str | None = None
+
+
 class CallbackFailure(Struct, frozen=True, gc=False, kw_only=True):
     """A callback that was given up by whoever kept it in memory. (An outbox knows by itself.)"""
 
@@ -102,8 +109,9 @@ class RunChange(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True)
     interrupted_reason: str | UnsetType | None = UNSET
     unconfirmed_hosts: tuple[str, ...] | UnsetType = UNSET
     cancel: CancelRequest | UnsetType = UNSET
-    approve: str | UnsetType = UNSET
-    """Who approves."""
+    approve: Consent | UnsetType = UNSET
+    if_overdue: bool = False
+    """All of it only if nobody approved the run in time, by the store's clock in this statement."""
     annotate: tuple[Annotation, ...] = ()
     callback_failed: CallbackFailure | UnsetType = UNSET
 
@@ -161,6 +169,8 @@ class NewRun(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, ta
     update_id: str
     definition: str | None = None
     lease: LeaseRequest | None = None
+    approval_seconds: float | None = None
+    """How long it may wait for approval; ``expires_at`` follows from it by the store's clock."""
     events: tuple[Event, ...] = ()
     deliveries: tuple[NewDelivery, ...] = ()
 

@@ -35,7 +35,10 @@ class Task(Struct, frozen=True, kw_only=True):
     attempt: int = 1
     fence: int = 0
     folder: str | None = None
-    """Where the workflow file is: files an action needs are looked up from here."""
+    """Where the workflow file is: files an action needs, and that did not travel with the run, are
+    looked up from here; ``None``: there is no such place."""
+    files: Mapping[str, bytes] = {}
+    """Those that travelled with the run, by the names the arguments give them."""
     become: str | None = None
 
 

@@ -29,7 +29,7 @@ _log = logging.getLogger("tenure.runtime")
 
 
 class Audience:
-    """The onlookers of one run, which begins here."""
+    """The onlookers of one run, from when it begins here; what was before is in the journal."""
 
     def __init__(
         self,
@@ -49,6 +49,10 @@ class Audience:
         self._heard = Backlog(journal=self._journal is not None)
         self._listeners = [each for each in recorders if isinstance(each, OutputRecorder)]
         self._telling = asyncio.create_task(self._tell())
+
+    def join(self, version: int) -> None:
+        """Up to there the run is past: they look on from now."""
+        self._version = version
 
     def hear(self, events: tuple[Event, ...], receipt: Receipt, *, repeated: bool = False) -> None:
         """``events`` are durable. ``repeated`` if the answer is not the first: it then tells no

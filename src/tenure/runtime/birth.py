@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from tenure.model.errors import InvalidWorkflow
@@ -10,8 +10,7 @@ from tenure.model.ids import check_run_id
 from tenure.model.snapshot import Approval, CallbackTarget, RunSnapshot
 from tenure.model.status import Recovery, RunStatus
 from tenure.runtime.options import RunOptions
-from tenure.runtime.ready import Ready, Source
-from tenure.workflow.nodes import Path
+from tenure.runtime.ready import Ready, Source, check_secrets
 from tenure.workflow.parse import placed
 from tenure.workflow.spec import CallbackSpec, PlanMode, Workflow
 
@@ -20,21 +19,22 @@ def planned_run(
     run_id: str,
     ready: Ready,
     options: RunOptions,
-    status: RunStatus,
     targets: Sequence[CallbackSpec | CallbackTarget] = (),
+    *,
+    embedded: bool,
 ) -> RunSnapshot:
-    """``running`` is to be executed here and now, ``queued`` by whoever claims it.
+    """``embedded`` is to be executed here and now, unless it waits for approval; the others by
+    whoever claims them.
 
     ``targets`` are told of every run. ``InvalidRunId``; ``InvalidWorkflow`` for one to be executed
-    here that nobody has approved, or that lacks a secret.
+    here that lacks a secret.
     """
     workflow = ready.prepared.plan.workflow
-    approval = Approval()
-    if workflow.plan.mode is PlanMode.MANUAL_APPROVE:
-        approval = Approval(required=True, by=options.approved_by)
-    embedded = status is RunStatus.RUNNING
-    if embedded:
-        _check_complete(ready.source, approval, options)
+    approval = _approval(workflow, options.approved_by)
+    status = RunStatus.QUEUED
+    if embedded and _may_begin(approval):
+        status = RunStatus.RUNNING
+        check_secrets(ready.source, options.secrets.keys() | options.vars.keys())
     return RunSnapshot(
         run_id=check_run_id(run_id),
         workflow_name=workflow.name,
@@ -55,20 +55,45 @@ def planned_run(
     )
 
 
-def _check_complete(file: Source, approval: Approval, options: RunOptions) -> None:
-    """What somebody must have given before anything is executed."""
-    found: list[tuple[Path, str, str]] = []
-    if approval.required and approval.by is None:
-        message = "manual-approve: this workflow wants somebody's approval"
-        hint = "approve it with --approve (approved_by=… in Python)"
-        found.append((("plan", "mode"), message, hint))
-    for place, name in enumerate(file.workflow.secrets):
-        if name not in options.secrets and name not in options.vars:
-            message = f"the secret {name!r} is not given"
-            hint = f"give it with --secret {name} (secrets=… in Python)"
-            found.append((("secrets", place), message, hint))
-    if found:
-        raise InvalidWorkflow(placed(found, file.source, file.text))
+def planned_retry(
+    old: RunSnapshot, run_id: str, ready: Ready, approved_by: str | None
+) -> RunSnapshot:
+    """A new run like ``old``, for what ``ready`` has left of it. It wants its own approval."""
+    approval = _approval(ready.source.workflow, approved_by)
+    return RunSnapshot(
+        run_id=check_run_id(run_id),
+        workflow_name=old.workflow_name,
+        workflow_version=old.workflow_version,
+        workflow_digest=old.workflow_digest,
+        status=RunStatus.RUNNING if _may_begin(approval) else RunStatus.QUEUED,
+        approval=approval,
+        queue=old.queue,
+        priority=old.priority,
+        timeout=old.timeout,
+        labels=old.labels,
+        retry_of=old.run_id,
+        vars=old.vars,
+        callbacks=old.callbacks,
+        steps=ready.prepared.planned_steps,
+    )
+
+
+def _approval(workflow: Workflow, by: str | None) -> Approval:
+    if workflow.plan.mode is PlanMode.MANUAL_APPROVE:
+        return Approval(required=True, by=by)
+    return Approval()
+
+
+def _may_begin(approval: Approval) -> bool:
+    return not approval.required or approval.by is not None
+
+
+def cannot_wait(file: Source, why: str) -> InvalidWorkflow:
+    """For a workflow that wants approval where nobody could go on with it later."""
+    message = f"manual-approve: {why}, so a run cannot wait for somebody's approval"
+    hint = "approve it with --approve (approved_by=… in Python), or use a sqlite store"
+    found = [(("plan", "mode"), message, hint)]
+    return InvalidWorkflow(placed(found, file.source, file.text))
 
 
 def _recovery(options: RunOptions, workflow: Workflow, *, embedded: bool) -> Recovery:
@@ -79,13 +104,11 @@ def _recovery(options: RunOptions, workflow: Workflow, *, embedded: bool) -> Rec
 
 
 def secret_values(
-    variables: Mapping[str, Any], workflow: Workflow, options: RunOptions
+    variables: Mapping[str, Any], workflow: Workflow, secrets: Collection[str]
 ) -> list[Any]:
     """What must be masked: whatever was given as a secret, or under the name of one."""
     return [
-        value
-        for name, value in variables.items()
-        if name in options.secrets or name in workflow.secrets
+        value for name, value in variables.items() if name in secrets or name in workflow.secrets
     ]
 
 

@@ -19,8 +19,11 @@ from tenure.runtime.stop import MOST_FAILED_HOSTS
 Wave = tuple[int | None, tuple[str, ...]]
 """Position in the loop, if there is one, and the hosts it concerns."""
 
+Notice = tuple[str, tuple[str, ...]]
+"""A handler, and the hosts it is to run on."""
+
 _NO_WAVES: Iterator[Wave] = iter(())
-_NO_HANDLERS: Iterator[str] = iter(())
+_NO_HANDLERS: Iterator[Notice] = iter(())
 
 
 class Trouble(NamedTuple):
@@ -33,6 +36,7 @@ class Trouble(NamedTuple):
 class Course:
     __slots__ = (
         "_done",
+        "_owed",
         "_unreachable",
         "_waves",
         "_worked",
@@ -47,6 +51,7 @@ class Course:
         "index",
         "items",
         "parent",
+        "past",
         "position",
         "recipe",
         "running",
@@ -57,11 +62,21 @@ class Course:
     )
 
     def __init__(
-        self, index: int, recipe: Recipe, hosts: tuple[str, ...], parent: Course | None = None
+        self,
+        index: int,
+        recipe: Recipe,
+        hosts: tuple[str, ...],
+        parent: Course | None = None,
+        past: Mapping[str, Mapping[str, Any]] = {},
+        owed: Mapping[str, tuple[str, ...]] = {},
     ) -> None:
+        """``owed`` are handlers that an earlier run notified, each with its hosts."""
         self.index = index
         self.recipe = recipe
         self.hosts = hosts
+        self.past = past
+        """What hosts exported that came through this step in an earlier run."""
+        self._owed = owed
         self.parent = parent
         """The step that notified this handler, and still is at the item it did so with."""
         self.status = StepStatus.PENDING
@@ -101,13 +116,21 @@ class Course:
         """Run on ``hosts``; ``items`` by host if it loops."""
         self.status = StepStatus.RUNNING
         self.items = items
-        if items is None and self.recipe.rolling is None:
+        if items is None and self.recipe.rolling is None and not self._owed:
             self.waiting = list(reversed(hosts))
         else:
             self._waves = self._planned_waves(hosts)
-            self.next_wave()
+            if not self._owed:
+                self.next_wave()
+
+    @property
+    def begins_with_handlers(self) -> bool:
+        """An earlier run owes them: they come before the first wave."""
+        return bool(self._owed)
 
     def _planned_waves(self, hosts: tuple[str, ...]) -> Iterator[Wave]:
+        if not hosts:
+            return
         rolling = self.recipe.rolling
         size = rolling.batch_size(len(self.hosts)) if rolling is not None else len(hosts)
         for start in range(0, len(hosts), size):
@@ -187,12 +210,18 @@ class Course:
             apart is not None and self._unreachable > apart
         )
 
-    def handlers_due(self) -> tuple[str, ...]:
-        """Hosts on which the wave that is just over wants its handlers to run.
+    def handlers_due(self) -> list[Notice]:
+        """Handlers that are to run now, and on which hosts: those an earlier run owes, then after
+        each wave those it notifies.
 
         A step that fails runs no handler. A failure that its budget bears fails nobody else.
         """
-        return tuple(self._done) if self._done and not self._fails else ()
+        if self._owed:
+            owed, self._owed = self._owed, {}
+            self._worked = True
+            return list(owed.items())
+        hosts, self._done = tuple(self._done), []
+        return [(name, hosts) for name in self.recipe.notify] if hosts and not self._fails else []
 
     @property
     def _fails(self) -> bool:
@@ -203,15 +232,20 @@ class Course:
             return StepStatus.FAILED
         return StepStatus.SUCCESS if self._worked or self.failed else StepStatus.SKIPPED
 
-    def exports(self) -> dict[str, dict[str, Any]]:
-        """Of hosts that came through the whole step."""
-        return {host: said for host, said in self.exported.items() if host not in self.failed}
+    def exports(self) -> Mapping[str, Mapping[str, Any]]:
+        """Of hosts that came through the whole step, in this run or before."""
+        exports = dict(self.past)
+        exports.update(
+            (host, said) for host, said in self.exported.items() if host not in self.failed
+        )
+        return exports
 
     def missing_exports(self) -> list[str]:
         """Nothing is expected of a step that fails anyway, or had nothing to do."""
         if not self.recipe.expect_vars or not self._worked or self._fails or self.trouble:
             return []
-        found = {name for variables in self.exported.values() for name in variables}
+        said = (*self.exported.values(), *self.past.values())
+        found = {name for variables in said for name in variables}
         return [name for name in self.recipe.expect_vars if name not in found]
 
     def message(self) -> str | None:

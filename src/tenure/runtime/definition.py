@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from tenure.model.codec import decode
+from tenure.runtime.lineage import Continuation
 
 
 class Definition(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -20,6 +21,10 @@ class Definition(Struct, frozen=True, kw_only=True, omit_defaults=True):
     folder: str | None = None
     limit: tuple[str, ...] = ()
     local: bool = False
+    files: dict[str, bytes] = {}
+    """Those its actions need, by the names their arguments give them."""
+    continues: Continuation | None = None
+    """Of a retry."""
 
     def encode(self) -> str:
         return msgspec.json.encode(self).decode()

@@ -1,16 +1,20 @@
-"""Execute a run in this process, from its birth to its end."""
+"""Execute a run in this process, from its birth, or from when it is claimed, to its end."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from tenure.model.errors import NotRunnable
+from tenure.model.leasing import ClaimedRun, Lease
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
 from tenure.model.update import Changes, LeaseRequest
+from tenure.ports.lease_store import LeaseStore
 from tenure.ports.notifier import RunStateNotifier
 from tenure.ports.recorder import Recorder
 from tenure.ports.transport import Transport
@@ -21,6 +25,7 @@ from tenure.runtime.intents import not_born
 from tenure.runtime.keeper import Holding
 from tenure.runtime.masking import Masks
 from tenure.runtime.outputs import Outputs
+from tenure.runtime.patience import surely
 from tenure.runtime.recipe import Prepared
 from tenure.runtime.session import Session
 from tenure.runtime.stop import PROCESS_STOPPED, REQUESTED, not_trusted
@@ -42,27 +47,32 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     """How long the end of a run waits for recorders and notifier."""
 
 
+class Work(Struct, frozen=True, kw_only=True):
+    """One run: what it is to do, and with what."""
+
+    prepared: Prepared
+    planned: RunSnapshot
+    definition: str | None = None
+    """With which it is to be created; ``None``: it is there, queued, and is to be claimed."""
+    variables: Mapping[str, Any] = {}
+    secrets: Sequence[object] = ()
+    """Values to be masked."""
+    folder: str | None = None
+    """Where files are looked up that did not travel with the run; ``None``: nowhere."""
+    files: Mapping[str, bytes] = {}
+
+
 class EmbeddedRun:
     """Holds a renewed lease from the first commit on."""
 
-    def __init__(
-        self,
-        session: Session,
-        around: Surroundings,
-        prepared: Prepared,
-        planned: RunSnapshot,
-        definition: str,
-        *,
-        variables: Mapping[str, Any],
-        secrets: Iterable[object] = (),
-        folder: str | None = None,
-    ) -> None:
+    def __init__(self, session: Session, around: Surroundings, work: Work) -> None:
+        planned, prepared = work.planned, work.prepared
         self._session = session
         self._around = around
         self._planned = planned
-        self._definition = definition
+        self._definition = work.definition
         self._holding: Holding | None = None
-        masks = Masks(secrets)
+        masks = Masks(work.secrets)
         self._audience = Audience(around.recorders, planned, session.store)
         self._tracker = RunTracker(
             planned,
@@ -82,10 +92,11 @@ class EmbeddedRun:
         self._engine = Engine(
             planned.run_id,
             prepared,
-            Exports(prepared.plan, variables),
+            Exports(prepared.plan, work.variables),
             Executor(around.transport, outputs.new, masks),
             self._tracker,
-            folder=folder,
+            folder=work.folder,
+            files=work.files,
             progress_interval=around.progress_interval,
         )
 
@@ -119,9 +130,32 @@ class EmbeddedRun:
             owner_id=identity.owner_id,
             seconds=self._session.lease_seconds,
             claim_id=identity.new_id(),
+            expired=False,
         )
         sent_at = asyncio.get_running_loop().time()
-        lease = await self._tracker.begin(changes, self._definition, request)
+        if self._definition is not None:
+            self._hold(await self._tracker.begin(changes, self._definition, request), sent_at)
+            return not_born(changes)
+        claimed = await self._claim(request)
+        self._tracker.own(claimed)
+        self._hold(claimed.lease, sent_at)
+        begun = replace(changes.run, status=RunStatus.RUNNING)
+        await self._tracker.record(replace(changes, run=begun))
+        return Changes()
+
+    async def _claim(self, request: LeaseRequest) -> ClaimedRun:
+        """``LeaseHeld`` or ``NotRunnable`` if somebody else was faster."""
+        store, run_id = self._session.store, self._planned.run_id
+        if not isinstance(store, LeaseStore):
+            raise NotRunnable(run_id, "its store keeps no leases: only who creates a run has it")
+        claimed = await surely(lambda: store.claim_run(run_id, request))
+        if claimed.snapshot.status is not RunStatus.QUEUED:
+            fencing, release_id = claimed.lease.fencing, self._session.identity.new_id()
+            await surely(lambda: store.release_lease(run_id, fencing, release_id))
+            raise NotRunnable(run_id, "somebody began it before: only a worker goes on with it")
+        return claimed
+
+    def _hold(self, lease: Lease | None, sent_at: float) -> None:
         self._holding = self._session.keeper.hold(
             self._planned.run_id,
             lease,
@@ -129,4 +163,3 @@ class EmbeddedRun:
             canceled=lambda: self._engine.stop(REQUESTED),
             lost=lambda why: self._engine.stop(not_trusted(why)),
         )
-        return not_born(changes)

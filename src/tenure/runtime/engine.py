@@ -9,7 +9,7 @@ cancelled and waited for, so that nothing of a run outlives its end in the recor
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 
 from tenure.model.errors import LeaseLost, Refused
@@ -44,6 +44,7 @@ class Engine:
         tracker: RunTracker,
         *,
         folder: str | None = None,
+        files: Mapping[str, bytes] | None = None,
         progress_interval: float = 0.0,
     ) -> None:
         self._run_id = run_id
@@ -51,6 +52,7 @@ class Engine:
         self._executor = executor
         self._tracker = tracker
         self._folder = folder
+        self._files = files or {}
         self._progress_interval = progress_interval
         self._unfolding = Unfolding(prepared, exports)
         self._crew = Crew()
@@ -188,6 +190,7 @@ class Engine:
             scope=scope,
             item=position,
             folder=self._folder,
+            files=self._files,
         )
         return await self._executor.execute(assignment, lambda n: self._tried(start, n))
 

@@ -53,6 +53,7 @@ class Assignment(Struct, frozen=True, kw_only=True, gc=False):
     scope: Mapping[str, Any]
     item: int | None = None
     folder: str | None = None
+    files: Mapping[str, bytes] = {}
 
 
 class Outcome(Struct, frozen=True, kw_only=True, gc=False):
@@ -198,6 +199,7 @@ class Executor:
             attempt=attempt,
             fence=assignment.fence,
             folder=assignment.folder,
+            files=assignment.files,
             become=recipe.become,
         )
         return _checked(await recipe.action.apply(task, self._transport, output))

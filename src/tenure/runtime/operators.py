@@ -1,4 +1,4 @@
-"""What people and programs may ask of a run from outside: cancel it, note something on it."""
+"""What people and programs may ask of a run from outside: approve it, cancel it, note something."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tenure.model.snapshot import Annotation, RunSnapshot
 from tenure.model.status import RunStatus
 from tenure.model.update import Receipt, Update
 from tenure.ports.run_store import RunStateStore
+from tenure.runtime.approvals import Approvals
 from tenure.runtime.callbacks import Told
 from tenure.runtime.patience import surely
 
@@ -26,6 +27,12 @@ class Operators:
         self._new_id = new_id
         self._told = told
         self._ids: Iterator[str] = iter(new_id, "")
+        self._approvals = Approvals(store, new_id, told)
+
+    async def approve(self, run_id: str, *, by: str, note: str | None = None) -> RunSnapshot:
+        """The run as it then stands; if somebody approved it before, that stands."""
+        await self._approvals.approve(run_id, by, note)
+        return await self._read(run_id)
 
     async def cancel(
         self, run_id: str, *, reason: str | None = None, by: str | None = None

@@ -47,6 +47,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     """One line."""
     hosts: tuple[str, ...] = ()
     """Whom it waits for, longest first."""
+    retry_of: str | None = None
 
 
 async def explain_run(
@@ -81,8 +82,15 @@ def explain(
     else:
         hosts = tuple(name for step in run.steps for name, _ in running_hosts(step))
         why, text = _running(run, now)
+    if run.retry_of is not None:
+        text += f" (a retry of {run.retry_of})"
     return Explanation(
-        run_id=run.run_id, status=run.status, reason=why, text=" ".join(text.split()), hosts=hosts
+        run_id=run.run_id,
+        status=run.status,
+        reason=why,
+        text=" ".join(text.split()),
+        hosts=hosts,
+        retry_of=run.retry_of,
     )
 
 
@@ -144,7 +152,11 @@ def _queued(
         return Why.LATER, f"queued until {run.run_after:%Y-%m-%d %H:%M:%S} UTC, in {left}"
     if run.owner_id is not None:
         return Why.CLAIMED, f"claimed by {owner_label(run.owner_id)}, about to start"
-    return Why.WORKER, f"queued; {_worker_wanted(run, workers)}"
+    wanted = _worker_wanted(run, workers)
+    if approval.required:
+        by = f"approved by {approval.by}"
+        return Why.WORKER, f"{by}; {wanted}; tenure approve {run.run_id} runs it at once"
+    return Why.WORKER, f"queued; {wanted}"
 
 
 def _worker_wanted(run: RunSummary, workers: Sequence[WorkerInfo] | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
@@ -13,9 +13,10 @@ from tenure.ports.action import Action
 from tenure.runtime.definition import Definition
 from tenure.runtime.options import RunOptions
 from tenure.runtime.recipe import Prepared, prepare
+from tenure.runtime.travelling import FileArgument, file_arguments
 from tenure.workflow.catalogue import Catalogue
 from tenure.workflow.defined import check_supplied
-from tenure.workflow.parse import Parsed, check_workflow, parse_workflow
+from tenure.workflow.parse import Parsed, check_workflow, parse_workflow, placed
 from tenure.workflow.plan import make_plan
 from tenure.workflow.spec import Workflow
 from tenure.workflow.wording import called
@@ -43,7 +44,10 @@ class Ready(Struct, frozen=True, kw_only=True):
     """Kept, so that its identity stays its own."""
     source: Source
     prepared: Prepared
-    definition: str
+    definition: Definition
+    encoded: str
+    """The definition without files, which may change from run to run."""
+    files: tuple[FileArgument, ...]
     wanted: tuple[Wanted, ...]
 
 
@@ -80,10 +84,12 @@ class ReadyWorkflows(Generic[Given]):
             check_supplied(ready.wanted, ready.prepared.plan, supplied)
         return ready
 
+    def stored(self, given: Given, definition: Definition) -> Ready:
+        """What a run executes that was stored before."""
+        return self._prepared(given, definition)
+
     def _made_ready(self, given: Given, options: RunOptions) -> Ready:
-        source, actions = self._source_of(given), self._actions()
-        parsed = _checked(source, {name: action.spec for name, action in actions.items()})
-        plan = make_plan(source.workflow, limit=options.limit, local=options.local)
+        source = self._source_of(given)
         definition = Definition(
             workflow=source.text,
             source=source.source,
@@ -91,13 +97,44 @@ class ReadyWorkflows(Generic[Given]):
             limit=tuple(options.limit),
             local=options.local,
         )
+        return self._prepared(given, definition)
+
+    def _prepared(self, given: Given, definition: Definition) -> Ready:
+        source, actions = self._source_of(given), self._actions()
+        catalogue = {name: action.spec for name, action in actions.items()}
+        parsed = _checked(source, catalogue)
+        plan = make_plan(source.workflow, limit=definition.limit, local=definition.local)
         return Ready(
             given=given,
             source=source,
-            prepared=prepare(plan, actions),
-            definition=definition.encode(),
+            prepared=prepare(plan, actions, definition.continues),
+            definition=definition,
+            encoded=definition.encode(),
+            files=file_arguments(plan, catalogue),
             wanted=parsed.wanted,
         )
+
+
+def check_secrets(file: Source, given: Collection[str]) -> None:
+    """``InvalidWorkflow`` names each that somebody must give before anything is executed."""
+    missing = [
+        (
+            ("secrets", place),
+            f"the secret {name!r} is not given",
+            f"give it with --secret {name} (secrets=… in Python)",
+        )
+        for place, name in enumerate(file.workflow.secrets)
+        if name not in given
+    ]
+    if missing:
+        raise InvalidWorkflow(placed(missing, file.source, file.text))
+
+
+def check_complete(ready: Ready, variables: Collection[str], secrets: Collection[str]) -> None:
+    """That somebody gave a stored run all it was not stored with. ``InvalidWorkflow``."""
+    check_secrets(ready.source, secrets)
+    if ready.wanted:
+        check_supplied(ready.wanted, ready.prepared.plan, {*variables, *secrets})
 
 
 def _checked(source: Source, catalogue: Catalogue) -> Parsed:

@@ -10,6 +10,7 @@ from tenure.model.errors import InvalidWorkflow, Mistake
 from tenure.model.retry import RetryPolicy
 from tenure.model.snapshot import HostState, StepState
 from tenure.ports.action import Action
+from tenure.runtime.lineage import Continuation, StepPast, narrowed
 from tenure.runtime.scheduler import Order, order_of
 from tenure.workflow.expressions import Condition, compile_condition
 from tenure.workflow.plan import Plan
@@ -44,10 +45,21 @@ class Prepared(Struct, frozen=True, kw_only=True):
     handlers: dict[str, Recipe]
     order: Order
     planned_steps: tuple[StepState, ...]
+    past: Mapping[int, StepPast] = {}
+    owed: Mapping[int, Mapping[str, tuple[str, ...]]] = {}
+    """By step: handlers an earlier run notified, and the hosts on which they are still due."""
 
 
-def prepare(plan: Plan, actions: Mapping[str, Action]) -> Prepared:
-    """``InvalidWorkflow`` if an action is not there; the file was checked before."""
+def prepare(
+    plan: Plan, actions: Mapping[str, Action], continues: Continuation | None = None
+) -> Prepared:
+    """``continues`` is what earlier runs leave to do of the plan. ``InvalidWorkflow`` if an action
+    is not there; the file was checked before."""
+    past: Mapping[int, StepPast] = {}
+    owed: dict[int, Mapping[str, tuple[str, ...]]] = {}
+    if continues is not None:
+        plan, past = narrowed(plan, continues), continues.past
+        owed = {step.index: continues.owed(step.index) for step in plan.steps}
     defaults = plan.workflow.defaults
     recipes = tuple(_step_recipe(planned.step, defaults, actions) for planned in plan.steps)
     handlers = {
@@ -68,6 +80,8 @@ def prepare(plan: Plan, actions: Mapping[str, Action]) -> Prepared:
         handlers=handlers,
         order=order_of(plan.steps),
         planned_steps=steps,
+        past=past,
+        owed=owed,
     )
 
 

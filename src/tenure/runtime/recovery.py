@@ -1,4 +1,5 @@
-"""Runs whose owner is gone, and that do not resume, are marked interrupted.
+"""Runs whose owner is gone, and that do not resume, are marked interrupted; those that nobody
+approved in time are canceled.
 
 *With leases*: claim first (the fence rises, a waking owner is refused), then end and release in one
 update. A run whose owner renews cannot be claimed, hence never be hit. A lease of an owner that is
@@ -29,6 +30,7 @@ from tenure.model.update import Changes, Fencing, RunChange, Update
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.liveness import LiveRuns
 from tenure.ports.run_store import RunStateStore
+from tenure.runtime.approvals import Approvals
 from tenure.runtime.callbacks import Told
 from tenure.runtime.patience import surely
 from tenure.workflow.wording import listed
@@ -61,6 +63,7 @@ class Reconciler:
         self._ids: Iterator[str] = iter(new_id, "")
         self._proven_dead = proven_dead
         self._runner_id = runner_id
+        self._approvals = Approvals(store, new_id, told)
 
     async def mark_at_start(self) -> None:
         """What a dead process left behind, before anything else is written. Only where the store
@@ -72,11 +75,21 @@ class Reconciler:
                 _log.warning("marked %s process is gone (%s)", as_interrupted(ended), listed(ended))
 
     async def reconcile(self, reason: str, *, expired: bool = True) -> list[str]:
-        """The runs that were ended. ``expired`` false leaves leases alone that merely ran out: for
-        a process that cannot know yet whether their owners only wait for the store to return."""
+        """The runs that were interrupted. ``expired`` false leaves leases alone that merely ran
+        out: for a process that cannot know yet whether their owners only wait for the store to
+        return."""
         if isinstance(self._store, LeaseStore):
             return await self._with_leases(self._store, reason, expired)
         return await self._without_leases(reason)
+
+    async def expire(self) -> list[str]:
+        """The runs that were canceled because nobody approved them in time; ``reconcile`` does
+        that too."""
+        return [
+            run.run_id
+            async for run in self._unfinished()
+            if await self._approvals.expire_if_overdue(run)
+        ]
 
     async def _with_leases(self, store: LeaseStore, reason: str, expired: bool) -> list[str]:
         owners = {run.owner_id async for run in self._abandoned()} - {None, self._owner_id}
@@ -138,14 +151,19 @@ class Reconciler:
         return self._proven_dead(owner_id)
 
     async def _abandoned(self) -> AsyncIterator[RunSummary]:
-        """Unfinished runs that would not resume."""
+        """Unfinished runs that would not resume. On the way, those nobody approved are ended."""
+        async for run in self._unfinished():
+            expired = await self._approvals.expire_if_overdue(run)
+            if run.recovery is Recovery.INTERRUPT and not expired:
+                yield run
+
+    async def _unfinished(self) -> AsyncIterator[RunSummary]:
         where = RunFilter(statuses=_UNFINISHED)
         cursor = None
         while True:
             page = await surely(partial(self._store.list_runs, where, limit=500, cursor=cursor))
             for run in page.items:
-                if run.recovery is Recovery.INTERRUPT:
-                    yield run
+                yield run
             cursor = page.cursor
             if cursor is None:
                 return

@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from tenure.model.compose import effect_of, new_run
 from tenure.model.errors import StoreUnavailable, VersionConflict
 from tenure.model.events import Event
-from tenure.model.leasing import Lease
+from tenure.model.leasing import ClaimedRun, Lease
 from tenure.model.retry import RetryPolicy
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.update import (
@@ -97,6 +97,13 @@ class RunTracker:
             fence=receipt.fence,
             expires_at=receipt.lease_expires_at,
         )
+
+    def own(self, claimed: ClaimedRun) -> None:
+        """Write from here on as the owner of a run that was there before."""
+        self._fencing = claimed.lease.fencing
+        self.version = claimed.snapshot.version
+        self.cancel_requested_at = claimed.snapshot.cancel_requested_at
+        self._audience.join(self.version)
 
     async def record(self, changes: Changes, *extra: Event) -> None:
         """Durable when it returns. ``LeaseLost`` and what else the store refuses."""

@@ -16,6 +16,7 @@ from tenure.model.update import HostChange, ItemChange, RunChange
 from tenure.runtime.course import Course, Trouble
 from tenure.runtime.draft import Draft, told
 from tenure.runtime.executor import Outcome
+from tenure.runtime.lineage import NO_PAST
 from tenure.runtime.opening import open_step
 from tenure.runtime.recipe import Prepared
 from tenure.runtime.scheduler import Schedule
@@ -39,7 +40,13 @@ class Unfolding:
         self._prepared = prepared
         self._exports = exports
         self._courses = [
-            Course(step.index, recipe, step.hosts)
+            Course(
+                step.index,
+                recipe,
+                step.hosts,
+                past=prepared.past.get(step.index, NO_PAST).done,
+                owed=prepared.owed.get(step.index, {}),
+            )
             for step, recipe in zip(prepared.plan.steps, prepared.recipes, strict=True)
         ]
         self._schedule = Schedule(prepared.order)
@@ -50,6 +57,9 @@ class Unfolding:
         """The first step whose failure fails the run: no further step begins, those that run come
         to their end."""
         self._halted = False
+        self._handlers_first = False
+        """A step has begun with handlers, which wait for the next turn: a run is born with steps
+        only."""
         self.starts: list[Start] = []
 
     @property
@@ -60,7 +70,7 @@ class Unfolding:
     @property
     def impatient(self) -> bool:
         """Whether the next turn is due although nothing will arrive."""
-        return bool(self._broken)
+        return bool(self._broken) or (self._handlers_first and not self._halted)
 
     def halt(self) -> None:
         """Nothing starts any more; what has done all its work still comes to its end."""
@@ -79,7 +89,9 @@ class Unfolding:
         item = NO_ITEM
         if step.items is not None and step.position is not None and step.items[host]:
             item = step.items[host][step.position]
-        exported = None if course.parent is None else step.exported.get(host)
+        exported = None
+        if course.parent is not None:
+            exported = step.exported.get(host) or step.past.get(host)
         return self._exports.scope(host, item, exported)
 
     # What ended
@@ -102,6 +114,7 @@ class Unfolding:
     def proceed(self, draft: Draft) -> None:
         """After results were settled: further hosts, waves, handlers, steps."""
         broken, self._broken = self._broken, []
+        self._handlers_first = False
         for course in broken:
             self._close(course, draft)
         for course in tuple(self._open.values()):
@@ -116,8 +129,10 @@ class Unfolding:
 
     def _begin(self, course: Course, draft: Draft) -> None:
         opening = open_step(course.recipe, course.hosts, _Scopes(self, course))
-        if not opening.hosts:
+        if not opening.hosts and not course.begins_with_handlers:
             course.status = StepStatus.SKIPPED
+            if course.past:
+                self._exports.add(course.past)
             draft.step(course.index, StepStatus.SKIPPED, opening.message)
             self._ended(course)
             return
@@ -132,6 +147,7 @@ class Unfolding:
             return
         course.doomed = opening.doomed
         course.begin(opening.hosts, opening.items)
+        self._handlers_first |= course.begins_with_handlers
         self._fill(course, draft)
 
     def _fill(self, course: Course, draft: Draft) -> None:
@@ -150,8 +166,8 @@ class Unfolding:
             return
         due = course.handlers_due()
         if due:
-            course.handlers = iter(course.recipe.notify)
-            self._next_handler(course, due, draft)
+            course.handlers = iter(due)
+            self._next_handler(course, draft)
         else:
             self._next_wave(course, draft)
 
@@ -161,13 +177,13 @@ class Unfolding:
         else:
             self._close(course, draft)
 
-    def _next_handler(self, course: Course, hosts: tuple[str, ...], draft: Draft) -> None:
+    def _next_handler(self, course: Course, draft: Draft) -> None:
         """One after another, in the order given; the step goes on when the last has ended."""
-        while course.trouble is None and (name := next(course.handlers, None)) is not None:
+        while course.trouble is None and (due := next(course.handlers, None)) is not None:
             if self._halted:
                 course.cut_short = True
                 return
-            handler = self._add_handler(course, name, hosts, draft)
+            handler = self._add_handler(course, *due, draft)
             self._begin(handler, draft)
             if not handler.ended:
                 course.handler = handler
@@ -201,7 +217,7 @@ class Unfolding:
             course.trouble = Trouble("expect_vars", f"expected vars missing: {', '.join(missing)}")
         course.status = course.verdict()
         note = None
-        if course.exported and course.parent is None:
+        if (course.exported or course.past) and course.parent is None:
             note = self._exports.add(course.exports())
         said = [text for text in (course.message(), note) if text]
         for host in course.halfway:
@@ -228,7 +244,7 @@ class Unfolding:
             course.trouble = Trouble(
                 "handler", f"handler {handler.recipe.name!r} {handler.message() or 'failed'}"
             )
-        self._next_handler(course, handler.hosts, draft)
+        self._next_handler(course, draft)
 
     def end(self, draft: Draft) -> RunStatus:
         """The run's own end, once ``finished``."""

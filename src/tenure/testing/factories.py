@@ -217,8 +217,13 @@ def cancel(run: RunSnapshot, reason: str | None = "stop it", by: str | None = "o
     return compose.cancel(run, unique("cancel"), delivery_ids(), reason=reason, by=by)
 
 
-def approve(run: RunSnapshot, by: str = "ops") -> Update:
-    return compose.approve(run.run_id, unique("approve"), by)
+def approve(run: RunSnapshot, by: str = "ops", note: str | None = None) -> Update:
+    return compose.approve(run.run_id, unique("approve"), by, note)
+
+
+def expire(run: RunSnapshot) -> Update:
+    """The end of a run that nobody approved in time."""
+    return compose.expire(run, unique("expire"), delivery_ids())
 
 
 def annotate(run: RunSnapshot, *, note_id: str | None = None, **data: Any) -> Update:

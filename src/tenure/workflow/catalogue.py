@@ -45,6 +45,8 @@ class Argument(Struct, frozen=True, kw_only=True):
     form: Form | None = None
     elsewhere: tuple[str, ...] = ()
     """What other tools call it: for hints, not accepted."""
+    file_bytes: int | None = None
+    """It names a file beside the workflow, of at most so many bytes, which travels with the run."""
     description: str = ""
 
 

@@ -31,7 +31,7 @@ def preview_lines(preview: Preview) -> Iterator[str]:
     summary = f"{counted(len(preview.steps), 'step')}, {counted(len(hosts), 'host')}"
     yield f"{bold(one_line(preview.workflow))}  {dim(summary)}"
     if preview.approval:
-        yield f"  {in_color('queued', 'waits for approval')}: tenure run --approve"
+        yield f"  {in_color('queued', 'waits for approval')}: tenure approve, or run --approve"
     for step in preview.steps:
         yield ""
         yield from _step(step)

@@ -13,8 +13,16 @@ from tenure.cli.display.moments import ago, between, local
 from tenure.cli.display.paint import bold, dim, in_color, sign
 from tenure.cli.display.step_rows import StepRow, in_order, name_width, step_line
 from tenure.cli.display.text import cells, counted, neutral, one_line, padded, shorten
-from tenure.model.snapshot import HostState, ItemState, RunSnapshot, RunSummary, StepState
-from tenure.model.status import HostStatus, StepStatus
+from tenure.model.approving import waits_for_approval
+from tenure.model.snapshot import (
+    Approval,
+    HostState,
+    ItemState,
+    RunSnapshot,
+    RunSummary,
+    StepState,
+)
+from tenure.model.status import HostStatus, RunStatus, StepStatus
 from tenure.runtime.owners import owner_label
 from tenure.runtime.queries import end_reason
 
@@ -118,6 +126,15 @@ def _last_words(host: HostState) -> list[str]:
     return [shorten(line, 100) for line in lines[-_MOST_LINES:]]
 
 
+def approval_lines(run: RunSummary, now: datetime) -> Iterator[str]:
+    """Of a run that waits for somebody's yes: what to type."""
+    if run.ended or not waits_for_approval(run):
+        return
+    until = run.approval.expires_at
+    time = "" if until is None else f" until {local(until)}"
+    yield f"  waits for approval{time}; to let it begin: tenure approve {run.run_id}"
+
+
 def fact_lines(run: RunSnapshot, place: str, now: datetime) -> Iterator[str]:
     """What else is known, one fact per line."""
     version = f" {run.workflow_version}" if run.workflow_version else ""
@@ -128,7 +145,7 @@ def fact_lines(run: RunSnapshot, place: str, now: datetime) -> Iterator[str]:
         "owner": owner_label(run.owner_id) if run.owner_id else "",
         "retry of": run.retry_of or "",
         "labels": " ".join(f"{key}={value}" for key, value in run.labels.items()),
-        "approved": f"by {run.approval.by}" if run.approval.by else "",
+        "approved": _approved(run.approval, now),
         "callback": run.callback_error.error if run.callback_error else "",
         "store": place,
     }
@@ -141,12 +158,30 @@ def fact_lines(run: RunSnapshot, place: str, now: datetime) -> Iterator[str]:
         yield f"  {dim('note'.ljust(10))}{one_line(said + by)}"
 
 
+def _approved(approval: Approval, now: datetime) -> str:
+    if approval.by is None:
+        return ""
+    when = f", {ago(approval.at, now)}" if approval.at is not None else ""
+    return f"by {approval.by}{when}" + (f": {approval.note}" if approval.note else "")
+
+
 def _moment(at: datetime | None, now: datetime) -> str:
     return f"{local(at)} ({ago(at, now)})" if at is not None else ""
 
 
-def logs_hint(run: RunSnapshot) -> str | None:
-    """Where to look further, for a run in which a host failed; first where it made the run fail."""
+def further_lines(run: RunSnapshot) -> list[str]:
+    """What to type next about a run that did not go well."""
+    lines = []
+    logs = _logs_command(run)
+    if logs is not None:
+        lines.append(dim(f"all of its output: {logs}"))
+    if run.ended and run.status is not RunStatus.SUCCESS:
+        lines.append(dim(f"to do what is left: tenure retry {run.run_id}"))
+    return ["", *(f"  {line}" for line in lines)] if lines else []
+
+
+def _logs_command(run: RunSnapshot) -> str | None:
+    """For a run in which a host failed; first where it made the run fail."""
     culprit = run.error.step if run.error else None
     for step in sorted(run.steps, key=lambda step: step.name != culprit):
         for name, host in step.hosts.items():

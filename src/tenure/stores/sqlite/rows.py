@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Struct
 
+from tenure.model.approving import waits_for_approval
 from tenure.model.codec import decode
 from tenure.model.leasing import why_not_runnable
 from tenure.model.snapshot import (
@@ -241,7 +242,7 @@ def readiness(run: RunSnapshot, at: datetime) -> int:
         return NOT_CLAIMABLE
     if run.status == RunStatus.RUNNING and run.recovery is not Recovery.RESUME:
         return NOT_CLAIMABLE
-    if run.approval.required and run.approval.at is None:
+    if waits_for_approval(run):
         return UNAPPROVED
     return READY if why_not_runnable(run, at) is None else PARKED
 

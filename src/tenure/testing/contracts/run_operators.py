@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from tenure.model.compose import callback_failed
 from tenure.model.errors import InvalidTransition, LeaseHeld, StoreRejected
-from tenure.model.snapshot import Annotation, Approval
+from tenure.model.snapshot import Annotation
 from tenure.model.status import HostStatus, RunStatus, StepStatus
 from tenure.model.update import CallbackFailure, Changes, Effect, RunChange, StepChange
 from tenure.ports.run_store import RunStateStore
@@ -22,7 +22,6 @@ from tenure.testing.contracts.acts import (
 from tenure.testing.contracts.harness import ContractHarness
 from tenure.testing.factories import (
     annotate,
-    approve,
     cancel,
     change_run,
     end_run,
@@ -90,22 +89,6 @@ class OperatorUpdates(ContractHarness):
             run = await write(store, change_run(run, message=str(number)))
         await store.update_run(stale)
         assert (await store.get_run(run.run_id)).cancel_requested_at is not None
-
-    async def test_approval_is_recorded_once(self, store: RunStateStore) -> None:
-        run = await create(store, approval=Approval(required=True))
-        approved = await write(store, approve(run, by="alice"))
-        assert approved.approval == Approval(required=True, by="alice", at=approved.updated_at)
-        assert (approved.status, approved.fence) == (RunStatus.QUEUED, run.fence)
-        receipt = await store.update_run(approve(run, by="bob"))
-        assert receipt.version == approved.version
-        assert await store.get_run(run.run_id) == approved
-
-    async def test_approval_of_an_ended_run_is_refused(self, store: RunStateStore) -> None:
-        run = await create(store, approval=Approval(required=True))
-        ended = await write(store, cancel(run))
-        with pytest.raises(InvalidTransition):
-            await store.update_run(approve(run))
-        assert await store.get_run(run.run_id) == ended
 
     async def test_annotation_on_an_ended_run_never_touches_its_end(
         self, store: RunStateStore

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tenure.ports.run_store import RunStateStore
+from tenure.testing.contracts.run_approval import RunApproval
 from tenure.testing.contracts.run_checks import OrderOfChecks
 from tenure.testing.contracts.run_creation import RunCreation
 from tenure.testing.contracts.run_endings import RunEndings
@@ -17,6 +18,7 @@ class RunStateStoreContract(
     RunUpdates,
     OrderOfChecks,
     OperatorUpdates,
+    RunApproval,
     RunTransitions,
     RunEndings,
     RunListing,

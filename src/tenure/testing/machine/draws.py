@@ -79,7 +79,7 @@ def new_snapshot(draw: Draw, run_id: str, now: datetime, owned: bool) -> RunSnap
         workflow_name=draw.one(("deploy", "backup")),
         status=RunStatus.RUNNING if running else RunStatus.QUEUED,
         recovery=draw.one(tuple(Recovery)),
-        approval=Approval(required=draw.seldom()),
+        approval=Approval(required=draw.seldom(), by=draw.one((None, None, "ann"))),
         queue=draw.one(QUEUES),
         priority=draw.one((0, 0, -100, 7, 100)),
         run_after=None if later is None else now + timedelta(seconds=later),

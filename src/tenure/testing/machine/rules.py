@@ -14,6 +14,7 @@ from tenure.model.status import RunStatus
 from tenure.model.update import (
     CancelRequest,
     Changes,
+    Consent,
     Effect,
     Fencing,
     LeaseRequest,
@@ -84,6 +85,7 @@ class RunRules(Performing):
             update_id=self.new_name("create"),
             definition=draw.one((None, "steps: []\n")),
             lease=lease if owned else None,
+            approval_seconds=draw.one((None, 5.0, 60.0)),
             events=born.events,
             deliveries=born.deliveries,
         )
@@ -116,7 +118,7 @@ class RunRules(Performing):
         )
 
     @precondition(has_runs)
-    @rule(data=st.data(), what=st.sampled_from(("cancel", "annotate", "approve", "end")))
+    @rule(data=st.data(), what=st.sampled_from(("cancel", "annotate", "approve", "expire", "end")))
     def operator_writes(self, data: st.DataObject, what: str) -> None:
         self.send("update_run", self.operator_update(Draw(data), what))
 
@@ -132,13 +134,16 @@ class RunRules(Performing):
                 asked = RunChange(cancel=request)
                 ended = None if unsure else RunChange(status=RunStatus.CANCELED, cancel=request)
             case "approve":
-                asked = RunChange(approve="ops")
+                note = draw.one((None, "looks good"))
+                asked = RunChange(approve=Consent(by=draw.one(("ann", "bob")), note=note))
+            case "expire" if not unsure:
+                asked = RunChange(status=RunStatus.CANCELED, if_overdue=True)
             case "end" if not unsure:
                 ends = [status for status in RunStatus if status in RUN_ENDS]
                 asked = draws.ending(draw, draw.one(ends))
             case _:
-                note = Annotation(id=draw.one(("note-1", self.new_name("note"))), data={"a": [1]})
-                asked = RunChange(annotate=(note,))
+                name = draw.one(("note-1", self.new_name("note")))
+                asked = RunChange(annotate=(Annotation(id=name, data={"a": [1]}),))
         return Update(
             run_id=run.record["run_id"],
             update_id=self.new_name("operator"),

@@ -136,9 +136,10 @@ class RunModel:
             return self._created_before(self.runs[given.run_id], new)
         if not 8 <= len(given.run_id) <= 128:
             raise Refusal(InvalidRunId)
-        if not -100 <= given.priority <= 100 or given.status.value not in RUN_MAY:
+        if self._cannot_be_born(new):
             raise Refusal(StoreRejected)
         run = Run(len(self.runs), new)
+        self._await_approval(run, new)
         if not self._targets_known(run, new.deliveries):
             raise Refusal(StoreRejected)
         run.record.update(
@@ -157,9 +158,26 @@ class RunModel:
         return 1
 
     @staticmethod
-    def _created_before(run: Run, new: NewRun) -> int:
+    def _cannot_be_born(new: NewRun) -> bool:
+        """Also: until somebody approves it, it is queued and nobody's."""
+        given = new.snapshot
+        if not -100 <= given.priority <= 100 or given.status.value not in RUN_MAY:
+            return True
+        waits = given.approval.required and given.approval.by is None
+        return waits and (new.lease is not None or given.status == "running")
+
+    def _await_approval(self, run: Run, new: NewRun) -> None:
+        approval = run.record["approval"]
+        if approval["by"] is not None:
+            approval["at"] = NOW
+        elif approval["required"] and new.approval_seconds is not None:
+            seconds = timedelta(seconds=new.approval_seconds)
+            approval["expires_at"] = self.clock.now() + seconds
+
+    def _created_before(self, run: Run, new: NewRun) -> int:
         if run.update_ids[0] != new.update_id:
-            raise Refusal(RunExists)
+            # Wrong in two ways, it hears of either.
+            raise Refusal(RunExists, *[StoreRejected] * self._cannot_be_born(new))
         owner = run.record["owner_id"]
         if new.lease and (run.record["fence"] != 1 or owner not in (None, new.lease.owner_id)):
             raise Refusal(LeaseLost)
@@ -237,6 +255,7 @@ class RunModel:
     def _apply(self, run: Run, effect: Effect) -> None:
         record, changes = run.record, effect.changes
         was_ended = run.ended
+        self._check_approval(record, changes.run)
         self._change_run(run, changes.run)
         if was_ended and changes.steps:
             raise Refusal(InvalidTransition)
@@ -249,6 +268,19 @@ class RunModel:
             close_run(record, run.reached)
             if record["status"] in ("failed", "interrupted") and changes.run.last_error is UNSET:
                 record["last_error"] = record["error"]
+
+    def _check_approval(self, record: Plain, change: RunChange) -> None:
+        approval = record["approval"]
+        waits = approval["required"] and approval["at"] is None
+        until = approval["expires_at"]
+        late = waits and until is not None and self.clock.now() >= until
+        wrong = (
+            (waits and change.status == "running")
+            or (change.approve is not UNSET and approval["at"] is None and (late or not waits))
+            or (change.if_overdue and not late)
+        )
+        if wrong:
+            raise Refusal(InvalidTransition)
 
     @staticmethod
     def _change_run(run: Run, change: RunChange) -> None:
@@ -267,7 +299,7 @@ class RunModel:
         if change.cancel is not UNSET and not ended and record["cancel_requested_at"] is None:
             record.update(cancel_requested_at=NOW, cancel_reason=change.cancel.reason)
         if change.approve is not UNSET and record["approval"]["at"] is None:
-            record["approval"].update(by=change.approve, at=NOW)
+            record["approval"].update(by=change.approve.by, note=change.approve.note, at=NOW)
         known = {note["id"] for note in record["annotations"]}
         record["annotations"] += [
             {**plain(note), "at": NOW} for note in change.annotate if note.id not in known

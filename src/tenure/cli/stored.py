@@ -1,0 +1,29 @@
+"""A run that is there, as commands need it that go on with it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tenure.cli.opening import changing, meant_run, reading
+from tenure.config import Settings
+from tenure.ports.workers import WorkerRegistry
+from tenure.runtime.stored import StoredRun, stored_run
+from tenure.workflow_file import WorkflowFile, read_workflow
+
+
+class Found(NamedTuple):
+    stored: StoredRun
+    file: WorkflowFile
+    served: bool
+    """Whether a worker waits for such runs."""
+
+
+async def find(settings: Settings, word: str) -> Found:
+    """As it stands once what dead processes left behind is marked. ``RunNotFound``; ``NotRunnable``
+    if its store does not know what it executes."""
+    async with changing(settings), reading(settings) as store:
+        stored = await stored_run(store, await meant_run(store, word))
+        workers = await store.list_workers() if isinstance(store, WorkerRegistry) else ()
+    run, definition = stored
+    file = read_workflow(definition.workflow, source=definition.source or "workflow")
+    return Found(stored, file, any(run.queue in worker.queues for worker in workers))

@@ -1,0 +1,304 @@
+"""Retries: linked runs that do what is left, with all that the old run had."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tenure
+from tenure.actions import registry
+from tenure.model.errors import NotRunnable
+from tenure.model.snapshot import CallbackTarget, RunSnapshot
+from tenure.model.status import RunStatus
+from tenure.ports.action import TaskResult
+from tenure.ports.definitions import Definitions
+from tenure.runtime.definition import decode_definition
+from tenure.stores.memory import InMemoryStore
+from tenure.workflow.spec import PlanSettings, Rolling
+from tests.runtime.conftest import NewRunner
+from tests.runtime.puppets import BROKEN, Puppet, step, workflow
+
+HOSTS = ("a", "b", "c")
+THREE = workflow(step("one"), step("two"), step("three"), hosts=HOSTS)
+HOOK = CallbackTarget(name="hook", url="https://h.example", events=("run",))
+
+
+async def failing(
+    runner: tenure.Runner, act: Puppet, played: tenure.Workflow, *labels: str, **options: Any
+) -> RunSnapshot:
+    """A run in which these fail; afterwards nothing does."""
+    act.results |= dict.fromkeys(labels, BROKEN)
+    run = await runner.run(played, tenure.RunOptions(**options))
+    for label in labels:
+        del act.results[label]
+    act.begun.clear()
+    return run
+
+
+class TestWhatIsLeft:
+    async def test_what_failed_and_what_was_not_reached_and_nothing_else(
+        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        runner = new_runner(memory)
+        old = await failing(runner, act, THREE, "two/b")
+        run = await runner.retry(old.run_id)
+        assert (run.status, run.retry_of) == (RunStatus.SUCCESS, old.run_id)
+        assert run.run_id != old.run_id
+        assert act.begun == ["two/b", "three/a", "three/b", "three/c"]
+        first, second, _ = run.steps
+        assert (first.status, first.message) == ("skipped", "no host is left for it")
+        assert list(second.hosts) == ["b"]
+        assert await runner.get_run(old.run_id) == old, "the old run is history"
+
+    async def test_what_earlier_runs_exported_is_there_where_their_step_ends(
+        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        runner = new_runner(memory)
+        for host in HOSTS:
+            act.results[f"one/{host}"] = TaskResult(vars={"WHO": host, "ALL": "same"})
+        old = await failing(runner, act, THREE, "two/b")
+        await runner.retry(old.run_id)
+        seen = act.tasks["three/a"].vars
+        assert (seen["WHO"], seen["ALL"]) == ("a", "same")
+        assert seen["hosts"]["c"]["WHO"] == "c"
+        assert act.tasks["two/b"].vars["WHO"] == "b"
+
+    async def test_a_chain_goes_on_where_the_last_one_stopped(
+        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        runner = new_runner(memory)
+        first = await failing(runner, act, THREE, "one/a", "one/b")
+        act.results["one/b"] = BROKEN
+        second = await runner.retry(first.run_id)
+        assert (second.status, act.begun) == (RunStatus.FAILED, ["one/a", "one/b"])
+        act.results.clear()
+        act.begun.clear()
+        third = await runner.retry(second.run_id)
+        assert third.status is RunStatus.SUCCESS
+        assert act.begun[0] == "one/b"
+        assert sorted(act.begun[1:]) == [f"{s}/{h}" for s in ("three", "two") for h in HOSTS]
+
+    async def test_a_handler_that_was_due_is_owed_without_its_step(
+        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        """One host failed, so the step failed, and nobody told the others to reload."""
+        played = workflow(
+            step("configure", notify=["reload", "tell"]),
+            hosts=HOSTS,
+            handlers=[tenure.Handler(name=n, action="act") for n in ("reload", "tell")],
+        )
+        runner = new_runner(memory)
+        act.results["configure/c"] = TaskResult(changed=False)
+        old = await failing(runner, act, played, "configure/b")
+        act.results["reload/b"] = BROKEN
+        second = await runner.retry(old.run_id)
+        assert act.begun == ["reload/a", "tell/a", "configure/b", "reload/b"]
+        assert second.status is RunStatus.FAILED
+        act.results.clear()
+        act.begun.clear()
+        third = await runner.retry(second.run_id)
+        assert (third.status, act.begun) == (RunStatus.SUCCESS, ["reload/b", "tell/b"])
+        assert third.steps[0].status == "success"
+
+    async def test_a_step_that_failed_as_a_whole_is_done_nowhere(
+        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        runner = new_runner(memory)
+        old = await runner.run(workflow(step("one", expect_vars=["TOKEN"]), hosts=("a", "b")))
+        assert old.status is RunStatus.FAILED
+        act.begun.clear()
+        act.results["one/b"] = TaskResult(vars={"TOKEN": "t"})
+        run = await runner.retry(old.run_id)
+        assert (run.status, act.begun) == (RunStatus.SUCCESS, ["one/a", "one/b"])
+
+    async def test_a_budget_counts_the_hosts_of_the_retry(
+        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        rolling = Rolling(batch=1, max_failures=1)
+        runner = new_runner(memory)
+        played = workflow(step("one", rolling=rolling), hosts=("a", "b", "c", "d"))
+        old = await failing(runner, act, played, "one/a", "one/b")
+        assert old.status is RunStatus.FAILED
+        act.results["one/a"] = BROKEN
+        run = await runner.retry(old.run_id)
+        assert act.begun == ["one/a", "one/b", "one/c", "one/d"]
+        assert run.status is RunStatus.SUCCESS, "one failure is within its budget"
+
+    async def test_a_run_that_was_cut_short_is_retried_like_any_other(
+        self, any_store: Any, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        act.hold("two/b")
+        runner = new_runner(any_store)
+        going = asyncio.create_task(runner.run(THREE, tenure.RunOptions(run_id="cut-short")))
+        await act.begins("two/b")
+        going.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await going
+        act.let_go("two/b")
+        act.begun.clear()
+        if not isinstance(any_store, Definitions):
+            with pytest.raises(NotRunnable, match="keeps no definition"):
+                await runner.retry("cut-short")
+            return
+        run = await new_runner(any_store).retry("cut-short")
+        assert run.status is RunStatus.SUCCESS
+        assert "two/b" in act.begun
+        assert not [label for label in act.begun if label.startswith("one/")]
+
+
+class TestNarrowing:
+    async def test_only_failed_leaves_alone_who_was_never_reached(
+        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        runner = new_runner(memory)
+        old = await failing(runner, act, THREE, "two/b")
+        second = await runner.retry(old.run_id, tenure.RetryOptions(only_failed=True))
+        assert (second.status, act.begun) == (RunStatus.SUCCESS, ["two/b", "three/b"])
+        act.begun.clear()
+        third = await runner.retry(second.run_id)
+        assert (third.status, act.begun) == (RunStatus.SUCCESS, ["three/a", "three/c"])
+
+    async def test_from_a_step_on_everything_runs_again_and_nothing_before(
+        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        runner = new_runner(memory)
+        old = await failing(runner, act, THREE, "two/b")
+        run = await runner.retry(old.run_id, tenure.RetryOptions(from_step="two"))
+        assert run.status is RunStatus.SUCCESS
+        assert act.begun == [f"{s}/{h}" for s in ("two", "three") for h in HOSTS]
+        skipping = tenure.RetryOptions(from_step="three", limit=["a"])
+        act.begun.clear()
+        await runner.retry(old.run_id, skipping)
+        assert act.begun == ["three/a"], "what is left of two is left alone"
+
+    async def test_what_runs_again_on_one_host_stays_done_on_the_others(
+        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        runner = new_runner(memory)
+        old = await failing(runner, act, THREE, "two/b")
+        again = tenure.RetryOptions(from_step="one", limit=["a"])
+        second = await runner.retry(old.run_id, again)
+        assert act.begun == ["one/a", "two/a", "three/a"]
+        act.begun.clear()
+        await runner.retry(second.run_id)
+        assert act.begun == ["two/b", "three/b", "three/c"]
+
+    async def test_from_a_step_means_those_that_wait_for_it(
+        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        played = workflow(
+            step("last", needs=["middle"]), step("apart", needs=[]), step("middle", needs=[])
+        )
+        runner = new_runner(memory)
+        old = await runner.run(played)
+        act.begun.clear()
+        await runner.retry(old.run_id, tenure.RetryOptions(from_step="middle"))
+        assert act.begun == ["middle/local", "last/local"]
+
+    async def test_what_is_not_there_is_named(
+        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        runner = new_runner(memory)
+        old = await failing(runner, act, THREE, "two/b")
+        with pytest.raises(tenure.InvalidWorkflow, match="no step named 'tow'; did you mean 'two'"):
+            await runner.retry(old.run_id, tenure.RetryOptions(from_step="tow"))
+        with pytest.raises(tenure.InvalidWorkflow, match="no host or group named 'x'"):
+            await runner.retry(old.run_id, tenure.RetryOptions(limit=["x"]))
+        assert act.begun == []
+
+    async def test_nothing_left_is_said_before_anything_is_stored(
+        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        runner = new_runner(memory)
+        fine = await runner.run(THREE)
+        with pytest.raises(NotRunnable, match="every host came through every step"):
+            await runner.retry(fine.run_id)
+        old = await failing(runner, act, THREE, "three/b")
+        with pytest.raises(NotRunnable, match="others are left"):
+            await runner.retry(old.run_id, tenure.RetryOptions(limit=["a"]))
+        assert len((await memory.list_runs()).items) == 2
+
+    async def test_a_run_that_goes_on_is_not_retried(
+        self, memory: InMemoryStore, new_runner: NewRunner
+    ) -> None:
+        runner = new_runner(memory)
+        queued = await runner.submit(THREE)
+        with pytest.raises(NotRunnable, match="is queued: it can be retried once it has ended"):
+            await runner.retry(queued.run_id)
+
+
+class TestWhatItTakesAlong:
+    async def test_variables_labels_callbacks_limit_and_timeout(
+        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        runner = new_runner(memory)
+        given: dict[str, Any] = {
+            "vars": {"release": "1.4"},
+            "labels": {"team": "web"},
+            "callbacks": [HOOK],
+            "limit": ["a", "b"],
+            "timeout": 60.0,
+            "queue": "night",
+        }
+        old = await failing(runner, act, THREE, "two/b", **given)
+        run = await runner.retry(old.run_id, tenure.RetryOptions(run_id="second-try"))
+        assert run.run_id == "second-try"
+        assert (run.vars, run.labels, run.callbacks) == (old.vars, old.labels, old.callbacks)
+        assert (run.timeout, run.queue, run.workflow_digest) == (60.0, "night", old.workflow_digest)
+        assert act.begun == ["two/b", "three/a", "three/b"]
+        assert act.tasks["three/a"].vars["release"] == "1.4"
+        told = (await memory.list_deliveries(run_id="second-try")).items
+        assert [each.event.type for each in told] == ["run.success", "run.running"]
+
+    async def test_secrets_have_to_be_given_again(
+        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        runner = new_runner(memory)
+        secret = workflow(step("one"), secrets=["token"])
+        old = await failing(runner, act, secret, "one/local", secrets={"token": "s3cr3t-value"})
+        with pytest.raises(tenure.InvalidWorkflow, match="token"):
+            await runner.retry(old.run_id)
+        given = tenure.RetryOptions(secrets={"token": "s3cr3t-value"})
+        assert (await runner.retry(old.run_id, given)).status is RunStatus.SUCCESS
+        assert act.tasks["one/local"].vars["token"] == "s3cr3t-value"
+
+    async def test_it_wants_an_approval_of_its_own(
+        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        """And whoever goes on with it does what is left, no more: its definition says so."""
+        runner = new_runner(memory)
+        asks = workflow(step("one"), hosts=HOSTS, plan=PlanSettings(mode="manual-approve"))
+        old = await failing(runner, act, asks, "one/b", approved_by="ada")
+        waiting = await runner.retry(old.run_id)
+        assert (waiting.status, waiting.approval.by) == (RunStatus.QUEUED, None)
+        text = await memory.get_definition(waiting.run_id)
+        continues = decode_definition(text or "").continues
+        assert continues is not None
+        assert list(continues.past[0].done) == ["a", "c"]
+        await runner.approve(waiting.run_id, by="bob")
+        run = await new_runner(memory).execute(waiting.run_id)
+        assert (run.status, run.retry_of, act.begun) == ("success", old.run_id, ["one/b"])
+
+    async def test_files_are_those_of_the_old_run(
+        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet, tmp_path: Path
+    ) -> None:
+        (tmp_path / "site.conf").write_text("as it was\n")
+        (tmp_path / "flow.yaml").write_text(
+            "version: v1\nname: files\nsteps:\n"
+            "  - {name: one, action: act}\n"
+            "  - name: two\n    action: file.copy\n"
+            f"    args: {{src: site.conf, dest: {tmp_path}/out}}\n"
+        )
+        runner = new_runner(memory)
+        known = {**registry(), act.spec.name: act}
+        flow = tenure.load_workflow(tmp_path / "flow.yaml", known)
+        act.results["one/local"] = BROKEN
+        old = await runner.run(flow)
+        act.results.clear()
+        (tmp_path / "site.conf").unlink()
+        run = await new_runner(memory).retry(old.run_id)
+        assert run.status is RunStatus.SUCCESS, run.error
+        assert (tmp_path / "out").read_text() == "as it was\n"
