@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 import tenure
 from tenure.model.apply import apply
 from tenure.model.compose import effect_of, new_run
 from tenure.model.leasing import create
-from tenure.model.snapshot import RunSnapshot, StepState
+from tenure.model.snapshot import ErrorInfo, RunSnapshot, StepState
 from tenure.model.status import HostStatus, RunStatus, StepStatus
 from tenure.model.update import (
     Changes,
@@ -87,10 +87,16 @@ def workflow(
 class StrictDraft(Draft):
     """Refuses a second status of one thing: the journal would miss the first."""
 
-    def step(self, index: int, status: StepStatus, message: str | None = None) -> None:
+    def step(
+        self,
+        index: int,
+        status: StepStatus,
+        message: str | None = None,
+        error: ErrorInfo | UnsetType = UNSET,
+    ) -> None:
         said = self.changes().steps.get(index)
         assert said is None or said.status is UNSET, f"step {index}: {said}, then {status}"
-        super().step(index, status, message)
+        super().step(index, status, message, error)
 
     def host(self, index: int, host: str, change: HostChange) -> None:
         said = self.changes().steps.get(index)

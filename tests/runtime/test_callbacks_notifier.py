@@ -10,13 +10,14 @@ import pytest
 from examples.custom_store import DocumentStore, KeyValueService
 
 import tenure
+from tenure.model.snapshot import ErrorInfo
 from tenure.model.status import RunStatus
 from tenure.ports.event_log import EventLog
 from tenure.runtime.callbacks import Callbacks
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.factories import embedded_run
 from tests.runtime.conftest import NewRunner
-from tests.runtime.puppets import PATIENCE, Puppet, step, workflow
+from tests.runtime.puppets import BROKEN, PATIENCE, Puppet, step, workflow
 
 RUN_ID = "a-run-that-notifies"
 NAMED = tenure.RunOptions(run_id=RUN_ID)
@@ -64,6 +65,28 @@ async def hang(_: tenure.CallbackPayload) -> None:
 
 
 class TestWhatItHears:
+    @pytest.mark.parametrize("loop", [None, ["only"]], ids=["once", "looped"])
+    async def test_why_a_host_its_step_and_the_run_failed(
+        self, any_store: Any, new_runner: NewRunner, act: Puppet, loop: list[str] | None
+    ) -> None:
+        act.results["one/b" if loop is None else "one/b[0]"] = BROKEN
+        notifier = Notifier()
+        broken = workflow(step("one", loop=loop), hosts=("a", "b"))
+        await new_runner(any_store, notifier=notifier).run(broken, NAMED)
+        why = {each.type: each.error for each in notifier.payloads if each.error}
+        assert why == {
+            "host.failed": ErrorInfo(
+                kind="exit",
+                message="it broke",
+                step="one",
+                host="b",
+                exit_code=None if loop else 3,
+            ),
+            "step.failed": why["run.failed"],
+            "run.failed": why["run.failed"],
+        }
+        assert "it broke" in why["run.failed"].message
+
     async def test_all_of_a_run_before_the_call_returns(
         self, any_store: Any, new_runner: NewRunner
     ) -> None:

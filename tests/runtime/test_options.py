@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from math import inf, nan
 from typing import Any
 
@@ -40,7 +40,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("priority", True, "and is true or false"),
     (
         "run_after",
-        datetime.now(UTC).replace(tzinfo=None),
+        datetime(2030, 1, 1),  # noqa: DTZ001  that is the mistake
         "run_after must be a datetime with its time zone",
     ),
     ("recovery", "restart", "recovery must be 'interrupt' or 'resume', and is text"),

@@ -8,11 +8,12 @@ asked for becomes a delivery: whoever changes a run (owner, reconciler, operator
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from tenure.model.events import Event
-from tenure.model.snapshot import Annotation, CallbackTarget, RunSnapshot
+from tenure.model.snapshot import Annotation, CallbackTarget, ErrorInfo, RunSnapshot
 from tenure.model.status import RunStatus
 from tenure.model.update import (
     CallbackFailure,
@@ -20,11 +21,15 @@ from tenure.model.update import (
     Changes,
     Consent,
     Effect,
+    HostChange,
     NewDelivery,
     NewRun,
     RunChange,
     Update,
 )
+
+_TROUBLE = frozenset({"failed", "unreachable", "unknown", "interrupted"})
+"""Of a step or host: its event says why."""
 
 
 def effect_of(
@@ -165,9 +170,10 @@ def _status_events(snapshot: RunSnapshot, changes: Changes) -> Iterator[Event]:
                     step_index=index,
                     host=host,
                     message=change.message or None,
+                    error=_host_error(name, host, change) if change.status in _TROUBLE else None,
                 )
         if step.status is not UNSET and not starts:
-            yield _step_event(name, index, step.status, step.message)
+            yield _step_event(name, index, step.status, step.message, step.error)
     if run.status is not UNSET and run.status is not RunStatus.RUNNING:
         yield _run_event(run)
 
@@ -181,14 +187,39 @@ def _run_event(run: RunChange) -> Event:
     )
 
 
-def _step_event(name: str | None, index: int, status: object, message: object) -> Event:
+def _step_event(
+    name: str | None,
+    index: int,
+    status: object,
+    message: object,
+    error: ErrorInfo | UnsetType = UNSET,
+) -> Event:
+    said = message if isinstance(message, str) else None
     return Event(
         type=f"step.{status}",
         status=str(status),
         step=name,
         step_index=index,
-        message=message if isinstance(message, str) else None,
+        message=said,
+        error=error or (_error(status, said, step=name) if status in _TROUBLE else None),
     )
+
+
+def _host_error(step: str | None, host: str, change: HostChange) -> ErrorInfo:
+    return _error(
+        change.status,
+        change.message or None,
+        kind=change.kind or None,
+        step=step,
+        host=host,
+        exit_code=change.exit_code or None,
+    )
+
+
+def _error(
+    status: object, message: str | None, *, kind: str | None = None, **where: Any
+) -> ErrorInfo:
+    return ErrorInfo(kind=kind or str(status), message=message or str(status), **where)
 
 
 def address(

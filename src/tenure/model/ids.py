@@ -12,6 +12,7 @@ from collections.abc import Callable
 from tenure.model.errors import InvalidRunId
 
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_PAIRS = [high + low for high in _CROCKFORD for low in _CROCKFORD]
 _RANDOM_BITS = 80
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{7,127}", re.ASCII)
 
@@ -29,7 +30,7 @@ def check_run_id(run_id: str) -> str:
 
 def encode_ulid(value: int) -> str:
     """The 128-bit value as 26 characters of Crockford's base 32."""
-    return "".join(_CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5))
+    return "".join([_PAIRS[value >> shift & 1023] for shift in range(120, -1, -10)])
 
 
 class RunIds:

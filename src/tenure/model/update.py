@@ -69,12 +69,16 @@ class ItemChange(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True
 class HostChange(ItemChange, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     items: dict[int, ItemChange] = {}
     """By position in the loop; a position one past the end adds an item."""
+    kind: str | UnsetType | None = UNSET
+    """Of a failure. For the journal: the record has it for the run."""
 
 
 class StepChange(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     status: StepStatus | UnsetType = UNSET
     message: str | UnsetType | None = UNSET
     hosts: dict[str, HostChange] = {}
+    error: ErrorInfo | UnsetType = UNSET
+    """Why it failed. For the journal: the record has it for the run."""
     plan: StepState | None = None
     """Adds a step that was not planned at creation (a handler): name, kind, action, hosts and
     who notified it."""

@@ -39,13 +39,14 @@ class Audience:
     ) -> None:
         self._recorders = recorders
         self._planned = planned
-        self._journal = store if isinstance(store, EventLog) else None
+        self._journal: EventLog | None = None
         self._version = 0
         """Up to which they have been told, or will be."""
         self._listeners: list[OutputRecorder] = []
         self._telling: asyncio.Task[None] | None = None
         if not recorders:
             return
+        self._journal = store if isinstance(store, EventLog) else None
         self._heard = Backlog(journal=self._journal is not None)
         self._listeners = [each for each in recorders if isinstance(each, OutputRecorder)]
         self._telling = asyncio.create_task(self._tell())

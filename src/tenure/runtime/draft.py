@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict, replace
 
-from tenure.model.snapshot import StepState
+from tenure.model.snapshot import ErrorInfo, StepState
 from tenure.model.status import StepStatus
 from tenure.model.update import (
     NO_RUN_CHANGE,
@@ -23,17 +23,22 @@ Item = TypeVar("Item", HostChange, ItemChange)
 
 
 class _StepDraft:
-    __slots__ = ("hosts", "message", "plan", "status")
+    __slots__ = ("error", "hosts", "message", "plan", "status")
 
     def __init__(self) -> None:
         self.status: StepStatus | UnsetType = UNSET
         self.message: str | UnsetType | None = UNSET
         self.hosts: dict[str, HostChange] = {}
+        self.error: ErrorInfo | UnsetType = UNSET
         self.plan: StepState | None = None
 
     def change(self) -> StepChange:
         return StepChange(
-            status=self.status, message=self.message, hosts=self.hosts, plan=self.plan
+            status=self.status,
+            message=self.message,
+            hosts=self.hosts,
+            error=self.error,
+            plan=self.plan,
         )
 
 
@@ -54,9 +59,16 @@ class Draft:
             step = self._steps[index] = _StepDraft()
         return step
 
-    def step(self, index: int, status: StepStatus, message: str | None = None) -> None:
+    def step(
+        self,
+        index: int,
+        status: StepStatus,
+        message: str | None = None,
+        error: ErrorInfo | UnsetType = UNSET,
+    ) -> None:
         step = self._step(index)
         step.status = status
+        step.error = error
         if message is not None:
             step.message = message
 
@@ -82,6 +94,7 @@ class Draft:
                 step.status = change.status
             if change.message is not UNSET:
                 step.message = change.message
+            step.error = change.error or step.error
             step.plan = change.plan or step.plan
             step.hosts.update(change.hosts)
         if changes.run is not NO_RUN_CHANGE:
@@ -124,4 +137,6 @@ def told(kind: type[Item], outcome: Outcome) -> Item:
         given["vars"] = {
             name: value for name, value in outcome.vars.items() if name not in outcome.secret_vars
         }
+    if kind is HostChange and outcome.kind is not None:
+        given["kind"] = outcome.kind
     return kind(**given)

@@ -125,7 +125,11 @@ class TaskOutput:
 
     @property
     def truncated(self) -> bool:
-        return any(tail is not None and tail.cut for tail in (self.stdout, self.stderr))
+        return _cut(self.stdout) or _cut(self.stderr)
+
+
+def _cut(tail: Tail | None) -> bool:
+    return tail is not None and tail.cut
 
 
 def shown_to(

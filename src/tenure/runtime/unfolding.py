@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from msgspec import UNSET
+
 from tenure.model.snapshot import HostState, StepState
 from tenure.model.status import HostStatus, RunStatus, StepKind, StepStatus
 from tenure.model.update import HostChange, ItemChange, RunChange
@@ -106,7 +108,9 @@ class Unfolding:
             draft.item(course.index, host, position, told(ItemChange, outcome))
         if end is not None:
             said = outcome.message if end is outcome.status else None
-            change = HostChange(status=end, message=said, vars=course.exported.get(host, {}))
+            kind = outcome.kind if end is outcome.status else None
+            exported = course.exported.get(host, {})
+            change = HostChange(status=end, message=said, kind=kind, vars=exported)
             draft.host(course.index, host, change)
 
     # What may start
@@ -223,7 +227,8 @@ class Unfolding:
         for host in course.halfway:
             # Its step fails between two of its items: it did not do all it should.
             draft.host(course.index, host, HostChange(status=HostStatus.FAILED, message=said[0]))
-        draft.step(course.index, course.status, "; ".join(said) or None)
+        error = course.error() if course.status is StepStatus.FAILED else UNSET
+        draft.step(course.index, course.status, "; ".join(said) or None, error)
         del self._open[course.index]
         if course.parent is not None:
             self._handler_ended(course, course.parent, draft)

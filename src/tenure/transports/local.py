@@ -37,6 +37,7 @@ class LocalTransport:
         if most_processes is None:
             most_processes = bearable(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         self._starter = starter or ChildStarter()
+        self._windows = self._starter if isinstance(self._starter, TrustWindows) else None
         self._turns = asyncio.Semaphore(most_processes)
         self._scratch = Scratch()
 
@@ -54,12 +55,12 @@ class LocalTransport:
                 exports.remove()
 
     def trust(self, run_id: str, until: float, margin: float) -> None:
-        if isinstance(self._starter, TrustWindows):
-            self._starter.trust(run_id, until, margin)
+        if self._windows is not None:
+            self._windows.trust(run_id, until, margin)
 
     def forget(self, run_id: str) -> None:
-        if isinstance(self._starter, TrustWindows):
-            self._starter.forget(run_id)
+        if self._windows is not None:
+            self._windows.forget(run_id)
 
     async def close(self) -> None:
         try:

@@ -86,9 +86,10 @@ class SupervisedStarter:
             boot, now = time.clock_gettime_ns(time.CLOCK_BOOTTIME), time.monotonic()
             window = (max(1, boot + int((until - now) * 1e9)), max(0.0, margin - _TO_DIE))
         self._windows[run_id] = window
-        body = frames.trust(_key(run_id), *window)
-        for link in list(self._links.values()):
-            link.send(frames.TRUST, body=body)
+        if self._links:
+            body = frames.trust(_key(run_id), *window)
+            for link in list(self._links.values()):
+                link.send(frames.TRUST, body=body)
 
     def forget(self, run_id: str) -> None:
         self._windows.pop(run_id, None)
