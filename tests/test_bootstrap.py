@@ -105,6 +105,7 @@ def stderr_of(program: str) -> str:
     ).stderr
 
 
+@pytest.mark.slow
 def test_warning_is_emitted_for_non_durable_mode() -> None:
     """Seed 000: visible without any logging set-up, and once per process."""
     said = stderr_of("import tenure\nfor _ in range(3): tenure.open_store()")
@@ -112,6 +113,7 @@ def test_warning_is_emitted_for_non_durable_mode() -> None:
     assert "InMemoryStore" in said
 
 
+@pytest.mark.slow
 def test_fallback_store_is_used() -> None:
     """Seed 000: without any store configured, runs are processed all the same."""
     stderr_of(
@@ -126,6 +128,7 @@ def test_fallback_store_is_used() -> None:
     )
 
 
+@pytest.mark.slow
 def test_injected_store_that_is_not_durable_is_warned_about_too() -> None:
     said = stderr_of(
         "from tenure.bootstrap import warn_unless_durable\n"
@@ -135,6 +138,7 @@ def test_injected_store_that_is_not_durable_is_warned_about_too() -> None:
     assert "Theirs" in said
 
 
+@pytest.mark.slow
 def test_durable_store_is_not_warned_about(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/runs.db"
     assert stderr_of(f"import tenure; tenure.open_store({url!r})") == ""

@@ -94,6 +94,7 @@ async def test_a_port_that_is_closed() -> None:
     assert (await wait(free_port(), state="closed")).status is HostStatus.SUCCESS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("state", "why"), [("open", "Connection refused"), ("closed", "it is open")]
 )
@@ -105,6 +106,7 @@ async def test_a_port_that_stays_as_it_is(state: str, why: str) -> None:
     assert result.message == f"port {port} at 127.0.0.1 was not {state} within 500ms: {why}"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("unknown_names")
 @pytest.mark.parametrize("state", ["open", "closed"])
 async def test_a_name_nobody_knows_is_neither_open_nor_closed(state: str) -> None:
@@ -121,6 +123,7 @@ async def test_what_is_no_name_of_a_host(host: str) -> None:
         await wait(80, host=host)
 
 
+@pytest.mark.slow
 async def test_every_attempt_lets_go_of_its_connection() -> None:
     left: list[asyncio.Task[bytes]] = []
 

@@ -21,6 +21,7 @@ def printed_store() -> Any:
     return names["TinyStore"]()
 
 
+@pytest.mark.slow
 class TestTheStoreOfTheGuide(RunStateStoreContract):
     @pytest.fixture
     def store(self) -> RunStateStore:

@@ -106,6 +106,7 @@ def runnable(page: Path) -> str:
     return "\n".join(block["body"] for block in blocks if block["info"] == "python run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if runnable(page)], ids=shown)
 def test_the_code_on_the_page_runs(page: Path, tmp_path: Path) -> None:
     program = tmp_path / "page.py"

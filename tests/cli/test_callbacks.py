@@ -295,6 +295,7 @@ def test_nothing_is_sent_if_one_of_them_is_unknown(cli: Cli, hook: Hook) -> None
     assert len(callbacks(cli, "--state", "dead")) == 2
 
 
+@pytest.mark.slow
 def test_many_are_summed_up(cli: Cli, hook: Hook) -> None:
     hook.status = 400
     for number in range(12):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.examples.running import User
 
 
+@pytest.mark.slow
 def test_custom_action(user: User) -> None:
     assert user.python("examples/custom_action.py").splitlines() == [
         "lamp: success",

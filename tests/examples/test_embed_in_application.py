@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.examples.running import User
 
 
+@pytest.mark.slow
 def test_embed_in_application(user: User) -> None:
     assert user.python("-m", "examples.embed_in_application").splitlines() == [
         "order-1001: success: to ada, receipt R-ada-4500",

@@ -103,6 +103,7 @@ def test_any_further_run_tells_what_happened_to_the_killed_one(user: User) -> No
     assert found["status"] == "interrupted"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
 def test_it_can_be_validated_without_running_it(user: User, path: Any) -> None:
     checked = user.tenure("validate", f"examples/{path.name}")

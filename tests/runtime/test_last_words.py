@@ -42,13 +42,13 @@ async def begun(runner: tenure.Runner, act: Puppet, *labels: str, **fields: Any)
 
 async def test_after_a_time_out(any_store: Any, new_runner: NewRunner, talking: Puppet) -> None:
     talking.hold("one/a")
-    run = await new_runner(any_store).run(workflow(step("one", timeout=0.02), hosts=["a"]))
+    run = await new_runner(any_store).run(workflow(step("one", timeout=0.2), hosts=["a"]))
     assert said(run) == ("failed", "working\n")
 
 
 async def test_after_the_runs_time_out(new_runner: NewRunner, talking: Puppet) -> None:
     talking.hold("one/a")
-    options = tenure.RunOptions(timeout=0.05)
+    options = tenure.RunOptions(timeout=0.3)
     run = await new_runner().run(workflow(step("one"), hosts=["a"]), options)
     assert said(run) == ("failed", "working\n")
 
@@ -93,7 +93,7 @@ async def test_when_the_lease_can_no_longer_be_trusted(
     assert said(run) == ("interrupted", "working\n")
 
 
-@pytest.mark.parametrize("timeout", [0.02, None], ids=["time-out", "cancel"])
+@pytest.mark.parametrize("timeout", [0.2, None], ids=["time-out", "cancel"])
 async def test_of_what_could_not_be_ended(
     any_store: Any, new_runner: NewRunner, talking: Puppet, timeout: float | None
 ) -> None:

@@ -105,18 +105,31 @@ async def test_kill_of_the_runner(name: str, tmp_path: Path) -> None:
     await killed(name, tmp_path, AT_LEISURE)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", range(5))
+async def test_two_hundred_rounds(transport: LocalTransport, tmp_path: Path, seed: int) -> None:
+    """Forty for each seed."""
+    await rounds(transport, tmp_path, random.Random(seed), 40, AT_LEISURE)
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 async def test_two_hundred_rounds_end_in_time(transport: LocalTransport, tmp_path: Path) -> None:
-    luck = random.Random(5)
-    for number in range(200):
+    await rounds(transport, tmp_path, random.Random(5), 200, PROMISED)
+
+
+async def rounds(
+    transport: LocalTransport, place: Path, luck: random.Random, times: int, within: float
+) -> None:
+    for number in range(times):
         name = luck.choice(list(TREES))
-        folder = tmp_path / str(number)
+        folder = place / str(number)
         folder.mkdir()
-        how = number % 3
-        if how == 0:
-            await cancelled(transport, name, folder, PROMISED)
-        elif how == 1:
-            await timed_out(transport, name, folder, PROMISED)
-        else:
-            await killed(name, folder, PROMISED)
+        match number % 3:
+            case 0:
+                await cancelled(transport, name, folder, within)
+            case 1:
+                await timed_out(transport, name, folder, within)
+            case _:
+                await killed(name, folder, within)

@@ -30,12 +30,9 @@ def test_kind_of_address(address: str, kind: str) -> None:
     assert kind_of(address) == kind
 
 
-@pytest.fixture
-def routing(transport: LocalTransport) -> RoutingTransport:
-    return RoutingTransport({"local": transport}, otherwise=UnreachableTransport())
-
-
-async def test_a_local_host_runs_here(routing: RoutingTransport) -> None:
+@pytest.mark.slow
+async def test_a_local_host_runs_here(transport: LocalTransport) -> None:
+    routing = RoutingTransport({"local": transport}, otherwise=UnreachableTransport())
     kept = Kept()
     here = Endpoint(name="here", address="localhost")
     assert (await routing.run(here, Command(argv=("echo", "hello")), kept)).code == 0
@@ -43,9 +40,8 @@ async def test_a_local_host_runs_here(routing: RoutingTransport) -> None:
 
 
 @pytest.mark.parametrize("address", ["ssh://deploy@10.0.0.1:22", "http://10.0.0.2:7072", "web1"])
-async def test_a_host_nothing_can_reach_names_its_address(
-    routing: RoutingTransport, address: str
-) -> None:
+async def test_a_host_nothing_can_reach_names_its_address(address: str) -> None:
+    routing = RoutingTransport({}, otherwise=UnreachableTransport())
     with pytest.raises(HostUnreachable, match="this version") as refused:
         await routing.run(Endpoint(name="web", address=address), Command(argv=("true",)), Kept())
     assert (refused.value.host, refused.value.address) == ("web", address)

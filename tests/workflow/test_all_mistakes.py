@@ -43,6 +43,7 @@ def test_a_mistake_is_said_once() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_hosts_and_steps_are_counted() -> None:
     steps = "".join(f"- {{name: s{n}, action: cmd.run, args: {{cmd: x}}}}\n" for n in range(2001))
     assert mistakes(HEAD + "steps:\n" + steps) == ["4:1: steps: has 2001 entries, more than 2000"]
@@ -52,6 +53,7 @@ def test_hosts_and_steps_are_counted() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_hosts_that_only_groups_name_are_counted() -> None:
     groups = ", ".join(
         f"g{group}: {{hosts: [{', '.join(f'h{group}-{n}' for n in range(10_001))}]}}"
@@ -62,6 +64,7 @@ def test_hosts_that_only_groups_name_are_counted() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_hosts_over_all_steps_are_counted() -> None:
     steps = "".join(f"- {{name: s{n}, action: cmd.run, args: {{cmd: x}}}}\n" for n in range(101))
     hosts = ",".join(f"h{n}" for n in range(10_000))
@@ -69,6 +72,7 @@ def test_hosts_over_all_steps_are_counted() -> None:
     assert mistakes(text) == ["5:1: steps: more than 1000000 hosts over all steps"]
 
 
+@pytest.mark.slow
 def test_mistakes_without_end_are_cut() -> None:
     assert len(found(ONE_STEP + "".join(f"k{n}: 1\n" for n in range(5000)))) == 100
     targets = ", ".join(f"x{n}" for n in range(5000))
