@@ -33,6 +33,9 @@ VICES = (
     "reset",
     "bad-tls",
     "endless",
+    "interim",
+    "chatter",
+    "crumbs",
     "gzip-bomb",
 )
 MOST = 12

@@ -4,8 +4,9 @@ A submitter chooses where they go and a stranger answers: neither is trusted. Th
 from inside our network, so ``addresses`` judges every address and ``guard`` sees to it that no
 connection is made to one that was not judged (``lookup`` finds them). ``target`` refuses URLs and
 headers that would say more than the submitter may. ``signing`` proves to the receiver who we are.
-``answer`` decides what a reply means, ``wording`` says what failed and gives no secret away.
-``settings`` bounds it all, ``session`` holds the connections, ``sender`` ties the parts together.
+``receiving`` bounds what a reply may hold, ``answer`` decides what it means, ``wording`` says what
+failed and gives no secret away. ``settings`` bounds it all, ``session`` holds the connections,
+``sender`` ties the parts together.
 
     webhook-id         the delivery's id: the same on every attempt and on every redelivery
     webhook-timestamp  when this attempt was made, seconds since 1970

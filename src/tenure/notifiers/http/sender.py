@@ -2,8 +2,8 @@
 
 The status decides, so it alone is waited for as long as ``total_timeout`` allows. The rest of an
 answer only serves to use the connection again and to quote from: it gets a moment and a few
-kilobytes, then the connection is closed. Nothing is decompressed, no redirect followed, no cookie
-kept, no proxy taken from the environment.
+kilobytes (``receiving`` counts them), then the connection is closed. Nothing is decompressed, no
+redirect followed, no cookie kept, no proxy taken from the environment.
 """
 
 from __future__ import annotations
@@ -134,14 +134,10 @@ class HttpSender:
     async def _rest_of(self, response: ClientResponse) -> bytes:
         """The beginning of what comes in time and within bounds. A connection that has still more
         to say is not used again."""
-        kept, size = bytearray(), 0
+        kept = bytearray()
         with suppress(ClientError, OSError):
             async with asyncio.timeout(self._settings.read_timeout):
-                while size < self._settings.response_bytes:
-                    chunk = await response.content.readany()
-                    if not chunk:
-                        break
-                    size += len(chunk)
+                while chunk := await response.content.readany():
                     kept += chunk[: LOOKED_AT - len(kept)]
         return bytes(kept)
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from ssl import SSLContext
 
 from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector, TraceConfig
+from aiohttp.client_proto import ResponseHandler
 
 from tenure._version import __version__
 from tenure.notifiers.http.guard import GuardedResolver, Judge, guarded_sockets
 from tenure.notifiers.http.lookup import LookUp
+from tenure.notifiers.http.receiving import BoundedAnswers
 from tenure.notifiers.http.settings import HttpSettings
 
 _IDLE = 4.0
@@ -50,6 +54,10 @@ def new_session(
             ttl_dns_cache=_NAMES_KEPT,
             ssl_shutdown_timeout=_FAREWELL,
         )
+    # There is no public way to say who reads; a receiver that sends without end shows in the tests.
+    connector._factory = partial[ResponseHandler](
+        BoundedAnswers, asyncio.get_running_loop(), rest_bytes=settings.response_bytes
+    )
     return ClientSession(
         connector=connector,
         timeout=ClientTimeout(total=settings.total_timeout, sock_connect=settings.connect_timeout),

@@ -14,8 +14,8 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
     """For each address that is tried, TLS included."""
     read_timeout: float = 1.0
     """For the rest of an answer once its status is known."""
-    response_bytes: int = 64 * 1024
-    """What is read of an answer."""
+    response_bytes: int = 16 * 1024
+    """What is read of an answer behind its head, as it comes over the wire."""
     connections: int = 256
     connections_per_host: int = 64
     """Fewer than in all: a host that hangs must not use up what others need."""

@@ -22,6 +22,8 @@ from aiohttp import (
 )
 from yarl import URL
 
+from tenure.notifiers.http.receiving import NoEndOfIt
+
 LOOKED_AT = 4096
 """Bytes of an answer that are looked at for words to quote."""
 _QUOTED = 160
@@ -81,6 +83,8 @@ def trouble(error: Exception, *, connect_timeout: float, total_timeout: float) -
             return f"no connection within {connect_timeout:g} s"
         case TimeoutError():
             return f"no answer within {total_timeout:g} s"
+        case NoEndOfIt():
+            return str(error)
         case ServerDisconnectedError():
             return "it closed the connection without an answer"
         case ClientResponseError():
