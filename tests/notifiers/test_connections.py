@@ -6,9 +6,6 @@ import asyncio
 import os
 import socket
 import ssl
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,7 +13,6 @@ import pytest
 from msgspec.structs import replace
 
 from tenure.notifiers.http import HttpSender
-from tenure.notifiers.http.lookup import SystemLookUp
 from tests.notifiers.deliveries import HERE, NewSender, delivery
 from tests.notifiers.receiver import PATIENCE, Receiver
 
@@ -202,69 +198,3 @@ async def test_a_peer_that_never_says_goodbye_is_not_waited_for(
         sender = new_sender(replace(HERE, total_timeout=0.5), tls=trusting_tls)
         await sender.send(delivery(f"https://localhost:{listening.getsockname()[1]}/"))
         assert await peer == b""
-
-
-# -- names ----------------------------------------------------------------------------------------
-
-
-async def test_the_system_is_asked_for_names() -> None:
-    look_up = SystemLookUp()
-    assert set(await look_up("localhost")) <= {"127.0.0.1", "::1"}
-    assert await look_up("127.0.0.1") == ["127.0.0.1"]
-
-
-@pytest.mark.parametrize("host", ["a" * 64, "a..b", "a" * 64 + ".example", "."])
-async def test_what_can_be_no_name_is_an_error_like_any_other(host: str) -> None:
-    with pytest.raises(socket.gaierror):
-        await SystemLookUp()(host)
-
-
-async def test_questions_at_once_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = threading.Event()
-    waiting = threading.Semaphore(0)
-    most = 0
-
-    def slow(*asked: object, **how: object) -> list[object]:
-        nonlocal most
-        most = max(
-            most, sum(thread.name.startswith("look up ") for thread in threading.enumerate())
-        )
-        waiting.release()
-        answer.wait(PATIENCE)
-        return [(0, 0, 0, "", ("127.0.0.1", 0))]
-
-    monkeypatch.setattr(socket, "getaddrinfo", slow)
-    look_up = SystemLookUp()
-    questions = [asyncio.create_task(look_up(f"host{number}")) for number in range(100)]
-    for _ in range(32):
-        assert await asyncio.to_thread(waiting.acquire, timeout=PATIENCE)
-    answer.set()
-    assert await asyncio.gather(*questions) == [["127.0.0.1"]] * 100
-    assert most == 32
-
-
-NAMES_NOBODY_ANSWERS_FOR = """
-import asyncio, socket, threading
-from tenure.notifiers.http import HttpSender, HttpSettings
-from tests.notifiers.deliveries import delivery
-
-socket.getaddrinfo = lambda *asked, **how: threading.Event().wait()
-
-async def main():
-    sender = HttpSender(HttpSettings(total_timeout=0.1))
-    print((await sender.send(delivery("http://hooks.example/"))).error)
-    await sender.close()
-
-asyncio.run(main())
-"""
-
-
-@pytest.mark.slow
-def test_a_name_nobody_answers_for_does_not_keep_the_program_from_ending() -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", NAMES_NOBODY_ANSWERS_FOR],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert (done.stdout, done.stderr) == ("no answer within 0.1 s\n", "")

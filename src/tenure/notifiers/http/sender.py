@@ -74,7 +74,8 @@ class HttpSender:
         self._settings = settings
         self._clock = clock or SystemClock()
         self._environ = environ
-        self._look_up = look_up
+        self._system = SystemLookUp()
+        self._look_up = look_up or self._system
         self._judge = anywhere if settings.allow_private else judge
         self._tls = tls
         self._traces = traces
@@ -98,6 +99,7 @@ class HttpSender:
         self._closed = True
         if self._session is not None:
             await self._session.close()
+        self._system.close()
 
     def _prepare(self, delivery: Delivery) -> _Request:
         target, now = delivery.target, self._clock.now()
@@ -154,8 +156,7 @@ class HttpSender:
     def _connections(self) -> ClientSession:
         """Made by the first who needs them: they belong to the loop that runs then."""
         if self._session is None:
-            look_up = self._look_up or SystemLookUp()
             self._session = new_session(
-                self._settings, look_up, self._judge, self._tls, self._traces
+                self._settings, self._look_up, self._judge, self._tls, self._traces
             )
         return self._session

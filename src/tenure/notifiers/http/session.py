@@ -54,10 +54,8 @@ def new_session(
             ttl_dns_cache=_NAMES_KEPT,
             ssl_shutdown_timeout=_FAREWELL,
         )
-    # There is no public way to say who reads; a receiver that sends without end shows in the tests.
-    connector._factory = partial[ResponseHandler](
-        BoundedAnswers, asyncio.get_running_loop(), rest_bytes=settings.response_bytes
-    )
+    # There is no public way to say who reads. If this has no effect any more, tests tell.
+    connector._factory = partial(_new_reader, settings.response_bytes)
     return ClientSession(
         connector=connector,
         timeout=ClientTimeout(total=settings.total_timeout, sock_connect=settings.connect_timeout),
@@ -67,3 +65,7 @@ def new_session(
         trust_env=False,
         trace_configs=list(traces),
     )
+
+
+def _new_reader(rest_bytes: int) -> ResponseHandler:
+    return BoundedAnswers(asyncio.get_running_loop(), rest_bytes)
