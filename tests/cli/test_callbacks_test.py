@@ -110,8 +110,8 @@ def test_a_secret_that_is_not_there_is_named(cli: Cli, hook: Hook) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["ftp://example.com/"], "url: 'ftp://example.com/' is no http or https address"),
-        (["example.com"], "is no http or https address"),
+        (["ftp://example.com/"], "url: must begin with http:// or https://"),
+        (["http://example.com:x/"], "url: has a port that is no number from 1 to 65535"),
         (["http://example.com", "--secret-env", "SHOP"], "name it TENURE_HOOK_SHOP"),
     ],
 )
@@ -129,5 +129,4 @@ def test_credentials_in_the_url_are_refused_and_not_shown(
     refused = cli.call("callbacks", "test", url, *style)
     assert (refused.code, hook.received) == (2, [])
     assert "give it in a header, Authorization" in refused.err
-    assert "***@127.0.0.1" in refused.err
     assert "opensesame" not in refused.err + refused.out

@@ -169,8 +169,6 @@ ODD = {
     "[2002:7f00:1::]": "a loopback address",
     "[fe80::1%25lo]": "a link-local address",
     "[fe80::1%lo]": "a link-local address",
-    "hooks.example@127.0.0.1": "a loopback address",
-    "hooks.example:80@127.0.0.1": "a loopback address",
     "１２７.0.0.1": "a loopback address",
     "127。0。0。1": "a loopback address",
     "①②⑦.⓪.⓪.①": "a loopback address",

@@ -111,16 +111,12 @@ async def test_a_redelivery_is_marked_and_keeps_its_id(
     assert first.headers["webhook-id"] == again.headers["webhook-id"]
 
 
-async def test_headers_and_credentials_of_the_target(
-    sender: HttpSender, receiver: Receiver
-) -> None:
+async def test_headers_of_the_target(sender: HttpSender, receiver: Receiver) -> None:
     headers = {"X-Team": "shop", "User-Agent": "shop/1"}
-    url = receiver.url("ok", host="shop:s3cret@127.0.0.1")
-    assert await sender.send(delivery(url, headers=headers)) is None
+    assert await sender.send(delivery(receiver.url("ok"), headers=headers)) is None
     [got] = await receiver.got(1)
     assert got.headers["x-team"] == "shop"
     assert got.headers["user-agent"] == "shop/1"
-    assert got.headers["authorization"] == "Basic c2hvcDpzM2NyZXQ="
     assert got.headers["host"] == f"127.0.0.1:{receiver.port}"
 
 
@@ -213,13 +209,13 @@ async def test_an_echo_of_our_secrets_is_not_repeated(
     sender: HttpSender, receiver: Receiver
 ) -> None:
     headers = {"X-Key": "k3y-of-the-shop", "Accept": "Bearer t0ken-of-the-shop"}
-    url = receiver.url("echo", host="shop:p%40ssword@127.0.0.1")
-    target = delivery(url, headers=headers, secret_env="TENURE_HOOK_SHOP")
+    headers["Authorization"] = "Basic c2hvcDpzM2NyZXQ="
+    target = delivery(receiver.url("echo"), headers=headers, secret_env="TENURE_HOOK_SHOP")
     error = no(await sender.send(target), again=False)
     said = (await receiver.got(1))[0].headers
     assert error.startswith("answered 400: ")
     assert "***" in error
-    for secret in ("k3y", "t0ken", "p@ss", said["authorization"].split()[1]):
+    for secret in ("k3y", "t0ken", said["authorization"].split()[1]):
         assert secret not in error
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
-
 import pytest
 
 from tenure.model.snapshot import CallbackTarget
@@ -54,6 +52,8 @@ def test_urls_that_work(url: str, meant: str) -> None:
         "http:/127.0.0.1/run",
         "http://:80/run",
         "http://user@/run",
+        "https://shop:secret@hooks.example/run",
+        "http://hooks.example@127.0.0.1/",
         "http://hooks.example:0/run",
         "http://hooks.example:65536/run",
         "http://hooks.example:-1/run",
@@ -79,43 +79,20 @@ def test_urls_that_never_can(url: str | None) -> None:
 @pytest.mark.parametrize(
     ("url", "host"),
     [
-        ("http://hooks.example@127.0.0.1/", "127.0.0.1"),
-        ("http://hooks.example%40x@127.0.0.1/", "127.0.0.1"),
-        ("http://hooks.example:80@127.0.0.1:81/", "127.0.0.1"),
-        ("http://a@b@127.0.0.1/", "127.0.0.1"),
         ("http://hooks.example#@127.0.0.1/", "hooks.example"),
         ("http://hooks.example?@127.0.0.1/", "hooks.example"),
         ("http://hooks.example/@127.0.0.1/", "hooks.example"),
     ],
 )
-def test_tricks_with_credentials_fool_nobody(url: str, host: str) -> None:
-    """There is one reading of a URL, and the address it leads to is judged when it is known."""
+def test_there_is_one_reading_of_a_url(url: str, host: str) -> None:
     assert route(url).url.raw_host == host
 
 
-def test_credentials_travel_as_a_header_and_stand_nowhere_else() -> None:
-    known = route("https://shop:p%40ss-wörd@hooks.example/run")
-    assert str(known.url) == "https://hooks.example/run"
-    encoded = b64encode("shop:p@ss-wörd".encode()).decode()
-    assert known.headers == {"authorization": f"Basic {encoded}"}
-    assert {"p@ss-wörd", "p%40ss-w%C3%B6rd", encoded} <= set(known.secrets)
-
-
-def test_a_user_without_a_password() -> None:
-    known = route("https://token-0123@hooks.example/run")
-    assert known.headers == {"authorization": f"Basic {b64encode(b'token-0123:').decode()}"}
-    assert "token-0123" in known.secrets
-
-
-def test_credentials_twice_are_refused() -> None:
-    with pytest.raises(UnusableTarget, match="both in the url and in a header"):
-        route("https://shop:secret@hooks.example/run", Authorization="Bearer t")
-
-
-def test_a_url_that_cannot_be_read_is_not_repeated() -> None:
-    with pytest.raises(UnusableTarget) as refused:
-        route("https://shop:hunter22@hooks.example:port/run")
-    assert "hunter22" not in f"{refused.value!r} {refused.value.__cause__!r}"
+def test_a_url_that_cannot_be_used_is_not_repeated() -> None:
+    for url in ("https://shop:hunter22@hooks.example:port/run", "https://[hunter22/", "hunter22"):
+        with pytest.raises(UnusableTarget) as refused:
+            route(url)
+        assert "hunter22" not in f"{refused.value!r} {refused.value.__cause__!r}"
 
 
 def test_headers_of_ones_own() -> None:
@@ -168,7 +145,7 @@ def test_names_no_header_could_have(name: str) -> None:
     "value", ["a\r\nhost: evil", "a\n", "a\r", "\x00", "a\x7f", "\x1b[31m", "ä", "\ud800", "a\x0b"]
 )
 def test_values_that_would_break_out(value: str) -> None:
-    with pytest.raises(UnusableTarget, match="header x-team") as refused:
+    with pytest.raises(UnusableTarget, match="header 'x-team'") as refused:
         route_to(CallbackTarget(name="hook", url="https://h.example", headers={"x-team": value}))
     assert value not in str(refused.value)
 

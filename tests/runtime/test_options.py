@@ -26,13 +26,13 @@ WRONG: list[tuple[str, Any, str]] = [
     (
         "callbacks",
         [tenure.CallbackSpec(url="https://ada:opensesame@shop.example")],
-        "callbacks[0].url: 'https://***@shop.example' holds a user name or a password, and "
+        "callbacks[0].url: holds a user name or a password, and "
         "addresses are shown to people; give it in a header, Authorization",
     ),
     (
         "callbacks",
         [tenure.CallbackSpec(url="htps://ada:opensesame@shop.example")],
-        "callbacks[0].url: 'htps://***@shop.example' is no http or https address",
+        "callbacks[0].url: must begin with http:// or https://",
     ),
     ("queue", 7, "queue must be text, and is 7"),
     ("priority", "high", "priority must be a whole number from -100 to 100, and is text"),
@@ -72,7 +72,7 @@ def test_all_of_them_are_told_and_no_value_that_could_be_a_secret() -> None:
 
 def test_targets_of_every_run_keep_the_same_rule() -> None:
     target = tenure.CallbackSpec(url="https://ada:opensesame@shop.example")
-    with pytest.raises(tenure.InvalidOptions, match=r"targets\[0\]\.url: 'https://\*\*\*@shop"):
+    with pytest.raises(tenure.InvalidOptions, match=r"targets\[0\]\.url: holds a user name"):
         tenure.CallbackSettings(targets=(target,))
 
 

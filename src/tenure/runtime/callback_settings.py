@@ -7,7 +7,7 @@ from msgspec import Struct
 from tenure.model.errors import InvalidOptions
 from tenure.model.retry import RetryPolicy
 from tenure.model.snapshot import CallbackTarget
-from tenure.runtime.option_rules import problems_of_addresses
+from tenure.runtime.option_rules import problems_of_targets
 from tenure.runtime.relay_timing import RelayTiming
 from tenure.workflow.spec import CallbackSpec
 
@@ -36,7 +36,7 @@ class CallbackSettings(Struct, frozen=True, kw_only=True):
         if not self.timeout > 0 or not self.flush >= 0:
             raise ValueError("timeout must be more than zero, flush not negative")
         _ = self.policy
-        wrong = problems_of_addresses("targets", self.targets)
+        wrong = problems_of_targets("targets", self.targets)
         if wrong:
             raise InvalidOptions(wrong)
 

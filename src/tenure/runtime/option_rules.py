@@ -11,11 +11,11 @@ from datetime import datetime
 from math import inf
 from typing import Any
 
+from tenure.model.errors import InvalidWorkflow
 from tenure.model.leasing import MAX_PRIORITY, MIN_PRIORITY
 from tenure.model.snapshot import CallbackTarget
 from tenure.model.status import Recovery
 from tenure.ports.run_store import RunStateStore
-from tenure.workflow.checks import problem_of_address
 from tenure.workflow.spec import CallbackSpec
 from tenure.workflow.wording import called
 
@@ -28,17 +28,35 @@ def problems_of(options: Any) -> list[str]:
         if ((value := getattr(options, name)) is not None or name in _NEVER_NONE)
         and not fits(value)
     ]
-    return wrong or problems_of_addresses("callbacks", options.callbacks)
+    return wrong or problems_of_targets("callbacks", options.callbacks)
 
 
-def problems_of_addresses(name: str, targets: Sequence[CallbackSpec | CallbackTarget]) -> list[str]:
+def problems_of_targets(name: str, targets: Sequence[CallbackSpec | CallbackTarget]) -> list[str]:
     """By the rules of a workflow's ``callbacks``."""
-    found = [(number, problem_of_address(each.url or "")) for number, each in enumerate(targets)]
-    return [
-        f"{name}[{number}].url: {'; '.join(filter(None, wrong))}"
-        for number, wrong in found
-        if wrong is not None
-    ]
+    if not targets:
+        return []
+    from tenure.workflow.targets import read_targets  # the workflow's grammar, for those in need
+
+    try:
+        read_targets([_spec_of(each) for each in targets])
+    except InvalidWorkflow as error:
+        return [
+            f"{name}{each.path.removeprefix('callbacks')}: {each.message}"
+            + (f"; {each.hint}" if each.hint else "")
+            for each in error.mistakes
+        ]
+    return []
+
+
+def _spec_of(target: CallbackSpec | CallbackTarget) -> CallbackSpec:
+    if isinstance(target, CallbackSpec):
+        return target
+    return CallbackSpec(
+        url=target.url or "",
+        events=target.events,
+        secret_env=target.secret_env,
+        headers=target.headers,
+    )
 
 
 def _told(value: object) -> str:

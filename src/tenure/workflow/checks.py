@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from tenure.model.errors import ExpressionError
 from tenure.workflow.arguments import misfits
+from tenure.workflow.callback_rules import faults_of
 from tenure.workflow.catalogue import Catalogue
 from tenure.workflow.expressions import compile_condition
 from tenure.workflow.grammar import MOST_HOSTS
@@ -27,12 +28,9 @@ from tenure.workflow.wording import instead_of
 MOST_TASKS = 1_000_000
 """Hosts over all steps: what a run's record would have to hold."""
 LONGEST_NAME = 200
-_CREDENTIALS = re.compile(r"//[^/?#]*@")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\$?", re.ASCII)
 _ENV_NAME = re.compile(r"[^=\x00]+")
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
-_HOOK = re.compile(r"TENURE_HOOK_[A-Z0-9_]+", re.ASCII)
 _SCHEMES = ("ssh://", "http://", "https://")
 
 
@@ -274,30 +272,8 @@ def variables_in(workflow: Workflow) -> Iterator[tuple[Path, Mapping[str, Any]]]
 def check_callbacks(workflow: Workflow, catalogue: Catalogue, report: Report) -> None:
     for index, callback in enumerate(workflow.callbacks):
         path: Path = ("callbacks", index)
-        wrong = problem_of_address(callback.url)
-        if wrong is not None:
-            report((*path, "url"), *wrong)
-        secret = callback.secret_env
-        if secret is not None and not _HOOK.fullmatch(secret):
-            hint = f"name it TENURE_HOOK_{re.sub('[^A-Z0-9_]', '_', secret.upper())[:40]}"
-            report((*path, "secret_env"), "must begin with TENURE_HOOK_", hint)
-        for name, value in callback.headers.items():
-            if not _HEADER_NAME.fullmatch(name) or _CONTROL.search(value):
-                report((*path, "headers", name), "is no header a request could carry")
-
-
-def problem_of_address(url: str) -> tuple[str, str | None] | None:
-    """Why callbacks cannot go there, and what to do. Where they go is shown to people, in records,
-    messages and logs; values of headers are not."""
-    shown = _CREDENTIALS.sub("//***@", url)
-    if not is_web_address(url):
-        return f"{shown[:80]!r} is no http or https address", None
-    if shown != url:
-        return (
-            f"{shown[:80]!r} holds a user name or a password, and addresses are shown to people",
-            "give it in a header, Authorization",
-        )
-    return None
+        for fault in faults_of(callback.url, callback.headers, callback.secret_env):
+            report((*path, *fault.path), fault.message, fault.hint)
 
 
 def is_web_address(url: str) -> bool:

@@ -80,5 +80,5 @@ def checked_targets(*given: Mapping[str, str | None]) -> tuple[CallbackSpec, ...
     except InvalidWorkflow as error:
         first = error.mistakes[0]
         hint = f"; {first.hint}" if first.hint else ""
-        key = first.path.rpartition(".")[2]
-        raise click.UsageError(f"{key}: {first.message}{hint}.") from error
+        place = first.path if len(given) > 1 else first.path.rpartition(".")[2]
+        raise click.UsageError(f"{place}: {first.message}{hint}.") from error

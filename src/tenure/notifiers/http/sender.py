@@ -112,11 +112,12 @@ class HttpSender:
         }
         if delivery.redelivery:
             headers["tenure-redelivery"] = "true"
+        secrets = tuple(route.headers.values())
         if target.secret_env is None:
-            return _Request(route.url, headers, body, route.secrets)
+            return _Request(route.url, headers, body, secrets)
         secret = secret_of(target.secret_env, self._environ)
         headers["webhook-signature"] = signature(secret, delivery.id, now, body)
-        return _Request(route.url, headers, body, (*route.secrets, bare(secret)))
+        return _Request(route.url, headers, body, (*secrets, bare(secret)))
 
     async def _post(self, request: _Request) -> NotTaken | None:
         async with self._connections().post(

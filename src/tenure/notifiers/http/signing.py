@@ -1,13 +1,10 @@
 """Proof that a callback is ours: signatures by the rules of Standard Webhooks.
 
-A target names the variable that holds its secret. The variable must begin with ``TENURE_HOOK_``:
-whoever submits a run could otherwise have any variable of this process used as a key, and find out
-by trial what it holds.
+A target names the variable that holds its secret, by the rules of ``callback_rules``.
 """
 
 from __future__ import annotations
 
-import re
 from base64 import b64decode
 from collections.abc import Mapping
 from datetime import datetime
@@ -16,9 +13,8 @@ from functools import lru_cache
 from standardwebhooks import Webhook
 
 from tenure.notifiers.http.target import NotFromHere, UnusableTarget
+from tenure.workflow.callback_rules import KEY_PREFIX, fault_of_secret_env
 
-_VARIABLE = re.compile(r"TENURE_HOOK_[A-Z0-9_]+", re.ASCII)
-_PREFIX = "whsec_"
 _SHORTEST = 24
 """Bytes; what the specification asks for."""
 
@@ -26,10 +22,9 @@ _SHORTEST = 24
 def secret_of(variable: str, environ: Mapping[str, str]) -> str:
     """``UnusableTarget`` names the variable, never what it holds; ``NotFromHere`` if only this
     process lacks the secret."""
-    if not _VARIABLE.fullmatch(variable):
-        raise UnusableTarget(
-            f"secret_env {variable[:60]!r} must be named TENURE_HOOK_ and then A-Z, 0-9 or _"
-        )
+    broken = fault_of_secret_env(variable)
+    if broken is not None:
+        raise UnusableTarget(f"the secret_env {broken.message}; {broken.hint}")
     secret = environ.get(variable, "").strip()
     if not secret:
         raise NotFromHere(
@@ -38,7 +33,7 @@ def secret_of(variable: str, environ: Mapping[str, str]) -> str:
         )
     if not _is_key(secret):
         raise NotFromHere(
-            f"the environment variable {variable} holds no signing secret: that is {_PREFIX} and "
+            f"the environment variable {variable} holds no signing secret: that is {KEY_PREFIX} and "
             f"at least {_SHORTEST} random bytes in base64"
         )
     return secret
@@ -51,7 +46,7 @@ def signature(secret: str, delivery_id: str, at: datetime, body: bytes) -> str:
 
 def bare(secret: str) -> str:
     """Its base64 alone: as it stands in every spelling of the secret."""
-    return secret.removeprefix(_PREFIX)
+    return secret.removeprefix(KEY_PREFIX)
 
 
 @lru_cache
