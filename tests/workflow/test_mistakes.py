@@ -61,6 +61,7 @@ TOP = [
         "plan: {strategy: parallel}",
         "7:18: plan.strategy: must be one of sequential, not 'parallel'",
     ),
+    ("callbacks: ['https://ada:x@y']", "7:13: callbacks[0]: must be a map, not text"),
     ("callbacks: [{events: [run]}]", "7:13: callbacks[0].url: 'url' is missing"),
     (
         "callbacks: [{url: 'ftp://x'}]",
@@ -284,7 +285,7 @@ def test_a_mistake_in_arguments(args: str, action: str, said: str) -> None:
 
 WHOLE = [
     ("- a", ["1:1: must be a map, not a list"]),
-    ("just text", ["1:1: must be a map, not 'just text'"]),
+    ("just text", ["1:1: must be a map, not text"]),
     ("{}", ["1:1: version: 'version' is missing", "1:1: name: 'name' is missing",
             "1:1: steps: 'steps' is missing"]),
     ("version: v2\nname: a\n" + TWO,

@@ -175,13 +175,20 @@ class ListOf(Struct, frozen=True):
         return {"type": "array", "items": self.shape.schema(), **least, **limits}
 
 
+def _no_map(node: Node, path: Path, reading: Reading) -> Any:
+    """Text is not repeated: it may be the address of a callback, or its headers."""
+    if isinstance(node, Scalar) and isinstance(node.value, str):
+        return reading.mistake(node.mark, path, "must be a map, not text")
+    return wrong(node, path, reading, "a map")
+
+
 class MapOf(Struct, frozen=True):
     shape: Any
     most: int | None = None
 
     def read(self, node: Node, path: Path, reading: Reading) -> Any:
         if not isinstance(node, Entries):
-            return wrong(node, path, reading, "a map")
+            return _no_map(node, path, reading)
         if self.most is not None and len(node.entries) > self.most:
             message = f"has {len(node.entries)} entries, more than {self.most}"
             return reading.mistake(node.mark, path, message)
@@ -255,7 +262,7 @@ class Part(Struct, frozen=True):
             value = self.short.read(node, path, reading)
             return BAD if value is BAD else self.struct(**{self.short_key: value})
         if not isinstance(node, Entries):
-            return wrong(node, path, reading, "a map")
+            return _no_map(node, path, reading)
         names = {key.name for key in self.keys}
         for name in node.entries:
             if name not in names:

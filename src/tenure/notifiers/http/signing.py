@@ -33,8 +33,8 @@ def secret_of(variable: str, environ: Mapping[str, str]) -> str:
         )
     if not _is_key(secret):
         raise NotFromHere(
-            f"the environment variable {variable} holds no signing secret: that is {KEY_PREFIX} and "
-            f"at least {_SHORTEST} random bytes in base64"
+            f"the environment variable {variable} holds no signing secret: that is {KEY_PREFIX} "
+            f"and at least {_SHORTEST} random bytes in base64"
         )
     return secret
 
