@@ -19,6 +19,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tenure.model.errors import InvalidWorkflow, TenureError
+from tenure.runtime.callback_limits import (
+    LARGEST_BACKOFF,
+    LONGEST_ATTEMPT,
+    LONGEST_DELAY,
+    LONGEST_FLUSH,
+    MOST_ATTEMPTS,
+)
 from tenure.workflow.durations import parse_duration, show_duration
 from tenure.workflow.spec import CallbackSpec
 from tenure.workflow.wording import did_you_mean
@@ -120,6 +127,16 @@ def _positive_duration(value: object) -> float:
     return seconds
 
 
+def _up_to(most: float, read: Callable[[object], float]) -> Callable[[object], float]:
+    def bounded(value: object) -> float:
+        seconds = read(value)
+        if seconds > most:
+            raise ValueError(f"must be at most {show_duration(most)}")
+        return seconds
+
+    return bounded
+
+
 def _whole(least: int, most: int) -> Callable[[object], int]:
     def read(value: object) -> int:
         number = value
@@ -141,8 +158,8 @@ def _factor(value: object) -> float:
         number = None
     if not isinstance(number, int | float) or isinstance(number, bool) or not isfinite(number):
         raise ValueError(f"must be a number, not {_kind(value)}")
-    if not 1 <= number <= 1000:
-        raise ValueError("must be from 1 to 1000")
+    if not 1 <= number <= LARGEST_BACKOFF:
+        raise ValueError(f"must be from 1 to {LARGEST_BACKOFF:g}")
     return float(number)
 
 
@@ -203,13 +220,13 @@ READERS: dict[str, Callable[[object], Any]] = {
     "max_takeovers": _whole(1, 1_000_000),
     "drain_timeout": _duration,
     "callbacks": _targets,
-    "callback_attempts": _whole(1, 1000),
-    "callback_delay": _duration,
+    "callback_attempts": _whole(1, MOST_ATTEMPTS),
+    "callback_delay": _up_to(LONGEST_DELAY, _duration),
     "callback_backoff": _factor,
-    "callback_max_delay": _duration,
-    "callback_timeout": _positive_duration,
+    "callback_max_delay": _up_to(LONGEST_DELAY, _duration),
+    "callback_timeout": _up_to(LONGEST_ATTEMPT, _positive_duration),
     "callback_allow_private": _flag,
-    "callback_flush": _duration,
+    "callback_flush": _up_to(LONGEST_FLUSH, _duration),
     "progress_interval": _duration,
     "summary_bytes": _size,
     "log_cap": _size,
@@ -219,7 +236,7 @@ READERS: dict[str, Callable[[object], Any]] = {
 def shown_value(settings: Settings, name: str) -> str:
     """As a person would write it."""
     value = getattr(settings, name)
-    if READERS[name] in (_duration, _positive_duration):
+    if isinstance(value, float) and READERS[name] is not _factor:
         return show_duration(value)
     if isinstance(value, bool):
         return str(value).lower()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from math import inf, nan
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tenure.model.errors import InvalidOptions
 from tenure.model.retry import RetryPolicy
 
 CALLBACKS = RetryPolicy(attempts=8, delay=5, backoff=4, max_delay=3600, jitter=0.5)
@@ -65,10 +67,19 @@ def test_a_gentle_backoff_reaches_its_cap_too() -> None:
         {"backoff": 0.5},
         {"jitter": -0.1},
         {"jitter": 1.1},
+        {"attempts": 2.5},
+        {"attempts": True},
+        {"attempts": nan},
+        {"attempts": "8"},
+        *({name: value} for name in ("delay", "backoff", "max_delay") for value in (nan, inf)),
+        {"jitter": nan},
+        {"delay": "5s"},
+        {"backoff": None},
     ],
 )
 def test_impossible_policies_are_refused(fields: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"must|share"):
+    [name] = fields
+    with pytest.raises(InvalidOptions, match=f"^{name} must be "):
         RetryPolicy(**fields)
 
 

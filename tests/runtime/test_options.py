@@ -70,12 +70,6 @@ def test_all_of_them_are_told_and_no_value_that_could_be_a_secret() -> None:
     assert "hunter2" not in str(refused.value)
 
 
-def test_targets_of_every_run_keep_the_same_rule() -> None:
-    target = tenure.CallbackSpec(url="https://ada:opensesame@shop.example")
-    with pytest.raises(tenure.InvalidOptions, match=r"targets\[0\]\.url: holds a user name"):
-        tenure.CallbackSettings(targets=(target,))
-
-
 def test_every_option_has_its_rule() -> None:
     assert {name for name, *_ in WRONG} == set(tenure.RunOptions.__struct_fields__)
 

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from msgspec import Struct
+
+from tenure.model.errors import InvalidOptions
+
+_NUMBER = (int, float)
+_BOUNDS = {
+    "attempts": ((int,), 1, inf, "a whole number, at least 1"),
+    "delay": (_NUMBER, 0, inf, "a finite number of seconds, not negative"),
+    "backoff": (_NUMBER, 1, inf, "a finite number, not below 1"),
+    "max_delay": (_NUMBER, 0, inf, "a finite number of seconds, not negative"),
+    "jitter": (_NUMBER, 0, 1, "a share between 0 and 1"),
+}
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True):
@@ -19,12 +32,15 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
     jitter: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.attempts < 1:
-            raise ValueError(f"attempts must be at least 1, not {self.attempts}")
-        if self.delay < 0 or self.max_delay < 0 or self.backoff < 1:
-            raise ValueError("delay and max_delay must not be negative, backoff not below 1")
-        if not 0 <= self.jitter <= 1:
-            raise ValueError(f"jitter is a share between 0 and 1, not {self.jitter}")
+        """A wait that is no number would never end, and nothing would be said: ``InvalidOptions``
+        names every such field."""
+        wrong = [
+            f"{name} must be {expected}"
+            for name, (kinds, least, most, expected) in _BOUNDS.items()
+            if not _fits(getattr(self, name), kinds, least, most)
+        ]
+        if wrong:
+            raise InvalidOptions(wrong)
 
     def wait_after(
         self, failed_attempts: int, *, luck: float = 0.0, at_least: float = 0.0
@@ -43,3 +59,9 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
         except OverflowError:
             wait = self.max_delay if self.delay else 0.0
         return max(wait * (1 - self.jitter * luck), min(at_least, self.max_delay))
+
+
+def _fits(value: object, kinds: tuple[type, ...], least: float, most: float) -> bool:
+    if not isinstance(value, int | float) or not isinstance(value, kinds):
+        return False
+    return not isinstance(value, bool) and least <= value <= most and value != inf

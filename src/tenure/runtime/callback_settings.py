@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from math import ulp
+from typing import Any
+
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from tenure.model.errors import InvalidOptions
 from tenure.model.retry import RetryPolicy
 from tenure.model.snapshot import CallbackTarget
-from tenure.runtime.option_rules import problems_of_targets
+from tenure.runtime.callback_limits import (
+    LARGEST_BACKOFF,
+    LONGEST_ATTEMPT,
+    LONGEST_DELAY,
+    LONGEST_FLUSH,
+    MOST_ATTEMPTS,
+)
+from tenure.runtime.option_rules import (
+    Rules,
+    broken,
+    is_flag,
+    is_list_of,
+    is_number,
+    is_whole,
+    problems_of_targets,
+)
 from tenure.runtime.relay_timing import RelayTiming
 from tenure.workflow.spec import CallbackSpec
 
@@ -33,12 +53,12 @@ class CallbackSettings(Struct, frozen=True, kw_only=True):
     """How long closing waits until each callback was tried. The rest stays in the outbox."""
 
     def __post_init__(self) -> None:
-        if not self.timeout > 0 or not self.flush >= 0:
-            raise ValueError("timeout must be more than zero, flush not negative")
-        _ = self.policy
-        wrong = problems_of_targets("targets", self.targets)
+        """``InvalidOptions`` names everything that cannot be meant."""
+        wrong = broken(_RULES, self, _RULES)
+        wrong = wrong or problems_of_targets("targets", self.targets)
         if wrong:
             raise InvalidOptions(wrong)
+        force_setattr(self, "targets", tuple(self.targets))
 
     @property
     def policy(self) -> RetryPolicy:
@@ -53,3 +73,21 @@ class CallbackSettings(Struct, frozen=True, kw_only=True):
     @property
     def timing(self) -> RelayTiming:
         return RelayTiming(send=self.timeout)
+
+
+def _seconds(most: float, *, zero: bool = True) -> tuple[Callable[[Any], bool], str]:
+    if zero:
+        return is_number(0, most), f"seconds from 0 to {most:g}"
+    return is_number(ulp(0.0), most), f"seconds, more than 0 and at most {most:g}"
+
+
+_RULES: Rules = {
+    "targets": (is_list_of(CallbackSpec, CallbackTarget), "a list of CallbackSpec"),
+    "attempts": (is_whole(1, MOST_ATTEMPTS), f"a whole number from 1 to {MOST_ATTEMPTS}"),
+    "delay": _seconds(LONGEST_DELAY),
+    "backoff": (is_number(1, LARGEST_BACKOFF), f"a number from 1 to {LARGEST_BACKOFF:g}"),
+    "max_delay": _seconds(LONGEST_DELAY),
+    "timeout": _seconds(LONGEST_ATTEMPT, zero=False),
+    "allow_private": (is_flag, "True or False"),
+    "flush": _seconds(LONGEST_FLUSH),
+}

@@ -6,7 +6,7 @@ for a list of hosts is a list of letters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from math import inf
 from typing import Any
@@ -19,16 +19,23 @@ from tenure.ports.run_store import RunStateStore
 from tenure.workflow.spec import CallbackSpec
 from tenure.workflow.wording import called
 
+Rules = Mapping[str, tuple[Callable[[Any], bool], str]]
+"""For each option whether a value fits, and what would."""
+
 
 def problems_of(options: Any) -> list[str]:
     """Everything that is not what it must be, naming the option."""
-    wrong = [
-        f"{name} must be {expected}, and is {_told(value)}"
-        for name, (fits, expected) in _RULES.items()
-        if ((value := getattr(options, name)) is not None or name in _NEVER_NONE)
-        and not fits(value)
-    ]
+    given = {name for name in _RULES if getattr(options, name) is not None}
+    wrong = broken(_RULES, options, given | _NEVER_NONE)
     return wrong or problems_of_targets("callbacks", options.callbacks)
+
+
+def broken(rules: Rules, options: Any, names: Collection[str]) -> list[str]:
+    return [
+        f"{name} must be {expected}, and is {_told(value)}"
+        for name, (fits, expected) in rules.items()
+        if name in names and not fits(value := getattr(options, name))
+    ]
 
 
 def problems_of_targets(name: str, targets: Sequence[CallbackSpec | CallbackTarget]) -> list[str]:
@@ -69,7 +76,7 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
-def _is_flag(value: object) -> bool:
+def is_flag(value: object) -> bool:
     return isinstance(value, bool)
 
 
@@ -83,7 +90,7 @@ def _names_values(value: object) -> bool:
     return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
 
 
-def _is_list_of(*kinds: type) -> Callable[[object], bool]:
+def is_list_of(*kinds: type) -> Callable[[object], bool]:
     """A text is a sequence of texts, and never meant as one."""
 
     def fits(value: object) -> bool:
@@ -98,19 +105,22 @@ def _is_moment(value: object) -> bool:
     return isinstance(value, datetime) and value.tzinfo is not None
 
 
-def _is_priority(value: object) -> bool:
-    if not isinstance(value, int) or isinstance(value, bool):
-        return False
-    return MIN_PRIORITY <= value <= MAX_PRIORITY
+def is_whole(least: int, most: int) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, int) and is_number(least, most)(value)
 
 
-def _is_timeout(value: object) -> bool:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return False
-    return 0 <= value < inf
+def is_number(least: float, most: float) -> Callable[[object], bool]:
+    """A finite one."""
+
+    def fits(value: object) -> bool:
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            return False
+        return least <= value <= most and value != inf
+
+    return fits
 
 
-_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+_RULES: Rules = {
     "run_id": (_is_text, "text"),
     "store": (
         lambda value: isinstance(value, RunStateStore),
@@ -123,20 +133,20 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "vars": (_names_values, "a map from names to values"),
     "secrets": (_names_text, "a map from names to text"),
     "labels": (_names_text, "a map from text to text"),
-    "callbacks": (_is_list_of(CallbackSpec, CallbackTarget), "a list of CallbackSpec"),
+    "callbacks": (is_list_of(CallbackSpec, CallbackTarget), "a list of CallbackSpec"),
     "queue": (_is_text, "text"),
     "priority": (
-        _is_priority,
+        is_whole(MIN_PRIORITY, MAX_PRIORITY),
         f"a whole number from {MIN_PRIORITY} to {MAX_PRIORITY}",
     ),
     "run_after": (_is_moment, "a datetime with its time zone"),
     "recovery": (lambda value: isinstance(value, Recovery), "'interrupt' or 'resume'"),
     "timeout": (
-        _is_timeout,
+        is_number(0, inf),
         "a number of seconds, zero or more",
     ),
-    "limit": (_is_list_of(str), "a list of hosts and groups"),
-    "local": (_is_flag, "True or False"),
+    "limit": (is_list_of(str), "a list of hosts and groups"),
+    "local": (is_flag, "True or False"),
     "retry_of": (_is_text, "text"),
     "approved_by": (_is_text, "text"),
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from msgspec import Struct
 
 
@@ -18,7 +20,7 @@ class RelayTiming(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            if not getattr(self, name) > 0:
+            if not 0 < getattr(self, name) < inf:
                 raise ValueError(f"{name} ({getattr(self, name):g}s) must be more than zero")
 
     @property
