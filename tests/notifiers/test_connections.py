@@ -8,6 +8,7 @@ import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import monotonic
 
 import pytest
 from msgspec.structs import replace
@@ -56,6 +57,35 @@ async def test_a_host_that_hangs_does_not_use_up_the_pool(
     for task in hanging:
         task.cancel()
     await asyncio.gather(*hanging, return_exceptions=True)
+
+
+async def test_an_idle_connection_is_used_for_four_seconds(
+    sender: HttpSender, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Common servers close it after five, and a callback that crosses the close is lost."""
+    at = monotonic()
+    for passed, connection in ((0.0, 1), (3.5, 1), (8.0, 2)):
+        monkeypatch.setattr("aiohttp.connector.monotonic", lambda now=at + passed: now)
+        assert await sender.send(delivery(receiver.url("ok"))) is None
+        assert receiver.received[-1].connection == connection
+
+
+async def test_where_a_name_leads_is_asked_again_after_ten_seconds(
+    new_sender: NewSender, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A receiver that moves is found again soon."""
+    asked: list[str] = []
+
+    async def look_up(host: str) -> list[str]:
+        asked.append(host)
+        return ["127.0.0.1"]
+
+    sender = new_sender(look_up=look_up)
+    at = monotonic()
+    for passed, questions in ((0.0, 1), (9.0, 1), (18.0, 2)):
+        monkeypatch.setattr("aiohttp.connector.monotonic", lambda now=at + passed: now)
+        await sender.send(delivery(receiver.url("drop", host="hooks.example")))
+        assert len(asked) == questions
 
 
 # -- nothing is left ------------------------------------------------------------------------------
