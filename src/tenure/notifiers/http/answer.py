@@ -14,7 +14,7 @@ from tenure.ports.sender import NotTaken
 LONGEST_WAIT = 86_400.0
 """What we wait because a receiver says so. The relay's own limit may be lower."""
 _WORTH_ANOTHER_TRY = frozenset({408, 425, 429, *range(500, 600)})
-_SECONDS = re.compile(r"[0-9]{1,12}")
+_SECONDS = re.compile(r"[0-9]+")
 
 
 class Answer(Struct, frozen=True, kw_only=True):
