@@ -11,16 +11,19 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self, cast
 from urllib.parse import unquote, urlsplit
 
 from tenure.model.errors import UnknownStore
 from tenure.model.outbox import Delivery
+from tenure.model.snapshot import CallbackTarget
 from tenure.ports.action import Action
 from tenure.ports.run_store import RunStateStore
 from tenure.ports.sender import CallbackSender, NotTaken
 from tenure.ports.transport import Transport
+from tenure.workflow.spec import CallbackSpec
 
 if TYPE_CHECKING:
     from aiohttp import TraceConfig
@@ -180,9 +183,8 @@ def default_actions() -> Mapping[str, Action]:
 class _HttpOnDemand:
     """The HTTP sender, loaded when the first callback goes out: most processes send none."""
 
-    def __init__(self, timeout: float, allow_private: bool) -> None:
-        self._timeout = timeout
-        self._allow_private = allow_private
+    def __init__(self, new_sender: Callable[[], CallbackSender]) -> None:
+        self._new_sender = new_sender
         self._loading = asyncio.Lock()
         self._sender: CallbackSender | None = None
 
@@ -192,9 +194,7 @@ class _HttpOnDemand:
     async def _loaded(self) -> CallbackSender:
         async with self._loading:
             if self._sender is None:
-                self._sender = await asyncio.to_thread(
-                    http_sender, self._timeout, self._allow_private
-                )
+                self._sender = await asyncio.to_thread(self._new_sender)
             return self._sender
 
     async def close(self) -> None:
@@ -202,13 +202,19 @@ class _HttpOnDemand:
             await self._sender.close()
 
 
-def default_sender(timeout: float, allow_private: bool) -> CallbackSender:
-    """Callbacks by HTTP. ``timeout`` is for one attempt, in seconds."""
-    return _HttpOnDemand(timeout, allow_private)
+def default_sender(
+    timeout: float, allow_private: bool, own: Sequence[CallbackSpec | CallbackTarget] = ()
+) -> CallbackSender:
+    """Callbacks by HTTP. ``timeout`` is for one attempt, in seconds. ``own`` are the targets of our
+    own settings, which may be inside."""
+    return _HttpOnDemand(partial(http_sender, timeout, allow_private, own))
 
 
 def http_sender(
-    timeout: float, allow_private: bool, traces: Sequence[TraceConfig] = ()
+    timeout: float,
+    allow_private: bool,
+    own: Sequence[CallbackSpec | CallbackTarget] = (),
+    traces: Sequence[TraceConfig] = (),
 ) -> CallbackSender:
     from tenure.notifiers.http import HttpSender, HttpSettings
 
@@ -217,7 +223,7 @@ def http_sender(
         connect_timeout=min(timeout, HttpSettings().connect_timeout),
         allow_private=allow_private,
     )
-    return HttpSender(settings, traces=traces)
+    return HttpSender(settings, own=own, traces=traces)
 
 
 def default_transport() -> Transport:

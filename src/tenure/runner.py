@@ -308,7 +308,9 @@ class Runner:
             warn_unless_durable(store)
             callbacks = Callbacks(
                 store,
-                default_sender(self._callbacks.timeout, self._callbacks.allow_private),
+                default_sender(
+                    self._callbacks.timeout, self._callbacks.allow_private, self._callbacks.targets
+                ),
                 self._callbacks,
                 new_update_id,
                 self._notifier,

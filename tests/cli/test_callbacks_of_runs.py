@@ -82,6 +82,17 @@ def test_a_password_in_an_address_is_refused_wherever_it_stands(
     assert "opensesame" not in refused.err + refused.out
 
 
+def test_only_the_settings_reach_inside_unless_it_is_allowed(
+    cli: Cli, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TENURE_CALLBACK_ALLOW_PRIVATE")
+    settings(cli, f'[[callbacks]]\nurl = "{hook.url}"\nheaders = {{X-From = "settings"}}\n')
+    cli.call("run", cli.workflow(GREET), "--callback", hook.url)
+    states = [each["state"] for each in cli.call("callbacks", "list", "--json").json["callbacks"]]
+    assert sorted(states) == ["dead"] * (len(states) // 2) + ["delivered"] * (len(states) // 2)
+    assert {got.headers["x-from"] for got in hook.received} == {"settings"}
+
+
 def test_what_keeps_no_record_sends_no_callbacks(cli: Cli, hook: Hook) -> None:
     flow = cli.workflow(hook.workflow())
     assert cli.call("run", flow, "--no-tracking", "--callback", hook.url).code == 2

@@ -100,6 +100,24 @@ def test_the_guard_stands_unless_it_is_lifted(
     assert cli.call("callbacks", "test", hook.url, "--allow-private").code == 0
 
 
+def test_a_target_of_the_settings_is_tried_without_lifting_the_guard(
+    cli: Cli, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TENURE_CALLBACK_ALLOW_PRIVATE")
+    (cli.folder / "tenure.toml").write_text(f'[[callbacks]]\nurl = "{hook.url}"\n')
+    assert cli.call("callbacks", "test", hook.url).code == 0
+
+
+def test_a_variable_that_holds_no_secret_is_the_senders_fault(
+    cli: Cli, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENURE_HOOK_SHOP", "whsec_short")
+    refused = cli.call("callbacks", "test", hook.url, "--secret-env", "TENURE_HOOK_SHOP")
+    assert refused.code == 7
+    assert "TENURE_HOOK_SHOP holds no signing secret" in refused.out
+    assert hook.received == []
+
+
 def test_a_secret_that_is_not_there_is_named(cli: Cli, hook: Hook) -> None:
     refused = cli.call("callbacks", "test", hook.url, "--secret-env", "TENURE_HOOK_OTHER")
     assert refused.code == 2

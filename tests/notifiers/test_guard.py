@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import pytest
 
 from tenure.notifiers.http import HttpSettings
 from tenure.notifiers.http.addresses import off_limits
 from tenure.notifiers.http.guard import GuardedResolver, OffLimits, anywhere, guarded_sockets
+from tenure.workflow.spec import CallbackSpec
 from tests.notifiers.deliveries import HERE, NewSender, delivery
 from tests.notifiers.receiver import Receiver
 
@@ -227,6 +229,38 @@ async def test_an_address_as_long_as_a_letter_is_cut_in_the_error(new_sender: Ne
     assert not refused.again
     assert len(refused.error) < 300
     assert refused.error.isprintable()
+
+
+async def test_our_own_targets_may_be_inside_and_nobody_elses(
+    new_sender: NewSender, receiver: Receiver
+) -> None:
+    """What the settings of this process name. Whoever names the same URL with other headers, or
+    another secret, could have us say what we would not say."""
+    url, secret = receiver.url("ok", host="hooks.internal"), "TENURE_HOOK_SHOP"
+    ours = CallbackSpec(url=url, secret_env=secret, headers={"X-Team": "ops"})
+    sender = new_sender(GUARDED, look_up=says(["127.0.0.1"])[0], own=[ours])
+    ways: list[dict[str, Any]] = [
+        {},
+        {"secret_env": secret},
+        {"headers": {"X-Team": "ops"}},
+        {"secret_env": secret, "headers": {"X-Team": "other"}},
+        {"secret_env": secret, "headers": {"X-Team": "ops", "X-More": "1"}},
+    ]
+
+    async def others_are_refused() -> None:
+        for way in ways:
+            refused = await sender.send(delivery(url, **way))
+            assert refused is not None
+            assert not refused.again
+
+    await others_are_refused()
+    mine = delivery(url, secret_env=secret, headers={"X-Team": "ops"}, events=("run", "step"))
+    assert await sender.send(mine) is None
+    await others_are_refused()  # though there is a connection now
+    other_path = receiver.url("204", host="hooks.internal")
+    refused = await sender.send(delivery(other_path, secret_env=secret, headers={"X-Team": "ops"}))
+    assert refused is not None
+    assert len(receiver.received) == 1
 
 
 async def test_a_trusting_network_lets_all_pass(new_sender: NewSender, receiver: Receiver) -> None:

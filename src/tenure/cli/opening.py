@@ -126,7 +126,7 @@ async def telling(store: RunStateStore, settings: Settings) -> AsyncIterator[Cal
     from tenure.runtime.callbacks import Callbacks
 
     sending = callback_settings(settings)
-    sender = default_sender(sending.timeout, sending.allow_private)
+    sender = default_sender(sending.timeout, sending.allow_private, sending.targets)
     callbacks = Callbacks(store, sender, sending, new_update_id)
     callbacks.open()
     try:

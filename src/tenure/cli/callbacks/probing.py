@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from time import perf_counter
 from types import SimpleNamespace
 
@@ -16,6 +17,7 @@ from tenure.model.status import RunStatus
 from tenure.ports.sender import NotTaken
 from tenure.system import SystemClock, new_run_id, new_update_id
 from tenure.wire.callback import CallbackPayload, payload
+from tenure.workflow.spec import CallbackSpec
 
 
 class Probe(Struct, kw_only=True):
@@ -35,10 +37,12 @@ class Probe(Struct, kw_only=True):
         return payload(sample.event, sample.workflow_name, sample.run_status)
 
 
-async def probe(target: CallbackTarget, seconds: float, allow_private: bool) -> Probe:
+async def probe(
+    target: CallbackTarget, seconds: float, allow_private: bool, own: Sequence[CallbackSpec]
+) -> Probe:
     """By the sender all callbacks go through, guard and signature included."""
     seen = Probe(delivery=_sample(target))
-    sender = http_sender(seconds, allow_private, traces=(_trace_into(seen),))
+    sender = http_sender(seconds, allow_private, own, traces=(_trace_into(seen),))
     start = perf_counter()
     try:
         seen.refusal = await sender.send(seen.delivery)

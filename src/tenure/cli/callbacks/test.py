@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from tenure.cli.callbacks.probing import Probe, probe
-from tenure.cli.callbacks.targets import MASK, address_of, checked_targets, target_of
+from tenure.cli.callbacks.targets import address_of, checked_targets, problem_with, target_of
 from tenure.cli.display import json_lines
 from tenure.cli.display.moments import took
 from tenure.cli.display.paint import bold, dim, in_color, note, say, sign
@@ -57,6 +57,7 @@ def command(url: str, secret_env: str | None, allow_private: bool, as_json: bool
             target_of(spec, "test"),
             settings.callback_timeout,
             allow_private or settings.callback_allow_private,
+            settings.callbacks,
         )
     )
     if as_json:
@@ -74,7 +75,8 @@ def _exit_code(seen: Probe) -> Exit:
         return Exit.SUCCESS
     if seen.status is not None:
         return Exit.FAILED
-    return Exit.STORE if seen.refusal.again else Exit.REFUSED
+    can_be_sent = problem_with(seen.delivery.target, os.environ) is None
+    return Exit.STORE if seen.refusal.again and can_be_sent else Exit.REFUSED
 
 
 def _outcome(seen: Probe) -> str:
@@ -87,7 +89,7 @@ def _facts(seen: Probe) -> dict[str, object]:
     return {
         "outcome": _outcome(seen),
         "url": address_of(seen.delivery.target.url or ""),
-        "headers": _shown(seen.headers),
+        "headers": seen.headers,
         "payload": seen.payload,
         "status": seen.status,
         "seconds": round(seen.seconds, 4),
@@ -96,14 +98,9 @@ def _facts(seen: Probe) -> dict[str, object]:
     }
 
 
-def _shown(headers: dict[str, str]) -> dict[str, str]:
-    """Of all we send here only credentials from the URL are secret."""
-    return headers | ({"authorization": MASK} if "authorization" in headers else {})
-
-
 def _lines(seen: Probe, policy: RetryPolicy) -> Iterator[str]:
     yield bold(f"POST {one_line(address_of(seen.delivery.target.url or ''))}")
-    for name, value in _shown(seen.headers).items():
+    for name, value in seen.headers.items():
         yield f"  {dim(f'{name}:')} {one_line(value)}"
     if seen.headers:
         yield f"\n  {msgspec.json.encode(seen.payload).decode()}\n"

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from ssl import SSLContext
+from typing import Protocol
 
 import msgspec
 from aiohttp import (
@@ -44,6 +45,17 @@ from tenure.wire.callback import payload
 _encoder = msgspec.json.Encoder()
 
 
+class Addressed(Protocol):
+    """A target, as it is stored or as it was given."""
+
+    @property
+    def url(self) -> str | None: ...
+    @property
+    def secret_env(self) -> str | None: ...
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+
 class _Request(Struct, frozen=True):
     url: URL
     headers: dict[str, str]
@@ -55,9 +67,11 @@ class _Request(Struct, frozen=True):
 class HttpSender:
     """``CallbackSender`` for targets with a URL, for any number of tasks of one loop.
 
-    ``judge`` says where callbacks may not go; ``allow_private`` lifts it. ``tls`` takes the place
-    of the system's certificates, for receivers behind an authority of one's own. ``traces`` see
-    what goes over the wire.
+    ``judge`` says where callbacks may not go; ``allow_private`` lifts it for all, ``own`` for these
+    targets: who runs this process has named them. A submitter who names the same can make it send
+    nothing that it would not send anyway, for URL, headers and secret must be equal. The two kinds
+    share no connection. ``tls`` takes the place of the system's certificates, for receivers behind
+    an authority of one's own. ``traces`` see what goes over the wire.
     """
 
     def __init__(
@@ -68,6 +82,7 @@ class HttpSender:
         environ: Mapping[str, str] = os.environ,
         look_up: LookUp | None = None,
         judge: Judge = off_limits,
+        own: Iterable[Addressed] = (),
         tls: SSLContext | None = None,
         traces: Sequence[TraceConfig] = (),
     ) -> None:
@@ -79,7 +94,8 @@ class HttpSender:
         self._judge = anywhere if settings.allow_private else judge
         self._tls = tls
         self._traces = traces
-        self._session: ClientSession | None = None
+        self._own = frozenset(map(_identity, own))
+        self._sessions: dict[Judge, ClientSession] = {}
         self._closed = False
 
     async def send(self, delivery: Delivery) -> NotTaken | None:
@@ -89,16 +105,17 @@ class HttpSender:
             request = self._prepare(delivery)
         except UnusableTarget as error:
             return NotTaken(error=str(error), again=isinstance(error, NotFromHere))
+        judge = anywhere if _identity(delivery.target) in self._own else self._judge
         try:
-            return await self._post(request)
+            return await self._post(request, self._connections(judge))
         except (ClientError, OSError) as error:
             return self._unanswered(error)
 
     async def close(self) -> None:
         """Ends all connections; attempts under way come back as not taken."""
         self._closed = True
-        if self._session is not None:
-            await self._session.close()
+        for session in self._sessions.values():
+            await session.close()
         self._system.close()
 
     def _prepare(self, delivery: Delivery) -> _Request:
@@ -119,8 +136,8 @@ class HttpSender:
         headers["webhook-signature"] = signature(secret, delivery.id, now, body)
         return _Request(route.url, headers, body, (*secrets, bare(secret)))
 
-    async def _post(self, request: _Request) -> NotTaken | None:
-        async with self._connections().post(
+    async def _post(self, request: _Request, session: ClientSession) -> NotTaken | None:
+        async with session.post(
             request.url, data=request.body, headers=request.headers, allow_redirects=False
         ) as response:
             if taken(response.status) and response.content.is_eof():
@@ -154,10 +171,16 @@ class HttpSender:
         )
         return NotTaken(error=words, again=not isinstance(error, InvalidURL))
 
-    def _connections(self) -> ClientSession:
+    def _connections(self, judge: Judge) -> ClientSession:
         """Made by the first who needs them: they belong to the loop that runs then."""
-        if self._session is None:
-            self._session = new_session(
-                self._settings, self._look_up, self._judge, self._tls, self._traces
+        session = self._sessions.get(judge)
+        if session is None:
+            session = self._sessions[judge] = new_session(
+                self._settings, self._look_up, judge, self._tls, self._traces
             )
-        return self._session
+        return session
+
+
+def _identity(target: Addressed) -> tuple[object, ...]:
+    """All of a target that decides what goes over the wire, and where to."""
+    return target.url, target.secret_env, frozenset(target.headers.items())
