@@ -28,6 +28,7 @@ class Outbox(Protocol):
         seconds: float = 60.0,
         per_origin: int | None = None,
         except_origins: Collection[str] = (),
+        only: Collection[str] | None = None,
     ) -> list[Delivery]:
         """Hold up to ``limit`` due deliveries under ``token`` for ``seconds``, soonest due first.
 
@@ -38,6 +39,7 @@ class Outbox(Protocol):
         At most ``per_origin`` of one origin (``model.outbox.origin_of``), and none of
         ``except_origins``: a relay whose hands are full with the callbacks of one receiver asks
         for everybody else's. However many wait there, the others are found as quickly.
+        ``only`` these, by their ids, if it is given: of them too what is due and eligible.
 
         The same ``token`` again returns what is still held under it, renewed, and claims no more.
         """
@@ -99,6 +101,7 @@ class OutboxBatches(Protocol):
         seconds: float = 60.0,
         per_origin: int | None = None,
         except_origins: Collection[str] = (),
+        only: Collection[str] | None = None,
     ) -> tuple[list[Delivery | TenureError], list[Delivery]]:
         """``settle_deliveries``, then ``claim_deliveries``, in one commit: what settling made
         eligible can be claimed at once, and a relay at work waits for half as many commits."""

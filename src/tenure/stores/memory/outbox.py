@@ -40,6 +40,7 @@ class MemoryOutbox:
         seconds: float = 60.0,
         per_origin: int | None = None,
         except_origins: Collection[str] = (),
+        only: Collection[str] | None = None,
     ) -> list[Delivery]:
         state = self._state
         with state.lock:
@@ -49,7 +50,8 @@ class MemoryOutbox:
             claimed = [delivery for delivery in waiting if delivery.token == token]
             if not claimed:
                 most = limit if per_origin is None else per_origin
-                due = _spread(self._due(waiting, instant), most, frozenset(except_origins))
+                wanted = _named(self._due(waiting, instant), only)
+                due = _spread(wanted, most, frozenset(except_origins))
                 claimed = [
                     replace(delivery, token=token) for delivery in islice(due, max(limit, 0))
                 ]
@@ -99,6 +101,7 @@ class MemoryOutbox:
         seconds: float = 60.0,
         per_origin: int | None = None,
         except_origins: Collection[str] = (),
+        only: Collection[str] | None = None,
     ) -> tuple[list[Delivery | TenureError], list[Delivery]]:
         with self._state.lock:
             answers = await self.settle_deliveries(settlements)
@@ -108,6 +111,7 @@ class MemoryOutbox:
                 seconds=seconds,
                 per_origin=per_origin,
                 except_origins=except_origins,
+                only=only,
             )
 
     def _settle_one_of_many(self, settlement: Settlement) -> Delivery | TenureError:
@@ -186,6 +190,13 @@ class MemoryOutbox:
         if delivery is None:
             raise DeliveryNotFound(delivery_id)
         return delivery
+
+
+def _named(due: list[Delivery], only: Collection[str] | None) -> list[Delivery]:
+    if only is None:
+        return due
+    names = frozenset(only)
+    return [delivery for delivery in due if delivery.id in names]
 
 
 def _spread(

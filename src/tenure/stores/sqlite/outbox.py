@@ -41,10 +41,11 @@ class Outboxing:
         seconds: float,
         per_origin: int | None,
         except_origins: Collection[str],
+        only: Collection[str] | None,
     ) -> list[Delivery]:
         with transaction(self._connection):
             instant = self._clock.read()
-            return self.claim_at(instant, token, limit, seconds, per_origin, except_origins)
+            return self.claim_at(instant, token, limit, seconds, per_origin, except_origins, only)
 
     def claim_at(
         self,
@@ -54,31 +55,37 @@ class Outboxing:
         seconds: float,
         per_origin: int | None,
         except_origins: Collection[str],
+        only: Collection[str] | None,
     ) -> list[Delivery]:
         """Within somebody's transaction."""
         until = instant.until(seconds)
         self._sql.do("end_rests", *instant.boot, _RESTS_AT_ONCE)
         if not self._sql.count("renew_held_deliveries", *until[:2], token):
-            left_out = frozenset(except_origins)
-            origins = [origin for origin in self._origins() if origin not in left_out]
-            if not origins:
-                return []
             limit = max(limit, 0)
             most = limit if per_origin is None else max(per_origin, 0)
-            self._sql.do("hold_due_deliveries", token, *until[:2], rows.text(origins), most, limit)
+            hold = (token, *until[:2])
+            if only is not None:
+                names, left_out = rows.text(list(only)), rows.text(list(except_origins))
+                self._sql.do("hold_named_deliveries", *hold, names, most, limit, left_out)
+            else:
+                origins = self._origins(except_origins)
+                if not origins:
+                    return []
+                self._sql.do("hold_due_deliveries", *hold, rows.text(origins), most, limit)
         (text,) = self._sql.one("held_deliveries", token)
         held = deliveries_of(text)
         self.claimed.remember(held)
         return [kept.delivery for kept in held]
 
-    def _origins(self) -> list[str]:
+    def _origins(self, except_origins: Collection[str]) -> list[str]:
         """Where something is due: all of them or, if they are very many, those whose turn it is to
         be looked at. Everybody who writes to this database waits meanwhile."""
         found = self._origins_from(self._next_origin)
         if self._next_origin and len(found) < _ORIGINS_AT_ONCE:
             found = list(dict.fromkeys([*found, *self._origins_from("")]))[:_ORIGINS_AT_ONCE]
         self._next_origin = found[-1] if len(found) == _ORIGINS_AT_ONCE else ""
-        return found
+        left_out = frozenset(except_origins)
+        return [origin for origin in found if origin not in left_out]
 
     def _origins_from(self, first: str) -> list[str]:
         (text,) = self._sql.one("origins_due", first, _ORIGINS_AT_ONCE)

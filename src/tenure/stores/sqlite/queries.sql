@@ -220,6 +220,21 @@ where number in (
     order by due_at, number limit ?5)
   order by due_at, number limit ?6)
 
+-- name: hold_named_deliveries
+-- As above, of these ids and of none of the origins ?7.
+update deliveries set token = ?1, rest_boot = ?2, rest_until = ?3
+where number in (
+  select number from (
+    select number, due_at, row_number() over (partition by origin order by due_at, number) as place
+    from deliveries f
+    where id in (select value from json_each(?4)) and state = 'waiting' and blocked = 0
+      and rest_boot is null and origin not in (select value from json_each(?7))
+      and not exists (
+        select 1 from deliveries e
+        where e.state = 'waiting' and e.seq = f.seq and e.target = f.target
+          and e.token is not null and e.rest_boot is not null))
+  where place <= ?5 order by due_at, number limit ?6)
+
 -- name: held_deliveries
 select json_group_array({delivery} order by d.due_at, d.number) from {delivery_tables}
 where d.token = ? and +d.state = 'waiting'

@@ -86,12 +86,13 @@ class Settling:
         seconds: float,
         per_origin: int | None,
         except_origins: Collection[str],
+        only: Collection[str] | None,
     ) -> tuple[list[Delivery | TenureError], list[Delivery]]:
         return self._in_a_transaction(
             lambda instant: (
                 self._settle(settlements, instant),
                 self._outboxing.claim_at(
-                    instant, token, limit, seconds, per_origin, except_origins
+                    instant, token, limit, seconds, per_origin, except_origins, only
                 ),
             )
         )

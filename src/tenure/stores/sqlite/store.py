@@ -182,9 +182,10 @@ class SQLiteStore:
         seconds: float = 60.0,
         per_origin: int | None = None,
         except_origins: Collection[str] = (),
+        only: Collection[str] | None = None,
     ) -> list[Delivery]:
         return await self._writer.run(
-            self._outboxing.claim, token, limit, seconds, per_origin, except_origins
+            self._outboxing.claim, token, limit, seconds, per_origin, except_origins, only
         )
 
     async def settle_delivery(self, delivery_id: str, token: str, outcome: Outcome) -> Delivery:
@@ -205,6 +206,7 @@ class SQLiteStore:
         seconds: float = 60.0,
         per_origin: int | None = None,
         except_origins: Collection[str] = (),
+        only: Collection[str] | None = None,
     ) -> tuple[list[Delivery | TenureError], list[Delivery]]:
         return await self._writer.run(
             self._settling.many_and_claim,
@@ -214,6 +216,7 @@ class SQLiteStore:
             seconds,
             per_origin,
             except_origins,
+            only,
         )
 
     async def list_deliveries(

@@ -1,4 +1,4 @@
-"""Claims that ask for some receivers' callbacks and leave others' alone."""
+"""Claims that ask for some callbacks and leave others alone."""
 
 from __future__ import annotations
 
@@ -41,6 +41,29 @@ class OriginClaims(ContractHarness):
             await self.pass_time(0.01)
         claimed = await _claim(store, limit=3, per_origin=2)
         assert [one.run_id for one in claimed] == [run.run_id for run in runs[:3]]
+
+    async def test_only_what_is_named_is_claimed(self, store: CallingStore) -> None:
+        for target in (IDLE, BUSY, BUSY, BUSY):
+            await create(store, callbacks=(target,))
+            await self.pass_time(0.01)
+        *busy, idle = (each.id for each in (await store.list_deliveries()).items)
+        assert await _claim(store, only=[]) == []
+        assert await _claim(store, only=["nobody-knows-it"]) == []
+        assert await _claim(store, only=[idle], except_origins=[origin_of(IDLE)]) == []
+        few = await _claim(store, only=[*busy, idle], per_origin=1, limit=2)
+        assert [one.id for one in few] == [idle, busy[-1]]
+        assert [one.id for one in await _claim(store, only=[idle, busy[0]])] == [busy[0]]
+        assert [one.id for one in await _claim(store)] == [busy[1]]
+
+    async def test_what_is_named_keeps_its_turn(self, store: CallingStore) -> None:
+        run = await create_embedded(store, callbacks=(BUSY,))
+        await store.update_run(end_run(run))
+        later, head = (await store.list_deliveries()).items
+        assert await _claim(store, only=[later.id]) == []
+        (held,) = await _claim(store, only=[head.id, later.id])
+        assert held.id == head.id
+        await store.settle_delivery(head.id, held.token or "", RetryLater(3000, "503"))
+        assert await _claim(store, only=[head.id, later.id]) == []
 
     async def test_what_cannot_be_claimed_takes_no_place(self, store: CallingStore) -> None:
         """Neither one that rests nor one behind another counts against its origin."""
@@ -90,6 +113,7 @@ async def _claim(
     limit: int = 100,
     per_origin: int | None = None,
     except_origins: list[str] | None = None,
+    only: list[str] | None = None,
 ) -> list[Delivery]:
     return await store.claim_deliveries(
         unique("token"),
@@ -97,4 +121,5 @@ async def _claim(
         seconds=3600,
         per_origin=per_origin,
         except_origins=except_origins or (),
+        only=only,
     )
