@@ -29,7 +29,8 @@ class Owing:
         return tuple(self._left)
 
     def add(self, run_id: str, delivery_ids: Iterable[str]) -> None:
-        self._left[run_id] = self._left.pop(run_id, set()) | set(delivery_ids)
+        self._left.setdefault(run_id, set()).update(delivery_ids)
+        self._left.move_to_end(run_id)
         if len(self._left) > _MOST:
             self._left.popitem(last=False)
 
