@@ -197,6 +197,7 @@ def test_a_signal_ends_the_wait_for_callbacks_and_not_the_run(
 ) -> None:
     monkeypatch.setenv("TENURE_CALLBACK_FLUSH", "1h")
     monkeypatch.setenv("TENURE_CALLBACK_TIMEOUT", "1h")
+    monkeypatch.setenv("TENURE_CALLBACK_ATTEMPTS", "2")
     with socket.create_server(("127.0.0.1", 0)) as silent:  # takes a request and never answers
         hook.port = silent.getsockname()[1]
         run = cli.start("run", cli.workflow(hook.workflow()))

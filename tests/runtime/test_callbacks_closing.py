@@ -87,23 +87,23 @@ class TestWaiting:
             ("run.success", "waiting", 0),
         ]
 
-    @pytest.mark.slow
-    async def test_not_for_those_of_other_processes(
+    async def test_for_what_it_began_for_others(
         self, outbox: Any, receiver: Receiver, new_runner: NewRunner
     ) -> None:
-        hung = embedded_run("elsewhere", callbacks=(hook(receiver, "hang", name="hung"),))
-        await outbox.create_run(hung)
+        """Though it owes nothing: somebody must deliver what a dead process left, and there may be
+        nobody but commands that live for a moment."""
+        left = embedded_run("elsewhere", callbacks=(hook(receiver, "gate", name="left"),))
+        await outbox.create_run(left)
         runner = new_runner(outbox, callbacks=AT_ANY_PRICE)
         await runner.open()
         await receiver.got(1)
-        async with Receiver() as healthy:
-            await runner.run(ONE, to(hook(healthy, events=("run",))))
-            await asyncio.wait_for(runner.close(), PATIENCE)
-        assert await states(outbox) == [
-            ("run.running", "waiting", 1),
-            ("run.running", "delivered", 1),
-            ("run.success", "delivered", 1),
-        ]
+        closing = asyncio.create_task(runner.close())
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert not closing.done()
+        receiver.gate.set()
+        await asyncio.wait_for(closing, PATIENCE)
+        assert await states(outbox) == [("run.running", "delivered", 1)]
 
     async def test_a_runner_that_has_told_everything_asks_the_store_nothing(
         self, memory: InMemoryStore, receiver: Receiver, new_runner: NewRunner
@@ -169,6 +169,20 @@ class TestWhatIsLeft:
         assert types(receiver.received) == ["run.running", "run.running", "run.success"]
         assert len({each.headers["webhook-id"] for each in receiver.received}) == 2
         assert [state for _, state, _ in await states(outbox)] == ["delivered"] * 2
+
+    async def test_is_given_up_when_no_process_lives_long_enough_for_the_receiver(
+        self, outbox: Any, clock: ManualClock, receiver: Receiver, new_runner: NewRunner
+    ) -> None:
+        settings = CallbackSettings(allow_private=True, timeout=3600, flush=0, attempts=3)
+        left = embedded_run("elsewhere", callbacks=(hook(receiver, "hang"),))
+        await outbox.create_run(left)
+        for attempt in (1, 2, 3):
+            runner = new_runner(outbox, callbacks=settings)
+            await runner.open()
+            await receiver.got(attempt)
+            await runner.close()
+            clock.advance(3600)
+        assert await states(outbox) == [("run.running", "dead", 3)]
 
     async def test_a_retry_that_is_not_due_is_the_next_runners(
         self, outbox: Any, clock: ManualClock, receiver: Receiver, new_runner: NewRunner

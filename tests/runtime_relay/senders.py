@@ -125,5 +125,18 @@ def once_set(event: asyncio.Event) -> Rule:
     return wait
 
 
+def skipping() -> Callable[[float], None]:
+    """Lets the running loop's clock jump ahead."""
+    loop = asyncio.get_running_loop()
+    real, skipped = loop.time, 0.0
+
+    def skip(seconds: float) -> None:
+        nonlocal skipped
+        skipped += seconds
+
+    loop.time = lambda: real() + skipped  # type: ignore[method-assign]
+    return skip
+
+
 async def states(store: Outbox) -> list[tuple[DeliveryState, int]]:
     return [(one.state, one.attempts) for one in (await store.list_deliveries()).items]

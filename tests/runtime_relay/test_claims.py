@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from tenure.model.outbox import Delivery
+from tenure.model.outbox import Delivery, PutBack
 from tenure.model.status import DeliveryState
 from tenure.ports.sender import NotTaken
 from tenure.runtime.relay_timing import RelayTiming
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.clock import ManualClock
 from tenure.testing.contracts.acts import create
+from tests.runtime.puppets import Between
 from tests.runtime_relay.conftest import NEVER_POLLS, NewRelay
 from tests.runtime_relay.senders import (
     BUSY,
@@ -24,6 +25,7 @@ from tests.runtime_relay.senders import (
     hanging,
     once_set,
     one_after_another,
+    skipping,
     states,
     target,
 )
@@ -110,23 +112,51 @@ class TestTime:
         assert await states(memory) == [(DeliveryState.DELIVERED, 1)] * 4
 
     async def test_what_cannot_begin_in_time_is_left_to_others(
-        self, memory: InMemoryStore, clock: ManualClock, new_relay: NewRelay
+        self, memory: InMemoryStore, new_relay: NewRelay
     ) -> None:
-        """Queued behind two that hang: no attempt is counted, and after the claim it is free."""
+        """Queued behind two that hang: no attempt is counted, and it is free at once."""
         for _ in range(4):
             await create(memory, callbacks=(target(),))
-        stuck = Postman(hook=hanging)
-        timing = RelayTiming(send=3600, begin=0.05, margin=1, poll=3600)
-        relay = new_relay(memory, stuck, timing=timing)
+        stuck, skip = Postman(hook=hanging), skipping()
+        relay = new_relay(memory, stuck)
         await stuck.carries(2)
-        for _ in range(2):
-            await relay.flush(0.1)
+        skip(NEVER_POLLS.begin + 1)
+        assert not await relay.flush(0.05)
         assert not list(relay._lanes.queued()), "still held"
-        clock.advance(timing.claim)
         free = Postman()
         assert await new_relay(memory, free).flush(PATIENCE)
-        assert len(free.sent) == 4
-        assert len(stuck.sent) == 2
+        assert len(free.sent) == 2
+        assert not {*free.ids} & {*stuck.ids}
+
+    async def test_time_counts_from_when_the_claim_was_sent(
+        self, memory: InMemoryStore, new_relay: NewRelay
+    ) -> None:
+        """The store took long to answer: how much of the claim is left nobody knows, so nothing of
+        it is sent."""
+        await create(memory, callbacks=(target(),))
+        store, postman, skip = Between(memory), Postman(), skipping()
+        put_back = asyncio.Event()
+
+        async def slowly(real: Any, *args: Any, **kwargs: Any) -> Any:
+            claimed = await real(*args, **kwargs)
+            if store.count("claim_deliveries") == 1:
+                skip(NEVER_POLLS.begin + 1)
+            return claimed
+
+        async def settle(real: Any, settlements: Any, *args: Any, **kwargs: Any) -> Any:
+            assert [each.outcome for each in settlements] == [PutBack()]
+            put_back.set()
+            return await real(settlements, *args, **kwargs)
+
+        store.rules["claim_deliveries"] = slowly
+        store.rules["settle_and_claim"] = settle
+        relay = new_relay(store, postman)
+        await asyncio.wait_for(put_back.wait(), PATIENCE)
+        assert postman.sent == []
+        del store.rules["settle_and_claim"]
+        skip(3600)
+        assert await relay.flush(PATIENCE)
+        assert await states(memory) == [(DeliveryState.DELIVERED, 1)]
 
 
 class TestCompany:
@@ -157,6 +187,45 @@ class TestIsolation:
         assert await relay.flush(PATIENCE, [run.run_id for run in healthy])
         assert sum(one.target.name == "hook" for one in postman.sent) == 40
         assert postman.most[None] <= 100
+
+    async def test_350_silent_ones_that_one_run_names_delay_no_other(
+        self, store: Any, new_relay: NewRelay
+    ) -> None:
+        """None of them ever ends; the healthy one is as new as they are."""
+        silent = [target(number, f"hung-{number}") for number in range(350)]
+        await create(store, callbacks=silent)
+        healthy = await create(store, callbacks=(target(350),))
+        postman = Postman(**{each.name: hanging for each in silent})
+        assert await new_relay(store, postman).flush(PATIENCE, [healthy.run_id])
+        assert postman.places(healthy.run_id)
+        assert len(postman.sent) <= 21
+
+    async def test_350_silent_ones_of_as_many_runs_delay_none_that_answers(
+        self, store: Any, new_relay: NewRelay
+    ) -> None:
+        postman = Postman(hung=hanging)
+        relay = new_relay(store, postman)
+        first = await create(store, callbacks=(target(350),))
+        assert await relay.flush(PATIENCE, [first.run_id])
+        for number in range(350):
+            await create(store, callbacks=(target(number, "hung"),))
+        healthy = await create(store, callbacks=(target(350),))
+        assert await relay.flush(PATIENCE, [healthy.run_id])
+        assert len(postman.sent) <= 82
+
+    async def test_silent_ones_that_had_no_place_are_free_for_other_relays(
+        self, store: Any, new_relay: NewRelay
+    ) -> None:
+        silent = [target(number, f"hung-{number}") for number in range(50)]
+        run = await create(store, callbacks=silent)
+        rules = {each.name: hanging for each in silent}
+        first, second = Postman(**rules), Postman()
+        healthy = await create(store, callbacks=(target(50),))
+        assert await new_relay(store, first).flush(PATIENCE, [healthy.run_id])
+        relay = new_relay(store, second)
+        assert not await relay.flush(0.05, [run.run_id])
+        assert not {*first.ids} & {*second.ids}
+        assert len({*first.ids} | {*second.ids}) == 51
 
     async def test_no_more_is_claimed_for_one_than_it_can_use(
         self, store: Any, new_relay: NewRelay

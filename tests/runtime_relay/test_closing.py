@@ -26,6 +26,7 @@ from tests.runtime_relay.senders import (
     hanging,
     once_set,
     one_after_another,
+    skipping,
     states,
     target,
 )
@@ -158,21 +159,27 @@ class TestClose:
         ]
         closing.cancel()
 
-    async def test_what_is_cut_short_is_tried_again_soon_and_never_a_dead_letter(
+    async def test_what_is_cut_short_counts_and_the_waits_grow_to_the_last_attempt(
         self, memory: InMemoryStore, clock: ManualClock, new_relay: NewRelay
     ) -> None:
+        """A receiver that takes longer than any process lives becomes a dead letter too."""
         await create(memory, callbacks=(target(),))
         postman = Postman(hook=hanging)
-        only_one = RetryPolicy(attempts=1, delay=5)
-        relay = new_relay(memory, postman, policy=only_one)
-        await postman.carries(1)
-        await relay.close(0.01)
-        (delivery,) = (await memory.list_deliveries()).items
-        assert (delivery.state, delivery.attempts) == (DeliveryState.WAITING, 1)
-        assert delivery.last_error == "stopped while sending; the target may have got it"
-        clock.advance(5)
-        (again,) = await memory.claim_deliveries(unique("token"))
-        assert again.id == delivery.id
+        policy = RetryPolicy(attempts=3, delay=5, backoff=4)
+        for attempt, wait in enumerate((5, 20), start=1):
+            relay = new_relay(memory, postman, policy=policy)
+            await postman.carries(attempt)
+            await relay.close(0)
+            assert await states(memory) == [(DeliveryState.WAITING, attempt)]
+            clock.advance(wait - 0.001)
+            assert await memory.claim_deliveries(unique("token")) == []
+            clock.advance(0.001)
+        relay = new_relay(memory, postman, policy=policy)
+        await postman.carries(3)
+        await relay.close(0)
+        (dead,) = (await memory.list_deliveries()).items
+        assert (dead.state, dead.attempts) == (DeliveryState.DEAD, 3)
+        assert dead.last_error == "stopped while sending; the target may have got it"
 
     async def test_what_was_only_queued_is_put_back_and_cost_no_attempt(
         self, memory: InMemoryStore, new_relay: NewRelay
@@ -269,3 +276,74 @@ class TestClose:
 
     async def test_relay_that_never_opened_closes(self, memory: InMemoryStore) -> None:
         await Relay(memory, Postman(), RetryPolicy(), new_id=lambda: "token").close()
+
+
+class TestEnding:
+    """Closing while something is owed, with an hour for all of it."""
+
+    @pytest.mark.parametrize(("took", "times"), [(1000, 2), (2000, 1)])
+    async def test_only_what_there_is_time_for_is_begun(
+        self, memory: InMemoryStore, new_relay: NewRelay, took: float, times: int
+    ) -> None:
+        """By how long the receiver took last. If nothing more can begin, nothing is waited for."""
+        run = await busy_run(memory, target())
+        answer, skip = asyncio.Event(), skipping()
+        postman = Postman(hook=once_set(answer))
+        relay = new_relay(memory, postman)
+        await postman.carries(1)
+        closing = asyncio.create_task(relay.close(3600, [run.run_id]))
+        await asyncio.sleep(0)
+        skip(took)
+        answer.set()
+        await asyncio.wait_for(closing, PATIENCE)
+        assert len(postman.sent) == times
+        attempts = [attempts for _, attempts in await states(memory)]
+        assert sorted(attempts) == [times - 1, 1], "what was not begun cost an attempt"
+
+    async def test_what_cannot_begin_any_more_keeps_nobody_from_being_told(
+        self, memory: InMemoryStore, new_relay: NewRelay
+    ) -> None:
+        """There is no time for a receiver that was slow; the other is still to be claimed."""
+        await create(memory, callbacks=(target(0, "slow"),))
+        answer, skip = asyncio.Event(), skipping()
+        postman = Postman(slow=once_set(answer))
+        relay = new_relay(memory, postman)
+        await postman.carries(1)
+        skip(5000)
+        answer.set()
+        assert await relay.flush(PATIENCE)
+        await create(memory, callbacks=(target(0, "slow"),))
+        owed = await create(memory, callbacks=(target(1),))
+        await asyncio.wait_for(relay.close(3600, [owed.run_id]), PATIENCE)
+        assert [each.target.name for each in postman.sent] == ["slow", "hook"]
+
+    async def test_what_was_begun_for_others_may_end_though_nothing_is_owed(
+        self, memory: InMemoryStore, new_relay: NewRelay
+    ) -> None:
+        await create(memory, callbacks=(target(),))
+        answer = asyncio.Event()
+        postman = Postman(hook=once_set(answer))
+        relay = new_relay(memory, postman)
+        await postman.carries(1)
+        closing = asyncio.create_task(relay.close(3600))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert not closing.done()
+        answer.set()
+        await asyncio.wait_for(closing, PATIENCE)
+        assert await states(memory) == [(DeliveryState.DELIVERED, 1)]
+
+    async def test_cancelled_it_waits_for_nothing_and_still_settles(
+        self, memory: InMemoryStore, new_relay: NewRelay
+    ) -> None:
+        await create(memory, callbacks=(target(),))
+        postman = Postman(hook=hanging)
+        relay = new_relay(memory, postman)
+        await postman.carries(1)
+        closing = asyncio.create_task(relay.close(3600))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait([closing], timeout=PATIENCE)
+        assert closing.cancelled()
+        assert await states(memory) == [(DeliveryState.WAITING, 1)]

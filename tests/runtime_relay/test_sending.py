@@ -12,7 +12,7 @@ from tenure.model.outbox import Delivered, GiveUp, RetryLater
 from tenure.model.retry import RetryPolicy
 from tenure.ports.sender import NotTaken
 from tenure.runtime.relay_timing import RelayTiming
-from tenure.runtime.sending import attempt, cut_short, outcome_of
+from tenure.runtime.sending import CUT_SHORT, attempt, outcome_of
 from tests.runtime_relay.senders import BUSY, GONE, Postman, hanging
 from tests.runtime_relay.test_lanes import held
 
@@ -57,10 +57,11 @@ class TestOutcome:
         assert outcome.error.startswith("half a pair ? xxx")
         assert len(outcome.error) == 2000
 
-    def test_cut_short_is_never_the_last(self) -> None:
-        outcome = cut_short(RetryPolicy(attempts=1, delay=3))
-        assert isinstance(outcome, RetryLater)
-        assert outcome.delay == 3
+    def test_cut_short_is_an_attempt_like_any_other(self) -> None:
+        second = replace(DELIVERY, attempts=1)
+        assert outcome_of(CUT_SHORT, second, POLICY, 0.0) == RetryLater(20, CUT_SHORT.error)
+        last = replace(DELIVERY, attempts=7)
+        assert outcome_of(CUT_SHORT, last, POLICY, 0.0) == GiveUp(CUT_SHORT.error)
 
 
 class TestAttempt:

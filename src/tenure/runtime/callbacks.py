@@ -47,8 +47,7 @@ NOTIFIER = CallbackTarget(name="notifier", events=("run", "step", "host"))
 _SOME_TIME = datetime.fromtimestamp(0, UTC)
 """For a store that does not say when it wrote."""
 _A_MOMENT = 1.0
-"""Seconds for what is under way for others, and for a sender to say in its own words that its
-time was over."""
+"""Seconds for a sender to say in its own words that its time was over."""
 _MOST_NOTIFIERS = 1000
 """Runs with a notifier of their own, and calls of notifiers at once."""
 
@@ -109,7 +108,8 @@ class Callbacks:
             self._relay.open()
 
     async def close(self) -> None:
-        """Let each callback be tried once, within ``flush`` seconds in all."""
+        """Let each callback be tried once, and what is under way for others end, within ``flush``
+        seconds in all."""
         try:
             await asyncio.gather(
                 self._close_relay(),
@@ -183,16 +183,8 @@ class Callbacks:
                 self._notices.owe(_delivery(NOTIFIER, run, event, seq, receipt), notifier)
 
     async def _close_relay(self) -> None:
-        if self._relay is None:
-            return
-        time = asyncio.get_running_loop().time
-        end_by, patience = time() + self._flush, 0.0
-        try:
-            if self._owing:
-                await self._relay.flush(self._flush, self._owing.run_ids)
-            patience = min(max(end_by - time(), 0.0), _A_MOMENT)
-        finally:
-            await self._relay.close(patience)
+        if self._relay is not None:
+            await self._relay.close(self._flush, self._owing.run_ids)
 
     async def _record_given_up(self, dead: Delivery) -> None:
         failure = CallbackFailure(

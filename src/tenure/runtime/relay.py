@@ -4,7 +4,8 @@ A callback is, at any moment, in one of these hands:
 
 *waiting*    in the outbox, due or not. Nobody's; any relay may claim it.
 *queued*     claimed under a token by this relay, in the lane of its receiver (``runtime.lanes``).
-             Nothing was sent. It begins within ``begin`` seconds of the claim or is forgotten.
+             Nothing was sent. What has no place, or does not begin within ``begin`` seconds of
+             the claim, is put back: it waits as before.
 *under way*  one attempt (``runtime.carrying``), over within ``send`` seconds.
 *ended*      we know how it went, the store does not yet (``runtime.settling``).
 *settled*    delivered; or waiting again, later; or a dead letter.
@@ -12,6 +13,14 @@ A callback is, at any moment, in one of these hands:
 The claim outlasts all of this: ``begin + send + 2 margin`` seconds from the moment it was *sent*,
 not answered. So while our clock runs nobody else claims what we may still be sending, and the
 next one of the same run and target does not overtake it.
+
+A relay that closes (*ending*, then *closed*) has some seconds left. It goes on for the runs that
+its process owes callbacks for, but begins nothing that would not be over by then, going by how long
+that receiver took last. When those runs were tried, or nothing more can begin, it claims no more,
+puts back what is queued, and lets everything under way end, whosever it is, until the seconds are
+over. So also commands that live for a moment deliver what others left: what they began when they
+opened gets the same time as what they owe. What is then *cut short* was an attempt like any other:
+it counts, the waits grow, and the last one makes a dead letter.
 
 If the process dies, whatever it held runs out of its claim and is claimed anew: what was queued had
 cost no attempt; what was under way or ended may arrive twice, under the same id. The same if it was
@@ -31,7 +40,9 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Collection
-from itertools import chain
+from functools import partial
+from itertools import chain, islice
+from math import inf
 
 from tenure.model.outbox import Delivery, Outcome, PutBack, Settlement
 from tenure.model.retry import RetryPolicy
@@ -39,25 +50,28 @@ from tenure.ports.outbox import Outbox
 from tenure.ports.sender import CallbackSender, NotTaken
 from tenure.runtime.carrying import Carrying, Ending, Interruption
 from tenure.runtime.flushing import all_tried
-from tenure.runtime.lanes import Held, Lanes
+from tenure.runtime.lanes import Deadline, Held, Lanes
 from tenure.runtime.patience import ENDLESS
 from tenure.runtime.relay_timing import RelayTiming
-from tenure.runtime.sending import cut_short, outcome_of
+from tenure.runtime.sending import CUT_SHORT, outcome_of
 from tenure.runtime.settling import Claim, Settling
+from tenure.runtime.turns import Turns
 from tenure.runtime.waiting import happens_within, pause
 
 _log = logging.getLogger("tenure.runtime")
 
 _A_MOMENT = 1.0
 """Seconds for what takes none if all is well."""
+_NAMED_AT_ONCE = 500
 
 
 class Relay:
     """Any number of relays may share an outbox, in one process or in many.
 
     ``concurrency`` attempts at once in all, ``per_target`` to one receiver (scheme, host, port).
-    ``settled`` hears of each attempt whose outcome the store has taken. The sender stays its
-    maker's to close, after the relay.
+    ``settled`` hears of each attempt whose outcome the store has taken. ``only`` callbacks with
+    these ids are sent; who gives it may take out of it what need not be sent any more. The sender
+    stays its maker's to close, after the relay.
     """
 
     def __init__(
@@ -68,6 +82,7 @@ class Relay:
         *,
         new_id: Callable[[], str],
         settled: Callable[[Delivery], None] = lambda _: None,
+        only: Collection[str] | None = None,
         timing: RelayTiming = RelayTiming(),
         concurrency: int = 100,
         per_target: int = 10,
@@ -75,6 +90,7 @@ class Relay:
         self._outbox = outbox
         self._policy = policy
         self._new_id = new_id
+        self._only = only
         self._timing = timing
         self._lanes = Lanes(concurrency, per_target)
         self._settling = Settling(outbox, settled)
@@ -82,11 +98,9 @@ class Relay:
         self._token: str | None = None
         """Of a claim that was not answered."""
         self._news = asyncio.Event()
+        self._deadline = Deadline()
         self._closing = asyncio.Event()
-        self._turn = 0
-        self._turned = asyncio.Event()
-        self._at_rest_in = -1
-        """The last turn that found nothing due and left nothing to do."""
+        self._turns = Turns()
         self._failures = 0
         self._going: asyncio.Task[None] | None = None
 
@@ -107,31 +121,43 @@ class Relay:
         try:
             async with asyncio.timeout(seconds):
                 if run_ids is None:
-                    await self._comes_to_rest()
+                    await self._turns.come_to_rest()
                 else:
                     for run_id in run_ids:
-                        await self._has_tried(run_id)
+                        await self._turns.bring_about(partial(self._has_tried, run_id))
         except TimeoutError:
             return False
         return True
 
-    async def close(self, seconds: float = 5.0) -> None:
-        """Claim no more, and let what is under way end, for ``seconds`` at most.
+    async def close(self, seconds: float = 5.0, run_ids: Collection[str] | None = ()) -> None:
+        """``flush`` for these runs, claim no more, and let what is under way end: all within
+        ``seconds``. Cancelled, it waits for nothing more.
 
-        What is then cut short is settled as an attempt that failed, so that it is tried again soon
-        and people see why. What was only queued is put back: another relay may have it at once.
+        What is then cut short is settled as an attempt that failed, so that people see why. What
+        was only queued is put back: another relay may have it at once.
         """
+        if self._going is None:
+            self._closing.set()
+            return
+        self._deadline = Deadline(self._time() + seconds, seconds / 2)
+        try:
+            if run_ids is None or run_ids:
+                await self.flush(seconds, run_ids)
+            self._claim_no_more()
+            await _ends(self._going, max(self._deadline.end_by - self._time(), 0.0))
+        finally:
+            self._claim_no_more()
+            self._carrying.stop()
+            await self._let_go(self._going)
+
+    def _claim_no_more(self) -> None:
         self._closing.set()
         self.wake()
-        if self._going is None:
-            return
-        at_rest = await _ends(self._going, seconds)
-        self._carrying.stop()
-        if at_rest:
-            return
-        if not await _ends(self._going, _A_MOMENT):
-            self._going.cancel()
-            await asyncio.wait([self._going])
+
+    async def _let_go(self, going: asyncio.Task[None]) -> None:
+        if not await _ends(going, _A_MOMENT):
+            going.cancel()
+            await asyncio.wait([going])
         if self._settling:
             _log.warning(
                 "%d callbacks were sent and the store could not be told: they will be sent again",
@@ -167,24 +193,24 @@ class Relay:
 
     async def _settle_and_claim(self) -> bool:
         """Whether to go on at once: there may be more that we have room for."""
-        self._turn += 1
+        self._turns.begin()
+        at_rest = too_late = False
         try:
             more = await self._claim()
             self._carrying.begin()
-            if not (self._lanes or self._settling):
-                self._at_rest_in = self._turn
+            self._put_back(self._lanes.pass_over(self._time(), self._deadline))
+            if not (more or self._lanes or self._settling):
+                at_rest = not self._lanes.passed_over
+                too_late = not at_rest and self._ending
         finally:
-            self._turned.set()
-            self._turned = asyncio.Event()
+            self._turns.end(at_rest=at_rest, too_late=too_late)
         return more
 
     async def _claim(self) -> bool:
         """As much as there is room for, and settle what ended before."""
-        sent_at = asyncio.get_running_loop().time()
-        self._lanes.forget_late(sent_at)
+        sent_at = self._time()
         if self._closing.is_set():
-            for held in self._lanes.give_up_queued():
-                self._settle(held, PutBack())
+            self._put_back(self._lanes.give_up_queued())
         room = self._lanes.room()
         if self._closing.is_set() or not room:
             await self._settling.settle()
@@ -196,7 +222,8 @@ class Relay:
                 limit=room,
                 seconds=self._timing.claim,
                 per_origin=self._lanes.most_to_claim,
-                except_origins=self._lanes.full(),
+                except_origins=self._lanes.left_out(sent_at),
+                only=None if self._only is None else list(islice(self._only, _NAMED_AT_ONCE)),
             )
         )
         self._token = None
@@ -210,13 +237,17 @@ class Relay:
     def _following(self) -> list[Held]:
         if self._closing.is_set():
             return []
-        return self._lanes.take(asyncio.get_running_loop().time())
+        return self._lanes.take(self._time(), self._deadline)
 
     def _ended(self, held: Held, ending: Ending) -> None:
         self._settle(held, self._outcome(held.delivery, ending))
         answered = ending is None or (isinstance(ending, NotTaken) and not ending.again)
-        self._lanes.ended(held, answered=answered)
+        self._lanes.ended(held, self._time(), answered=answered)
         self._news.set()
+
+    def _put_back(self, untried: list[Held]) -> None:
+        for held in untried:
+            self._settle(held, PutBack())
 
     def _settle(self, held: Held, outcome: Outcome) -> None:
         delivery = held.delivery
@@ -227,7 +258,7 @@ class Relay:
             case Interruption.NOT_BEGUN:
                 return PutBack()
             case Interruption.STOPPED:
-                return cut_short(self._policy)
+                ending = CUT_SHORT
         return outcome_of(ending, delivery, self._policy, random.random())  # noqa: S311
 
     # A store that does not answer
@@ -248,29 +279,24 @@ class Relay:
 
     # Waiting for an end
 
-    async def _comes_to_rest(self) -> None:
-        asked_in = self._turn
-        while self._at_rest_in <= asked_in:
-            await self._turned.wait()
-
-    async def _has_tried(self, run_id: str) -> None:
+    async def _has_tried(self, run_id: str) -> bool:
         """While we hold anything of this run there is more to come: the store is not asked."""
-        while True:
-            turned = self._turned
-            if not self._holds(run_id) and await self._all_tried(run_id):
-                return
-            await turned.wait()
-
-    async def _all_tried(self, run_id: str) -> bool:
+        held = chain(self._lanes.queued(), self._carrying)
+        if any(each.delivery.run_id == run_id for each in held):
+            return False
         try:
             return await all_tried(self._outbox, run_id)
         except Exception as error:  # noqa: BLE001  whatever it is, it must be asked again
             _log.info("cannot see whether the callbacks of run %s went out: %s", run_id, error)
             return False
 
-    def _holds(self, run_id: str) -> bool:
-        held = chain(self._lanes.queued(), self._carrying)
-        return any(each.delivery.run_id == run_id for each in held)
+    @property
+    def _ending(self) -> bool:
+        return self._deadline.end_by < inf
+
+    @staticmethod
+    def _time() -> float:
+        return asyncio.get_running_loop().time()
 
 
 async def _ends(task: asyncio.Task[None], seconds: float) -> bool:

@@ -15,6 +15,9 @@ _LONGEST_ERROR = 2000
 
 
 NO_ANSWER = NotTaken(error="no answer in time", again=True)
+CUT_SHORT = NotTaken(error="stopped while sending; the target may have got it", again=True)
+"""We ended it ourselves. It counts like any other: a target that takes longer than those live who
+send to it would else be tried for ever, and never be a dead letter that people see."""
 
 
 async def attempt(sender: CallbackSender, delivery: Delivery, end_by: float) -> NotTaken | None:
@@ -56,12 +59,6 @@ def outcome_of(
     if answer.again:
         wait = policy.wait_after(delivery.attempts + 1, luck=luck, at_least=answer.not_before)
     return GiveUp(error) if wait is None else RetryLater(wait, error)
-
-
-def cut_short(policy: RetryPolicy) -> Outcome:
-    """For an attempt that we ended ourselves. The target may have it, so it counts; but it is
-    not the target that failed, so it is never the last."""
-    return RetryLater(policy.delay, "stopped while sending; the target may have got it")
 
 
 def _fit_to_store(error: str) -> str:

@@ -33,6 +33,7 @@ class Claim(NamedTuple):
     seconds: float
     per_origin: int
     except_origins: Sequence[str]
+    only: Sequence[str] | None
 
 
 class Settling:
@@ -68,6 +69,7 @@ class Settling:
                 seconds=claim.seconds,
                 per_origin=claim.per_origin,
                 except_origins=claim.except_origins,
+                only=claim.only,
             )
         answers, claimed = await self._batches.settle_and_claim(
             batch,
@@ -76,6 +78,7 @@ class Settling:
             seconds=claim.seconds,
             per_origin=claim.per_origin,
             except_origins=claim.except_origins,
+            only=claim.only,
         )
         self._answered(batch, answers)
         return claimed
