@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 from typing import Any
 
 import click
@@ -251,14 +252,22 @@ async def queue_run(callback: str, run_id: str = "run-00001") -> None:
         await store.create_run(new_run(planned, new_update_id(), iter(new_update_id, "")))
 
 
-def test_what_waits_and_is_due_is_sent_along(cli: Cli, hook: Hook) -> None:
-    for run_id in ("run-00001", "run-00002"):
-        asyncio.run(queue_run(hook.url, run_id))
-    newest, oldest = callbacks(cli, "--store", "sqlite:///runs.db")
-    sent = cli.call("callbacks", "redeliver", oldest["id"], "--store", "sqlite:///runs.db")
-    assert sent.code == 0
-    assert {each.id for each in hook.received} == {newest["id"], oldest["id"]}
-    assert all("tenure-redelivery" not in each.headers for each in hook.received)
+def test_nothing_is_sent_that_nobody_asked_for(
+    cli: Cli, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A receiver that hangs is neither waited for nor costs an attempt."""
+    monkeypatch.setenv("TENURE_CALLBACK_FLUSH", "1h")
+    monkeypatch.setenv("TENURE_CALLBACK_TIMEOUT", "1h")
+    monkeypatch.setenv("TENURE_STORE", "sqlite:///runs.db")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+        for run_id, to in enumerate((hook.url, hook.url, url)):
+            asyncio.run(queue_run(to, f"run-{run_id:05}"))
+        *others, oldest = callbacks(cli)
+        assert cli.call("callbacks", "redeliver", oldest["id"]).code == 0
+    assert [each.id for each in hook.received] == [oldest["id"]]
+    assert "tenure-redelivery" not in hook.received[0].headers, "it was sent for the first time"
+    assert callbacks(cli, "--state", "waiting") == others
 
 
 def test_one_that_has_arrived_can_be_sent_again_too(cli: Cli, hook: Hook) -> None:
@@ -305,9 +314,19 @@ def test_many_are_summed_up(cli: Cli, hook: Hook) -> None:
     assert again.count("answered 400") == 20
 
 
-@pytest.mark.parametrize("arguments", [[], ["x", "--dead"], ["x", "--run", "latest"]], ids=" ".join)
-def test_what_to_redeliver_must_be_said_once(cli: Cli, arguments: list[str]) -> None:
-    assert cli.call("callbacks", "redeliver", *arguments).code == 2
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ([], "or --dead"),
+        (["x", "--dead"], "or --dead"),
+        (["x", "--run", "latest"], "--run goes with --dead"),
+        (["--run", "latest"], "--run goes with --dead"),
+    ],
+)
+def test_what_to_redeliver_must_be_said_once(cli: Cli, arguments: list[str], named: str) -> None:
+    refused = cli.call("callbacks", "redeliver", *arguments)
+    assert refused.code == 2
+    assert named in refused.err
 
 
 # -- completion -----------------------------------------------------------------------------------

@@ -29,8 +29,6 @@ from tenure.runtime.relay import Relay
 from tenure.system import SystemClock, new_update_id
 
 _MOST_LINES = 20
-_A_MOMENT = 1.0
-"""Seconds for what was under way when the time for it was over."""
 
 
 @verb(
@@ -55,13 +53,17 @@ def command(
     """Send callbacks again, under the same id.
 
     They get all their attempts anew and carry the header tenure-redelivery. The first attempt is
-    made right away; what has not arrived after callback_flush stays in the outbox. One that waits
-    keeps its place and its time. Exit code 1 if one of them has not arrived.
+    made right away, and nothing else is sent; what has not arrived after callback_flush stays in
+    the outbox. One that waits keeps its place and its time. Exit code 1 if one of them has not
+    arrived.
     """
+    if run is not None and not dead:
+        raise click.UsageError(
+            "--run goes with --dead: --dead --run RUN is all that was given up of one run. An id "
+            "needs no run."
+        )
     if dead == bool(ids):
         raise click.UsageError("Give the ids of callbacks, or --dead for all that were given up.")
-    if run is not None and not dead:
-        raise click.UsageError("--run goes with --dead; an id needs no run.")
     tried = asyncio.run(_redeliver(settings_for(store), ids, run))
     states = Counter(each.state for each in tried)
     if as_json:
@@ -83,10 +85,9 @@ async def _redeliver(
         wanted = await _wanted(store, outbox, ids, run)
         # Oldest first: another process may send each as soon as it is asked for.
         wanted.sort(key=lambda each: each.event.position)
-        for delivery in wanted:
-            await outbox.requeue_delivery(delivery.id)
-        if wanted:
-            await _send_what_is_due(outbox, settings)
+        again = [await outbox.requeue_delivery(each.id) for each in wanted]
+        if again:
+            await _send(outbox, settings, again)
         return [summary_of(await outbox.get_delivery(each.id)) for each in wanted]
 
 
@@ -99,20 +100,34 @@ async def _wanted(
     return [each async for each in all_of(outbox, DeliveryState.DEAD, run_id)]
 
 
-async def _send_what_is_due(outbox: Outbox, settings: Settings) -> None:
-    """By a relay like any other, for as long as the end of a run would wait."""
+async def _send(outbox: Outbox, settings: Settings, again: Sequence[Delivery]) -> None:
+    """One attempt at each, by a relay like any other, for as long as the end of a run would wait.
+    What else is due stays where it is: nobody asked for it, and it may take long."""
     callbacks = callback_settings(settings)
     sender = default_sender(callbacks.timeout, callbacks.allow_private)
-    relay = Relay(outbox, sender, callbacks.policy, new_id=new_update_id, timing=callbacks.timing)
+    untried = {each.id: each.attempts for each in again}
+    relay = Relay(
+        outbox,
+        sender,
+        callbacks.policy,
+        new_id=new_update_id,
+        settled=lambda delivery: _strike_off(untried, delivery),
+        only=untried,
+        timing=callbacks.timing,
+    )
     log = logging.getLogger("tenure.runtime")
     log.setLevel(logging.ERROR)  # what is given up is our answer, and told once
     relay.open()
     try:
-        await relay.flush(callbacks.flush)
+        await relay.close(callbacks.flush, run_ids=None)
     finally:
-        await relay.close(_A_MOMENT)
         await sender.close()
         log.setLevel(logging.NOTSET)
+
+
+def _strike_off(untried: dict[str, int], settled: Delivery) -> None:
+    if settled.attempts != untried.get(settled.id):  # or else it was put back
+        untried.pop(settled.id, None)
 
 
 def _lines(tried: Sequence[CallbackSummary], now: datetime) -> Iterator[str]:
