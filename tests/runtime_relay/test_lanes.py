@@ -164,8 +164,8 @@ class TestClaims:
         lanes = Lanes(10, 5)
         lanes.put(held("a", begin_by=5))
         assert lanes.pass_over(6)
-        assert lanes.left_out(15.9) == ["https://a:443"]
-        assert lanes.left_out(16.1) == []
+        assert lanes.left_out(35.9) == ["https://a:443"]
+        assert lanes.left_out(36.1) == []
 
     def test_or_until_an_attempt_there_ends(self) -> None:
         lanes = grown(10, 1, "a")
@@ -255,7 +255,7 @@ class TestShares:
         self.silent(lanes, 10_080)
         lanes.pass_over(0)
         assert lanes.room() == 0
-        lanes.left_out(11)
+        lanes.left_out(31)
         assert lanes.room() == 100
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tenure.model.errors import DeliveryLost, DeliveryNotFound, StoreUnavailable
-from tenure.model.outbox import Delivered, Delivery, GiveUp, Settlement
+from tenure.model.outbox import Delivered, Delivery, GiveUp, Settlement, origin_of
 from tenure.model.snapshot import CallbackTarget
 from tenure.model.status import DeliveryState
 from tenure.stores.sqlite import SQLiteStore
@@ -160,6 +160,20 @@ async def test_of_very_many_receivers_each_is_looked_at_in_its_turn(
     assert rounds[-1] == []
 
 
+async def test_any_number_of_receivers_left_out_hide_nobody(
+    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tenure.stores.sqlite.outbox._ORIGINS_AT_ONCE", 3)
+    hooks = [CallbackTarget(name="hook", url=f"https://r{number}.example") for number in range(20)]
+    for hook in hooks:
+        await create(store, callbacks=(hook,))
+    origins = [origin_of(hook) for hook in hooks]
+    for number in (13, 2, 19, 0):
+        others = [each for each in origins if each != origins[number]]
+        (one,) = await store.claim_deliveries(f"token-{number}", except_origins=others)
+        assert one.target == hooks[number]
+
+
 @pytest.mark.parametrize(
     ("name", "ranges"),
     [
@@ -169,6 +183,13 @@ async def test_of_very_many_receivers_each_is_looked_at_in_its_turn(
             [
                 "deliveries USING INTEGER PRIMARY KEY (rowid=?)",
                 "deliveries USING COVERING INDEX deliveries_in_order (seq=? AND target=?)",
+            ],
+        ),
+        (
+            "hold_named_deliveries",
+            [
+                "deliveries USING INTEGER PRIMARY KEY (rowid=?)",
+                "d USING INDEX sqlite_autoindex_deliveries_1 (id=?)",
             ],
         ),
         ("newest_dead_letter", ["d USING INDEX deliveries_dead (seq=? AND died_at>?)"]),

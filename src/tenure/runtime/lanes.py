@@ -38,7 +38,7 @@ _FIRST_WINDOW = 2
 _ENOUGH = 2
 """Windows. One goes out while the store is asked for the next."""
 _REMEMBERED = 10_000
-_PASSED_OVER = 10.0
+_PASSED_OVER = 30.0
 """Seconds at most. What we have no place for is looked at again by then: some of it may be of
 another run, with a share of its own."""
 

@@ -78,14 +78,23 @@ class Outboxing:
         return [kept.delivery for kept in held]
 
     def _origins(self, except_origins: Collection[str]) -> list[str]:
+        """Where something is due, without those left out. These may fill any number of looks; each
+        look begins with the last one of the look before."""
+        left_out = frozenset(except_origins)
+        for _ in range(1 + len(left_out) // (_ORIGINS_AT_ONCE - 1)):
+            wanted = [origin for origin in self._some_origins() if origin not in left_out]
+            if wanted:
+                return wanted
+        return []
+
+    def _some_origins(self) -> list[str]:
         """Where something is due: all of them or, if they are very many, those whose turn it is to
         be looked at. Everybody who writes to this database waits meanwhile."""
         found = self._origins_from(self._next_origin)
         if self._next_origin and len(found) < _ORIGINS_AT_ONCE:
             found = list(dict.fromkeys([*found, *self._origins_from("")]))[:_ORIGINS_AT_ONCE]
         self._next_origin = found[-1] if len(found) == _ORIGINS_AT_ONCE else ""
-        left_out = frozenset(except_origins)
-        return [origin for origin in found if origin not in left_out]
+        return found
 
     def _origins_from(self, first: str) -> list[str]:
         (text,) = self._sql.one("origins_due", first, _ORIGINS_AT_ONCE)

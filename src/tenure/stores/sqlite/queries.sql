@@ -226,12 +226,12 @@ update deliveries set token = ?1, rest_boot = ?2, rest_until = ?3
 where number in (
   select number from (
     select number, due_at, row_number() over (partition by origin order by due_at, number) as place
-    from deliveries f
-    where id in (select value from json_each(?4)) and state = 'waiting' and blocked = 0
-      and rest_boot is null and origin not in (select value from json_each(?7))
+    from deliveries d
+    where id in (select value from json_each(?4)) and +state = 'waiting' and blocked = 0
+      and +rest_boot is null and origin not in (select value from json_each(?7))
       and not exists (
         select 1 from deliveries e
-        where e.state = 'waiting' and e.seq = f.seq and e.target = f.target
+        where e.state = 'waiting' and e.seq = d.seq and e.target = d.target
           and e.token is not null and e.rest_boot is not null))
   where place <= ?5 order by due_at, number limit ?6)
 
