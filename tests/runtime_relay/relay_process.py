@@ -1,7 +1,10 @@
-"""A process that relays callbacks from a SQLite file, and may be told when to die.
+"""Processes that relay callbacks from a SQLite file, and may be told when to die.
 
-``python -m tests.runtime_relay.relay_process`` takes its ``Orders`` as JSON on standard input and
-says ``ready`` when its relay is at work. It ends when its standard input does.
+``python -m tests.runtime_relay.relay_process`` takes ``Orders`` as JSON, one in a line of its
+standard input, and says ``ready`` when its relay is at work. It ends when its standard input does.
+
+With ``nursery`` behind it, it forks a process for each line, says its number, and how it ended when
+it has: a child has nothing to load, so hundreds of them can be killed in a test.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import subprocess
 import sys
 from itertools import count
 from pathlib import Path
+from typing import Self
 
 import msgspec
 
@@ -26,7 +30,7 @@ from tenure.runtime.relay_timing import RelayTiming
 from tenure.stores.sqlite import SQLiteStore
 from tenure.system import new_update_id
 from tenure.testing import factories
-from tests.runtime_relay.senders import busy_run
+from tests.runtime_relay.senders import PATIENCE, busy_run
 
 ROOT = Path(__file__).parents[2]
 TIMING = RelayTiming(send=0.5, begin=0.3, margin=0.1, poll=0.02)
@@ -67,7 +71,7 @@ class Mortal:
         await self._sender.close()
 
 
-async def relay(orders: Orders) -> None:
+async def relay(orders: Orders, *, told_to_end: bool) -> None:
     factories._numbers = count(orders.number * 1_000_000)
     target = CallbackTarget(name="hook", url=orders.url, events=("run", "step", "host"))
     async with await SQLiteStore.open(orders.database) as store:
@@ -76,6 +80,8 @@ async def relay(orders: Orders) -> None:
         sender = Mortal(HttpSender(HttpSettings(allow_private=True, total_timeout=0.5)), orders)
         relay = Relay(store, sender, POLICY, new_id=new_update_id, timing=TIMING)
         relay.open()
+        if not told_to_end:
+            await asyncio.Event().wait()
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.read)
         await relay.close()
@@ -97,5 +103,62 @@ def started(orders: Orders) -> subprocess.Popen[str]:
     return process
 
 
+class Nursery:
+    """Children one after another. ``async with Nursery() as nursery``."""
+
+    def __init__(self) -> None:
+        self._youngest: int | None = None
+
+    async def __aenter__(self) -> Self:
+        self._parent = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "tests.runtime_relay.relay_process",
+            "nursery",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+        )
+        return self
+
+    async def __aexit__(self, *exit_details: object) -> None:
+        if self._youngest is not None:
+            os.kill(self._youngest, signal.SIGKILL)
+        assert self._parent.stdin is not None
+        self._parent.stdin.close()
+        await self._parent.wait()
+
+    async def bear(self, orders: Orders) -> int:
+        """Its process id."""
+        assert self._parent.stdin is not None
+        self._parent.stdin.write(msgspec.json.encode(orders) + b"\n")
+        self._youngest = await self._word()
+        return self._youngest
+
+    async def ended(self) -> int:
+        """The signal that killed the youngest, or 0."""
+        killed_by = await self._word()
+        self._youngest = None
+        return killed_by
+
+    async def _word(self) -> int:
+        assert self._parent.stdout is not None
+        return int(await asyncio.wait_for(self._parent.stdout.readline(), PATIENCE))
+
+
+def nurse() -> None:
+    for line in sys.stdin:
+        orders = msgspec.json.decode(line, type=Orders)
+        child = os.fork()
+        if child == 0:
+            asyncio.run(relay(orders, told_to_end=False))
+        print(child, flush=True)
+        print(os.WTERMSIG(os.waitpid(child, 0)[1]), flush=True)
+
+
 if __name__ == "__main__":
-    asyncio.run(relay(msgspec.json.decode(sys.stdin.readline(), type=Orders)))
+    if sys.argv[1:] == ["nursery"]:
+        nurse()
+    else:
+        orders = msgspec.json.decode(sys.stdin.readline(), type=Orders)
+        asyncio.run(relay(orders, told_to_end=True))
