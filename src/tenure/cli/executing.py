@@ -98,7 +98,7 @@ async def _execute(
         except LeaseLost as lost:
             run = await end_of_lost_run(runner, lost)
             view.notice(_TAKEN_AWAY)
-        if run.callbacks and tracking:
+        if tracking:  # also for those of others, which this process took up
             asyncio.get_running_loop().call_later(_SOON, view.notice, _SENDING)
         with suppress(Stopped):  # it has ended as it did; a signal now ends the wait for callbacks
             await stoppable(runner.close())
