@@ -51,3 +51,13 @@ def test_the_run_not_written_to_for_longest_is_forgotten_first() -> None:
     assert len(owing.run_ids) == 1000
     assert "run-1" not in owing.run_ids
     assert {"run-0", "run-new"} <= set(owing.run_ids)
+
+
+def test_noting_one_more_copies_nothing_that_was_noted() -> None:
+    """A run may owe a hundred thousand."""
+    owing = Owing()
+    owing.add("run-a", ("1",))
+    noted = owing._left["run-a"]
+    owing.add("run-a", ("2",))
+    assert owing._left["run-a"] is noted
+    assert noted == {"1", "2"}
