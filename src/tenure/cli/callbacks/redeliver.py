@@ -104,7 +104,7 @@ async def _send(outbox: Outbox, settings: Settings, again: Sequence[Delivery]) -
     """One attempt at each, by a relay like any other, for as long as the end of a run would wait.
     What else is due stays where it is: nobody asked for it, and it may take long."""
     callbacks = callback_settings(settings)
-    sender = default_sender(callbacks.timeout, callbacks.allow_private)
+    sender = default_sender(callbacks.timeout, callbacks.allow_private, callbacks.targets)
     untried = {each.id: each.attempts for each in again}
     relay = Relay(
         outbox,
