@@ -158,9 +158,9 @@ class Lanes:
         """What is queued and cannot begin: no longer ours."""
         passed = []
         for origin, lane in list(self._lanes.items()):
-            time = _has_time(lane, now, deadline)
+            time, proven = _has_time(lane, now, deadline), lane.standing is Standing.PROVEN
             for held in list(lane.queue.values()):
-                if time and held.begin_by >= now and self._has_a_share(lane, held):
+                if time and held.begin_by >= now and (proven or self._has_a_share(lane, held)):
                     continue
                 del lane.queue[held.delivery.id]
                 passed.append(held)
