@@ -104,9 +104,11 @@ def test_a_secret_reaches_the_task_and_never_the_record(
     done = cli.call("run", flow, "--secret", "token=@token", "--json")
     assert done.code == 0
     assert "hunter2" not in done.out
-    refused = cli.call("run", flow, "--secret", "token=hunter2")
-    assert refused.code == 2
-    assert "hunter2" not in refused.err
+    for option, value in (("--secret", "token=hunter2"), ("--var", 'token:="hunter2"')):
+        refused = cli.call("run", flow, option, value)
+        assert refused.code == 2
+        assert "every user of this machine" in " ".join(refused.err.split())
+        assert "hunter2" not in refused.err
 
 
 def test_without_tracking_nothing_is_kept(cli: Cli) -> None:

@@ -11,7 +11,7 @@ from tenure.cli.executing import execute
 from tenure.cli.limiting import check_limit
 from tenure.cli.loading import load_for
 from tenure.cli.opening import settings_for, this_user
-from tenure.cli.secrets import gather, names_of
+from tenure.cli.secrets import check_not_typed, gather, names_of
 from tenure.cli.variables import variables
 from tenure.cli.verb import (
     completes,
@@ -83,6 +83,7 @@ def command(
     file = load_for(known.keys() | names_of(secrets), workflow)
     for text in file.notices:
         note(f"notice: {text}")
+    check_not_typed(given, file.workflow.secrets)
     check_limit(file.workflow, limit)
     options = RunOptions(
         run_id=run_id or new_run_id(),

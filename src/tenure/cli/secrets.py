@@ -33,12 +33,24 @@ def gather(asked: Iterable[str], declared: Iterable[str]) -> dict[str, str]:
         elif source.startswith("@"):
             found[name] = _from_file(name, Path(source[1:]))
         else:
-            raise click.BadParameter(
-                f"{name}=… would show the secret to every user of this machine. Put it in "
-                f"{_PREFIX}{name.upper()}, or in a file: --secret {name}=@FILE.",
-                param_hint=_OPTION,
-            )
+            raise _shown_to_all(name, _OPTION)
     return found
+
+
+def check_not_typed(given: Iterable[str], declared: Iterable[str]) -> None:
+    """``given`` are the ``NAME=…`` of ``--var``: what the workflow declares a secret is refused."""
+    names = {text.partition("=")[0].removesuffix(":") for text in given}
+    for name in declared:
+        if name in names:
+            raise _shown_to_all(name, "--var")
+
+
+def _shown_to_all(name: str, option: str) -> click.BadParameter:
+    return click.BadParameter(
+        f"{name}=… would show the secret to every user of this machine. Put it in "
+        f"{_PREFIX}{name.upper()}, or in a file: --secret {name}=@FILE.",
+        param_hint=option,
+    )
 
 
 def _name(text: str) -> str:
