@@ -95,8 +95,8 @@ class Watched(Play):
 
     def check_concurrency(self) -> None:
         starts = [*self.running.values(), *self.unfolding.starts]
-        for index, count in Counter(start.course.index for start in starts).items():
-            assert count <= self.unfolding._courses[index].recipe.concurrency
+        for course, count in Counter(start.course for start in starts).items():
+            assert count <= course.recipe.concurrency
 
 
 _ENDED = (StepStatus.SUCCESS, StepStatus.FAILED, StepStatus.SKIPPED)

@@ -41,16 +41,8 @@ class Unfolding:
     def __init__(self, prepared: Prepared, exports: Exports) -> None:
         self._prepared = prepared
         self._exports = exports
-        self._courses = [
-            Course(
-                step.index,
-                recipe,
-                step.hosts,
-                past=prepared.past.get(step.index, NO_PAST).done,
-                owed=prepared.owed.get(step.index, {}),
-            )
-            for step, recipe in zip(prepared.plan.steps, prepared.recipes, strict=True)
-        ]
+        self._steps = len(prepared.plan.steps)
+        """With the handlers that have run."""
         self._schedule = Schedule(prepared.order)
         self._open: dict[int, Course] = {}
         self._broken: list[Course] = []
@@ -129,7 +121,18 @@ class Unfolding:
             if not ready:
                 return
             for index in ready:
-                self._begin(self._courses[index], draft)
+                self._begin(self._course(index), draft)
+
+    def _course(self, index: int) -> Course:
+        """Made when its turn comes: of the many runs in flight each holds only what goes on."""
+        prepared = self._prepared
+        return Course(
+            index,
+            prepared.recipes[index],
+            prepared.plan.steps[index].hosts,
+            past=prepared.past.get(index, NO_PAST).done,
+            owed=prepared.owed.get(index, {}),
+        )
 
     def _begin(self, course: Course, draft: Draft) -> None:
         opening = open_step(course.recipe, course.hosts, _Scopes(self, course))
@@ -199,8 +202,8 @@ class Unfolding:
         self, course: Course, name: str, hosts: tuple[str, ...], draft: Draft
     ) -> Course:
         recipe = self._prepared.handlers[name]
-        handler = Course(len(self._courses), recipe, hosts, parent=course)
-        self._courses.append(handler)
+        handler = Course(self._steps, recipe, hosts, parent=course)
+        self._steps += 1
         draft.added(
             StepState(
                 index=handler.index,
