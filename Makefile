@@ -34,7 +34,7 @@ test-long: $(READY) ## The searches and fault storms that take longer
 
 check: $(READY) ## The fast inner loop: lint, types, import rule, fast tests
 	@$(MAKE) --no-print-directory lint
-	@$(BIN)/python -m pytest -m 'not slow and not long' -n 2 --dist worksteal
+	@$(BIN)/python -m pytest -m 'not slow and not long' --hypothesis-profile=quick -n 2 --dist worksteal
 
 .PHONY: lint
 lint: $(READY)

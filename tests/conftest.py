@@ -1,5 +1,5 @@
 """Random tests draw the same examples each time, so that a red build can be repeated by anybody.
-The searches marked ``long`` bring seeds of their own."""
+The searches marked ``long`` bring seeds of their own. ``make check`` draws fewer of them."""
 
 import signal
 import subprocess
@@ -10,6 +10,7 @@ from hypothesis import settings
 from tenure.system import new_owner_id
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("quick", settings.get_profile("repeatable"), max_examples=25)
 settings.load_profile("repeatable")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

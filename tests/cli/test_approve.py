@@ -7,6 +7,8 @@ import pytest
 from tests.cli.conftest import Cli
 from tests.cli.flows import GREET
 
+pytestmark = pytest.mark.slow
+
 ASKS = f"{GREET}plan: {{mode: manual-approve}}\n"
 
 

@@ -20,6 +20,8 @@ from tests.cli.conftest import Answer, Cli
 from tests.cli.flows import GREET
 from tests.cli.hooks import SECRET, Hook
 
+pytestmark = pytest.mark.slow
+
 
 def run(cli: Cli, hook: Hook, run_id: str = "run-00001", **target: Any) -> Answer:
     return cli.call("run", cli.workflow(hook.workflow(**target)), "-q", "--run-id", run_id)

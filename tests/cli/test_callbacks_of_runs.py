@@ -15,6 +15,8 @@ from tests.cli.conftest import Cli, finish, read_until
 from tests.cli.flows import GREET
 from tests.cli.hooks import Hook
 
+pytestmark = pytest.mark.slow
+
 
 def settings(cli: Cli, text: str) -> None:
     (cli.folder / "tenure.toml").write_text(text)

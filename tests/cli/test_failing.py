@@ -13,6 +13,8 @@ from tenure.model.errors import LeaseHeld, RunNotFound, StoreUnavailable
 from tests.cli.conftest import Answer, Cli
 from tests.cli.flows import GREET
 
+pytestmark = pytest.mark.slow
+
 
 def error_of(answer: Answer) -> dict[str, Any]:
     """What a program would make of it."""

@@ -11,6 +11,8 @@ from tenure.testing.factories import embedded_run, start_step
 from tests.cli.conftest import Cli
 from tests.cli.flows import GREET
 
+pytestmark = pytest.mark.slow
+
 LEFT = "left-running"
 
 

@@ -9,6 +9,8 @@ import pytest
 from tests.cli.conftest import Cli
 from tests.cli.flows import BREAK, GREET
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def history(cli: Cli) -> Cli:

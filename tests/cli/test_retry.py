@@ -8,6 +8,8 @@ import pytest
 
 from tests.cli.conftest import Cli
 
+pytestmark = pytest.mark.slow
+
 FLOW = """\
 version: v1
 name: deploy

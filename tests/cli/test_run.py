@@ -10,6 +10,8 @@ import pytest
 from tests.cli.conftest import Cli
 from tests.cli.flows import BREAK, GREET, WAIT
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_run_ends_with_success_and_lines_that_say_so(cli: Cli) -> None:
     done = cli.call("run", cli.workflow(GREET), "--run-id", "my-run-01")

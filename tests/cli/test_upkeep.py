@@ -8,6 +8,8 @@ import tenure
 from tests.cli.conftest import Cli, read_until
 from tests.cli.flows import GREET, WAIT
 
+pytestmark = pytest.mark.slow
+
 
 def findings(cli: Cli, *arguments: str) -> str:
     answer = cli.call("doctor", "--json", *arguments)

@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import tenure
+
+pytestmark = pytest.mark.slow
 
 TENURE = str(Path(sys.executable).with_name("tenure"))
 

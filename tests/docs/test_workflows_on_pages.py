@@ -9,6 +9,8 @@ import pytest
 import tenure
 from tests.docs.fences import Block, blocks
 
+pytestmark = pytest.mark.slow
+
 
 def workflow(block: Block) -> tenure.WorkflowFile:
     head = "" if block.body.startswith("version:") else "version: v1\nname: page\n"

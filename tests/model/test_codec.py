@@ -129,6 +129,7 @@ _snapshots = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(_snapshots)
 def test_every_snapshot_comes_back_as_it_was(snapshot: RunSnapshot) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -63,6 +64,7 @@ def _move(run: RunSnapshot, who: str, what: Effect, live: bool, at: float) -> Ru
     return apply(run, update, at=after(at), circumstances=Circumstances(lease_live=live)).snapshot
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.lists(_moves, max_size=25), st.lists(st.floats(-50, 50), min_size=25, max_size=25))
 def test_no_walk_breaks_a_rule(moves: list[Any], clock: list[float]) -> None:

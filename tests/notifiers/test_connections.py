@@ -17,6 +17,8 @@ from tenure.notifiers.http import HttpSender
 from tests.notifiers.deliveries import HERE, NewSender, delivery
 from tests.notifiers.receiver import PATIENCE, Receiver
 
+pytestmark = pytest.mark.slow
+
 # -- reuse ----------------------------------------------------------------------------------------
 
 

@@ -29,7 +29,16 @@ async def memory() -> InMemoryStore:
     return InMemoryStore()
 
 
-@pytest.fixture(params=["memory", "file", "sqlite", "custom"])
+_STORES = [
+    "memory",
+    "sqlite",
+    pytest.param("file", marks=pytest.mark.slow),
+    pytest.param("custom", marks=pytest.mark.slow),
+]
+"""The inner loop asks the two that differ most; the others answer in `make test`."""
+
+
+@pytest.fixture(params=_STORES)
 async def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
     async with AsyncExitStack() as closing:
         match request.param:

@@ -15,6 +15,8 @@ from tenure.stores.memory import InMemoryStore
 from tests.runtime.conftest import NewRunner
 from tests.runtime.puppets import BROKEN, Between, Outage, Puppet, step, unkillable, workflow
 
+pytestmark = pytest.mark.slow
+
 RUN_ID = "a-run-with-last-words"
 NAMED = tenure.RunOptions(run_id=RUN_ID)
 WORDS = b"working\n"

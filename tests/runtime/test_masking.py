@@ -58,6 +58,7 @@ def test_nothing_is_held_back_that_cannot_become_a_secret() -> None:
     assert stream.finish() == b"hun"
 
 
+@pytest.mark.slow
 def test_memory_is_bounded_however_long_the_secrets_overlap() -> None:
     stream = Masks(["aa"]).stream()
     for _ in range(100):

@@ -35,6 +35,8 @@ from tests.runtime.conftest import QUICK, NewRunner
 from tests.runtime.puppets import PATIENCE, Between, Puppet, step, workflow
 from tests.runtime.victim import victim
 
+pytestmark = pytest.mark.slow
+
 RUN_ID = "a-run-left-behind"
 LIVE = frozenset({RunStatus.QUEUED, RunStatus.RUNNING})
 
@@ -52,7 +54,6 @@ async def events(store: Any, run_id: str) -> list[str]:
     return [event.type for event in await store.read_events(run_id)]
 
 
-@pytest.mark.slow
 class TestKilledProcess:
     @pytest.mark.parametrize("scheme", ["sqlite", "file"])
     async def test_the_next_to_start_marks_its_run_at_once(

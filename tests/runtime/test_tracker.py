@@ -65,6 +65,7 @@ class FirstTryFails:
 
 
 class TestNoAnswer:
+    @pytest.mark.slow
     async def test_the_same_update_is_sent_again_until_it_is_answered(
         self, any_store: Any, new_runner: NewRunner, act: Puppet
     ) -> None:
@@ -99,6 +100,7 @@ class TestNoAnswer:
             ]
             assert [said.count(each) for each in ("step.running", "host.success")] == [3, 3]
 
+    @pytest.mark.slow
     async def test_one_call_in_ten_fails_and_all_runs_end_right(
         self, any_store: Any, new_runner: NewRunner
     ) -> None:

@@ -35,6 +35,8 @@ from tenure.testing.factories import (
 )
 from tests.stores.query_plans import plan_of
 
+pytestmark = pytest.mark.slow
+
 EVER = datetime(2999, 1, 1, tzinfo=UTC)
 OUT = LogKey(step=0, host="web1", stream="stdout")
 

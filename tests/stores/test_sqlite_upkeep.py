@@ -17,6 +17,8 @@ from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.contracts.acts import create, create_embedded, start_first_step
 from tenure.testing.factories import HOOK, end_run, fencing_of
 
+pytestmark = pytest.mark.slow
+
 OUT = LogKey(step=0, host="web1", stream="stdout")
 PAGE = 4096
 

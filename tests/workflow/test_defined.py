@@ -320,6 +320,7 @@ def workflows(draw: st.DrawFn) -> Workflow:
     return Workflow(name="drawn", steps=steps, inventory=inventory)
 
 
+@pytest.mark.slow
 @given(workflows(), st.sets(NAMES), st.data())
 def test_what_runs_is_never_refused(
     drawn: Workflow, supplied: set[str], data: st.DataObject

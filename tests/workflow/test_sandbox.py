@@ -111,6 +111,7 @@ def test_an_attempt_to_get_out_is_refused(attack: str) -> None:
     assert refused(attack)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "attack",
     [
@@ -206,6 +207,7 @@ def test_results_share_no_containers_an_expression_made() -> None:
     assert expression.evaluate({}) == [1, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "attack",
     [
@@ -246,6 +248,7 @@ def test_nothing_of_jinja_is_left_in_the_tables() -> None:
     }
 
 
+@pytest.mark.slow
 def test_the_cache_is_bounded() -> None:
     for number in range(3000):
         compile_expression(f"n + {number}")

@@ -157,6 +157,7 @@ def test_places(script: str, places: list[Place]) -> None:
     assert places_in(split_template(script, escapes=False)) == places
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.lists(st.sampled_from(
     ["'", '"', "\\", "$(", ")", "`", "$((", "))", "${", "}", "<<A", "\n", "A", "#", " ", "x",

@@ -62,6 +62,7 @@ def test_a_text_may_be_as_long_as_it_may() -> None:
     assert "longer" in refused("{{ big }}y", big="x" * LONGEST_TEXT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("template", "why"),
     [
