@@ -16,11 +16,11 @@ from tenure.model.leasing import (
     release,
 )
 from tenure.model.update import Fencing, LeaseRequest
+from tenure.stores import record_rows
 from tenure.stores.lease_clock import Instant, LeaseEnd, shown
 from tenure.stores.sqlite import rows
 from tenure.stores.sqlite.choosing import Choosing
 from tenure.stores.sqlite.database import one_view
-from tenure.stores.sqlite.recent import Known
 from tenure.stores.sqlite.rows import Head
 from tenure.stores.sqlite.writing import Writing
 
@@ -82,7 +82,7 @@ class Leasing:
         """What this owner holds already is renewed."""
         (summary,) = self._sql.one("spec_for_lists", head.seq)
         taken = claim(
-            rows.with_spec(head.run, summary),
+            record_rows.with_spec(head.run, summary),
             request.owner_id,
             at=instant.now,
             lease_live=held,
@@ -105,7 +105,7 @@ class Leasing:
         with one_view(self._connection):
             head, snapshot = self._reading.snapshot_by_seq(seq)
         if not snapshot.ended:
-            self._loading.recent.put(Known(head, snapshot.steps))
+            self._loading.remember(head, snapshot.steps)
             snapshot = copied(snapshot)  # what is remembered is nobody else's
         lease = Lease(
             run_id=snapshot.run_id,

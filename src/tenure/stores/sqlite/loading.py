@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
 from tenure.model.snapshot import HostState, RunSnapshot, StepState
 from tenure.model.status import ENDED_STEP, TERMINAL_RUN
-from tenure.model.update import Effect, StepChange
+from tenure.model.update import Effect
+from tenure.stores import record_rows, step_rows
+from tenure.stores.recent import Known, Recent
 from tenure.stores.sqlite import rows
 from tenure.stores.sqlite.reading import Reading
-from tenure.stores.sqlite.recent import Known, Recent
 from tenure.stores.sqlite.rows import Head
 from tenure.stores.sqlite.statements import Statements
 
@@ -20,20 +23,27 @@ class Loading:
     def __init__(self, sql: Statements, reading: Reading) -> None:
         self._sql = sql
         self._reading = reading
-        self.recent = Recent()
+        self.recent: Recent[Head] = Recent()
+        self._data_version = -1
 
     def begin(self) -> None:
         """At the start of a transaction: has anybody else written since our last one?"""
-        self.recent.data_version = self._sql.one("data_version")[0]
+        self._data_version = self._sql.one("data_version")[0]
+
+    def remember(self, head: Head, steps: Iterable[StepState]) -> Known[Head]:
+        known = Known(head, steps)
+        known.seen_in = self._data_version
+        self.recent.put(head.run.run_id, known)
+        return known
 
     def find(self, run_id: str) -> Head | None:
         known = self.recent.get(run_id)
         if known is not None:
-            if known.seen_in == self.recent.data_version:
+            if known.seen_in == self._data_version:
                 return known.head
             head = rows.still_as(known.head, self._sql.first("mark", known.head.seq))
             if head is not None:
-                known.head, known.seen_in = head, self.recent.data_version
+                known.head, known.seen_in = head, self._data_version
                 return head
             self.recent.forget(run_id)
         row = self._sql.first("head_by_id", run_id)
@@ -52,60 +62,23 @@ class Loading:
         fields: dict[str, Any] = {}
         if effect.deliveries:
             (callbacks,) = self._sql.one("callbacks", head.seq)
-            fields["callbacks"] = rows.callbacks_of(callbacks)
+            fields["callbacks"] = record_rows.callbacks_of(callbacks)
         ends = changes.run.status in TERMINAL_RUN and not run.ended
         if ends or changes.steps:
-            fields["steps"] = self._steps(self._known(head), changes.steps, ends)
+            known = self._known(head)
+            ended_host = partial(self._ended_host, known)
+            fields["steps"] = known.concerned(changes.steps, ends, ended_host)
         return replace(run, **fields) if fields else run
 
-    def _known(self, head: Head) -> Known:
+    def _known(self, head: Head) -> Known[Head]:
         known = self.recent.get(head.run.run_id)
-        if known is None:
-            known = Known(head, self._reading.steps(head))
-            if not head.run.ended:
-                self.recent.put(known)
-        return known
+        if known is not None:
+            return known
+        steps = self._reading.steps(head)
+        return Known(head, steps) if head.run.ended else self.remember(head, steps)
 
-    def _steps(
-        self, known: Known, changes: dict[int, StepChange], ends: bool
-    ) -> tuple[StepState, ...]:
-        found = {index: self._step(known, index, change) for index, change in changes.items()}
-        if ends:
-            for index in known.running_steps():
-                if index not in found:
-                    found[index] = self._with_hosts(known, index, {})
-                else:
-                    found[index] = self._with_hosts(known, index, _hosts_of(found[index]))
-        return tuple(step for step in found.values() if step is not None)
-
-    def _step(self, known: Known, index: int, change: StepChange) -> StepState | None:
-        """``None`` for a step that is not there; whether it may be added is not decided here."""
-        step = known.steps.get(index)
-        if step is None:
-            return None
-        hosts: dict[str, HostState] = {}
-        open_hosts, pending = known.open[index], known.pending[index]
-        for name in change.hosts:
-            host = open_hosts.get(name)
-            if host is None:
-                host = HostState() if name in pending else self._other_host(known, index, name)
-            if host is not None:
-                hosts[name] = host
-        if change.status in ENDED_STEP:
-            return self._with_hosts(known, index, hosts)
-        return replace(step, hosts=hosts) if hosts else step
-
-    @staticmethod
-    def _with_hosts(known: Known, index: int, hosts: dict[str, HostState]) -> StepState:
-        return replace(known.steps[index], hosts={**known.open[index], **hosts})
-
-    def _other_host(self, known: Known, step: int, name: str) -> HostState | None:
-        """Neither pending nor open: it has ended, or (``None``) the step does not plan it."""
+    def _ended_host(self, known: Known[Head], step: int, name: str) -> HostState | None:
         row = self._sql.first("host", known.head.seq, step, name)
         if row is not None:
-            return rows.host_of(row[0])
+            return step_rows.host_of(row[0])
         return HostState() if known.steps[step].status in ENDED_STEP else None
-
-
-def _hosts_of(step: StepState | None) -> dict[str, HostState]:
-    return step.hosts if step is not None else {}

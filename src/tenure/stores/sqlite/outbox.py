@@ -13,8 +13,8 @@ from tenure.model.codec import decode
 from tenure.model.errors import DeliveryNotFound
 from tenure.model.outbox import Delivery, requeue
 from tenure.model.status import DeliveryState
+from tenure.stores import record_rows
 from tenure.stores.lease_clock import Instant, LeaseClock
-from tenure.stores.sqlite import rows
 from tenure.stores.sqlite.claimed import Claimed
 from tenure.stores.sqlite.database import transaction
 from tenure.stores.sqlite.delivery_rows import Kept, columns_of, deliveries_of
@@ -65,13 +65,13 @@ class Outboxing:
             most = limit if per_origin is None else max(per_origin, 0)
             hold = (token, *until[:2])
             if only is not None:
-                names, left_out = rows.text(list(only)), rows.text(list(except_origins))
+                names, left_out = (record_rows.text(list(some)) for some in (only, except_origins))
                 self._sql.do("hold_named_deliveries", *hold, names, most, limit, left_out)
             else:
                 origins = self._origins(except_origins)
                 if not origins:
                     return []
-                self._sql.do("hold_due_deliveries", *hold, rows.text(origins), most, limit)
+                self._sql.do("hold_due_deliveries", *hold, record_rows.text(origins), most, limit)
         (text,) = self._sql.one("held_deliveries", token)
         held = deliveries_of(text)
         self.claimed.remember(held)
@@ -105,7 +105,7 @@ class Outboxing:
             kept = self._find(delivery_id)
             again = requeue(kept.delivery, self._clock.now())
             if again is not kept.delivery:
-                self._sql.do("put_deliveries", rows.text([columns_of(kept, again)]))
+                self._sql.do("put_deliveries", record_rows.text([columns_of(kept, again)]))
                 self._sql.do("block_all_but_head", kept.seq, again.target.name)
             return again
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from tenure.model.errors import StoreUnavailable
-from tenure.stores.sqlite import rows
+from tenure.stores import record_rows
 from tenure.stores.sqlite.log_files import LogFiles, RunOutput
 from tenure.stores.sqlite.reading import Reading
 from tenure.stores.sqlite.thread import DatabaseThread
@@ -94,7 +94,7 @@ class Pruner:
         self._sql.do("note_pruned", seq, run_id)
         self._sql.do("delete_run", seq)
         self._sql.do("delete_spec", seq)
-        for key, value in rows.spec_fields(summary)["labels"].items():
+        for key, value in record_rows.spec_fields(summary)["labels"].items():
             self._sql.do("delete_label", key, value, seq)
         if digest is not None:
             self._sql.do("delete_unused_definition", digest)

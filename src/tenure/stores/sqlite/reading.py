@@ -8,25 +8,17 @@ import apsw
 import msgspec
 from msgspec.structs import replace
 
-from tenure.model.closing import close_hosts, close_step
 from tenure.model.codec import decode
 from tenure.model.errors import RunNotFound
 from tenure.model.events import Event, Position, RecordedEvent, record
 from tenure.model.leasing import present
 from tenure.model.query import RunFilter
-from tenure.model.snapshot import (
-    HostState,
-    ItemState,
-    RunSnapshot,
-    RunSummary,
-    StepState,
-    summarize,
-)
-from tenure.model.status import ENDED_STEP
+from tenure.model.snapshot import RunSnapshot, RunSummary, StepState, summarize
+from tenure.stores import record_rows, step_rows
 from tenure.stores.lease_clock import LeaseClock, shown
 from tenure.stores.sqlite import rows
 from tenure.stores.sqlite.listing import newest_seqs
-from tenure.stores.sqlite.rows import HOST_ITSELF, Head
+from tenure.stores.sqlite.rows import Head
 from tenure.stores.sqlite.statements import Row, Statements
 
 _events = msgspec.json.Decoder(tuple[Event, ...])
@@ -53,7 +45,7 @@ class Reading:
     def summary(self, seq: int) -> RunSummary:
         *columns, summary = self._sql.one("summary_by_seq", seq)
         head = rows.head_of(columns)
-        return summarize(self._present(head, rows.with_spec(head.run, summary)))
+        return summarize(self._present(head, record_rows.with_spec(head.run, summary)))
 
     def events(self, run_id: str, after: Position, limit: int) -> list[RecordedEvent]:
         row = self._sql.first("seq_of_run", run_id)
@@ -95,9 +87,9 @@ class Reading:
         head = rows.head_of(columns)
         run = replace(
             head.run,
-            **rows.spec_fields(summary),
-            callbacks=rows.callbacks_of(callbacks),
-            vars=rows.vars_of(variables),
+            **record_rows.spec_fields(summary),
+            callbacks=record_rows.callbacks_of(callbacks),
+            vars=record_rows.vars_of(variables),
             steps=self._steps(head, plan),
         )
         return head, self._present(head, run)
@@ -110,45 +102,19 @@ class Reading:
         return self._steps(head, self._sql.one("plan", head.seq)[0])
 
     def _steps(self, head: Head, plan: str) -> tuple[StepState, ...]:
-        """The plan, overlaid with what has been reached, closed as far as it has ended."""
-        steps = rows.planned_steps(plan)
-        for index, body, added in self._sql.all("steps_of_run", head.seq):
-            reached = rows.step_of(body)
-            planned = steps.get(index)
-            if planned is None:
-                steps[index] = replace(reached, hosts=rows.added_hosts(added or "[]"))
-            else:
-                steps[index] = replace(
-                    planned,
-                    status=reached.status,
-                    message=reached.message,
-                    started_at=reached.started_at,
-                    finished_at=reached.finished_at,
-                )
-        self._overlay_hosts(head.seq, steps)
-        return tuple(self._closed(head, steps[index]) for index in sorted(steps))
-
-    def _overlay_hosts(self, seq: int, steps: dict[int, StepState]) -> None:
-        """Rows come ordered by step, host, item: a host before its items."""
-        host: HostState | None = None
-        items: list[ItemState] = []
-        place = (-1, "")
-        for index, name, item, body in self._sql.all("tasks_of_run", seq):
-            if item != HOST_ITSELF:
-                items.append(rows.item_of(body))
-                continue
-            if host is not None:
-                steps[place[0]].hosts[place[1]] = _with_items(host, items)
-            host, items, place = rows.host_of(body), [], (index, name)
-        if host is not None:
-            steps[place[0]].hosts[place[1]] = _with_items(host, items)
-
-    @staticmethod
-    def _closed(head: Head, step: StepState) -> StepState:
-        if head.run.ended:
-            return close_step(step, head.run.status, head.run.finished_at)
-        return close_hosts(step) if step.status in ENDED_STEP else step
+        return step_rows.assembled(
+            head.run,
+            plan,
+            (_step_row(row) for row in self._sql.all("steps_of_run", head.seq)),
+            (_task_row(row) for row in self._sql.all("tasks_of_run", head.seq)),
+        )
 
 
-def _with_items(host: HostState, items: list[ItemState]) -> HostState:
-    return replace(host, items=tuple(items)) if items else host
+def _step_row(row: Row) -> step_rows.StepRow:
+    index, body, added = row
+    return index, body, added
+
+
+def _task_row(row: Row) -> step_rows.TaskRow:
+    step, host, item, body = row
+    return step, host, item, body

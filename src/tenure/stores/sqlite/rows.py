@@ -7,34 +7,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import Struct
 
-from tenure.model.approving import waits_for_approval
 from tenure.model.codec import decode
-from tenure.model.leasing import why_not_runnable
-from tenure.model.snapshot import (
-    Annotation,
-    Approval,
-    CallbackError,
-    CallbackTarget,
-    Counts,
-    ErrorInfo,
-    HostState,
-    ItemState,
-    RunSnapshot,
-    StepState,
-)
-from tenure.model.status import Recovery, RunStatus, StepKind
+from tenure.model.snapshot import Counts, RunSnapshot
+from tenure.model.status import Recovery, RunStatus
 from tenure.stores.lease_clock import LeaseEnd
+from tenure.stores.record_rows import Detail, text
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-
-NOT_CLAIMABLE, READY, PARKED, UNAPPROVED = range(4)
-"""Values of ``runs.readiness``."""
-
-HOST_ITSELF = -1
-"""The ``item`` of a host's own row in ``tasks``."""
 
 
 def micros(moment: datetime) -> int:
@@ -53,51 +34,8 @@ def moment_or_none(value: int | None) -> datetime | None:
     return None if value is None else moment(value)
 
 
-class Detail(Struct, frozen=True, gc=False, omit_defaults=True):
-    """The run's fields that are usually unset: one column for all of them."""
-
-    message: str | None = None
-    error: ErrorInfo | None = None
-    last_error: ErrorInfo | None = None
-    interrupted_reason: str | None = None
-    cancel_reason: str | None = None
-    unconfirmed_hosts: tuple[str, ...] = ()
-    approval: Approval = Approval()
-    annotations: tuple[Annotation, ...] = ()
-    callback_error: CallbackError | None = None
-
-
-class SpecSummary(Struct, frozen=True, gc=False, omit_defaults=True):
-    """What a run was given at birth and lists show."""
-
-    workflow_version: str | None = None
-    workflow_digest: str | None = None
-    run_after: datetime | None = None
-    timeout: float | None = None
-    labels: dict[str, str] = {}
-    retry_of: str | None = None
-
-
-class PlannedStep(Struct, frozen=True, gc=False, array_like=True):
-    name: str
-    kind: StepKind
-    action: str
-    hosts: tuple[str, ...]
-    notified_by: int | None = None
-
-
 _details = msgspec.json.Decoder(Detail)
-_summaries = msgspec.json.Decoder(SpecSummary)
 _counts = msgspec.json.Decoder(Counts)
-_plans: msgspec.json.Decoder[tuple[PlannedStep, ...]] = msgspec.json.Decoder(
-    tuple[PlannedStep, ...]
-)
-_callbacks = msgspec.json.Decoder(tuple[CallbackTarget, ...])
-_vars = msgspec.json.Decoder(dict[str, Any])
-_names = msgspec.json.Decoder(tuple[str, ...])
-_steps = msgspec.json.Decoder(StepState)
-_hosts = msgspec.json.Decoder(HostState)
-_items = msgspec.json.Decoder(ItemState)
 
 _NO_DETAIL = Detail()
 _DETAIL_FIELDS = Detail.__struct_fields__
@@ -224,93 +162,9 @@ def counts_text(run: RunSnapshot, old: Head | None = None) -> str:
     return text(run.counts)
 
 
-_encode = msgspec.json.Encoder().encode
-
-
-def text(value: Any) -> str:
-    return _encode(value).decode()
-
-
-def readiness(run: RunSnapshot, at: datetime) -> int:
-    """The column that says which claim index, if any, this run belongs in.
-
-    A parked run waits for ``ready_at``. If the wall clock has been set back to before the run was
-    created that may be later than ``run_after``: such a run is offered, and claimers look twice.
-    """
-    at = max(at, run.created_at or at)
-    if run.owner_id is not None or run.ended:
-        return NOT_CLAIMABLE
-    if run.status == RunStatus.RUNNING and run.recovery is not Recovery.RESUME:
-        return NOT_CLAIMABLE
-    if waits_for_approval(run):
-        return UNAPPROVED
-    return READY if why_not_runnable(run, at) is None else PARKED
-
-
 def ready_at(run: RunSnapshot, created_at: datetime) -> int:
     """A ``run_after`` in the past makes nobody older than he is."""
     return micros(max(run.run_after or created_at, created_at))
-
-
-def spec_summary(run: RunSnapshot) -> SpecSummary:
-    return SpecSummary(*(getattr(run, name) for name in SpecSummary.__struct_fields__))
-
-
-def spec_fields(summary: str) -> dict[str, Any]:
-    spec = decode(_summaries, summary)
-    return {name: getattr(spec, name) for name in SpecSummary.__struct_fields__}
-
-
-def with_spec(run: RunSnapshot, summary: str) -> RunSnapshot:
-    return msgspec.structs.replace(run, **spec_fields(summary))
-
-
-def plan_text(steps: tuple[StepState, ...]) -> str:
-    planned = [PlannedStep(s.name, s.kind, s.action, tuple(s.hosts), s.notified_by) for s in steps]
-    return text(planned)
-
-
-def planned_steps(plan: str) -> dict[int, StepState]:
-    steps = decode(_plans, plan)
-    return {
-        index: StepState(
-            index=index,
-            name=step.name,
-            kind=step.kind,
-            action=step.action,
-            notified_by=step.notified_by,
-            hosts={name: HostState() for name in step.hosts},
-        )
-        for index, step in enumerate(steps)
-    }
-
-
-def step_of(body: str) -> StepState:
-    return decode(_steps, body)
-
-
-def added_hosts(names: str) -> dict[str, HostState]:
-    return {name: HostState() for name in decode(_names, names)}
-
-
-def host_text(host: HostState) -> str:
-    return _encode(msgspec.structs.replace(host, items=()) if host.items else host).decode()
-
-
-def host_of(body: str) -> HostState:
-    return decode(_hosts, body)
-
-
-def item_of(body: str) -> ItemState:
-    return decode(_items, body)
-
-
-def callbacks_of(value: str | None) -> tuple[CallbackTarget, ...]:
-    return () if value is None else decode(_callbacks, value)
-
-
-def vars_of(value: str | None) -> dict[str, Any]:
-    return {} if value is None else decode(_vars, value)
 
 
 def lease_columns(end: LeaseEnd | None) -> tuple[str | None, int | None, int | None]:

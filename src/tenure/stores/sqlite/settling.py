@@ -25,12 +25,14 @@ from tenure.model.outbox import (
     settle,
 )
 from tenure.model.status import DeliveryState
+from tenure.stores import record_rows
 from tenure.stores.lease_clock import Instant, LeaseClock
+from tenure.stores.recent import Recent
 from tenure.stores.sqlite import rows
 from tenure.stores.sqlite.database import transaction
 from tenure.stores.sqlite.delivery_rows import Kept, columns_of, deliveries_of, delivery_of
 from tenure.stores.sqlite.outbox import Outboxing
-from tenure.stores.sqlite.recent import Recent
+from tenure.stores.sqlite.rows import Head
 from tenure.stores.sqlite.statements import Statements
 
 T = TypeVar("T")
@@ -60,7 +62,7 @@ class Settling:
         connection: apsw.Connection,
         clock: LeaseClock,
         outboxing: Outboxing,
-        recent: Recent,
+        recent: Recent[Head],
     ) -> None:
         """``recent``: what the writer of this connection remembers, to be corrected."""
         self._outboxing = outboxing
@@ -124,10 +126,10 @@ class Settling:
 
     def _write(self, written: _Written) -> None:
         changed = list(written.rows.values())
-        if changed and self._sql.count("put_deliveries", rows.text(changed)) < len(changed):
+        if changed and self._sql.count("put_deliveries", record_rows.text(changed)) < len(changed):
             raise _NotAsRemembered
         if written.settled:
-            self._sql.do("unblock_heads", rows.text(list(written.settled)))
+            self._sql.do("unblock_heads", record_rows.text(list(written.settled)))
         for seq in written.mourning:
             self._show_newest_dead_letter(seq)
 

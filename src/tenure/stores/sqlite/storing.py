@@ -5,17 +5,17 @@ from __future__ import annotations
 import hashlib
 from datetime import datetime
 
-from msgspec.structs import replace
-
 from tenure.model.events import Event, record
 from tenure.model.outbox import origin_of
-from tenure.model.snapshot import HostState, ItemState, RunSnapshot, StepState
-from tenure.model.status import HostStatus, StepStatus
+from tenure.model.snapshot import RunSnapshot, StepState
+from tenure.model.status import StepStatus
 from tenure.model.update import Effect, NewDelivery
+from tenure.stores import record_rows
 from tenure.stores.lease_clock import LeaseEnd
 from tenure.stores.sqlite import rows
 from tenure.stores.sqlite.rows import Head
 from tenure.stores.sqlite.statements import Statements
+from tenure.stores.step_rows import ChangedStep, changed_step, changed_steps
 
 
 class Storing:
@@ -33,7 +33,7 @@ class Storing:
         """A new run with its spec and the steps that start with it; ``None``, and nothing is
         written, if there is one of that name."""
         created_at = rows.micros(at)
-        counts, detail = rows.text(run.counts), rows.detail_text(run)
+        counts, detail = record_rows.text(run.counts), rows.detail_text(run)
         inserted = self._sql.written(
             "insert_run",
             run.run_id,
@@ -50,7 +50,7 @@ class Storing:
             run.queue,
             -run.priority,
             rows.ready_at(run, at),
-            rows.readiness(run, at),
+            record_rows.readiness(run, at),
             None,
             created_at,
             rows.micros_or_none(run.started_at),
@@ -65,7 +65,7 @@ class Storing:
         self._insert_spec(seq, run, definition)
         for step in run.steps:
             if step.status is not StepStatus.PENDING:
-                self._put_step(seq, step, None)
+                self._put_step(seq, changed_step(step, None))
         return Head(seq, run, claim_id, until, counts, detail)
 
     def _insert_spec(self, seq: int, run: RunSnapshot, definition: str | None) -> None:
@@ -77,10 +77,10 @@ class Storing:
             "insert_spec",
             seq,
             digest,
-            rows.text(rows.spec_summary(run)),
-            rows.text(run.callbacks) if run.callbacks else None,
-            rows.text(run.vars) if run.vars else None,
-            rows.plan_text(run.steps),
+            record_rows.text(record_rows.spec_summary(run)),
+            record_rows.text(run.callbacks) if run.callbacks else None,
+            record_rows.text(run.vars) if run.vars else None,
+            record_rows.plan_text(run.steps),
         )
         for key, value in run.labels.items():
             self._sql.later("insert_label", key, value, seq)
@@ -141,55 +141,27 @@ class Storing:
 
     def _readiness(self, seq: int, run: RunSnapshot, at: datetime) -> int:
         """``run_after`` lives in the spec; it is asked for only where it could matter."""
-        ready = rows.readiness(run, at)
-        if ready != rows.READY:
+        ready = record_rows.readiness(run, at)
+        if ready != record_rows.READY:
             return ready
         (summary,) = self._sql.one("spec_for_lists", seq)
-        return rows.readiness(rows.with_spec(run, summary), at)
+        return record_rows.readiness(record_rows.with_spec(run, summary), at)
 
     def put_steps(
         self, seq: int, before: RunSnapshot, after: RunSnapshot, effect: Effect
     ) -> dict[int, StepState]:
         """Rows for what differs; the steps without their hosts, as their rows now read."""
-        if before.steps is after.steps:
-            return {}
-        old = {step.index: step for step in before.steps}
         return {
-            step.index: self._put_step(seq, step, old.get(step.index), effect)
-            for step in after.steps
-            if old.get(step.index) is not step
+            changed.bare.index: self._put_step(seq, changed)
+            for changed in changed_steps(before, after, effect)
         }
 
-    def _put_step(
-        self, seq: int, step: StepState, known: StepState | None, effect: Effect | None = None
-    ) -> StepState:
-        bare = replace(step, hosts={})
-        hosts = step.hosts
-        if known is None:
-            added = None
-            if effect is not None:
-                # The plan did not know it: its hosts are listed, and have rows once they start.
-                added = rows.text(list(hosts))
-                hosts = {name: hosts[name] for name in effect.changes.steps[step.index].hosts}
-            self._sql.later("put_step", seq, step.index, rows.text(bare), added)
-        elif not _same_but_hosts(step, known):
-            self._sql.later("put_step", seq, step.index, rows.text(bare), None)
-        for name, host in hosts.items():
-            old = known.hosts.get(name) if known else None
-            if host is not old and not (old is None and host.status is HostStatus.PENDING):
-                self._sql.later(
-                    "put_task", seq, step.index, name, rows.HOST_ITSELF, rows.host_text(host)
-                )
-                if host.items:
-                    self._put_items(seq, step.index, name, host, old.items if old else ())
-        return bare
-
-    def _put_items(
-        self, seq: int, step: int, name: str, host: HostState, known: tuple[ItemState, ...]
-    ) -> None:
-        for position, item in enumerate(host.items):
-            if position >= len(known) or known[position] is not item:
-                self._sql.later("put_task", seq, step, name, position, rows.text(item))
+    def _put_step(self, seq: int, changed: ChangedStep) -> StepState:
+        if changed.row is not None:
+            self._sql.later("put_step", seq, *changed.row)
+        for task in changed.tasks:
+            self._sql.later("put_task", seq, *task)
+        return changed.bare
 
     def journal(
         self,
@@ -202,7 +174,7 @@ class Storing:
     ) -> None:
         """The version's one journal row, and the callbacks its events owe."""
         moment = run.updated_at or at
-        stamp, body = rows.micros(moment), rows.text(events)
+        stamp, body = rows.micros(moment), record_rows.text(events)
         self._sql.later("insert_journal", seq, run.version, stamp, run.fence, update_id, body)
         origins = {target.name: origin_of(target) for target in run.callbacks}
         for new in deliveries:
@@ -223,15 +195,6 @@ class Storing:
                 new.seq,
                 run.status,
                 rows.micros(at),
-                rows.text(event),
+                record_rows.text(event),
                 origins[new.target],
             )
-
-
-def _same_but_hosts(step: StepState, other: StepState) -> bool:
-    return (
-        step.status is other.status
-        and step.message == other.message
-        and step.started_at == other.started_at
-        and step.finished_at == other.finished_at
-    )

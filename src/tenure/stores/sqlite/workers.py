@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from tenure.model.codec import decode
 from tenure.ports.workers import WorkerInfo
+from tenure.stores import record_rows
 from tenure.stores.lease_clock import LeaseClock
-from tenure.stores.sqlite import rows
 from tenure.stores.sqlite.database import transaction
 from tenure.stores.sqlite.statements import Statements
 
@@ -26,7 +26,7 @@ class Workers:
         with transaction(self._connection):
             instant = self._clock.read()
             until = instant.until(seconds)
-            seen = rows.text(replace(worker, seen_at=instant.now))
+            seen = record_rows.text(replace(worker, seen_at=instant.now))
             self._sql.do("put_worker", worker.owner_id, until.boot_id, until.nanoseconds, seen)
             self._sql.do("forget_silent_workers", *instant.boot)
 

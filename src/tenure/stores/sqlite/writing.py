@@ -23,12 +23,12 @@ from tenure.model.leasing import check_repeated, create
 from tenure.model.snapshot import RunSnapshot, StepState
 from tenure.model.update import Effect, NewRun, Receipt, Update, Write, receipt, run_id_of
 from tenure.stores.lease_clock import Instant, LeaseClock, LeaseEnd, shown
+from tenure.stores.record_rows import SpecSummary
 from tenure.stores.sqlite import rows
 from tenure.stores.sqlite.database import DATA_ERRORS, savepoint, transaction
 from tenure.stores.sqlite.loading import Loading
 from tenure.stores.sqlite.reading import Reading
-from tenure.stores.sqlite.recent import Known
-from tenure.stores.sqlite.rows import Head, SpecSummary
+from tenure.stores.sqlite.rows import Head
 from tenure.stores.sqlite.statements import Statements
 from tenure.stores.sqlite.storing import Storing
 
@@ -131,7 +131,7 @@ class Writing:
             return self._created_before(new)
         self._storing.journal(head.seq, run, new.update_id, new.events, new.deliveries, at)
         if lease is not None:
-            self.loading.recent.put(Known(_without_spec(head), run.steps))
+            self.loading.remember(_without_spec(head), run.steps)
         return receipt(run, 1, shown(until))
 
     def _created_before(self, new: NewRun) -> Receipt:
