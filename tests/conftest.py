@@ -1,13 +1,21 @@
 """Random tests draw the same examples each time, so that a red build can be repeated by anybody.
 The searches marked ``long`` bring seeds of their own. ``make check`` draws fewer of them."""
 
+from __future__ import annotations
+
 import signal
 import subprocess
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 from tenure.system import new_owner_id
+
+if TYPE_CHECKING:
+    from tests.postgres.database import TestDatabase
+    from tests.postgres.server import Server
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("quick", settings.get_profile("repeatable"), max_examples=25)
@@ -26,3 +34,28 @@ def dead_owner() -> str:
         process.wait()
     machine, boot, namespace, _, start, unique = new_owner_id().split("/")
     return "/".join([machine, boot, namespace, str(process.pid), start, unique])
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Server]:
+    """One for each test process, begun when the first test asks for it. Quick, not durable."""
+    from tests.postgres.server import Server
+
+    with Server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_shared(postgres_server: Server) -> Iterator[TestDatabase]:
+    from tests.postgres.database import TestDatabase
+
+    database = TestDatabase(postgres_server)
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def postgres_database(postgres_shared: TestDatabase) -> TestDatabase:
+    """Migrated, and empty."""
+    postgres_shared.empty()
+    return postgres_shared

@@ -45,7 +45,11 @@ async def test_file(tmp_path: Path) -> None:
         ("runs.db", "no store URL"),
         ("", "no store URL"),
         ("mongo://here", "no store kind 'mongo'"),
-        ("postgresql://db/runs", r"there are: file, memory, sqlite"),
+        ("mongo://here", r"there are: file, memory, postgres, postgresql, sqlite"),
+        ("postgresql://db/runs?connections=0", "connections is a number from 1 to 100, not '0'"),
+        ("postgresql://db/runs?statement_timeout=soon", "seconds, at most a day, not 'soon'"),
+        ("postgresql://db/runs?prepared=maybe", "prepared is yes or no, not 'maybe'"),
+        ("postgresql://db/runs?colour=red", "colour"),
         ("sqlite:///:memory:", "write memory:"),
         ("sqlite://runs.db", "three slashes"),
         ("sqlite:///", "names no path"),
@@ -72,6 +76,13 @@ async def test_looking_whether_a_store_is_there_creates_nothing(tmp_path: Path, 
     assert list(tmp_path.iterdir()) == []
     async with open_store(f"{kind}{place}"):
         assert not_there_yet(f"{kind}{place}") is None
+
+
+async def test_a_server_is_asked_for_nothing_before_the_store_is_used() -> None:
+    async with open_store("postgresql://nobody:secret@127.0.0.1:1/runs") as store:
+        with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:1/runs") as refused:
+            await store.list_runs()
+    assert "secret" not in str(refused.value)
 
 
 def test_only_stores_on_disk_can_be_missing(tmp_path: Path) -> None:

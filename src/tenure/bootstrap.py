@@ -49,7 +49,8 @@ Opener = Callable[[str], OpenStore]
 
 
 def open_store(url: str | None = None) -> OpenStore:
-    """The store behind ``memory:``, ``file:///dir``, ``sqlite:///path`` or an installed kind.
+    """The store behind ``memory:``, ``file:///dir``, ``sqlite:///path``, ``postgresql://…`` or an
+    installed kind.
 
     ``sqlite:///runs.db`` is relative to the working directory, ``sqlite:////var/runs.db``
     absolute. Without a URL runs live in memory, and a warning says so once.
@@ -123,6 +124,16 @@ def open_sqlite(url: str) -> OpenStore:
     return SQLiteStore(_path(url))
 
 
+def open_postgres(url: str) -> OpenStore:
+    try:
+        from tenure.stores.postgres import PostgresStore
+    except ModuleNotFoundError as error:
+        raise UnknownStore(
+            f"postgresql stores need the package {error.name!r}: pip install 'tenure[postgres]'"
+        ) from error
+    return PostgresStore(url)
+
+
 def sqlite_version() -> str:
     """Of the library that the package brings, which need not be the system's."""
     try:
@@ -136,6 +147,8 @@ _OWN: dict[str, Opener] = {
     "memory": open_memory,
     "file": open_file,
     "sqlite": open_sqlite,
+    "postgresql": open_postgres,
+    "postgres": open_postgres,
 }
 _ON_DISK = ("file", "sqlite")
 

@@ -1,0 +1,145 @@
+"""Which runs may be claimed, and in which order."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from tenure.model.leasing import OLDEST_EVERY, ClaimRequest, Purpose
+from tenure.model.query import Page, RunFilter, bounded_limit, decode_cursor, encode_cursor
+from tenure.model.snapshot import RunSummary
+from tenure.stores.postgres.connections import Connections
+from tenure.stores.postgres.connections import Purpose as Lane
+from tenure.stores.postgres.failures import DATA_ERRORS
+from tenure.stores.postgres.listing import Values, conditions_of, status_and_workflow
+from tenure.stores.postgres.rows import Head, head_of, head_row, summary_of
+from tenure.stores.postgres.session import Call, Row, Session
+from tenure.stores.postgres.statements import FRAGMENTS
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_START = (-1000, _EPOCH - timedelta(days=365), 0)
+
+
+class Choosing:
+    """Each process counts its own claims: of every ten the oldest goes first, whoever claims."""
+
+    def __init__(self) -> None:
+        self._claims = 0
+
+    def count(self, claims: int) -> None:
+        self._claims += claims
+
+    async def pick(self, session: Session, request: ClaimRequest) -> tuple[list[Head], list[Head]]:
+        """Begin a transaction; lock what is held under this very claim already, and what might be
+        claimed. More may be locked than is taken: the commit lets go of it."""
+        limit, dead = max(request.limit, 0), sorted(request.dead_owners)
+        calls: list[Call] = [
+            ("begin",),
+            ("do_not_linger",),
+            ("held_under_claim", request.owner_id, request.claim_id),
+        ]
+        if request.purpose is Purpose.RECONCILE:
+            calls.append(("pick_interrupted", limit, request.expired, dead))
+        else:
+            queues, oldest = sorted(set(request.queues)), self._oldest_among(limit)
+            calls.append(("promote_parked",))
+            calls.append(("pick_by_priority", queues, limit, request.expired, dead))
+            if oldest:
+                calls.append(("pick_by_age", queues, oldest, request.expired, dead))
+        _, _, held, *found = await session.together(*calls)
+        if request.purpose is Purpose.RECONCILE:
+            return _heads(held), _heads(found[0])
+        by_age = found[2] if len(found) > 2 else []
+        return _heads(held), self._in_order(_heads(found[1]), _heads(by_age), limit)
+
+    def _oldest_among(self, limit: int) -> int:
+        return sum(self._is_the_oldests_turn(place) for place in range(limit))
+
+    def _is_the_oldests_turn(self, place: int) -> bool:
+        return (self._claims + place) % OLDEST_EVERY == OLDEST_EVERY - 1
+
+    def _in_order(self, by_priority: list[Head], by_age: list[Head], limit: int) -> list[Head]:
+        picked: dict[int, Head] = {}
+        while len(picked) < limit:
+            first = by_age if self._is_the_oldests_turn(len(picked)) else by_priority
+            head = _next(first, picked) or _next(by_priority, picked) or _next(by_age, picked)
+            if head is None:
+                break
+            picked[head.seq] = head
+        return list(picked.values())
+
+
+def _next(heads: list[Head], picked: dict[int, Head]) -> Head | None:
+    while heads:
+        head = heads.pop(0)
+        if head.seq not in picked:
+            return head
+    return None
+
+
+def _heads(found: list[Row]) -> list[Head]:
+    return [head_of(head_row(text)) for (text,) in found]
+
+
+async def runnable(
+    connections: Connections, where: RunFilter, limit: int, cursor: str | None
+) -> Page[RunSummary]:
+    """What could be claimed now, in claim order."""
+    after = _START
+    if cursor is not None:
+        rank, micros, seq = decode_cursor("runnable", cursor, 3)
+        after = (rank, _EPOCH + micros * _MICROSECOND, seq)
+    limit = bounded_limit(limit)
+    values = Values()
+    rank_, ready_at_, seq_ = (values.bind(part) for part in after)
+    conditions = "".join(
+        f" and {each}"
+        for each in (
+            f"(r.rank, r.ready_at, r.seq) > ({rank_}::smallint, {ready_at_}, {seq_})",
+            *conditions_of(where, values),
+            *status_and_workflow(where, values),
+        )
+    )
+    statement = _RUNNABLE.format(
+        conditions=conditions,
+        limit=values.bind(limit + 1),
+        head=FRAGMENTS["head"],
+    )
+    async with connections.session(Lane.READING) as session:
+        try:
+            found = await session.built(statement, values.all)
+        except DATA_ERRORS:
+            found = []  # what cannot be written down was never stored
+    return Page(
+        items=tuple(summary_of(text) for *_, text in found[:limit]),
+        cursor=encode_cursor("runnable", *found[limit - 1][:3]) if len(found) > limit else None,
+    )
+
+
+_RUNNABLE = """
+with recursive queues(queue) as (
+  (select r.queue from tenure.runs r where r.readiness = 1 order by r.queue limit 1)
+  union all
+  select (
+    select r.queue from tenure.runs r where r.readiness = 1 and r.queue > q.queue
+    order by r.queue limit 1)
+  from queues q where q.queue is not null
+)
+select r.rank, (extract(epoch from r.ready_at) * 1000000)::bigint, r.seq,
+  json_build_array({head}, s.summary)::text
+from (
+  select p.* from queues q, lateral (
+    select * from tenure.runs r where r.readiness = 1 and r.queue = q.queue{conditions}
+    order by r.rank, r.ready_at, r.seq limit {limit}) p
+  union all
+  select * from tenure.runs r
+  where r.readiness = 2 and r.ready_at <= (select tenure.clock()){conditions}
+  union all
+  select * from tenure.runs r
+  where r.owner_id is not null and r.lease_expires_at <= (select tenure.clock())
+    and (r.status = 'queued' or r.recovery = 'resume'){conditions}
+) r, lateral (select * from tenure.run_specs where seq = r.seq limit 1) s
+order by r.rank, r.ready_at, r.seq limit {limit}
+"""
+"""One ordered range per queue, the queues found by steps from one to the next; and the few that are
+due or expired."""

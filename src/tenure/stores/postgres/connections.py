@@ -1,0 +1,182 @@
+"""Connections by purpose, so that nobody waits behind what is none of his business.
+
+A commit never waits for a list, a renewal never for output: each lane has connections of its own,
+made when they are needed and kept. A connection holds no state between calls: a pooler may hand
+each transaction to another one. One that ended while it was idle is replaced unnoticed; one that
+ends in mid-call is ``StoreUnavailable``, for nobody knows what became of the call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from enum import Enum
+
+import psycopg
+from psycopg import AsyncRawCursor
+
+from tenure.model.errors import StoreUnavailable, TenureError
+from tenure.stores.postgres.address import Address
+from tenure.stores.postgres.failures import DRIVER_ERRORS, translation
+from tenure.stores.postgres.migrating import check_schema, schema_of
+from tenure.stores.postgres.server_clock import ServerClock
+from tenure.stores.postgres.session import Connection, Session
+from tenure.stores.postgres.watchdog import Watchdog
+
+
+class Purpose(Enum):
+    WRITING = "writing"
+    READING = "reading"
+    KEEPING = "keeping"
+    """Renewals: whoever misses them loses his runs."""
+    OUTPUT = "output"
+
+
+class _Lane:
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.free = asyncio.Semaphore(size)
+        self.idle: list[Connection] = []
+
+    async def take(self) -> Connection | None:
+        while self.idle:
+            connection = self.idle.pop()
+            if _is_quiet(connection):
+                return connection
+            await connection.close()
+        return None
+
+    async def close(self) -> None:
+        while self.idle:
+            await self.idle.pop().close()
+
+
+class Connections:
+    def __init__(self, address: Address, clock: ServerClock) -> None:
+        self.address = address
+        self._clock = clock
+        self._pid = os.getpid()
+        self._closed = False
+        self._lanes: dict[asyncio.AbstractEventLoop, dict[Purpose, _Lane]] = {}
+
+    @asynccontextmanager
+    async def session(
+        self, purpose: Purpose, *, any_schema: bool = False, seconds: float | None = None
+    ) -> AsyncIterator[Session]:
+        """For one call. ``any_schema``: for whoever looks after the schema itself."""
+        lane = await self._lane(purpose)
+        await self._wait_for_room(lane, purpose)
+        watchdog: Watchdog | None = None
+        connection: Connection | None = None
+        try:
+            connection = await lane.take() or await self._connect(any_schema)
+            watchdog = Watchdog(connection, seconds or self.address.statement_timeout)
+            yield Session(connection, self._clock, self.address.prepared)
+        except TenureError:
+            raise
+        except DRIVER_ERRORS as error:
+            if watchdog is not None and watchdog.tripped:
+                raise StoreUnavailable(
+                    f"{self.address.place} did not answer within {watchdog.seconds:g} s; the call "
+                    "was given up, and may or may not have been done"
+                ) from error
+            raise translation(self.address.place, error) from error
+        finally:
+            if watchdog is not None:
+                watchdog.stop()
+            if connection is not None:
+                await self._give_back(lane, connection, keep=not any_schema)
+            lane.free.release()
+
+    async def close(self) -> None:
+        """May be called twice."""
+        self._closed = True
+        lanes, self._lanes = self._lanes, {}
+        if os.getpid() != self._pid:
+            return  # the connections are the parent's
+        for lane in (lane for each in lanes.values() for lane in each.values()):
+            await lane.close()
+
+    async def _lane(self, purpose: Purpose) -> _Lane:
+        if os.getpid() != self._pid:
+            raise StoreUnavailable(
+                f"{self.address.place}: this store was opened before the process forked; open it "
+                "anew"
+            )
+        if self._closed:
+            raise StoreUnavailable(f"{self.address.place}: this store has been closed")
+        loop = asyncio.get_running_loop()
+        if loop not in self._lanes:
+            await self._forget_ended_loops()
+            few = self.address.connections
+            sizes = {Purpose.KEEPING: 1, Purpose.OUTPUT: 1}
+            self._lanes[loop] = {each: _Lane(sizes.get(each, few)) for each in Purpose}
+        return self._lanes[loop][purpose]
+
+    async def _forget_ended_loops(self) -> None:
+        for loop in [loop for loop in self._lanes if loop.is_closed()]:
+            for lane in self._lanes.pop(loop).values():
+                await lane.close()
+
+    async def _wait_for_room(self, lane: _Lane, purpose: Purpose) -> None:
+        try:
+            async with asyncio.timeout(self.address.statement_timeout):
+                await lane.free.acquire()
+        except TimeoutError:
+            raise StoreUnavailable(
+                f"all {lane.size} connections to {self.address.place} for {purpose.value} have "
+                f"been busy for {self.address.statement_timeout:g} s: nothing was done. The server "
+                "is slow, or the store URL allows too few: ?connections="
+            ) from None
+
+    async def _connect(self, any_schema: bool) -> Connection:
+        """Also finds out whether this is a server, and a schema, to decide anything on."""
+        try:
+            async with asyncio.timeout(self.address.connect_timeout):
+                connection = await psycopg.AsyncConnection.connect(
+                    self.address.conninfo,
+                    autocommit=True,
+                    cursor_factory=AsyncRawCursor,
+                    prepare_threshold=2 if self.address.prepared else None,
+                )
+        except TimeoutError as error:
+            raise StoreUnavailable(
+                f"{self.address.place} did not answer within {self.address.connect_timeout:g} s"
+            ) from error
+        except psycopg.OperationalError as error:
+            if "read-only" in str(error):
+                raise StoreUnavailable(
+                    f"{self.address.place} is a read replica: it must not decide who owns a run. "
+                    "Name the primary in the store URL, or all servers, host1,host2"
+                ) from error
+            raise
+        if not any_schema:
+            watchdog = Watchdog(connection, self.address.statement_timeout)
+            try:
+                check_schema(self.address.place, await schema_of(connection))
+            except BaseException:
+                await connection.close()
+                raise
+            finally:
+                watchdog.stop()
+        return connection
+
+    async def _give_back(self, lane: _Lane, connection: Connection, *, keep: bool) -> None:
+        idle = connection.pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE
+        if idle and keep and not self._closed:
+            lane.idle.append(connection)
+        else:
+            # Whatever was begun ends with the connection; a polite farewell might never return.
+            await connection.close()
+
+
+def _is_quiet(connection: Connection) -> bool:
+    """An idle connection has nothing to say, unless that it has ended."""
+    if connection.closed:
+        return False
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return not poll.poll(0)

@@ -1,0 +1,56 @@
+"""What the driver's errors mean to whoever uses the store."""
+
+from __future__ import annotations
+
+import psycopg
+from psycopg import errors
+from psycopg_pool import PoolClosed, PoolTimeout
+
+from tenure.model.errors import StoreError, StoreIncompatible, StoreUnavailable
+
+DATA_ERRORS = (
+    psycopg.DataError,
+    psycopg.IntegrityError,
+    errors.ProgramLimitExceeded,
+    UnicodeEncodeError,
+    OverflowError,
+)
+"""What is wrong with a value, told apart from what is wrong with the server."""
+COLLISIONS = (errors.DeadlockDetected, errors.SerializationFailure, errors.LockNotAvailable)
+"""Nothing was written, and the same again will do."""
+DRIVER_ERRORS = (psycopg.Error, UnicodeEncodeError, OverflowError, OSError)
+
+
+def translation(place: str, error: Exception) -> StoreError:
+    said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if isinstance(error, DATA_ERRORS):
+        return StoreError(f"no such value can be looked up in {place}: {said}")
+    if isinstance(error, errors.ReadOnlySqlTransaction):
+        return StoreUnavailable(
+            f"{place} is a read replica or was made read-only ({said}): nothing was written. Name "
+            "the primary in the store URL, or all servers, host1,host2"
+        )
+    if isinstance(error, errors.InsufficientPrivilege):
+        return StoreIncompatible(
+            f"{place} lets this user do too little ({said}): grant it the schema 'tenure', or "
+            "migrate with the user that owns it"
+        )
+    if isinstance(error, psycopg.ProgrammingError):
+        return StoreIncompatible(
+            f"{place} has no schema of this version of Tenure ({said}): run `tenure store migrate`,"
+            " or upgrade Tenure on this machine"
+        )
+    if isinstance(error, errors.DiskFull):
+        return StoreUnavailable(
+            f"no space left on the server {place}: nothing was written; free some and try again"
+        )
+    if isinstance(error, errors.QueryCanceled):
+        return StoreUnavailable(f"{place} took too long and was stopped ({said})")
+    if isinstance(error, PoolTimeout):
+        return StoreUnavailable(
+            f"no connection to {place} could be had in time: the server is away, or refuses more "
+            "connections"
+        )
+    if isinstance(error, PoolClosed):
+        return StoreUnavailable(f"{place}: this store has been closed")
+    return StoreUnavailable(f"{place}: {said}")

@@ -1,0 +1,266 @@
+"""Claims, renewals and releases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+from tenure.model.codec import copied
+from tenure.model.errors import LeaseHeld, LeaseLost, NotRunnable, RunNotFound, StoreUnavailable
+from tenure.model.leasing import (
+    Claimed,
+    ClaimedRun,
+    ClaimRequest,
+    Lease,
+    Renewal,
+    claim,
+    release,
+)
+from tenure.model.leasing import (
+    Purpose as ClaimPurpose,
+)
+from tenure.model.snapshot import RunSnapshot
+from tenure.model.update import Fencing, LeaseRequest
+from tenure.stores.postgres.batch import Batch
+from tenure.stores.postgres.choosing import Choosing
+from tenure.stores.postgres.connections import Connections, Purpose
+from tenure.stores.postgres.deciding import Deciding
+from tenure.stores.postgres.names import can_exist, must_exist
+from tenure.stores.postgres.patience import PAUSES, pause
+from tenure.stores.postgres.rows import Head, head_of, record_of, to_write
+from tenure.stores.postgres.session import Session
+
+
+class _Facts(NamedTuple):
+    answer: Renewal
+    renewed: bool
+    lasts: bool
+    """Half of the time asked for is left, at least."""
+
+
+class _Busy(Exception):
+    """Somebody else is writing the run."""
+
+
+class Leasing:
+    def __init__(self, connections: Connections, deciding: Deciding) -> None:
+        self._connections = connections
+        self._deciding = deciding
+        self._choosing = Choosing()
+
+    # Claiming: write, commit, and only then read what is handed out
+
+    async def claim_one(
+        self, run_id: str, request: LeaseRequest, purpose: ClaimPurpose
+    ) -> ClaimedRun:
+        async with self._connections.session(Purpose.WRITING) as session:
+            for seconds in PAUSES:
+                await pause(seconds)
+                try:
+                    return await self._claim_one(session, run_id, request, purpose)
+                except _Busy:
+                    continue
+        raise self._locked(run_id)
+
+    async def _claim_one(
+        self, session: Session, run_id: str, request: LeaseRequest, purpose: ClaimPurpose
+    ) -> ClaimedRun:
+        async with session.undone_on_error():
+            head = await self._lock(session, run_id)
+            owner_id = head.run.owner_id
+            held = owner_id is not None and (
+                head.lease_live
+                or not request.expired
+                or (owner_id, head.claim_id) == (request.owner_id, request.claim_id)
+            )
+            batch = Batch()
+            _take(batch, 0, head, request, purpose, held, await session.now())
+            claimed = await self._write_and_read(session, batch, [head], request.owner_id)
+        for one in claimed:
+            return one
+        raise LeaseLost(run_id, fence=head.run.fence + 1, owner_id=None)
+
+    async def claim_many(self, request: ClaimRequest) -> list[ClaimedRun]:
+        lease = LeaseRequest(
+            owner_id=request.owner_id, seconds=request.seconds, claim_id=request.claim_id
+        )
+        async with (
+            self._connections.session(Purpose.WRITING) as session,
+            session.undone_on_error(),
+        ):
+            repeated, picked = await self._choosing.pick(session, request)
+            at = await session.now()
+            batch = Batch()
+            taken: list[Head] = []
+            for head in repeated or picked:
+                try:
+                    _take(batch, len(taken), head, lease, request.purpose, bool(repeated), at)
+                except (NotRunnable, LeaseHeld):
+                    continue  # an index offers it and the model does not: it is left alone
+                taken.append(head)
+            claimed = await self._write_and_read(session, batch, taken, request.owner_id)
+        if not repeated:
+            self._choosing.count(len(claimed))
+        return claimed
+
+    async def _write_and_read(
+        self, session: Session, batch: Batch, heads: Sequence[Head], owner_id: str
+    ) -> list[ClaimedRun]:
+        """One trip: the reading is a statement after the commit, and sees what it sealed. What was
+        taken away or ended in between is not handed out."""
+        if not heads:
+            await session.all("commit")
+            return []
+        self._deciding.forget(head.run.run_id for head in heads)
+        *_, texts = await session.together(
+            ("update_runs", *batch.parameters()),
+            ("commit",),
+            ("runs_by_seq", [head.seq for head in heads]),
+        )
+        claimed: dict[int, ClaimedRun] = {}
+        for (text,) in texts:
+            head, snapshot = record_of(text)
+            if head.run.owner_id == owner_id and head.lease_expires_at is not None:
+                claimed[head.seq] = self._claimed(head, snapshot, owner_id, head.lease_expires_at)
+        return [claimed[head.seq] for head in heads if head.seq in claimed]
+
+    def _claimed(
+        self, head: Head, snapshot: RunSnapshot, owner_id: str, expires_at: datetime
+    ) -> ClaimedRun:
+        """The owner will write this run next, so it is remembered as it was read."""
+        self._deciding.remember(head, snapshot.steps)
+        lease = Lease(
+            run_id=snapshot.run_id, owner_id=owner_id, fence=snapshot.fence, expires_at=expires_at
+        )
+        return ClaimedRun(lease=lease, snapshot=copied(snapshot))
+
+    # Renewing and releasing
+
+    async def renew(self, leases: Sequence[Lease], seconds: float) -> list[Renewal]:
+        """On a connection that does nothing else. A run locked by somebody else's transaction is
+        neither waited for long nor given up: it counts as kept while half of its lease is left."""
+        answers = [Renewal(run_id=lease.run_id, ok=False) for lease in leases]
+        left = [i for i, lease in enumerate(leases) if can_exist(lease.run_id)]
+        async with self._connections.session(Purpose.KEEPING) as session:
+            for wait in PAUSES:
+                await pause(wait)
+                facts = await self._renew(session, [leases[i] for i in left], seconds)
+                answered = [(i, facts[place]) for place, i in enumerate(left) if place in facts]
+                for i, (answer, renewed, lasts) in answered:
+                    answers[i] = answer if renewed or lasts else answers[i]
+                left = [i for i, (_, renewed, _) in answered if not renewed]
+                if not left:
+                    break
+        return answers
+
+    async def _renew(
+        self, session: Session, leases: Sequence[Lease], seconds: float
+    ) -> dict[int, _Facts]:
+        """Of those that are still held, by their places."""
+        given = (
+            [lease.run_id for lease in leases],
+            [lease.owner_id for lease in leases],
+            [lease.fence for lease in leases],
+            seconds,
+        )
+        renewed, found = await session.together(("renew_leases", *given), ("lease_facts", *given))
+        facts: dict[int, _Facts] = {}
+        for i, seq, expires_at, cancel_requested_at, version, lasts in found:
+            run_id = leases[i - 1].run_id
+            answer = Renewal(
+                run_id=run_id,
+                ok=True,
+                expires_at=expires_at,
+                cancel_requested_at=cancel_requested_at,
+                version=version,
+            )
+            facts[i - 1] = _Facts(answer, (seq,) in renewed, lasts)
+            known = self._deciding.recent.get(run_id)
+            if known is not None:
+                known.head = known.head._replace(lease_expires_at=expires_at)
+        return facts
+
+    async def release(self, run_id: str, fencing: Fencing, update_id: str) -> None:
+        async with self._connections.session(Purpose.WRITING) as session:
+            for seconds in PAUSES:
+                await pause(seconds)
+                try:
+                    await self._release(session, run_id, fencing, update_id)
+                except _Busy:
+                    continue
+                return
+        raise self._locked(run_id)
+
+    async def _release(
+        self, session: Session, run_id: str, fencing: Fencing, update_id: str
+    ) -> None:
+        async with session.undone_on_error():
+            head = await self._lock(session, run_id)
+            at = await session.now()
+            given_back = release(head.run, fencing, at)
+            if given_back.event is None:
+                await session.all("commit")
+                return
+            batch = Batch()
+            _put(batch, 0, head, given_back, update_id, at)
+            self._deciding.forget((run_id,))
+            await session.together(("update_runs", *batch.parameters()), ("commit",))
+
+    async def _lock(self, session: Session, run_id: str) -> Head:
+        """Begins the transaction. ``RunNotFound``, ``_Busy``."""
+        *_, locked, texts = await session.together(
+            ("begin",),
+            ("do_not_linger",),
+            ("lock_runs", [must_exist(run_id)]),
+            ("runs_to_write", [run_id], [None], [False]),
+        )
+        if not texts:
+            raise RunNotFound(run_id)
+        row = to_write(texts[0][0])
+        if (row.head.seq,) not in locked:
+            raise _Busy
+        return head_of(row.head, row.callbacks)
+
+    def _locked(self, run_id: str) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"run {run_id} is locked in {self._connections.address.place} by somebody else's "
+            "transaction; nothing was written, send it again"
+        )
+
+
+def _take(
+    batch: Batch,
+    i: int,
+    head: Head,
+    request: LeaseRequest,
+    purpose: ClaimPurpose,
+    held: bool,
+    at: datetime,
+) -> None:
+    """What this owner holds already is renewed."""
+    taken = claim(
+        head.run,
+        request.owner_id,
+        at=at,
+        lease_live=held,
+        expires_at=head.lease_expires_at,
+        purpose=purpose,
+    )
+    _put(batch, i, head, taken, request.claim_id, at, request)
+
+
+def _put(
+    batch: Batch,
+    i: int,
+    head: Head,
+    claimed: Claimed,
+    update_id: str,
+    at: datetime,
+    lease: LeaseRequest | None = None,
+) -> None:
+    """A claim or a release: a version of its own, with its event. Without one: a renewal."""
+    run, event = claimed
+    batch.change(i, head, run, at, lease, extends=event is None)
+    if event is not None:
+        batch.journal(i, run, update_id, (event,), (), at)

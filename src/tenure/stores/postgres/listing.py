@@ -1,0 +1,113 @@
+"""Pages of runs by keyset: each page costs the same, however long the history.
+
+The conditions differ from call to call, so these statements are put together; from fixed
+fragments only, with every value bound. A workflow, a queue or a status set is asked for one status
+at a time, each from its own ordered index range, and the few rows of each range are merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+from tenure.model.query import RunFilter
+from tenure.model.status import RunStatus
+from tenure.stores.postgres.statements import FRAGMENTS
+
+_DISORDER = timedelta(hours=1)
+"""Runs are numbered as they come, by the second or two that a commit may take out of the order of
+their creation times. So long a time says where to look; the exact condition is checked besides."""
+
+
+class Values:
+    """Bound values, by the places at which a statement names them."""
+
+    def __init__(self) -> None:
+        self.all: list[Any] = []
+
+    def bind(self, value: Any) -> str:
+        self.all.append(value)
+        return f"${len(self.all)}"
+
+
+def newest(where: RunFilter, before: int, limit: int) -> tuple[str, list[Any]]:
+    """(seq, summary) of matching runs below ``before``, newest first."""
+    values = Values()
+    conditions = [f"r.seq < {values.bind(before)}", *conditions_of(where, values)]
+    seqs = _ordered(where, " and ".join(conditions), values, values.bind(limit))
+    statement = (
+        f"select u.seq, json_build_array({FRAGMENTS['head']}, s.summary)::text from ({seqs}) u, "
+        "lateral (select * from tenure.runs where seq = u.seq limit 1) r, "
+        "lateral (select * from tenure.run_specs where seq = u.seq limit 1) s "
+        "order by u.seq desc"
+    )
+    return statement, values.all
+
+
+def conditions_of(where: RunFilter, values: Values) -> Iterator[str]:
+    """All but status and workflow, which choose an index."""
+    if where.queue is not None:
+        yield f"r.queue = {values.bind(where.queue)}"
+    if where.owner_id is not None:
+        yield f"r.owner_id = {values.bind(where.owner_id)}"
+    if where.created_from is not None:
+        first = values.bind(where.created_from - _DISORDER)
+        yield f"r.created_at >= {values.bind(where.created_from)}"
+        yield (
+            "r.seq >= coalesce((select o.seq from tenure.runs o where o.created_at >= "
+            f"{first}::timestamptz order by o.created_at limit 1), 0)"
+        )
+    if where.created_to is not None:
+        last = values.bind(where.created_to + _DISORDER)
+        yield f"r.created_at < {values.bind(where.created_to)}"
+        yield (
+            "r.seq <= (select o.seq from tenure.runs o where o.created_at < "
+            f"{last}::timestamptz order by o.created_at desc limit 1)"
+        )
+    for key, value in where.labels.items():
+        yield (
+            f"exists (select 1 from tenure.run_labels l where l.key = {values.bind(key)} "
+            f"and l.value = {values.bind(value)} and l.seq = r.seq)"
+        )
+
+
+def status_and_workflow(where: RunFilter, values: Values) -> Iterator[str]:
+    if where.statuses:
+        yield f"r.status = any({values.bind(sorted(where.statuses))}::text[])"
+    if where.workflow_name is not None:
+        yield f"r.workflow_name = {values.bind(where.workflow_name)}"
+
+
+def _ordered(where: RunFilter, conditions: str, values: Values, limit: str) -> str:
+    tail = f"order by r.seq desc limit {limit}"
+    if where.labels:
+        return _driven_by_label(where, conditions, values, limit)
+    if where.owner_id is not None:
+        # Runs that ended have no owner: these are few, whatever else is asked.
+        both = " and ".join([conditions, *status_and_workflow(where, values)])
+        return f"select r.seq from tenure.runs r where {both} {tail}"
+    if not where.statuses and where.workflow_name is None and where.queue is None:
+        return f"select r.seq from tenure.runs r where {conditions} {tail}"
+    named = ""
+    if where.workflow_name is not None:
+        named = f"r.workflow_name = {values.bind(where.workflow_name)} and "
+    parts = " union all ".join(
+        f"(select r.seq from tenure.runs r where {named}r.status = {values.bind(status.value)} "
+        f"and {conditions} {tail})"
+        for status in sorted(where.statuses or set(RunStatus))
+    )
+    return f"select p.seq from ({parts}) p order by p.seq desc limit {limit}"
+
+
+def _driven_by_label(where: RunFilter, conditions: str, values: Values, limit: str) -> str:
+    """A label is the most selective thing a filter can name."""
+    key, value = next(iter(where.labels.items()))
+    both = " and ".join([conditions, *status_and_workflow(where, values)])
+    return (
+        "select r.seq from (select l.seq from tenure.run_labels l "
+        f"where l.key = {values.bind(key)} and l.value = {values.bind(value)} "
+        "order by l.seq desc) d, "
+        "lateral (select * from tenure.runs where seq = d.seq limit 1) r "
+        f"where {both} order by d.seq desc limit {limit}"
+    )

@@ -1,0 +1,82 @@
+"""The schema's number, and the way to this version's.
+
+Unlike a file of one machine, a shared store is migrated on purpose: ``tenure store migrate``. A
+process that meets an older or a newer schema than its own refuses to touch it.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+
+from psycopg import errors
+
+from tenure.model.errors import StoreIncompatible
+from tenure.stores.postgres.session import Connection
+from tenure.stores.postgres.statements import SQL
+
+_LOCK = 0x54_4E_55_52
+"""Of all who migrate, one at a time ("TNUR")."""
+
+
+@cache
+def migrations() -> tuple[tuple[int, str], ...]:
+    folder = files("tenure.stores.postgres") / "migrations"
+    found = [entry for entry in folder.iterdir() if re.match(r"\d{4}_.*\.sql$", entry.name)]
+    return tuple(
+        sorted((int(entry.name[:4]), entry.read_text(encoding="utf-8")) for entry in found)
+    )
+
+
+def newest_schema() -> int:
+    return migrations()[-1][0]
+
+
+def check_schema(place: str, present: int) -> None:
+    newest = newest_schema()
+    if present > newest:
+        raise StoreIncompatible(
+            f"{place} has schema {present}, this version of Tenure knows up to {newest}: upgrade "
+            "Tenure on this machine"
+        )
+    if present == 0:
+        raise StoreIncompatible(
+            f"{place} is no Tenure store yet: run `tenure store migrate` once to make it one"
+        )
+    if present < newest:
+        raise StoreIncompatible(
+            f"{place} has schema {present}, this version of Tenure needs {newest}: run `tenure "
+            "store migrate` when all of its processes can be brought to this version"
+        )
+
+
+async def schema_of(connection: Connection) -> int:
+    """Zero: there is none."""
+    try:
+        cursor = await connection.execute(SQL["schema"], prepare=False)
+    except (errors.UndefinedTable, errors.InvalidSchemaName):
+        return 0
+    row = await cursor.fetchone()
+    return int(row[0]) if row else 0
+
+
+async def migrate(connection: Connection, place: str) -> None:
+    """All or nothing, and by one process at a time. A newer schema is refused."""
+    async with connection.transaction():
+        await connection.execute("select pg_advisory_xact_lock($1)", (_LOCK,), prepare=False)
+        await connection.execute("create schema if not exists tenure")
+        await connection.execute(
+            "create table if not exists tenure.migrations (number integer primary key, "
+            "at timestamptz not null default clock_timestamp())"
+        )
+        present = await schema_of(connection)
+        if present > newest_schema():
+            check_schema(place, present)
+        for number, text in migrations():
+            if number > present:
+                # Without values: the only form in which several statements go as one.
+                await connection.execute(text)
+                await connection.execute(
+                    "insert into tenure.migrations (number) values ($1)", (number,), prepare=False
+                )

@@ -1,0 +1,149 @@
+"""Callbacks that wait. Settling is a file apart."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from tenure.model.errors import DeliveryNotFound
+from tenure.model.outbox import Delivery, requeue
+from tenure.model.query import Page, bounded_limit, decode_cursor, encode_cursor
+from tenure.model.status import DeliveryState
+from tenure.stores import record_rows
+from tenure.stores.postgres.connections import Connections, Purpose
+from tenure.stores.postgres.delivery_rows import Changed, Kept, changed, delivery_of
+from tenure.stores.postgres.failures import DATA_ERRORS
+from tenure.stores.postgres.listing import Values
+from tenure.stores.postgres.session import Session
+from tenure.stores.postgres.statements import FRAGMENTS
+
+_NEWEST = 1 << 62
+_ORIGINS_AT_ONCE = 500
+
+
+class Outboxing:
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._next_origin = ""
+
+    async def claim(
+        self,
+        token: str,
+        limit: int,
+        seconds: float,
+        per_origin: int | None,
+        except_origins: Collection[str],
+    ) -> list[Delivery]:
+        async with (
+            self._connections.session(Purpose.WRITING) as session,
+            session.undone_on_error(),
+        ):
+            await session.all("begin")
+            claimed = await self.claim_in(
+                session, token, limit, seconds, per_origin, except_origins
+            )
+            await session.all("commit")
+        return claimed
+
+    async def claim_in(
+        self,
+        session: Session,
+        token: str,
+        limit: int,
+        seconds: float,
+        per_origin: int | None,
+        except_origins: Collection[str],
+    ) -> list[Delivery]:
+        """Within somebody's transaction."""
+        if not await session.count("renew_held_deliveries", token, seconds):
+            left_out = frozenset(except_origins)
+            origins = [each for each in await self._origins(session) if each not in left_out]
+            if not origins:
+                return []
+            limit = max(limit, 0)
+            most = limit if per_origin is None else max(per_origin, 0)
+            await session.all("hold_due_deliveries", token, seconds, origins, most, limit)
+        held = await session.all("held_deliveries", token)
+        return [delivery_of(text).delivery for (text,) in held]
+
+    async def _origins(self, session: Session) -> list[str]:
+        """Where something waits: all of them or, if they are very many, those whose turn it is to
+        be looked at."""
+        found = await session.all("origins_due", self._next_origin, _ORIGINS_AT_ONCE)
+        if self._next_origin and len(found) < _ORIGINS_AT_ONCE:
+            found += await session.all("origins_due", "", _ORIGINS_AT_ONCE)
+        origins = list(dict.fromkeys(origin for (origin,) in found))[:_ORIGINS_AT_ONCE]
+        self._next_origin = origins[-1] if len(origins) == _ORIGINS_AT_ONCE else ""
+        return origins
+
+    async def requeue(self, delivery_id: str) -> Delivery:
+        async with (
+            self._connections.session(Purpose.WRITING) as session,
+            session.undone_on_error(),
+        ):
+            found = await lock(session, [delivery_id])
+            kept = found.get(delivery_id)
+            if kept is None:
+                raise DeliveryNotFound(delivery_id)
+            again = requeue(kept.delivery, await session.now())
+            if again is not kept.delivery:
+                await put(session, [changed(kept.number, again, delay=0.0)])
+                await session.all("block_all_but_head", kept.seq, again.target.name)
+            await session.all("commit")
+            return again
+
+    async def get(self, delivery_id: str) -> Delivery:
+        async with self._connections.session(Purpose.READING) as session:
+            try:
+                found = await session.all("deliveries_by_id", [delivery_id])
+            except DATA_ERRORS:
+                found = []
+        for (text,) in found:
+            return delivery_of(text).delivery
+        raise DeliveryNotFound(delivery_id)
+
+    async def page(
+        self, state: DeliveryState | None, run_id: str | None, limit: int, cursor: str | None
+    ) -> Page[Delivery]:
+        (before,) = decode_cursor("deliveries", cursor, 1) if cursor else (_NEWEST,)
+        limit = bounded_limit(limit)
+        values = Values()
+        conditions = [f"d.number < {values.bind(before)}"]
+        if run_id is not None:
+            run = values.bind(run_id)
+            conditions.append(f"d.seq = (select seq from tenure.runs where run_id = {run})")
+        if state is not None:
+            conditions.append(f"d.state = {values.bind(state.value)}")
+        statement = (
+            f"select d.number, {FRAGMENTS['delivery']}::text from ("
+            f"select * from tenure.deliveries d where {' and '.join(conditions)} "
+            f"order by d.number desc limit {values.bind(limit + 1)}) d, "
+            f"{FRAGMENTS['of_its_run']} order by d.number desc"
+        )
+        async with self._connections.session(Purpose.READING) as session:
+            try:
+                found = await session.built(statement, values.all)
+            except DATA_ERRORS:
+                found = []
+        return Page(
+            items=tuple(delivery_of(text).delivery for _, text in found[:limit]),
+            cursor=encode_cursor("deliveries", found[limit - 1][0]) if len(found) > limit else None,
+        )
+
+
+async def lock(session: Session, delivery_ids: list[str]) -> dict[str, Kept]:
+    """Begin a transaction, and read what nobody else can change any more."""
+    try:
+        *_, texts = await session.together(
+            ("begin",),
+            ("do_not_linger",),
+            ("lock_deliveries", delivery_ids),
+            ("deliveries_by_id", delivery_ids),
+        )
+    except DATA_ERRORS as error:
+        raise DeliveryNotFound(delivery_ids[0]) from error
+    found = (delivery_of(text) for (text,) in texts)
+    return {kept.delivery.id: kept for kept in found}
+
+
+async def put(session: Session, rows: Sequence[Changed]) -> None:
+    await session.all("put_deliveries", record_rows.text(rows), [row.number for row in rows])

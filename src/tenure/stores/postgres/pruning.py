@@ -1,0 +1,73 @@
+"""Old runs leave, in transactions so short that nobody notices.
+
+First a run is gone for everybody: the rows by which it is found, in one commit with a note in
+``pruned``. What hung on them, of whatever size, follows in portions; then the note. Whoever is
+stopped in between leaves the note, and the next to prune goes on from there. Several may prune at
+once: each takes notes that nobody else is working on.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from tenure.stores.postgres.connections import Connections, Purpose
+from tenure.stores.postgres.session import Session
+
+RUNS_AT_ONCE = 50
+ROWS_AT_ONCE = 2000
+
+_PORTIONS = (
+    "delete_some_log_chunks",
+    "delete_some_deliveries",
+    "delete_some_journal",
+    "delete_some_steps",
+    "delete_some_tasks",
+)
+
+
+class Pruning:
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    async def prune(self, ended_before: datetime, limit: int) -> int:
+        pruned = 0
+        while pruned < limit:
+            async with self._connections.session(Purpose.WRITING) as session:
+                room = min(limit - pruned, RUNS_AT_ONCE)
+                count, digests = await session.one("hide_prunable", ended_before, room)
+                if digests:
+                    await _delete_unused(session, digests)
+            pruned += count
+            if count < room:
+                break
+        while await self._clear_some():
+            pass
+        return pruned
+
+    async def _clear_some(self) -> bool:
+        """One portion of what hung on pruned runs; whether there may be more."""
+        async with (
+            self._connections.session(Purpose.WRITING) as session,
+            session.undone_on_error(),
+        ):
+            await session.all("begin")
+            noted = [seq for (seq,) in await session.all("pruned", RUNS_AT_ONCE)]
+            room = ROWS_AT_ONCE
+            for portion in _PORTIONS:
+                if noted and room > 0:
+                    room -= await session.count(portion, noted, room)
+            if room > 0:
+                await session.all("forget_pruned", noted)
+            await session.all("commit")
+        return bool(noted)
+
+
+async def _delete_unused(session: Session, digests: list[str]) -> None:
+    """Nobody can begin to use a text between the look and the deletion: creators wait that long."""
+    async with session.undone_on_error():
+        await session.together(
+            ("begin",),
+            ("lock_definitions",),
+            ("delete_unused_definitions", digests),
+            ("commit",),
+        )

@@ -1,0 +1,545 @@
+-- Every statement of the PostgreSQL store, by name. What stands in braces is a fragment above it.
+--
+-- Rows go in and come out as JSON texts, many at once: the driver then has one value to look at
+-- instead of thousands. `lateral (… limit 1)` keeps the planner to index look-ups, also on tables
+-- it knows nothing about; clock() is volatile and in an index condition only as a sub-select.
+
+-- fragment: head
+json_build_array(r.seq, r.run_id, r.workflow_name, r.status, r.version, r.fence, r.owner_id,
+  r.claim_id, r.lease_expires_at,
+  r.owner_id is not null and r.lease_expires_at > (select tenure.clock()),
+  r.takeovers, r.takeovers_without_progress, r.recovery, r.queue, r.rank, r.ready_at, r.run_after,
+  r.cancel_requested_at, r.created_at, r.started_at, r.finished_at, r.updated_at, r.counts,
+  r.detail, r.callback_error)
+
+-- fragment: steps
+(select json_agg(json_build_array(t.step, t.body, t.added_hosts) order by t.step)
+  from tenure.steps t where t.seq = r.seq),
+(select json_agg(json_build_array(k.step, k.host, k.item, k.body) order by k.step, k.host, k.item)
+  from tenure.tasks k where k.seq = r.seq)
+
+-- fragment: delivery
+json_build_array(d.id, r.run_id, r.workflow_name, s.callbacks, d.target, d.event, d.run_status,
+  d.state, d.attempts, d.due_at, d.settled_at, d.died_at, d.last_error, d.redelivery, d.token,
+  d.settled_token, d.seq, d.number)
+
+-- fragment: of_its_run
+lateral (select * from tenure.runs where seq = d.seq limit 1) r,
+lateral (select * from tenure.run_specs where seq = d.seq limit 1) s
+
+-- fragment: new_steps
+insert into tenure.steps (seq, step, body, added_hosts)
+select ok.seq, t.step, t.body, t.added
+from json_to_recordset($2::json) as t(i integer, step integer, body json, added json)
+join ok on ok.i = t.i
+on conflict (seq, step) do update set body = excluded.body
+
+-- fragment: new_tasks
+insert into tenure.tasks (seq, step, host, item, body)
+select ok.seq, t.step, t.host, t.item, t.body
+from json_to_recordset($3::json) as t(i integer, step integer, host text, item integer, body json)
+join ok on ok.i = t.i
+on conflict (seq, step, host, item) do update set body = excluded.body
+
+-- fragment: new_journal
+insert into tenure.journal (seq, version, at, fence, update_id, events)
+select ok.seq, ok.version, ok.updated_at, ok.fence, j.update_id, j.events
+from json_to_recordset($4::json) as j(i integer, update_id text, events json)
+join ok on ok.i = j.i
+
+-- name: begin
+begin
+
+-- name: commit
+commit
+
+-- name: do_not_linger
+-- Whoever freezes with rows locked must not keep them.
+set local idle_in_transaction_session_timeout = '10s'
+
+-- name: clock
+select tenure.clock()
+
+-- name: schema
+-- The first words on every connection. Times are told in UTC; poolers keep this setting.
+select coalesce(max(number), 0), set_config('timezone', 'UTC', false) from tenure.migrations
+
+-- name: create_runs
+-- In order of their ids: two creators of the same never wait for each other in a circle.
+with given as materialized (
+  select * from json_to_recordset($1::json) as g(i integer, run_id text, workflow_name text,
+    status text, version bigint, fence bigint, owner_id text, claim_id text, seconds float8,
+    recovery text, queue text, rank smallint, ready_at timestamptz, readiness smallint,
+    run_after timestamptz, started_at timestamptz, updated_at timestamptz, counts json,
+    detail json, digest text, definition json, summary json, callbacks json, vars json, plan json,
+    labels json)
+), made as (
+  insert into tenure.runs (run_id, workflow_name, status, version, fence, owner_id, claim_id,
+    lease_expires_at, takeovers, takeovers_without_progress, recovery, queue, rank, ready_at,
+    readiness, run_after, created_at, started_at, updated_at, counts, detail)
+  select g.run_id, g.workflow_name, g.status, g.version, g.fence, g.owner_id, g.claim_id,
+    tenure.clock() + make_interval(secs => g.seconds), 0, 0, g.recovery, g.queue, g.rank,
+    g.ready_at, g.readiness, g.run_after, g.updated_at, g.started_at, g.updated_at, g.counts,
+    g.detail
+  from given g order by g.run_id collate "C"
+  on conflict (run_id) do nothing
+  returning seq, run_id, lease_expires_at
+), ok as materialized (
+  select m.seq, m.lease_expires_at, g.* from made m join given g on g.run_id = m.run_id
+), specs as (
+  insert into tenure.run_specs (seq, definition_digest, summary, callbacks, vars, plan)
+  select seq, digest, summary, callbacks, vars, plan from ok
+), labels as (
+  insert into tenure.run_labels (key, value, seq)
+  select l.key, l.value, ok.seq from ok, json_each_text(ok.labels) l
+), definitions as (
+  insert into tenure.definitions (digest, body)
+  select distinct on (digest) digest, definition from ok where digest is not null order by digest
+  on conflict (digest) do nothing
+), steps as (
+  {new_steps}
+), tasks as (
+  {new_tasks}
+), journal as (
+  {new_journal}
+), deliveries as (
+  insert into tenure.deliveries (id, seq, target, version, ordinal, origin, run_status, state,
+    blocked, attempts, due_at, redelivery, event)
+  select d.id, ok.seq, d.target, ok.version, d.ordinal, d.origin, ok.status, 'waiting',
+    row_number() over (partition by d.i, d.target order by d.ordinal) > 1, 0, tenure.clock(),
+    false, d.event
+  from json_to_recordset($5::json)
+    as d(i integer, id text, target text, ordinal integer, origin text, event json)
+  join ok on ok.i = d.i order by d.i, d.ordinal
+)
+select tenure.clock(),
+  coalesce((select json_agg(json_build_array(i, seq, lease_expires_at)) from ok), '[]')::text
+
+-- name: update_runs
+-- Of those still as they were when the update was decided, and that nobody else is writing now.
+-- A new callback that finds an earlier one of its target waiting holds it until the commit:
+-- whoever settles that one then sees the new one too.
+with given as materialized (
+  select * from json_to_recordset($1::json) as g(i integer, seq bigint, base bigint,
+    base_fence bigint, base_owner text, status text, version bigint, fence bigint, owner_id text,
+    claim_id text, seconds float8, extends boolean, takeovers integer,
+    takeovers_without_progress integer, readiness smallint, cancel_requested_at timestamptz,
+    started_at timestamptz, finished_at timestamptz, updated_at timestamptz, counts json,
+    detail json, callback_error json)
+), ours as materialized (
+  select g.* from given g, lateral (
+    select 1 from tenure.runs r
+    where r.seq = g.seq and r.version = g.base and r.fence = g.base_fence
+      and r.owner_id is not distinct from g.base_owner
+    limit 1 for no key update skip locked) l
+), ok as (
+  update tenure.runs r set status = g.status, version = g.version, fence = g.fence,
+    owner_id = g.owner_id,
+    claim_id = case when g.owner_id is not null then coalesce(g.claim_id, r.claim_id) end,
+    lease_expires_at = case
+      when g.owner_id is null then null
+      when g.seconds is null then r.lease_expires_at
+      when g.extends
+        then greatest(r.lease_expires_at, tenure.clock() + make_interval(secs => g.seconds))
+      else tenure.clock() + make_interval(secs => g.seconds) end,
+    takeovers = g.takeovers, takeovers_without_progress = g.takeovers_without_progress,
+    readiness = g.readiness, cancel_requested_at = g.cancel_requested_at,
+    started_at = g.started_at, finished_at = g.finished_at, updated_at = g.updated_at,
+    counts = g.counts, detail = g.detail,
+    callback_error = coalesce(g.callback_error, r.callback_error)
+  from ours g where r.seq = any(array(select seq from ours)) and g.seq = r.seq
+  returning g.i, r.seq, r.version, r.updated_at, r.fence, r.status
+), steps as (
+  {new_steps}
+), tasks as (
+  {new_tasks}
+), journal as (
+  {new_journal}
+), deliveries as (
+  insert into tenure.deliveries (id, seq, target, version, ordinal, origin, run_status, state,
+    blocked, attempts, due_at, redelivery, event)
+  select d.id, d.seq, d.target, d.version, d.ordinal, d.origin, d.status, 'waiting',
+    d.place > 1 or e.waits is not null, 0, tenure.clock(), false, d.event
+  from (
+    select n.*, ok.seq, ok.version, ok.status,
+      row_number() over (partition by n.i, n.target order by n.ordinal) as place
+    from json_to_recordset($5::json)
+      as n(i integer, id text, target text, ordinal integer, origin text, event json)
+    join ok on ok.i = n.i) d
+  left join lateral (
+    select true as waits from tenure.deliveries e
+    where e.state = 'waiting' and e.seq = d.seq and e.target = d.target
+    order by e.version, e.ordinal limit 1 for share skip locked) e on true
+  order by d.i, d.ordinal
+)
+select tenure.clock(), coalesce((select json_agg(i) from ok), '[]')::text
+
+-- name: lock_runs
+select l.seq from unnest($1::text[]) u(run_id), lateral (
+  select r.seq from tenure.runs r where r.run_id = u.run_id limit 1
+  for no key update skip locked) l
+
+-- name: runs_to_write
+-- As they stand, with the ids of the writes that made version `base + 1` and the first. Steps and
+-- hosts only where they are asked for.
+select json_build_array({head}, s.callbacks, case when u.whole then s.plan end,
+  case when u.whole then (
+    select json_agg(json_build_array(t.step, t.body, t.added_hosts) order by t.step)
+    from tenure.steps t where t.seq = r.seq) end,
+  case when u.whole then (
+    select json_agg(json_build_array(k.step, k.host, k.item, k.body)
+      order by k.step, k.host, k.item)
+    from tenure.tasks k where k.seq = r.seq) end,
+  (select j.update_id from tenure.journal j where j.seq = r.seq and j.version = u.base + 1),
+  (select j.update_id from tenure.journal j where j.seq = r.seq and j.version = 1))::text
+from unnest($1::text[], $2::bigint[], $3::boolean[]) u(run_id, base, whole),
+  lateral (select * from tenure.runs r where r.run_id = u.run_id limit 1) r,
+  lateral (select * from tenure.run_specs where seq = r.seq limit 1) s
+
+-- name: run_by_id
+select json_build_array({head}, s.summary, s.callbacks, s.vars, s.plan, {steps})::text
+from tenure.runs r, lateral (select * from tenure.run_specs where seq = r.seq limit 1) s
+where r.run_id = $1
+
+-- name: runs_by_seq
+select json_build_array({head}, s.summary, s.callbacks, s.vars, s.plan, {steps})::text
+from unnest($1::bigint[]) u(seq),
+  lateral (select * from tenure.runs where seq = u.seq limit 1) r,
+  lateral (select * from tenure.run_specs where seq = u.seq limit 1) s
+
+-- name: summaries_by_seq
+select json_build_array({head}, s.summary)::text
+from unnest($1::bigint[]) with ordinality u(seq, place),
+  lateral (select * from tenure.runs where seq = u.seq limit 1) r,
+  lateral (select * from tenure.run_specs where seq = u.seq limit 1) s
+order by u.place
+
+-- name: seq_of_run
+select seq from tenure.runs where run_id = $1
+
+-- name: definition
+select (select d.body::text from tenure.definitions d where d.digest = s.definition_digest)
+from tenure.runs r, lateral (select * from tenure.run_specs where seq = r.seq limit 1) s
+where r.run_id = $1
+
+-- name: journal_after
+select json_build_array(j.version, j.at, j.fence, j.events)::text
+from tenure.journal j where j.seq = $1 and j.version >= $2 order by j.version limit $3
+
+-- fragment: ended_leases
+-- Run out, or of an owner proven dead. Those a worker may resume.
+select r.* from tenure.runs r
+where r.owner_id is not null
+  and (($3::boolean and r.lease_expires_at <= (select tenure.clock())) or r.owner_id = any($4::text[]))
+  and (r.status = 'queued' or r.recovery = 'resume') and r.queue = any($1::text[])
+
+-- name: held_under_claim
+select {head}::text from tenure.runs r
+where r.owner_id = $1 and r.claim_id = $2
+order by r.rank, r.ready_at, r.seq for no key update
+
+-- name: promote_parked
+-- Runs whose run_after has come join the ready ones.
+update tenure.runs r set readiness = 1 where r.seq = any(array(
+  select p.seq from tenure.runs p
+  where p.readiness = 2 and p.ready_at <= (select tenure.clock())
+  order by p.ready_at limit 1000 for no key update skip locked))
+
+-- name: pick_by_priority
+-- One ordered range per queue, locked while it is read: whoever else claims takes the next ones.
+select {head}::text from (
+  select p.* from unnest($1::text[]) q(queue), lateral (
+    select * from tenure.runs r where r.readiness = 1 and r.queue = q.queue
+    order by r.rank, r.ready_at, r.seq limit $2 for no key update skip locked) p
+  union all
+  select e.* from (
+    {ended_leases} order by r.rank, r.ready_at, r.seq limit $2 for no key update skip locked) e
+) r order by r.rank, r.ready_at, r.seq limit $2
+
+-- name: pick_by_age
+select {head}::text from (
+  select p.* from unnest($1::text[]) q(queue), lateral (
+    select * from tenure.runs r where r.readiness = 1 and r.queue = q.queue
+    order by r.ready_at, r.seq limit $2 for no key update skip locked) p
+  union all
+  select e.* from (
+    {ended_leases} order by r.ready_at, r.seq limit $2 for no key update skip locked) e
+) r order by r.ready_at, r.seq limit $2
+
+-- name: pick_interrupted
+-- A reconciler's: they do not resume, and their owner gave them back, ran out of time or is dead.
+select {head}::text from (
+  select o.* from (
+    select * from tenure.runs r
+    where r.owner_id is null and r.status = 'running' and r.recovery = 'interrupt'
+    order by r.seq limit $1 for no key update skip locked) o
+  union all
+  select e.* from (
+    select * from tenure.runs r
+    where r.owner_id is not null and r.recovery = 'interrupt'
+      and (($2::boolean and r.lease_expires_at <= (select tenure.clock()))
+        or r.owner_id = any($3::text[]))
+    order by r.rank, r.ready_at, r.seq limit $1 for no key update skip locked) e
+) r order by r.rank, r.ready_at, r.seq limit $1
+
+-- name: renew_leases
+-- Those that nobody else is writing now. Touches no index.
+with given as materialized (
+  select * from unnest($1::text[], $2::text[], $3::bigint[]) as u(run_id, owner_id, fence)
+), ours as materialized (
+  select l.seq from given g, lateral (
+    select r.seq from tenure.runs r
+    where r.run_id = g.run_id and r.owner_id = g.owner_id and r.fence = g.fence
+    limit 1 for no key update skip locked) l
+)
+update tenure.runs r
+set lease_expires_at = greatest(r.lease_expires_at, tenure.clock() + make_interval(secs => $4::float8))
+where r.seq = any(array(select seq from ours))
+returning r.seq
+
+-- name: lease_facts
+-- Of those that are still held as they were; and whether half of the time asked for is left.
+select u.i, l.seq, l.lease_expires_at, l.cancel_requested_at, l.version,
+  l.lease_expires_at > tenure.clock() + make_interval(secs => $4::float8 / 2)
+from unnest($1::text[], $2::text[], $3::bigint[]) with ordinality
+  as u(run_id, owner_id, fence, i), lateral (
+  select * from tenure.runs r
+  where r.run_id = u.run_id and r.owner_id = u.owner_id and r.fence = u.fence limit 1) l
+
+-- name: ownership
+select seq, fence, owner_id from tenure.runs where run_id = $1
+
+-- name: renew_held_deliveries
+-- (Of a claim whose answer was lost.)
+update tenure.deliveries set held_until = tenure.clock() + make_interval(secs => $2::float8)
+where token = $1 and state = 'waiting'
+
+-- name: origins_due
+-- So many from $1 on, by steps from one to the next: what waits for each is not read.
+with recursive origins(origin) as (
+  (select d.origin from tenure.deliveries d
+    where d.state = 'waiting' and not d.blocked and d.origin >= $1
+    order by d.origin limit 1)
+  union all
+  select (
+    select d.origin from tenure.deliveries d
+    where d.state = 'waiting' and not d.blocked and d.origin > o.origin
+    order by d.origin limit 1)
+  from origins o where o.origin is not null
+)
+select origin from origins where origin is not null limit $2
+
+-- name: hold_due_deliveries
+-- Of each of these origins $4 at most. Only the lowest of its run and target is eligible, and only
+-- if none of them is in flight.
+with due as materialized (
+  select p.number, p.due_at from unnest($3::text[]) o(origin), lateral (
+    select d.number, d.due_at from tenure.deliveries d
+    where d.state = 'waiting' and not d.blocked and d.origin = o.origin
+      and d.due_at <= (select tenure.clock())
+      and (d.held_until is null or d.held_until <= (select tenure.clock()))
+      and not exists (
+        select 1 from tenure.deliveries e
+        where e.state = 'waiting' and e.seq = d.seq and e.target = d.target
+          and ((e.version, e.ordinal) < (d.version, d.ordinal)
+            or (e.token is not null and e.held_until > (select tenure.clock()))))
+    order by d.due_at, d.number limit $4 for no key update skip locked) p
+  order by p.due_at, p.number limit $5
+)
+update tenure.deliveries d
+set token = $1, held_until = tenure.clock() + make_interval(secs => $2::float8)
+where d.number = any(array(select number from due))
+
+-- name: held_deliveries
+select {delivery}::text from tenure.deliveries d, {of_its_run}
+where d.token = $1 and d.state = 'waiting' order by d.due_at, d.number
+
+-- name: lock_deliveries
+-- In one order, so that nobody waits for another in a circle.
+select d.number from tenure.deliveries d
+where d.number = any(array(
+  select l.number from unnest($1::text[]) u(id),
+    lateral (select number from tenure.deliveries where id = u.id limit 1) l))
+order by d.number for no key update
+
+-- name: deliveries_by_id
+select {delivery}::text from unnest($1::text[]) u(id),
+  lateral (select * from tenure.deliveries where id = u.id limit 1) d, {of_its_run}
+
+-- name: put_deliveries
+update tenure.deliveries d set state = g.state, attempts = g.attempts,
+  due_at = case when g.delay is null then g.due_at
+    else tenure.clock() + make_interval(secs => g.delay) end,
+  held_until = null, settled_at = g.settled_at, died_at = g.died_at, redelivery = g.redelivery,
+  token = g.token, settled_token = g.settled_token, last_error = g.last_error
+from json_to_recordset($1::json) as g(number bigint, state text, attempts integer,
+  due_at timestamptz, delay float8, settled_at timestamptz, died_at timestamptz,
+  redelivery boolean, token text, settled_token text, last_error json)
+where d.number = any($2::bigint[]) and d.number = g.number
+
+-- name: unblock_heads
+-- Of each run and target the first that waits.
+update tenure.deliveries d set blocked = false
+where d.blocked and d.number = any(array(
+  select f.number from unnest($1::bigint[], $2::text[]) u(seq, target), lateral (
+    select e.number from tenure.deliveries e
+    where e.state = 'waiting' and e.seq = u.seq and e.target = u.target
+    order by e.version, e.ordinal limit 1) f))
+
+-- name: block_all_but_head
+update tenure.deliveries d set blocked = d.number <> (
+    select e.number from tenure.deliveries e
+    where e.state = 'waiting' and e.seq = $1 and e.target = $2
+    order by e.version, e.ordinal limit 1)
+where d.state = 'waiting' and d.seq = $1 and d.target = $2
+
+-- name: newest_dead_letters
+-- Of each of these runs, if it has one.
+select u.seq, l.letter::text from unnest($1::bigint[]) u(seq) left join lateral (
+  select {delivery} as letter from tenure.deliveries d, {of_its_run}
+  where d.seq = u.seq and d.died_at is not null
+  order by d.died_at desc, d.number desc limit 1) l on true
+
+-- name: show_dead_letters
+update tenure.runs r set callback_error = g.error
+from json_to_recordset($1::json) as g(seq bigint, error json)
+where r.seq = any($2::bigint[]) and r.seq = g.seq
+
+-- name: append_log
+-- If this owner still has the run, and the stream ends where the chunk begins.
+with run as (
+  select seq, fence, owner_id from tenure.runs where run_id = $1
+), stream as (
+  select run.*, coalesce((
+    select c.start + length(c.data) from tenure.log_chunks c
+    where c.seq = run.seq and c.step = $4 and c.host = $5 and c.item = $6 and c.attempt = $7
+      and c.stream = $8
+    order by c.start desc limit 1), 0) as size
+  from run
+), made as (
+  insert into tenure.log_chunks (seq, step, host, item, attempt, stream, start, fence, data)
+  select s.seq, $4, $5, $6, $7, $8, s.size, s.fence, $10 from stream s
+  where s.fence = $2 and s.owner_id = $3 and s.size = $9 and length($10::bytea) > 0
+  on conflict do nothing
+  returning 1
+)
+select s.seq, s.fence, s.owner_id, s.size, exists (select 1 from made) from stream s
+
+-- name: log_chunks
+select c.start, c.data from tenure.log_chunks c
+where c.seq = $1 and c.step = $2 and c.host = $3 and c.item = $4 and c.attempt = $5
+  and c.stream = $6 and c.start >= coalesce((
+    select b.start from tenure.log_chunks b
+    where b.seq = $1 and b.step = $2 and b.host = $3 and b.item = $4 and b.attempt = $5
+      and b.stream = $6 and b.start <= $7
+    order by b.start desc limit 1), 0)
+  and c.start < $8
+order by c.start
+
+-- name: log_size
+select c.start + length(c.data) from tenure.log_chunks c
+where c.seq = $1 and c.step = $2 and c.host = $3 and c.item = $4 and c.attempt = $5
+  and c.stream = $6
+order by c.start desc limit 1
+
+-- name: log_streams
+select c.step, c.host, c.item, c.attempt, c.stream from tenure.log_chunks c
+where c.seq = $1 and c.start = 0
+order by c.step, c.host, c.item, c.attempt, c.stream
+
+-- name: put_worker
+insert into tenure.workers (owner_id, seen_until, body)
+values ($1, tenure.clock() + make_interval(secs => $2::float8), $3::json)
+on conflict (owner_id) do update set seen_until = excluded.seen_until, body = excluded.body
+
+-- name: forget_silent_workers
+delete from tenure.workers where seen_until <= tenure.clock()
+
+-- name: workers
+select body::text from tenure.workers where seen_until > tenure.clock() order by owner_id
+
+-- name: hide_prunable
+-- Ended before a moment, oldest first; not if a callback still waits.
+with old as materialized (
+  select r.seq from tenure.runs r
+  where r.finished_at < $1 and not exists (
+    select 1 from tenure.deliveries d where d.state = 'waiting' and d.seq = r.seq)
+  order by r.finished_at, r.seq limit $2 for update skip locked
+), gone as (
+  delete from tenure.runs r where r.seq = any(array(select seq from old)) returning r.seq
+), noted as (
+  insert into tenure.pruned (seq) select seq from gone
+), labels as (
+  delete from tenure.run_labels l where l.seq = any(array(select seq from gone))
+), specs as (
+  delete from tenure.run_specs s where s.seq = any(array(select seq from gone))
+  returning s.definition_digest
+)
+select (select count(*) from gone),
+  array(select distinct definition_digest from specs where definition_digest is not null)
+
+-- name: lock_definitions
+-- Whoever creates a run waits for this moment: it must not rely on a text about to go.
+lock table tenure.definitions in share row exclusive mode
+
+-- name: delete_unused_definitions
+delete from tenure.definitions d where d.digest = any($1::text[])
+  and not exists (select 1 from tenure.run_specs s where s.definition_digest = d.digest)
+
+-- name: pruned
+select seq from tenure.pruned order by seq limit $1 for update skip locked
+
+-- name: delete_some_journal
+delete from tenure.journal where ctid = any(array(
+  select ctid from tenure.journal where seq = any($1::bigint[]) limit $2))
+
+-- name: delete_some_steps
+delete from tenure.steps where ctid = any(array(
+  select ctid from tenure.steps where seq = any($1::bigint[]) limit $2))
+
+-- name: delete_some_tasks
+delete from tenure.tasks where ctid = any(array(
+  select ctid from tenure.tasks where seq = any($1::bigint[]) limit $2))
+
+-- name: delete_some_deliveries
+delete from tenure.deliveries where ctid = any(array(
+  select ctid from tenure.deliveries where seq = any($1::bigint[]) limit $2))
+
+-- name: delete_some_log_chunks
+delete from tenure.log_chunks where ctid = any(array(
+  select ctid from tenure.log_chunks where seq = any($1::bigint[]) limit $2))
+
+-- name: forget_pruned
+delete from tenure.pruned where seq = any($1::bigint[])
+
+-- name: count_runs
+select count(*) from tenure.runs
+
+-- name: bytes_used
+select coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint
+from pg_class c where c.relnamespace = 'tenure'::regnamespace and c.relkind = 'r'
+
+-- name: runs_without_spec
+select count(*) from tenure.runs r
+where not exists (select 1 from tenure.run_specs s where s.seq = r.seq)
+
+-- name: runs_without_journal
+select count(*) from tenure.runs r where not exists (
+  select 1 from tenure.journal j where j.seq = r.seq and j.version = r.version)
+
+-- name: specs_without_definition
+select count(*) from tenure.run_specs s where s.definition_digest is not null
+  and not exists (select 1 from tenure.definitions d where d.digest = s.definition_digest)
+
+-- name: rows_without_run
+-- But for those being pruned.
+select count(distinct p.seq) from (
+  select seq from tenure.run_specs union all select seq from tenure.run_labels union all
+  select seq from tenure.steps union all select seq from tenure.tasks union all
+  select seq from tenure.journal union all select seq from tenure.deliveries union all
+  select seq from tenure.log_chunks) p
+where not exists (select 1 from tenure.runs r where r.seq = p.seq)
+  and not exists (select 1 from tenure.pruned n where n.seq = p.seq)
+
+-- name: unfinished_prunes
+select count(*) from tenure.pruned

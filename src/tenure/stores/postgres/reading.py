@@ -1,0 +1,81 @@
+"""Whole records, lists and histories. Each is one statement, so of one moment."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from tenure.model.codec import decode
+from tenure.model.errors import RunNotFound
+from tenure.model.events import Event, Position, RecordedEvent, record
+from tenure.model.query import Page, RunFilter, bounded_limit, decode_cursor, encode_cursor
+from tenure.model.snapshot import RunSnapshot, RunSummary
+from tenure.stores.postgres.connections import Connections, Purpose
+from tenure.stores.postgres.failures import DATA_ERRORS
+from tenure.stores.postgres.listing import newest
+from tenure.stores.postgres.names import must_exist
+from tenure.stores.postgres.rows import record_of, summary_of
+from tenure.stores.postgres.session import Row
+
+_NEWEST = 1 << 62
+_journal = msgspec.json.Decoder(tuple[int, datetime, int, tuple[Event, ...]])
+_text = msgspec.json.Decoder(str)
+
+
+class Reading:
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    async def snapshot(self, run_id: str) -> RunSnapshot:
+        (text,) = await self._of_run("run_by_id", run_id)
+        return record_of(text)[1]
+
+    async def definition(self, run_id: str) -> str | None:
+        (text,) = await self._of_run("definition", run_id)
+        return None if text is None else decode(_text, text)
+
+    async def page(self, where: RunFilter, limit: int, cursor: str | None) -> Page[RunSummary]:
+        (before,) = decode_cursor("runs", cursor, 1) if cursor else (_NEWEST,)
+        limit = bounded_limit(limit)
+        sql, values = newest(where, before, limit + 1)
+        async with self._connections.session(Purpose.READING) as session:
+            try:
+                found = await session.built(sql, values)
+            except DATA_ERRORS:
+                found = []  # what cannot be written down was never stored
+        return Page(
+            items=tuple(summary_of(text) for _, text in found[:limit]),
+            cursor=encode_cursor("runs", found[limit - 1][0]) if len(found) > limit else None,
+        )
+
+    async def events(self, run_id: str, after: Position, limit: int) -> list[RecordedEvent]:
+        must_exist(run_id)
+        limit = max(limit, 1)
+        found: list[RecordedEvent] = []
+        async with self._connections.session(Purpose.READING) as session:
+            row = await session.first("seq_of_run", run_id)
+            if row is None:
+                raise RunNotFound(run_id)
+            version = after.version
+            while len(found) < limit:
+                rows = await session.all("journal_after", row[0], version, limit)
+                for (text,) in rows:
+                    version, at, fence, events = decode(_journal, text)
+                    found += (
+                        record(event, run_id=run_id, version=version, seq=seq, at=at, fence=fence)
+                        for seq, event in enumerate(events)
+                        if (version, seq) > after
+                    )
+                if len(rows) < limit:
+                    break
+                version += 1
+        return found[:limit]
+
+    async def _of_run(self, name: str, run_id: str) -> Row:
+        must_exist(run_id)
+        async with self._connections.session(Purpose.READING) as session:
+            row = await session.first(name, run_id)
+        if row is None:
+            raise RunNotFound(run_id)
+        return row

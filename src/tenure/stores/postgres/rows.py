@@ -1,0 +1,214 @@
+"""Between rows and the model's values. No SQL here, no decisions either."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from tenure.model.codec import decode
+from tenure.model.leasing import present
+from tenure.model.snapshot import (
+    CallbackError,
+    CallbackTarget,
+    Counts,
+    RunSnapshot,
+    RunSummary,
+    StepState,
+    summarize,
+)
+from tenure.model.status import Recovery, RunStatus
+from tenure.stores.record_rows import Detail, SpecSummary
+from tenure.stores.step_rows import StepRow, TaskRow, assembled
+
+_NULL = Raw(b"null")
+_NO_DETAIL = Detail()
+_DETAIL_FIELDS = Detail.__struct_fields__
+_SPEC_FIELDS = SpecSummary.__struct_fields__
+
+
+class HeadRow(Struct, array_like=True, frozen=True, gc=False):
+    """A row of ``runs``: the fragment ``head``."""
+
+    seq: int
+    run_id: str
+    workflow_name: str
+    status: RunStatus
+    version: int
+    fence: int
+    owner_id: str | None
+    claim_id: str | None
+    lease_expires_at: datetime | None
+    lease_live: bool | None
+    takeovers: int
+    takeovers_without_progress: int
+    recovery: Recovery
+    queue: str
+    rank: int
+    ready_at: datetime
+    run_after: datetime | None
+    cancel_requested_at: datetime | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    updated_at: datetime
+    counts: Counts
+    detail: Detail | None
+    callback_error: CallbackError | None
+
+
+class Head(NamedTuple):
+    """The record without steps and most of its spec, and the lease beside it, judged by the
+    server's clock when it was read."""
+
+    seq: int
+    run: RunSnapshot
+    claim_id: str | None
+    lease_expires_at: datetime | None
+    lease_live: bool
+
+
+def head_of(row: HeadRow, callbacks: tuple[CallbackTarget, ...] | None = None) -> Head:
+    more = row.detail or _NO_DETAIL
+    run = RunSnapshot(
+        run_id=row.run_id,
+        workflow_name=row.workflow_name,
+        status=row.status,
+        version=row.version,
+        fence=row.fence,
+        owner_id=row.owner_id,
+        takeovers=row.takeovers,
+        takeovers_without_progress=row.takeovers_without_progress,
+        recovery=row.recovery,
+        queue=row.queue,
+        priority=-row.rank,
+        run_after=row.run_after,
+        cancel_requested_at=row.cancel_requested_at,
+        created_at=row.created_at,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        updated_at=row.updated_at,
+        counts=row.counts,
+        message=more.message,
+        error=more.error,
+        last_error=more.last_error,
+        interrupted_reason=more.interrupted_reason,
+        cancel_reason=more.cancel_reason,
+        unconfirmed_hosts=more.unconfirmed_hosts,
+        approval=more.approval,
+        annotations=more.annotations,
+        callback_error=row.callback_error,
+        callbacks=callbacks or (),
+    )
+    return Head(row.seq, run, row.claim_id, row.lease_expires_at, bool(row.lease_live))
+
+
+def detail_of(run: RunSnapshot) -> Detail | None:
+    """All but the callback error, which has a column of its own."""
+    values = {name: getattr(run, name) for name in _DETAIL_FIELDS}
+    detail = Detail(**{**values, "callback_error": None})
+    return None if detail == _NO_DETAIL else detail
+
+
+class _Step(Struct, array_like=True, gc=False):
+    step: int
+    body: Raw
+    added: Raw  # or null
+
+
+class _Task(Struct, array_like=True, gc=False):
+    step: int
+    host: str
+    item: int
+    body: Raw
+
+
+class RecordRow(Struct, array_like=True, gc=False):
+    """``run_by_id`` and ``runs_by_seq``."""
+
+    head: HeadRow
+    summary: SpecSummary
+    callbacks: tuple[CallbackTarget, ...] | None
+    vars: dict[str, Any] | None
+    plan: Raw
+    steps: list[_Step] | None
+    tasks: list[_Task] | None
+
+
+class SummaryRow(Struct, array_like=True, gc=False):
+    """``summaries_by_seq``."""
+
+    head: HeadRow
+    summary: SpecSummary
+
+
+class ToWriteRow(Struct, array_like=True, gc=False):
+    """``runs_to_write``."""
+
+    head: HeadRow
+    callbacks: tuple[CallbackTarget, ...] | None
+    plan: Raw  # or null
+    steps: list[_Step] | None
+    tasks: list[_Task] | None
+    applied_id: str | None
+    first_id: str | None
+
+
+_heads = msgspec.json.Decoder(HeadRow)
+_records = msgspec.json.Decoder(RecordRow)
+_summaries = msgspec.json.Decoder(SummaryRow)
+_to_write = msgspec.json.Decoder(ToWriteRow)
+
+
+def head_row(text: str) -> HeadRow:
+    return decode(_heads, text)
+
+
+def to_write(text: str) -> ToWriteRow:
+    return decode(_to_write, text)
+
+
+def record_of(text: str) -> tuple[Head, RunSnapshot]:
+    """The row, and the whole record as a reader sees it now."""
+    row = decode(_records, text)
+    head = head_of(row.head, row.callbacks)
+    run = replace(
+        head.run,
+        **_spec(row.summary),
+        vars=row.vars or {},
+        steps=steps_of(head.run, row.plan, row.steps, row.tasks),
+    )
+    return head, _present(head, run)
+
+
+def summary_of(text: str) -> RunSummary:
+    row = decode(_summaries, text)
+    head = head_of(row.head)
+    return summarize(_present(head, replace(head.run, **_spec(row.summary))))
+
+
+def steps_of(
+    run: RunSnapshot, plan: Raw, steps: list[_Step] | None, tasks: list[_Task] | None
+) -> tuple[StepState, ...]:
+    """None if there is no plan: then nobody asked for steps."""
+    if plan == _NULL:
+        return ()
+    step_rows: list[StepRow] = [
+        (row.step, bytes(row.body), None if row.added == _NULL else bytes(row.added))
+        for row in steps or ()
+    ]
+    task_rows: list[TaskRow] = [
+        (row.step, row.host, row.item, bytes(row.body)) for row in tasks or ()
+    ]
+    return assembled(run, bytes(plan), step_rows, task_rows)
+
+
+def _spec(summary: SpecSummary) -> dict[str, Any]:
+    return {name: getattr(summary, name) for name in _SPEC_FIELDS}
+
+
+def _present(head: Head, run: RunSnapshot) -> RunSnapshot:
+    return present(run, lease_live=head.lease_live, expires_at=head.lease_expires_at)

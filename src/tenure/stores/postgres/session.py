@@ -1,0 +1,85 @@
+"""One connection, for one call of the store: named statements, alone or several in one trip."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any
+
+import psycopg
+
+from tenure.model.errors import StoreIncompatible
+from tenure.stores.postgres.server_clock import ServerClock
+from tenure.stores.postgres.statements import SQL
+
+Row = tuple[Any, ...]
+Connection = psycopg.AsyncConnection[Row]
+Call = tuple[str | Any, ...]
+"""A statement's name and its values."""
+
+
+class Session:
+    def __init__(self, connection: Connection, clock: ServerClock, prepared: bool = False) -> None:
+        self.connection = connection
+        self._clock = clock
+        self._prepare = None if prepared else False
+
+    async def all(self, name: str, *values: Any) -> list[Row]:
+        return await self.built(SQL[name], values)
+
+    async def first(self, name: str, *values: Any) -> Row | None:
+        found = await self.built(SQL[name], values)
+        return found[0] if found else None
+
+    async def one(self, name: str, *values: Any) -> Row:
+        """For a row that is there, or this database is not ours."""
+        row = await self.first(name, *values)
+        if row is None:
+            raise StoreIncompatible(f"the database lacks a row that {name} needs")
+        return row
+
+    async def count(self, name: str, *values: Any) -> int:
+        """How many rows it changed."""
+        cursor = await self._execute(SQL[name], values)
+        return cursor.rowcount
+
+    async def built(self, sql: str, values: Sequence[Any]) -> list[Row]:
+        """A statement put together from fixed fragments; values are always bound."""
+        cursor = await self._execute(sql, values)
+        return await cursor.fetchall() if cursor.description else []
+
+    async def together(self, *calls: Call) -> list[list[Row]]:
+        """All in one trip; if none of them begins a transaction, all in one."""
+        async with self.connection.pipeline():
+            cursors = [await self._execute(SQL[name], values) for name, *values in calls]
+        return [await cursor.fetchall() if cursor.description else [] for cursor in cursors]
+
+    @asynccontextmanager
+    async def undone_on_error(self) -> AsyncIterator[None]:
+        """Around a transaction: what was begun and not committed is rolled back."""
+        try:
+            yield
+        except BaseException:
+            if self.connection.pgconn.transaction_status in _OPEN and not self.connection.closed:
+                await self.connection.rollback()
+            raise
+
+    async def now(self) -> datetime:
+        """The server's time: as heard a moment ago, or asked for."""
+        now = self._clock.now()
+        if now is not None:
+            return now
+        heard: datetime
+        (heard,) = await self.one("clock")
+        self._clock.heard(heard)
+        return heard
+
+    def heard(self, at: datetime) -> None:
+        self._clock.heard(at)
+
+    async def _execute(self, sql: str, values: Sequence[Any]) -> psycopg.AsyncCursor[Row]:
+        return await self.connection.execute(sql, values, prepare=self._prepare)
+
+
+_OPEN = (psycopg.pq.TransactionStatus.INTRANS, psycopg.pq.TransactionStatus.INERROR)

@@ -1,0 +1,216 @@
+"""All store protocols on one PostgreSQL database, for the processes of many machines.
+
+The store connects when it is first used. A call is one or two trips to the server and one
+transaction; ``writing`` tells how a batch of updates gets by with one of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Self
+
+from tenure.model.errors import TenureError
+from tenure.model.events import Position, RecordedEvent
+from tenure.model.leasing import ClaimedRun, ClaimRequest, Lease, Purpose, Renewal
+from tenure.model.outbox import Delivery, Outcome, Settlement
+from tenure.model.query import Page, RunFilter
+from tenure.model.snapshot import RunSnapshot, RunSummary
+from tenure.model.status import DeliveryState
+from tenure.model.update import (
+    Fencing,
+    LeaseRequest,
+    NewRun,
+    Receipt,
+    Update,
+    Write,
+    check_lease_seconds,
+)
+from tenure.ports.clock import Clock
+from tenure.ports.log_store import LogKey, LogSlice
+from tenure.ports.upkeep import StoreReport
+from tenure.ports.workers import WorkerInfo
+from tenure.stores.postgres.address import Address
+from tenure.stores.postgres.checking import Checking
+from tenure.stores.postgres.choosing import runnable
+from tenure.stores.postgres.connections import Connections
+from tenure.stores.postgres.deciding import Deciding
+from tenure.stores.postgres.leasing import Leasing
+from tenure.stores.postgres.logs import Logging
+from tenure.stores.postgres.outbox import Outboxing
+from tenure.stores.postgres.pruning import Pruning
+from tenure.stores.postgres.reading import Reading
+from tenure.stores.postgres.server_clock import ServerClock
+from tenure.stores.postgres.settling import Settling
+from tenure.stores.postgres.workers import Workers
+from tenure.stores.postgres.writing import Writing
+
+
+class PostgresStore:
+    """``RunStateStore``, ``BatchUpdates``, ``LeaseStore``, ``EventLog``, ``Definitions``,
+    ``Outbox``, ``OutboxBatches``, ``LogStore``, ``LogListing``, ``WorkerRegistry``, ``Retention``
+    and ``Upkeep``."""
+
+    durable = True
+
+    def __init__(self, url: str, clock: Clock | None = None) -> None:
+        """``clock``: one that a test has put in the place of the server's. ``UnknownStore`` for a
+        URL that cannot be meant; nothing is connected to yet."""
+        self._connections = Connections(Address.parse(url), ServerClock(clock))
+        deciding = Deciding()
+        self._writing = Writing(self._connections, deciding)
+        self._leasing = Leasing(self._connections, deciding)
+        self._reading = Reading(self._connections)
+        self._outboxing = Outboxing(self._connections)
+        self._settling = Settling(self._connections, self._outboxing)
+        self._logging = Logging(self._connections)
+        self._workers = Workers(self._connections)
+        self._pruning = Pruning(self._connections)
+        self._checking = Checking(self._connections)
+
+    async def close(self) -> None:
+        """Let go of the server. May be called twice."""
+        await self._connections.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exit_details: object) -> None:
+        await self.close()
+
+    # RunStateStore and BatchUpdates
+
+    async def create_run(self, new: NewRun) -> Receipt:
+        return await self._writing.one(new)
+
+    async def update_run(self, update: Update) -> Receipt:
+        return await self._writing.one(update)
+
+    async def update_runs(self, writes: Sequence[Write]) -> list[Receipt | TenureError]:
+        return await self._writing.many(writes)
+
+    async def get_run(self, run_id: str) -> RunSnapshot:
+        return await self._reading.snapshot(run_id)
+
+    async def list_runs(
+        self, where: RunFilter = RunFilter(), *, limit: int = 50, cursor: str | None = None
+    ) -> Page[RunSummary]:
+        return await self._reading.page(where, limit, cursor)
+
+    # LeaseStore
+
+    async def list_runnable(
+        self, where: RunFilter = RunFilter(), *, limit: int = 50, cursor: str | None = None
+    ) -> Page[RunSummary]:
+        return await runnable(self._connections, where, limit, cursor)
+
+    async def claim_run(
+        self, run_id: str, request: LeaseRequest, purpose: Purpose = Purpose.EXECUTE
+    ) -> ClaimedRun:
+        return await self._leasing.claim_one(run_id, request, purpose)
+
+    async def claim_runs(self, request: ClaimRequest) -> list[ClaimedRun]:
+        return await self._leasing.claim_many(request)
+
+    async def renew_leases(self, leases: Sequence[Lease], seconds: float) -> list[Renewal]:
+        check_lease_seconds(seconds)
+        return await self._leasing.renew(leases, seconds)
+
+    async def release_lease(self, run_id: str, fencing: Fencing, update_id: str) -> None:
+        await self._leasing.release(run_id, fencing, update_id)
+
+    # EventLog and Definitions
+
+    async def read_events(
+        self, run_id: str, after: Position = Position(), *, limit: int = 1000
+    ) -> list[RecordedEvent]:
+        return await self._reading.events(run_id, after, limit)
+
+    async def get_definition(self, run_id: str) -> str | None:
+        return await self._reading.definition(run_id)
+
+    # Outbox and OutboxBatches
+
+    async def claim_deliveries(
+        self,
+        token: str,
+        *,
+        limit: int = 100,
+        seconds: float = 60.0,
+        per_origin: int | None = None,
+        except_origins: Collection[str] = (),
+    ) -> list[Delivery]:
+        return await self._outboxing.claim(token, limit, seconds, per_origin, except_origins)
+
+    async def settle_delivery(self, delivery_id: str, token: str, outcome: Outcome) -> Delivery:
+        return await self._settling.one(Settlement(delivery_id, token, outcome))
+
+    async def settle_deliveries(
+        self, settlements: Sequence[Settlement]
+    ) -> list[Delivery | TenureError]:
+        return await self._settling.many(settlements)
+
+    async def settle_and_claim(
+        self,
+        settlements: Sequence[Settlement],
+        token: str,
+        *,
+        limit: int = 100,
+        seconds: float = 60.0,
+        per_origin: int | None = None,
+        except_origins: Collection[str] = (),
+    ) -> tuple[list[Delivery | TenureError], list[Delivery]]:
+        return await self._settling.many_and_claim(
+            settlements, token, limit, seconds, per_origin, except_origins
+        )
+
+    async def list_deliveries(
+        self,
+        *,
+        state: DeliveryState | None = None,
+        run_id: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Delivery]:
+        return await self._outboxing.page(state, run_id, limit, cursor)
+
+    async def get_delivery(self, delivery_id: str) -> Delivery:
+        return await self._outboxing.get(delivery_id)
+
+    async def requeue_delivery(self, delivery_id: str) -> Delivery:
+        return await self._outboxing.requeue(delivery_id)
+
+    # LogStore and LogListing
+
+    async def append(
+        self, run_id: str, fencing: Fencing, key: LogKey, offset: int, data: bytes
+    ) -> int:
+        return await self._logging.append(run_id, fencing, key, offset, data)
+
+    async def read(
+        self, run_id: str, key: LogKey, offset: int = 0, *, limit: int = 65536
+    ) -> LogSlice:
+        return await self._logging.read(run_id, key, offset, limit)
+
+    async def list_logs(self, run_id: str) -> list[LogKey]:
+        return await self._logging.streams(run_id)
+
+    # WorkerRegistry
+
+    async def heartbeat(self, worker: WorkerInfo, seconds: float) -> None:
+        await self._workers.heartbeat(worker, seconds)
+
+    async def list_workers(self) -> list[WorkerInfo]:
+        return await self._workers.present()
+
+    # Retention and Upkeep
+
+    async def prune_runs(self, ended_before: datetime, *, limit: int = 100) -> int:
+        return await self._pruning.prune(ended_before, limit)
+
+    async def check_store(self) -> StoreReport:
+        return await self._checking.check()
+
+    async def migrate_store(self) -> StoreReport:
+        """A schema newer than this version's is refused."""
+        return await self._checking.migrate()

