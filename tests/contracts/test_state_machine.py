@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ import pytest
 
 from tenure.stores.file import FileStore
 from tenure.stores.memory import InMemoryStore
+from tenure.stores.postgres import PostgresStore
 from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.clock import ManualClock
 from tenure.testing.faults import FaultyStore, RetryingStore
 from tenure.testing.machine import OpenStore, run_store_machine
+from tests.postgres.database import ServersClock, TestDatabase
 
 
 @asynccontextmanager
@@ -66,6 +69,40 @@ STORES = [
 @pytest.mark.parametrize(("open_store", "examples"), STORES)
 def test_store_answers_like_the_model(open_store: OpenStore, examples: int) -> None:
     run_store_machine(open_store, examples=examples)
+
+
+@asynccontextmanager
+async def postgres(clock: ManualClock) -> AsyncIterator[Any]:
+    assert isinstance(clock, ServersClock)
+    clock.database.empty()
+    async with PostgresStore(clock.database.url, clock=clock) as store:
+        yield store
+
+
+ON_A_SERVER = [
+    pytest.param(postgres, 20, id="postgres"),
+    pytest.param(on_a_bad_day(postgres), 20, id="postgres-10%"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("open_store", "examples"), ON_A_SERVER)
+def test_store_on_a_server_answers_like_the_model(
+    open_store: OpenStore, examples: int, postgres_shared: TestDatabase
+) -> None:
+    new_clock = partial(ServersClock, postgres_shared)
+    run_store_machine(open_store, examples=examples, new_clock=new_clock)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(("open_store", "examples"), ON_A_SERVER)
+def test_store_on_a_server_answers_like_the_model_for_long(
+    open_store: OpenStore, examples: int, seed: int, postgres_shared: TestDatabase
+) -> None:
+    new_clock = partial(ServersClock, postgres_shared)
+    run_store_machine(open_store, examples=20 * examples, steps=60, seed=seed, new_clock=new_clock)
 
 
 @pytest.mark.long

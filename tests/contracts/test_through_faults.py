@@ -17,6 +17,7 @@ from tenure.ports.outbox import Outbox
 from tenure.ports.run_store import RunStateStore
 from tenure.stores.file import FileStore
 from tenure.stores.memory import InMemoryStore
+from tenure.stores.postgres import PostgresStore
 from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.clock import ManualClock
 from tenure.testing.contracts import (
@@ -38,6 +39,7 @@ from tenure.testing.contracts import (
 )
 from tenure.testing.factories import new_run
 from tenure.testing.faults import METHODS, Fault, FaultyStore, RetryingStore
+from tests.postgres.database import ServersClock, TestDatabase
 
 pytestmark = pytest.mark.slow
 
@@ -144,6 +146,68 @@ class TestRetentionOfCallbacks(ThroughFaults, OutboxRetentionContract): ...
 
 
 class TestRetentionOfOutput(ThroughFaults, OutputRetentionContract): ...
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.10], ids=["1%", "10%"])
+class PostgresThroughFaults(ManualTime):
+    @pytest.fixture
+    def clock(self, postgres_database: TestDatabase) -> ManualClock:
+        self._manual = ServersClock(postgres_database)
+        return self._manual
+
+    @pytest.fixture
+    async def store(
+        self,
+        rate: float,
+        clock: ManualClock,
+        postgres_database: TestDatabase,
+        request: pytest.FixtureRequest,
+    ) -> AsyncIterator[Any]:
+        seed = crc32(request.node.nodeid.encode())
+        async with PostgresStore(postgres_database.url, clock=clock) as store:
+            yield RetryingStore(FaultyStore(store, seed=seed, rate=rate))
+
+
+class TestPostgresRuns(PostgresThroughFaults, RunStateStoreContract): ...
+
+
+class TestPostgresBatches(PostgresThroughFaults, BatchUpdatesContract): ...
+
+
+class TestPostgresLeases(PostgresThroughFaults, LeaseStoreContract): ...
+
+
+class TestPostgresEvents(PostgresThroughFaults, EventLogContract): ...
+
+
+class TestPostgresOwnershipEvents(PostgresThroughFaults, OwnershipEventsContract): ...
+
+
+class TestPostgresDefinitions(PostgresThroughFaults, DefinitionsContract): ...
+
+
+class TestPostgresOutbox(PostgresThroughFaults, OutboxContract): ...
+
+
+class TestPostgresOutboxBatches(PostgresThroughFaults, OutboxBatchesContract): ...
+
+
+class TestPostgresLogs(PostgresThroughFaults, LogStoreContract): ...
+
+
+class TestPostgresWorkers(PostgresThroughFaults, WorkerRegistryContract): ...
+
+
+class TestPostgresLogListing(PostgresThroughFaults, LogListingContract): ...
+
+
+class TestPostgresRetention(PostgresThroughFaults, RetentionContract): ...
+
+
+class TestPostgresRetentionOfCallbacks(PostgresThroughFaults, OutboxRetentionContract): ...
+
+
+class TestPostgresRetentionOfOutput(PostgresThroughFaults, OutputRetentionContract): ...
 
 
 class TestTheFaultsThemselves:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -57,6 +58,9 @@ class Server:
         return self
 
     def __exit__(self, *exit_details: object) -> None:
+        self.remove()
+
+    def remove(self) -> None:
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -90,7 +94,10 @@ class Server:
             user=_NOBODY if os.geteuid() == 0 else None,
         )
 
-    def start(self) -> None:
+    def start(self, *, largest_file: int = resource.RLIM_INFINITY) -> None:
+        def limit() -> None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, resource.RLIM_INFINITY))
+
         settings = [
             part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")
         ]
@@ -101,6 +108,7 @@ class Server:
             cwd=self.folder,
             user=_NOBODY if os.geteuid() == 0 else None,
             start_new_session=True,
+            preexec_fn=limit,
         )
         self.wait_until_it_answers()
 
@@ -116,6 +124,13 @@ class Server:
                 time.sleep(0.02)
             else:
                 return
+
+    def stop(self) -> None:
+        """In good order."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGINT)
+        self._process.wait()
+        self._process = None
 
     def kill(self) -> None:
         """As a power cut would, processes and all."""

@@ -123,12 +123,12 @@ class Connections:
 
     async def _wait_for_room(self, lane: _Lane, purpose: Purpose) -> None:
         try:
-            async with asyncio.timeout(self.address.statement_timeout):
+            async with asyncio.timeout(self.address.connect_timeout):
                 await lane.free.acquire()
         except TimeoutError:
             raise StoreUnavailable(
                 f"all {lane.size} connections to {self.address.place} for {purpose.value} have "
-                f"been busy for {self.address.statement_timeout:g} s: nothing was done. The server "
+                f"been busy for {self.address.connect_timeout:g} s: nothing was done. The server "
                 "is slow, or the store URL allows too few: ?connections="
             ) from None
 

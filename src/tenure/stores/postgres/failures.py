@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import psycopg
 from psycopg import errors
-from psycopg_pool import PoolClosed, PoolTimeout
 
 from tenure.model.errors import StoreError, StoreIncompatible, StoreUnavailable
 
@@ -16,8 +15,6 @@ DATA_ERRORS = (
     OverflowError,
 )
 """What is wrong with a value, told apart from what is wrong with the server."""
-COLLISIONS = (errors.DeadlockDetected, errors.SerializationFailure, errors.LockNotAvailable)
-"""Nothing was written, and the same again will do."""
 DRIVER_ERRORS = (psycopg.Error, UnicodeEncodeError, OverflowError, OSError)
 
 
@@ -46,11 +43,4 @@ def translation(place: str, error: Exception) -> StoreError:
         )
     if isinstance(error, errors.QueryCanceled):
         return StoreUnavailable(f"{place} took too long and was stopped ({said})")
-    if isinstance(error, PoolTimeout):
-        return StoreUnavailable(
-            f"no connection to {place} could be had in time: the server is away, or refuses more "
-            "connections"
-        )
-    if isinstance(error, PoolClosed):
-        return StoreUnavailable(f"{place}: this store has been closed")
     return StoreUnavailable(f"{place}: {said}")

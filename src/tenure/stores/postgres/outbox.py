@@ -13,7 +13,7 @@ from tenure.stores.postgres.connections import Connections, Purpose
 from tenure.stores.postgres.delivery_rows import Changed, Kept, changed, delivery_of
 from tenure.stores.postgres.failures import DATA_ERRORS
 from tenure.stores.postgres.listing import Values
-from tenure.stores.postgres.session import Session
+from tenure.stores.postgres.session import Call, Row, Session
 from tenure.stores.postgres.statements import FRAGMENTS
 
 _NEWEST = 1 << 62
@@ -37,40 +37,46 @@ class Outboxing:
             self._connections.session(Purpose.WRITING) as session,
             session.undone_on_error(),
         ):
-            await session.all("begin")
-            claimed = await self.claim_in(
-                session, token, limit, seconds, per_origin, except_origins
+            return await self.claim_after(
+                session,
+                [("begin",), ("do_not_linger",)],
+                token,
+                limit,
+                seconds,
+                per_origin,
+                except_origins,
             )
-            await session.all("commit")
-        return claimed
 
-    async def claim_in(
+    async def claim_after(
         self,
         session: Session,
+        calls: Sequence[Call],
         token: str,
         limit: int,
         seconds: float,
         per_origin: int | None,
         except_origins: Collection[str],
     ) -> list[Delivery]:
-        """Within somebody's transaction."""
-        if not await session.count("renew_held_deliveries", token, seconds):
-            left_out = frozenset(except_origins)
-            origins = [each for each in await self._origins(session) if each not in left_out]
-            if not origins:
-                return []
-            limit = max(limit, 0)
+        """What ``calls`` of a transaction made eligible can be claimed; then commit."""
+        *_, renewed, found = await session.together(
+            *calls,
+            ("renew_held_deliveries", token, seconds),
+            ("origins_due", self._next_origin, _ORIGINS_AT_ONCE),
+        )
+        ending: list[Call] = [("held_deliveries", token), ("commit",)]
+        if not renewed:
+            left_out, limit = frozenset(except_origins), max(limit, 0)
+            origins = [each for each in await self._origins(session, found) if each not in left_out]
             most = limit if per_origin is None else max(per_origin, 0)
-            await session.all("hold_due_deliveries", token, seconds, origins, most, limit)
-        held = await session.all("held_deliveries", token)
+            ending.insert(0, ("hold_due_deliveries", token, seconds, origins, most, limit))
+        *_, held, _ = await session.together(*ending)
         return [delivery_of(text).delivery for (text,) in held]
 
-    async def _origins(self, session: Session) -> list[str]:
+    async def _origins(self, session: Session, found: list[Row]) -> list[str]:
         """Where something waits: all of them or, if they are very many, those whose turn it is to
         be looked at."""
-        found = await session.all("origins_due", self._next_origin, _ORIGINS_AT_ONCE)
         if self._next_origin and len(found) < _ORIGINS_AT_ONCE:
-            found += await session.all("origins_due", "", _ORIGINS_AT_ONCE)
+            found = found + await session.all("origins_due", "", _ORIGINS_AT_ONCE)
         origins = list(dict.fromkeys(origin for (origin,) in found))[:_ORIGINS_AT_ONCE]
         self._next_origin = origins[-1] if len(origins) == _ORIGINS_AT_ONCE else ""
         return origins
@@ -86,8 +92,10 @@ class Outboxing:
                 raise DeliveryNotFound(delivery_id)
             again = requeue(kept.delivery, await session.now())
             if again is not kept.delivery:
-                await put(session, [changed(kept.number, again, delay=0.0)])
-                await session.all("block_all_but_head", kept.seq, again.target.name)
+                await session.together(
+                    putting([changed(kept.number, again, delay=0.0)]),
+                    ("block_all_but_head", kept.seq, again.target.name),
+                )
             await session.all("commit")
             return again
 
@@ -145,5 +153,5 @@ async def lock(session: Session, delivery_ids: list[str]) -> dict[str, Kept]:
     return {kept.delivery.id: kept for kept in found}
 
 
-async def put(session: Session, rows: Sequence[Changed]) -> None:
-    await session.all("put_deliveries", record_rows.text(rows), [row.number for row in rows])
+def putting(rows: Sequence[Changed]) -> Call:
+    return ("put_deliveries", record_rows.text(rows), [row.number for row in rows])

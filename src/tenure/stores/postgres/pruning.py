@@ -50,8 +50,10 @@ class Pruning:
             self._connections.session(Purpose.WRITING) as session,
             session.undone_on_error(),
         ):
-            await session.all("begin")
-            noted = [seq for (seq,) in await session.all("pruned", RUNS_AT_ONCE)]
+            *_, found = await session.together(
+                ("begin",), ("do_not_linger",), ("pruned", RUNS_AT_ONCE)
+            )
+            noted = [seq for (seq,) in found]
             room = ROWS_AT_ONCE
             for portion in _PORTIONS:
                 if noted and room > 0:

@@ -312,7 +312,7 @@ select seq, fence, owner_id from tenure.runs where run_id = $1
 -- name: renew_held_deliveries
 -- (Of a claim whose answer was lost.)
 update tenure.deliveries set held_until = tenure.clock() + make_interval(secs => $2::float8)
-where token = $1 and state = 'waiting'
+where token = $1 and state = 'waiting' returning number
 
 -- name: origins_due
 -- So many from $1 on, by steps from one to the next: what waits for each is not read.

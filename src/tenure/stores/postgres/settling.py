@@ -21,8 +21,8 @@ from tenure.model.update import MAX_LEASE_SECONDS
 from tenure.stores import record_rows
 from tenure.stores.postgres.connections import Connections, Purpose
 from tenure.stores.postgres.delivery_rows import Changed, Kept, changed, delivery_of
-from tenure.stores.postgres.outbox import Outboxing, lock, put
-from tenure.stores.postgres.session import Session
+from tenure.stores.postgres.outbox import Outboxing, lock, putting
+from tenure.stores.postgres.session import Call, Session
 
 Answer = Delivery | TenureError
 
@@ -55,8 +55,8 @@ class Settling:
             self._connections.session(Purpose.WRITING) as session,
             session.undone_on_error(),
         ):
-            answers = await self._settle(session, settlements)
-            await session.all("commit")
+            answers, calls = await self._settle(session, settlements)
+            await session.together(*calls, ("commit",))
         return answers
 
     async def many_and_claim(
@@ -72,35 +72,39 @@ class Settling:
             self._connections.session(Purpose.WRITING) as session,
             session.undone_on_error(),
         ):
-            answers = await self._settle(session, settlements)
-            claimed = await self._outboxing.claim_in(
-                session, token, limit, seconds, per_origin, except_origins
+            answers, calls = await self._settle(session, settlements)
+            claimed = await self._outboxing.claim_after(
+                session, calls, token, limit, seconds, per_origin, except_origins
             )
-            await session.all("commit")
         return answers, claimed
 
-    async def _settle(self, session: Session, settlements: Sequence[Settlement]) -> list[Answer]:
-        """Begins the transaction. Refusals come before anything is written."""
+    async def _settle(
+        self, session: Session, settlements: Sequence[Settlement]
+    ) -> tuple[list[Answer], list[Call]]:
+        """Begins the transaction: the answers, and what is still to be written. Refusals come
+        before anything is."""
         writable = [each.delivery_id for each in settlements if _can_be_an_id(each.delivery_id)]
         found = await lock(session, writable)
         at, written = await session.now(), _Written()
         answers = [_answer(each, found, written, at) for each in settlements]
+        calls: list[Call] = []
         if written.rows:
-            await put(session, list(written.rows.values()))
+            calls.append(putting(list(written.rows.values())))
         if written.settled:
             seqs, targets = zip(*sorted(written.settled), strict=True)
-            await session.all("unblock_heads", list(seqs), list(targets))
+            calls.append(("unblock_heads", list(seqs), list(targets)))
         if written.mourning:
-            await _show_newest_dead_letters(session, sorted(written.mourning))
-        return answers
+            await session.together(*calls)
+            calls = [await _showing_dead_letters(session, sorted(written.mourning))]
+        return answers, calls
 
 
-async def _show_newest_dead_letters(session: Session, seqs: list[int]) -> None:
+async def _showing_dead_letters(session: Session, seqs: list[int]) -> Call:
     shown: list[dict[str, Any]] = []
     for seq, text in await session.all("newest_dead_letters", seqs):
         letter = None if text is None else as_callback_error(delivery_of(text).delivery)
         shown.append({"seq": seq, "error": letter})
-    await session.all("show_dead_letters", record_rows.text(shown), seqs)
+    return ("show_dead_letters", record_rows.text(shown), seqs)
 
 
 def _answer(

@@ -34,10 +34,13 @@ clock. Protocols the store does not offer are not exercised.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hypothesis import HealthCheck, settings
 from hypothesis import seed as hypothesis_seed
 from hypothesis.stateful import run_state_machine_as_test as play
 
+from tenure.testing.clock import ManualClock
 from tenure.testing.machine.driver import OpenStore
 from tenure.testing.machine.powers import LeaseRules, LogRules, OutboxRules
 from tenure.testing.machine.reading import ReadRules
@@ -49,14 +52,22 @@ class StoreMachine(LeaseRules, OutboxRules, LogRules, ReadRules, TimeRules):
 
 
 def run_store_machine(
-    open_store: OpenStore, *, examples: int = 100, steps: int = 40, seed: int | None = None
+    open_store: OpenStore,
+    *,
+    examples: int = 100,
+    steps: int = 40,
+    seed: int | None = None,
+    new_clock: Callable[[], ManualClock] = ManualClock,
 ) -> None:
     """Play ``examples`` random histories of up to ``steps`` operations each.
 
-    Without a ``seed`` every call plays the same ones, so that a red test stays red.
+    Without a ``seed`` every call plays the same ones, so that a red test stays red. ``new_clock``
+    is for a store whose server tells the time: one clock, which nobody sets apart from the time
+    that passes, and which outlives every reboot of a client.
     """
 
-    machine = type("StoreMachine", (StoreMachine,), {"open_store": staticmethod(open_store)})
+    members = {"open_store": staticmethod(open_store), "new_clock": staticmethod(new_clock)}
+    machine = type("StoreMachine", (StoreMachine,), members)
     play(
         machine if seed is None else hypothesis_seed(seed)(machine),
         settings=settings(

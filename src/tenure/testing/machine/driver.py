@@ -42,10 +42,11 @@ class StoreDriver(RuleBasedStateMachine):
     """One store, one model, one event loop per example."""
 
     open_store: OpenStore
+    new_clock: Callable[[], ManualClock] = ManualClock
 
     def __init__(self) -> None:
         super().__init__()
-        self.clock = ManualClock()
+        self.clock = type(self).new_clock()
         self.sent: list[Call] = []
         self.applied: list[Call] = []
         """Those that changed something: the ones whose repetition must be recognised."""

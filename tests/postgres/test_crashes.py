@@ -1,0 +1,155 @@
+"""Servers that die under load: what was acknowledged is there, and the clients go on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TypeVar
+
+import pytest
+from msgspec.structs import replace
+
+from tenure.model.errors import StoreUnavailable
+from tenure.model.events import Event
+from tenure.model.update import Update
+from tenure.stores.postgres import PostgresStore
+from tenure.testing.factories import change_run, embedded_run, new_run
+from tests.postgres.database import migrated
+from tests.postgres.server import Server
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+T = TypeVar("T")
+
+WRITERS = 8
+KILLS = 20
+
+
+async def persistently(call: Callable[[], Awaitable[T]]) -> T:
+    """As the runtime does: the very same call, until it is answered."""
+    while True:
+        try:
+            return await call()
+        except StoreUnavailable:
+            await asyncio.sleep(0.02)
+
+
+class Load:
+    """Owners that write their runs again and again, and remember what they were promised."""
+
+    def __init__(self, store: PostgresStore) -> None:
+        self._store = store
+        self.acknowledged: dict[str, int] = {}
+        self.writes = 0
+
+    @asynccontextmanager
+    async def at_work(self) -> AsyncIterator[None]:
+        writers = [asyncio.create_task(self._write(f"owner-{i}")) for i in range(WRITERS)]
+        try:
+            yield
+        finally:
+            for writer in writers:
+                writer.cancel()
+            ended = await asyncio.gather(*writers, return_exceptions=True)
+            assert all(isinstance(each, asyncio.CancelledError) for each in ended), ended
+
+    async def _write(self, owner_id: str) -> None:
+        new = embedded_run(owner_id)
+        receipt = await persistently(partial(self._store.create_run, new))
+        run = await persistently(partial(self._store.get_run, new.snapshot.run_id))
+        while True:
+            self.acknowledged[run.run_id] = receipt.version
+            self.writes += 1
+            update = _telling(change_run(run, message=f"write {receipt.version}"))
+            receipt = await persistently(partial(self._store.update_run, update))
+            assert receipt.version == run.version + 1
+            run = replace(run, version=receipt.version)
+
+    async def progress(self, writes: int) -> None:
+        """Until there are so many more: clients go on."""
+        goal = self.writes + writes
+        async with asyncio.timeout(60):
+            while self.writes < goal:
+                await asyncio.sleep(0.005)
+
+    async def verify(self, store: PostgresStore) -> None:
+        for run_id, version in self.acknowledged.items():
+            run = await store.get_run(run_id)
+            assert version <= run.version <= version + 1  # the last one may lack its answer
+            events = await store.read_events(run_id, limit=1_000_000)
+            versions = sorted({event.version for event in events})
+            assert versions == list(range(1, run.version + 1))
+        assert (await store.check_store()).problems == ()
+
+
+def _telling(update: Update) -> Update:
+    """With an event, so that its version can be seen in the journal."""
+    return replace(update, effect=replace(update.effect, events=(Event(type="run.note"),)))
+
+
+async def test_server_killed_twenty_times_under_load_loses_nothing() -> None:
+    with Server(durable=True) as server:
+        server.execute("create database load")
+        await migrated(server.url("load"))
+        async with PostgresStore(server.url("load", statement_timeout="5")) as store:
+            load = Load(store)
+            async with load.at_work():
+                for _ in range(KILLS):
+                    await load.progress(40)
+                    server.kill()
+                    await asyncio.to_thread(server.start)
+                await load.progress(40)
+            await load.verify(store)
+
+
+@pytest.fixture
+def primary() -> Iterator[Server]:
+    with Server(durable=True, wal_level="replica", max_wal_senders="4") as server:
+        server.execute("create database load")
+        asyncio.run(migrated(server.url("load")))
+        yield server
+
+
+@pytest.fixture
+def standby(primary: Server) -> Iterator[Server]:
+    """Streams from the primary; not promoted."""
+    server = Server(durable=True, hot_standby="on")
+    server.own()
+    primary.run(
+        "pg_basebackup", "-h", "127.0.0.1", "-p", str(primary.port), "-U", "tenure",
+        "-D", str(server.data), "-R", "-X", "stream", "-c", "fast",
+    )  # fmt: skip
+    server.start()
+    try:
+        yield server
+    finally:
+        server.remove()
+
+
+async def test_replica_promoted_in_mid_load_has_all_that_was_acknowledged(
+    primary: Server, standby: Server
+) -> None:
+    primary.execute("alter system set synchronous_standby_names = '*'")
+    primary.execute("select pg_reload_conf()")
+    both = (
+        f"postgresql://tenure@127.0.0.1:{primary.port},127.0.0.1:{standby.port}/load"
+        "?statement_timeout=5"
+    )
+    async with PostgresStore(both) as store:
+        load = Load(store)
+        async with load.at_work():
+            await load.progress(100)
+            primary.kill()
+            standby.execute("select pg_promote()")
+            await load.progress(100)
+        await load.verify(store)
+
+
+async def test_replica_decides_nothing(primary: Server, standby: Server) -> None:
+    async with PostgresStore(standby.url("load")) as store:
+        with pytest.raises(StoreUnavailable, match="read replica"):
+            await store.create_run(new_run())
+        with pytest.raises(StoreUnavailable, match="read replica"):
+            await store.list_runs()

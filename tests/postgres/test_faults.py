@@ -1,0 +1,202 @@
+"""What a network and a busy server do to a client: clear errors, no hang, no lost update."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import psycopg
+import pytest
+
+from tenure.model.errors import StoreUnavailable
+from tenure.model.snapshot import RunSnapshot
+from tenure.model.update import Receipt
+from tenure.stores.postgres import PostgresStore
+from tenure.testing.contracts.acts import create_embedded, lease_of
+from tenure.testing.factories import change_run, embedded_run, new_run, start_step
+from tests.postgres.database import migrated
+from tests.postgres.proxy import Proxy
+from tests.postgres.server import Server
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+async def database(postgres_server: Server) -> str:
+    """With the server's own clock."""
+    postgres_server.execute("drop database if exists faults with (force)")
+    postgres_server.execute("create database faults")
+    await migrated(postgres_server.url("faults"))
+    return "faults"
+
+
+@pytest.fixture
+async def proxy(postgres_server: Server) -> AsyncIterator[Proxy]:
+    async with Proxy(postgres_server.port) as proxy:
+        yield proxy
+
+
+async def test_commit_whose_answer_was_lost_is_recognised(
+    postgres_server: Server, database: str, proxy: Proxy
+) -> None:
+    async with PostgresStore(postgres_server.url(database, proxy.port)) as store:
+        await store.list_runs()
+        new = embedded_run("owner-a")
+        await create_embedded(store)  # the connection for writing is there
+        proxy.lose_next_answer()
+        with pytest.raises(StoreUnavailable):
+            await store.create_run(new)
+        assert (await store.create_run(new)).version == 1
+        run = await store.get_run(new.snapshot.run_id)
+        update = start_step(run)
+        proxy.lose_next_answer()
+        with pytest.raises(StoreUnavailable):
+            await store.update_run(update)
+        assert (await store.update_run(update)).version == 2
+        assert (await store.get_run(run.run_id)).version == 2
+
+
+async def test_black_hole_is_given_up_and_the_next_call_goes_through(
+    postgres_server: Server, database: str, proxy: Proxy
+) -> None:
+    url = postgres_server.url(database, proxy.port, statement_timeout="0.3", connect_timeout="2")
+    async with PostgresStore(url) as store:
+        run = await create_embedded(store)
+        proxy.fall_silent()
+        with pytest.raises(StoreUnavailable, match=r"did not answer within 0\.3 s"):
+            await store.update_run(start_step(run))
+        proxy.speak_again()
+        assert (await store.update_run(start_step(run))).version == 2
+
+
+async def test_frozen_server_is_given_up_and_found_again() -> None:
+    with Server() as server:
+        server.execute("create database frozen")
+        await migrated(server.url("frozen"))
+        url = server.url("frozen", statement_timeout="0.3", connect_timeout="2")
+        async with PostgresStore(url) as store:
+            run = await create_embedded(store)
+            server.freeze()
+            try:
+                with pytest.raises(StoreUnavailable, match="did not answer"):
+                    await store.renew_leases([lease_of(run)], 60.0)
+                with pytest.raises(StoreUnavailable, match="did not answer"):
+                    await store.get_run(run.run_id)
+            finally:
+                server.thaw()
+            assert await store.get_run(run.run_id) == run
+
+
+async def test_server_that_is_away_is_said_to_be_and_found_again() -> None:
+    with Server(durable=True) as server:
+        server.execute("create database away")
+        await migrated(server.url("away"))
+        async with PostgresStore(server.url("away")) as store:
+            run = await create_embedded(store)
+            server.kill()
+            with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1"):
+                await store.get_run(run.run_id)
+            server.start()
+            receipt = await store.update_run(start_step(run))
+            assert receipt.version == 2
+
+
+async def test_slow_statement_is_stopped_on_the_server_too(
+    postgres_server: Server, database: str
+) -> None:
+    url = postgres_server.url(database, statement_timeout="0.3")
+    async with PostgresStore(url) as store:
+        await create_embedded(store)
+        with psycopg.connect(postgres_server.url(database)) as somebody:
+            somebody.execute("lock table tenure.runs in access exclusive mode")
+            with pytest.raises(StoreUnavailable, match=r"did not answer within 0\.3 s"):
+                await store.create_run(new_run())
+            waiting = somebody.execute(
+                "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
+            ).fetchone()
+            assert waiting == (0,)
+        await store.create_run(new_run())
+
+
+async def test_exhausted_connections_are_said_to_be(postgres_server: Server, database: str) -> None:
+    url = postgres_server.url(database, connections="1", connect_timeout="1", statement_timeout="3")
+    async with PostgresStore(url) as store:
+        await create_embedded(store)
+        with psycopg.connect(postgres_server.url(database)) as somebody:
+            somebody.execute("lock table tenure.runs in access exclusive mode")
+            first = asyncio.create_task(store.create_run(new_run()))
+            await asyncio.sleep(0)
+            with pytest.raises(StoreUnavailable, match=r"all 1 connections .* busy for 1 s"):
+                await store.create_run(new_run())
+            somebody.rollback()
+            assert (await first).version == 1
+
+
+async def test_renewals_do_not_wait_behind_output_or_writes(
+    postgres_server: Server, database: str
+) -> None:
+    async with PostgresStore(postgres_server.url(database, connections="1")) as store:
+        run = await create_embedded(store)
+        with psycopg.connect(postgres_server.url(database)) as somebody:
+            somebody.execute("lock table tenure.journal, tenure.log_chunks in exclusive mode")
+            stuck = asyncio.create_task(store.update_run(change_run(run, message="stuck")))
+            other = await asyncio.wait_for(store.renew_leases([lease_of(run)], 60.0), 20)
+            assert other[0].run_id == run.run_id
+            somebody.rollback()
+            assert (await stuck).version == 2
+
+
+async def test_run_that_somebody_locked_delays_no_other(
+    postgres_server: Server, database: str
+) -> None:
+    async with PostgresStore(postgres_server.url(database)) as store:
+        runs = [await create_embedded(store, f"owner-{number}") for number in range(3)]
+        with psycopg.connect(postgres_server.url(database)) as somebody:
+            somebody.execute(
+                "select 1 from tenure.runs where run_id = %s for update", (runs[1].run_id,)
+            )
+            outcomes = await store.update_runs([start_step(run) for run in runs])
+            first, locked, third = outcomes
+            assert isinstance(locked, StoreUnavailable)
+            assert "locked" in str(locked)
+            assert [_version(first), _version(third)] == [2, 2]
+            renewals = await store.renew_leases([lease_of(run) for run in runs], 60.0)
+            assert all(renewal.ok for renewal in renewals)
+            somebody.rollback()
+        assert (await store.update_run(start_step(runs[1]))).version == 2
+
+
+async def test_full_disk_is_a_clear_error_and_loses_nothing() -> None:
+    """The limit is a real one: the kernel lets no file of the server grow any further."""
+    with Server() as server:
+        server.execute("create database full_disk")
+        await migrated(server.url("full_disk"))
+        async with PostgresStore(server.url("full_disk")) as store:
+            run = await create_embedded(store)
+            server.stop()
+            server.start(largest_file=17 << 20)
+            run, said = await _fill_up(store, run)
+            assert "127.0.0.1" in said
+            assert await store.get_run(run.run_id) == run
+            server.stop()
+            server.start()
+            receipt = await store.update_run(change_run(run, message="there is space again"))
+            assert receipt.version == run.version + 1
+            assert (await store.check_store()).problems == ()
+
+
+async def _fill_up(store: PostgresStore, run: RunSnapshot) -> tuple[RunSnapshot, str]:
+    """Update until the store says it cannot; the run as last acknowledged, and what was said."""
+    noise = "".join(chr(0x4E00 + number * 7919 % 20000) for number in range(200_000))
+    for number in range(200):
+        try:
+            await store.update_run(change_run(run, message=f"{number} {noise[number * 100 :]}"))
+        except StoreUnavailable as error:
+            return run, str(error)
+        run = await store.get_run(run.run_id)
+    raise AssertionError("the disk never filled up")
+
+
+def _version(outcome: object) -> int:
+    assert isinstance(outcome, Receipt)
+    return outcome.version
