@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from tenure.model.leasing import OLDEST_EVERY, ClaimRequest, Purpose
 from tenure.model.query import Page, RunFilter, bounded_limit, decode_cursor, encode_cursor
@@ -35,7 +36,7 @@ class Choosing:
         limit, dead = max(request.limit, 0), sorted(request.dead_owners)
         calls: list[Call] = [
             ("begin",),
-            ("do_not_linger",),
+            ("carefully",),
             ("held_under_claim", request.owner_id, request.claim_id),
         ]
         if request.purpose is Purpose.RECONCILE:
@@ -85,11 +86,24 @@ async def runnable(
     connections: Connections, where: RunFilter, limit: int, cursor: str | None
 ) -> Page[RunSummary]:
     """What could be claimed now, in claim order."""
+    limit = bounded_limit(limit)
+    statement, values = runnable_statement(where, cursor, limit + 1)
+    async with connections.session(Lane.READING) as session:
+        try:
+            found = await session.carefully(statement, values)
+        except DATA_ERRORS:
+            found = []  # what cannot be written down was never stored
+    return Page(
+        items=tuple(summary_of(text) for *_, text in found[:limit]),
+        cursor=encode_cursor("runnable", *found[limit - 1][:3]) if len(found) > limit else None,
+    )
+
+
+def runnable_statement(where: RunFilter, cursor: str | None, limit: int) -> tuple[str, list[Any]]:
     after = _START
     if cursor is not None:
         rank, micros, seq = decode_cursor("runnable", cursor, 3)
         after = (rank, _EPOCH + micros * _MICROSECOND, seq)
-    limit = bounded_limit(limit)
     values = Values()
     rank_, ready_at_, seq_ = (values.bind(part) for part in after)
     conditions = "".join(
@@ -101,19 +115,9 @@ async def runnable(
         )
     )
     statement = _RUNNABLE.format(
-        conditions=conditions,
-        limit=values.bind(limit + 1),
-        head=FRAGMENTS["head"],
+        conditions=conditions, limit=values.bind(limit), head=FRAGMENTS["head"]
     )
-    async with connections.session(Lane.READING) as session:
-        try:
-            found = await session.built(statement, values.all)
-        except DATA_ERRORS:
-            found = []  # what cannot be written down was never stored
-    return Page(
-        items=tuple(summary_of(text) for *_, text in found[:limit]),
-        cursor=encode_cursor("runnable", *found[limit - 1][:3]) if len(found) > limit else None,
-    )
+    return statement, values.all
 
 
 _RUNNABLE = """

@@ -24,6 +24,7 @@ from tenure.stores.postgres.failures import DRIVER_ERRORS, translation
 from tenure.stores.postgres.migrating import check_schema, schema_of
 from tenure.stores.postgres.server_clock import ServerClock
 from tenure.stores.postgres.session import Connection, Session
+from tenure.stores.postgres.statements import SQL
 from tenure.stores.postgres.watchdog import Watchdog
 
 
@@ -157,6 +158,8 @@ class Connections:
             watchdog = Watchdog(connection, self.address.statement_timeout)
             try:
                 check_schema(self.address.place, await schema_of(connection))
+                if self.address.prepared:
+                    await connection.execute(SQL["for_prepared_statements"], prepare=False)
             except BaseException:
                 await connection.close()
                 raise

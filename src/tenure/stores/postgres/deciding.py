@@ -140,7 +140,7 @@ class Deciding:
         whole = [isinstance(write, Update) and _concerns_steps(write) for write in writes]
         *_, locked, texts = await session.together(
             ("begin",),
-            ("do_not_linger",),
+            ("carefully",),
             ("lock_runs", ids),
             ("runs_to_write", ids, bases, whole),
         )

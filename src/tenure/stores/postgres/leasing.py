@@ -211,7 +211,7 @@ class Leasing:
         """Begins the transaction. ``RunNotFound``, ``_Busy``."""
         *_, locked, texts = await session.together(
             ("begin",),
-            ("do_not_linger",),
+            ("carefully",),
             ("lock_runs", [must_exist(run_id)]),
             ("runs_to_write", [run_id], [None], [False]),
         )

@@ -39,7 +39,7 @@ class Outboxing:
         ):
             return await self.claim_after(
                 session,
-                [("begin",), ("do_not_linger",)],
+                [("begin",), ("carefully",)],
                 token,
                 limit,
                 seconds,
@@ -143,8 +143,8 @@ async def lock(session: Session, delivery_ids: list[str]) -> dict[str, Kept]:
     try:
         *_, texts = await session.together(
             ("begin",),
-            ("do_not_linger",),
-            ("lock_deliveries", delivery_ids),
+            ("carefully",),
+            ("lock_deliveries", sorted(delivery_ids)),
             ("deliveries_by_id", delivery_ids),
         )
     except DATA_ERRORS as error:

@@ -34,7 +34,7 @@ class Pruning:
         while pruned < limit:
             async with self._connections.session(Purpose.WRITING) as session:
                 room = min(limit - pruned, RUNS_AT_ONCE)
-                count, digests = await session.one("hide_prunable", ended_before, room)
+                count, digests = await _hide(session, ended_before, room)
                 if digests:
                     await _delete_unused(session, digests)
             pruned += count
@@ -50,9 +50,7 @@ class Pruning:
             self._connections.session(Purpose.WRITING) as session,
             session.undone_on_error(),
         ):
-            *_, found = await session.together(
-                ("begin",), ("do_not_linger",), ("pruned", RUNS_AT_ONCE)
-            )
+            *_, found = await session.together(("begin",), ("carefully",), ("pruned", RUNS_AT_ONCE))
             noted = [seq for (seq,) in found]
             room = ROWS_AT_ONCE
             for portion in _PORTIONS:
@@ -64,11 +62,21 @@ class Pruning:
         return bool(noted)
 
 
+async def _hide(session: Session, ended_before: datetime, limit: int) -> tuple[int, list[str]]:
+    """How many, and which workflow texts they used."""
+    async with session.undone_on_error():
+        _, _, ((count, digests),), _ = await session.together(
+            ("begin",), ("carefully",), ("hide_prunable", ended_before, limit), ("commit",)
+        )
+    return count, digests
+
+
 async def _delete_unused(session: Session, digests: list[str]) -> None:
     """Nobody can begin to use a text between the look and the deletion: creators wait that long."""
     async with session.undone_on_error():
         await session.together(
             ("begin",),
+            ("carefully",),
             ("lock_definitions",),
             ("delete_unused_definitions", digests),
             ("commit",),

@@ -53,9 +53,16 @@ begin
 -- name: commit
 commit
 
--- name: do_not_linger
--- Whoever freezes with rows locked must not keep them.
-set local idle_in_transaction_session_timeout = '10s'
+-- name: for_prepared_statements
+-- On connections that nobody else uses: one plan for each statement, made without its values.
+select set_config('plan_cache_mode', 'force_generic_plan', false),
+  set_config('enable_seqscan', 'off', false), set_config('jit', 'off', false)
+
+-- name: carefully
+-- For the rest of a transaction. Whoever freezes with rows locked must not keep them; and a table
+-- that looks small to the planner may be so no longer.
+select set_config('idle_in_transaction_session_timeout', '10s', true),
+  set_config('enable_seqscan', 'off', true)
 
 -- name: clock
 select tenure.clock()
@@ -288,9 +295,9 @@ with given as materialized (
   select * from unnest($1::text[], $2::text[], $3::bigint[]) as u(run_id, owner_id, fence)
 ), ours as materialized (
   select l.seq from given g, lateral (
-    select r.seq from tenure.runs r
-    where r.run_id = g.run_id and r.owner_id = g.owner_id and r.fence = g.fence
-    limit 1 for no key update skip locked) l
+    select r.seq, r.owner_id, r.fence from tenure.runs r
+    where r.run_id = g.run_id limit 1 for no key update skip locked) l
+  where l.owner_id = g.owner_id and l.fence = g.fence
 )
 update tenure.runs r
 set lease_expires_at = greatest(r.lease_expires_at, tenure.clock() + make_interval(secs => $4::float8))
@@ -303,8 +310,8 @@ select u.i, l.seq, l.lease_expires_at, l.cancel_requested_at, l.version,
   l.lease_expires_at > tenure.clock() + make_interval(secs => $4::float8 / 2)
 from unnest($1::text[], $2::text[], $3::bigint[]) with ordinality
   as u(run_id, owner_id, fence, i), lateral (
-  select * from tenure.runs r
-  where r.run_id = u.run_id and r.owner_id = u.owner_id and r.fence = u.fence limit 1) l
+  select * from tenure.runs r where r.run_id = u.run_id limit 1) l
+where l.owner_id = u.owner_id and l.fence = u.fence
 
 -- name: ownership
 select seq, fence, owner_id from tenure.runs where run_id = $1
@@ -355,12 +362,9 @@ select {delivery}::text from tenure.deliveries d, {of_its_run}
 where d.token = $1 and d.state = 'waiting' order by d.due_at, d.number
 
 -- name: lock_deliveries
--- In one order, so that nobody waits for another in a circle.
-select d.number from tenure.deliveries d
-where d.number = any(array(
-  select l.number from unnest($1::text[]) u(id),
-    lateral (select number from tenure.deliveries where id = u.id limit 1) l))
-order by d.number for no key update
+-- Given in order of their ids, so that nobody waits for another in a circle.
+select l.number from unnest($1::text[]) u(id), lateral (
+  select d.number from tenure.deliveries d where d.id = u.id limit 1 for no key update) l
 
 -- name: deliveries_by_id
 select {delivery}::text from unnest($1::text[]) u(id),
@@ -491,23 +495,28 @@ select seq from tenure.pruned order by seq limit $1 for update skip locked
 
 -- name: delete_some_journal
 delete from tenure.journal where ctid = any(array(
-  select ctid from tenure.journal where seq = any($1::bigint[]) limit $2))
+  select l.ctid from unnest($1::bigint[]) u(seq), lateral (
+    select ctid from tenure.journal where seq = u.seq limit $2) l limit $2))
 
 -- name: delete_some_steps
 delete from tenure.steps where ctid = any(array(
-  select ctid from tenure.steps where seq = any($1::bigint[]) limit $2))
+  select l.ctid from unnest($1::bigint[]) u(seq), lateral (
+    select ctid from tenure.steps where seq = u.seq limit $2) l limit $2))
 
 -- name: delete_some_tasks
 delete from tenure.tasks where ctid = any(array(
-  select ctid from tenure.tasks where seq = any($1::bigint[]) limit $2))
+  select l.ctid from unnest($1::bigint[]) u(seq), lateral (
+    select ctid from tenure.tasks where seq = u.seq limit $2) l limit $2))
 
 -- name: delete_some_deliveries
 delete from tenure.deliveries where ctid = any(array(
-  select ctid from tenure.deliveries where seq = any($1::bigint[]) limit $2))
+  select l.ctid from unnest($1::bigint[]) u(seq), lateral (
+    select ctid from tenure.deliveries where seq = u.seq limit $2) l limit $2))
 
 -- name: delete_some_log_chunks
 delete from tenure.log_chunks where ctid = any(array(
-  select ctid from tenure.log_chunks where seq = any($1::bigint[]) limit $2))
+  select l.ctid from unnest($1::bigint[]) u(seq), lateral (
+    select ctid from tenure.log_chunks where seq = u.seq limit $2) l limit $2))
 
 -- name: forget_pruned
 delete from tenure.pruned where seq = any($1::bigint[])

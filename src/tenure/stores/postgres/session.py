@@ -49,6 +49,13 @@ class Session:
         cursor = await self._execute(sql, values)
         return await cursor.fetchall() if cursor.description else []
 
+    async def carefully(self, sql: str, values: Sequence[Any]) -> list[Row]:
+        """As ``built``, with no table read as a whole."""
+        async with self.connection.pipeline():
+            await self._execute(SQL["carefully"], ())
+            cursor = await self._execute(sql, values)
+        return await cursor.fetchall()
+
     async def together(self, *calls: Call) -> list[list[Row]]:
         """All in one trip; if none of them begins a transaction, all in one."""
         async with self.connection.pipeline():

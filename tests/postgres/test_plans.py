@@ -1,0 +1,160 @@
+"""No statement reads a whole table: not on an empty one, not on one the planner knows nothing
+about, not on a large one. Asked for generic plans, made without the values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import psycopg
+import pytest
+
+from tenure.model.query import RunFilter
+from tenure.model.status import RunStatus
+from tenure.stores.postgres.choosing import runnable_statement
+from tenure.stores.postgres.listing import newest
+from tenure.stores.postgres.statements import SQL
+from tests.postgres.database import migrated
+from tests.postgres.server import Server
+
+pytestmark = pytest.mark.slow
+
+NO_PLAN = {"begin", "commit", "carefully", "for_prepared_statements", "lock_definitions", "clock"}
+MAY_READ_ALL = {
+    "schema",  # a row per version of the schema
+    "workers",  # a row per process
+    "forget_silent_workers",
+    "pruned",  # empty but for a prune at work
+    "unfinished_prunes",
+    "count_runs",  # `tenure store check`, which says that it takes a while
+    "bytes_used",
+    "runs_without_spec",
+    "runs_without_journal",
+    "specs_without_definition",
+    "rows_without_run",
+}
+CAREFULLY = {
+    "held_under_claim",
+    "promote_parked",
+    "pick_by_priority",
+    "pick_by_age",
+    "pick_interrupted",
+    "hold_due_deliveries",
+    "put_deliveries",
+    "unblock_heads",
+    "block_all_but_head",
+    "show_dead_letters",
+    "hide_prunable",
+    "forget_pruned",
+    "delete_unused_definitions",
+    *(name for name in SQL if name.startswith("delete_some")),
+}
+"""Always in a transaction that begins with ``carefully``."""
+MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
+FILTERS = {
+    "all": RunFilter(),
+    "status": RunFilter(statuses=frozenset({RunStatus.FAILED, RunStatus.RUNNING})),
+    "workflow": RunFilter(workflow_name="deploy"),
+    "queue": RunFilter(queue="gpu"),
+    "owner": RunFilter(owner_id="worker-1"),
+    "label": RunFilter(labels={"team": "web"}),
+    "created": RunFilter(created_from=MOMENT, created_to=MOMENT),
+    "everything": RunFilter(
+        statuses=frozenset({RunStatus.FAILED}),
+        workflow_name="deploy",
+        queue="gpu",
+        labels={"team": "web", "env": "prod"},
+        created_from=MOMENT,
+    ),
+}
+STATEMENTS = {
+    **{name: sql for name, sql in SQL.items() if name not in NO_PLAN | MAY_READ_ALL},
+    **{f"newest: {name}": newest(where, 1, 50)[0] for name, where in FILTERS.items()},
+    **{
+        f"runnable: {name}": runnable_statement(where, None, 50)[0]
+        for name, where in FILTERS.items()
+    },
+}
+MANY = """
+insert into tenure.runs (run_id, workflow_name, status, version, fence, owner_id, lease_expires_at,
+  takeovers, takeovers_without_progress, recovery, queue, rank, ready_at, readiness, created_at,
+  finished_at, updated_at, counts)
+select 'run-' || lpad(n::text, 8, '0'), 'deploy-' || n % 50,
+  case when n % 10 = 0 then 'queued' when n % 100 = 1 then 'running' else 'success' end, 5, 1,
+  case when n % 100 = 1 then 'worker-' || n % 20 end,
+  case when n % 100 = 1 then now() end, 0, 0, 'resume', 'queue-' || n % 3, 0,
+  now() + n * interval '1 second', case when n % 10 = 0 then 1 else 0 end,
+  now() + n * interval '1 second',
+  case when n % 10 > 1 then now() + n * interval '1 second' end, now(), '{}'
+from generate_series(1, 20000) n;
+insert into tenure.run_specs (seq, definition_digest, summary, plan)
+select seq, 'digest-' || seq % 4000, '{}', '[]' from tenure.runs;
+insert into tenure.run_labels (key, value, seq)
+select 'team', 'team-' || seq % 9, seq from tenure.runs;
+insert into tenure.definitions (digest, body)
+select 'digest-' || n, '""' from generate_series(0, 4000) n;
+insert into tenure.pruned (seq) select n from generate_series(1, 5000) n;
+insert into tenure.journal (seq, version, at, fence, update_id, events)
+select seq, v, now(), 1, 'update', '[]' from tenure.runs, generate_series(1, 5) v;
+insert into tenure.steps (seq, step, body)
+select seq, s, '{}' from tenure.runs, generate_series(0, 2) s;
+insert into tenure.tasks (seq, step, host, item, body)
+select seq, s, 'web1', -1, '{}' from tenure.runs, generate_series(0, 2) s;
+insert into tenure.deliveries (id, seq, target, version, ordinal, origin, run_status, state,
+  blocked, attempts, due_at, redelivery, event, died_at, token)
+select 'd-' || seq, seq, 'hook', 5, 0, 'https://' || seq % 30, 'success',
+  case when seq % 20 = 0 then 'waiting' else 'delivered' end, false, 1, now(), false, '{}',
+  case when seq % 50 = 1 then now() end, case when seq % 200 = 0 then 'token-' || seq end
+from tenure.runs;
+insert into tenure.log_chunks (seq, step, host, item, attempt, stream, start, fence, data)
+select seq, 0, 'web1', -1, 1, 'stdout', 0, 1, 'x' from tenure.runs;
+"""
+
+
+@pytest.fixture(scope="module", params=["empty", "not analysed", "analysed"])
+def connection(
+    request: pytest.FixtureRequest, postgres_server: Server
+) -> Iterator[psycopg.Connection]:
+    import asyncio
+
+    postgres_server.execute("drop database if exists plans with (force)")
+    postgres_server.execute("create database plans")
+    asyncio.run(migrated(postgres_server.url("plans")))
+    with psycopg.connect(postgres_server.url("plans"), autocommit=True) as connection:
+        if request.param != "empty":
+            connection.execute(MANY)
+        if request.param == "analysed":
+            connection.execute("analyze")
+        yield connection
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_prepared_statement_reads_no_whole_table(connection: psycopg.Connection, name: str) -> None:
+    """Prepared while a table is empty, used when it is not any more."""
+    connection.execute(SQL["for_prepared_statements"])
+    assert_no_whole_table(connection, name)
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_statement_planned_anew_reads_no_whole_table(
+    connection: psycopg.Connection, name: str
+) -> None:
+    if not connection.execute("select 1 from tenure.runs limit 1").fetchall():
+        return  # to read an empty table whole is no mistake
+    if name in CAREFULLY or name.startswith("runnable"):
+        connection.execute(SQL["carefully"].replace("true", "false"))
+    else:
+        connection.execute("set enable_seqscan = on")
+    assert_no_whole_table(connection, name)
+
+
+def assert_no_whole_table(connection: psycopg.Connection, name: str) -> None:
+    cursor = psycopg.ClientCursor(connection)
+    found = cursor.execute("explain (generic_plan) " + STATEMENTS[name]).fetchall()
+    plan = "\n".join(line for (line,) in found)
+    assert not re.findall(r"Seq Scan on (\w+)", plan), plan
+
+
+def test_every_statement_is_looked_at_or_excused() -> None:
+    assert set(SQL) >= NO_PLAN | MAY_READ_ALL

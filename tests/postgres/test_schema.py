@@ -1,0 +1,91 @@
+"""A store that is no store yet, too old or too new is refused with words that help."""
+
+from __future__ import annotations
+
+import asyncio
+
+import psycopg
+import pytest
+
+from tenure.model.errors import StoreIncompatible
+from tenure.stores.postgres import PostgresStore
+from tenure.stores.postgres.migrating import newest_schema
+from tenure.testing.factories import new_run
+from tests.postgres.server import Server
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def url(postgres_server: Server) -> str:
+    postgres_server.execute("drop database if exists schemas with (force)")
+    postgres_server.execute("create database schemas")
+    return postgres_server.url("schemas")
+
+
+async def test_empty_database_is_refused_until_it_is_migrated(url: str) -> None:
+    async with PostgresStore(url) as store:
+        with pytest.raises(StoreIncompatible, match="tenure store migrate"):
+            await store.create_run(new_run())
+        assert (await store.check_store()).schema == 0
+        report = await store.migrate_store()
+        assert (report.schema, report.problems, report.runs) == (newest_schema(), (), 0)
+        await store.create_run(new_run())
+
+
+async def test_many_migrate_at_once_and_it_happens_once(url: str) -> None:
+    stores = [PostgresStore(url) for _ in range(5)]
+    reports = await asyncio.gather(*(store.migrate_store() for store in stores))
+    assert {report.schema for report in reports} == {newest_schema()}
+    for store in stores:
+        await store.close()
+
+
+async def test_newer_schema_is_refused_by_all_but_the_check(url: str) -> None:
+    async with PostgresStore(url) as store:
+        await store.migrate_store()
+    _set_schema(url, newest_schema() + 1)
+    async with PostgresStore(url) as store:
+        with pytest.raises(StoreIncompatible, match="upgrade Tenure on this machine"):
+            await store.list_runs()
+        with pytest.raises(StoreIncompatible, match="upgrade Tenure on this machine"):
+            await store.migrate_store()
+        (problem,) = (await store.check_store()).problems
+        assert "upgrade Tenure" in problem
+
+
+async def test_older_schema_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with PostgresStore(url) as store:
+        await store.migrate_store()
+    later = "tenure.stores.postgres.migrating.newest_schema"
+    monkeypatch.setattr(later, lambda present=newest_schema(): present + 1)
+    async with PostgresStore(url) as store:
+        with pytest.raises(StoreIncompatible, match="run `tenure store migrate`"):
+            await store.list_runs()
+
+
+async def test_statements_are_prepared_only_if_that_is_allowed(
+    url: str, postgres_server: Server
+) -> None:
+    async with PostgresStore(url) as store:
+        await store.migrate_store()
+    for setting, some in (("no", False), ("yes", True)):
+        async with PostgresStore(f"{url}?prepared={setting}") as store:
+            run = new_run()
+            await store.create_run(run)
+            for _ in range(6):
+                await store.get_run(run.snapshot.run_id)
+            assert await _has_prepared(store) == some
+
+
+async def _has_prepared(store: PostgresStore) -> bool:
+    from tenure.stores.postgres.connections import Purpose
+
+    async with store._connections.session(Purpose.READING) as session:
+        ((count,),) = await session.built("select count(*) from pg_prepared_statements", ())
+    return bool(count)
+
+
+def _set_schema(url: str, number: int) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("insert into tenure.migrations (number) values (%s)", (number,))
