@@ -15,7 +15,15 @@ import msgspec
 from benchmarks.figures import Figure, table
 
 HERE = Path(__file__).parent
-NOT_SCRIPTS = {"__init__", "__main__", "callback_receivers", "figures", "runs", "workload"}
+NOT_SCRIPTS = {
+    "__init__",
+    "__main__",
+    "callback_receivers",
+    "figures",
+    "postgres_server",
+    "runs",
+    "workload",
+}
 
 
 def scripts() -> list[str]:

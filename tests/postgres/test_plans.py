@@ -78,13 +78,13 @@ STATEMENTS = {
 }
 MANY = """
 insert into tenure.runs (run_id, workflow_name, status, version, fence, owner_id, lease_expires_at,
-  takeovers, takeovers_without_progress, recovery, queue, rank, ready_at, readiness, created_at,
-  finished_at, updated_at, counts)
+  takeovers, takeovers_without_progress, recovery, queue, rank, ready_at, readiness, approved,
+  created_at, finished_at, updated_at, counts)
 select 'run-' || lpad(n::text, 8, '0'), 'deploy-' || n % 50,
   case when n % 10 = 0 then 'queued' when n % 100 = 1 then 'running' else 'success' end, 5, 1,
   case when n % 100 = 1 then 'worker-' || n % 20 end,
   case when n % 100 = 1 then now() end, 0, 0, 'resume', 'queue-' || n % 3, 0,
-  now() + n * interval '1 second', case when n % 10 = 0 then 1 else 0 end,
+  now() + n * interval '1 second', case when n % 10 = 0 then 1 else 0 end, true,
   now() + n * interval '1 second',
   case when n % 10 > 1 then now() + n * interval '1 second' end, now(), '{}'
 from generate_series(1, 20000) n;

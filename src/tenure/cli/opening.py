@@ -18,6 +18,7 @@ from tenure.model.query import Page, RunFilter
 from tenure.model.snapshot import RunSummary
 from tenure.ports.recorder import Recorder
 from tenure.ports.run_store import RunStateStore
+from tenure.ports.upkeep import Upkeep
 from tenure.system import new_owner_id, new_update_id, proven_dead
 
 if TYPE_CHECKING:
@@ -55,12 +56,14 @@ async def reading(settings: Settings) -> AsyncIterator[OpenStore]:
 async def tending(settings: Settings, *, create: bool = False) -> AsyncIterator[OpenStore]:
     """The store itself, for commands that write to it and execute nothing: what a dead process
     left behind is marked first, as by every command that writes. ``create``: the store comes into
-    being if need be; else ``NoSuchStore``, ``NoRunsYet``."""
+    being if need be, with this version's schema; else ``NoSuchStore``, ``NoRunsYet``."""
     if create:
         _make_room(settings)
     else:
         must_be_there(settings)
     async with open_store(settings.store) as store:
+        if create and isinstance(store, Upkeep):
+            await store.migrate_store()
         await _mark_abandoned(store, settings)
         yield store
 

@@ -1,7 +1,8 @@
 """What one trip to the server writes: the rows of many runs, gathered.
 
 Every row but a run's own names its write by ``i``: what belongs to a refused one is then left out
-by the statement itself.
+by the statement itself. JSON that is kept as it is goes as text within the JSON of its row: taking
+a row apart the server would otherwise stumble over a NUL in somebody's output.
 """
 
 from __future__ import annotations
@@ -9,15 +10,15 @@ from __future__ import annotations
 import hashlib
 from datetime import datetime
 
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from tenure.model.events import Event, record
 from tenure.model.outbox import origin_of
-from tenure.model.snapshot import CallbackError, Counts, RunSnapshot
+from tenure.model.snapshot import Counts, RunSnapshot
 from tenure.model.update import LeaseRequest, NewDelivery, NewRun
 from tenure.stores import record_rows
-from tenure.stores.postgres.rows import Head, detail_of
-from tenure.stores.record_rows import Detail, SpecSummary
+from tenure.stores.postgres.rows import Head, detail_text
+from tenure.stores.record_rows import Text
 from tenure.stores.step_rows import ChangedStep
 
 
@@ -36,17 +37,18 @@ class _NewRun(Struct, gc=False, omit_defaults=True, kw_only=True):
     rank: int
     ready_at: datetime
     readiness: int
+    approved: bool
     run_after: datetime | None = None
     started_at: datetime | None = None
     updated_at: datetime
     counts: Counts
-    detail: Detail | None = None
+    detail: str | None = None
     digest: str | None = None
     definition: str | None = None
-    summary: SpecSummary
-    callbacks: Raw | None = None
-    vars: Raw | None = None
-    plan: Raw
+    summary: str
+    callbacks: str | None = None
+    vars: str | None = None
+    plan: str
     labels: dict[str, str]
 
 
@@ -66,20 +68,21 @@ class _ChangedRun(Struct, gc=False, omit_defaults=True, kw_only=True):
     takeovers: int
     takeovers_without_progress: int
     readiness: int
+    approved: bool
     cancel_requested_at: datetime | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
     updated_at: datetime | None
     counts: Counts
-    detail: Detail | None = None
-    callback_error: CallbackError | None = None
+    detail: str | None = None
+    callback_error: str | None = None
 
 
 class _Step(Struct, gc=False, omit_defaults=True):
     i: int
     step: int
-    body: Raw
-    added: Raw | None = None
+    body: Text
+    added: Text | None = None
 
 
 class _Task(Struct, gc=False):
@@ -87,13 +90,13 @@ class _Task(Struct, gc=False):
     step: int
     host: str
     item: int
-    body: Raw
+    body: Text
 
 
 class _Journal(Struct, gc=False):
     i: int
     update_id: str
-    events: tuple[Event, ...]
+    events: str
 
 
 class _Delivery(Struct, gc=False):
@@ -102,7 +105,7 @@ class _Delivery(Struct, gc=False):
     target: str
     ordinal: int
     origin: str
-    event: Event
+    event: str
 
 
 class Batch:
@@ -147,17 +150,18 @@ class Batch:
                 rank=-run.priority,
                 ready_at=max(run.run_after or at, at),
                 readiness=record_rows.readiness(run, at),
+                approved=not run.approval.required or run.approval.at is not None,
                 run_after=run.run_after,
                 started_at=run.started_at,
                 updated_at=at,
                 counts=run.counts,
-                detail=detail_of(run),
+                detail=detail_text(run),
                 digest=digest,
-                definition=definition,
-                summary=record_rows.spec_summary(run),
-                callbacks=Raw(record_rows.text(run.callbacks)) if run.callbacks else None,
-                vars=Raw(record_rows.text(run.vars)) if run.vars else None,
-                plan=Raw(record_rows.plan_text(run.steps)),
+                definition=None if definition is None else record_rows.text(definition),
+                summary=record_rows.text(record_rows.spec_summary(run)),
+                callbacks=record_rows.text(run.callbacks) if run.callbacks else None,
+                vars=record_rows.text(run.vars) if run.vars else None,
+                plan=record_rows.plan_text(run.steps),
                 labels=run.labels,
             )
         )
@@ -192,22 +196,23 @@ class Batch:
                 takeovers=run.takeovers,
                 takeovers_without_progress=run.takeovers_without_progress,
                 readiness=record_rows.readiness(run, at),
+                approved=not run.approval.required or run.approval.at is not None,
                 cancel_requested_at=run.cancel_requested_at,
                 started_at=run.started_at,
                 finished_at=run.finished_at,
                 updated_at=run.updated_at,
                 counts=run.counts,
-                detail=detail_of(run),
-                callback_error=run.callback_error if failed else None,
+                detail=detail_text(run),
+                callback_error=record_rows.text(run.callback_error) if failed else None,
             )
         )
 
     def put_step(self, i: int, changed: ChangedStep) -> None:
         if changed.row is not None:
             step, body, added = changed.row
-            self._steps.append(_Step(i, step, Raw(body), None if added is None else Raw(added)))
+            self._steps.append(_Step(i, step, body, added))
         for step, host, item, body in changed.tasks:
-            self._tasks.append(_Task(i, step, host, item, Raw(body)))
+            self._tasks.append(_Task(i, step, host, item, body))
 
     def journal(
         self,
@@ -219,7 +224,7 @@ class Batch:
         at: datetime,
     ) -> None:
         """The version's one journal row, and the callbacks its events owe."""
-        self._journal.append(_Journal(i, update_id, events))
+        self._journal.append(_Journal(i, update_id, record_rows.text(events)))
         if not deliveries:
             return
         origins = {target.name: origin_of(target) for target in run.callbacks}
@@ -232,5 +237,5 @@ class Batch:
                 at=run.updated_at or at,
                 fence=run.fence,
             )
-            origin = origins[new.target]
-            self._deliveries.append(_Delivery(i, new.id, new.target, new.seq, origin, event))
+            told, origin = record_rows.text(event), origins[new.target]
+            self._deliveries.append(_Delivery(i, new.id, new.target, new.seq, origin, told))

@@ -141,7 +141,8 @@ from (
   union all
   select * from tenure.runs r
   where r.owner_id is not null and r.lease_expires_at <= (select tenure.clock())
-    and (r.status = 'queued' or r.recovery = 'resume'){conditions}
+    and (r.status = 'queued' or r.recovery = 'resume') and r.approved
+    and (r.run_after is null or r.run_after <= (select tenure.clock())){conditions}
 ) r, lateral (select * from tenure.run_specs where seq = r.seq limit 1) s
 order by r.rank, r.ready_at, r.seq limit {limit}
 """

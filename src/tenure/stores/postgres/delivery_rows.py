@@ -14,6 +14,7 @@ from tenure.model.events import RecordedEvent
 from tenure.model.outbox import Delivery
 from tenure.model.snapshot import CallbackTarget
 from tenure.model.status import DeliveryState, RunStatus
+from tenure.stores.record_rows import text
 
 
 class Kept(NamedTuple):
@@ -48,7 +49,8 @@ class _Row(Struct, array_like=True, gc=False):
 
 
 class Changed(Struct, gc=False, omit_defaults=True, kw_only=True):
-    """For ``put_deliveries``. ``delay``: due so many seconds from now, by the server's clock."""
+    """For ``put_deliveries``. ``delay``: due so many seconds from now, by the server's clock. The
+    error is JSON within JSON, as in ``batch``."""
 
     number: int
     state: str
@@ -66,8 +68,8 @@ class Changed(Struct, gc=False, omit_defaults=True, kw_only=True):
 _rows = msgspec.json.Decoder(_Row)
 
 
-def delivery_of(text: str) -> Kept:
-    row = decode(_rows, text)
+def delivery_of(found: str) -> Kept:
+    row = decode(_rows, found)
     delivery = Delivery(
         id=row.id,
         run_id=row.run_id,
@@ -107,5 +109,5 @@ def changed(number: int, delivery: Delivery, delay: float | None = None) -> Chan
         redelivery=delivery.redelivery,
         token=delivery.token,
         settled_token=delivery.settled_token,
-        last_error=delivery.last_error,
+        last_error=None if delivery.last_error is None else text(delivery.last_error),
     )

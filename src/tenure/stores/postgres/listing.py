@@ -56,14 +56,14 @@ def conditions_of(where: RunFilter, values: Values) -> Iterator[str]:
         yield f"r.created_at >= {values.bind(where.created_from)}"
         yield (
             "r.seq >= coalesce((select o.seq from tenure.runs o where o.created_at >= "
-            f"{first}::timestamptz order by o.created_at limit 1), 0)"
+            f"{first}::timestamptz order by o.created_at, o.seq limit 1), 0)"
         )
     if where.created_to is not None:
         last = values.bind(where.created_to + _DISORDER)
         yield f"r.created_at < {values.bind(where.created_to)}"
         yield (
             "r.seq <= (select o.seq from tenure.runs o where o.created_at < "
-            f"{last}::timestamptz order by o.created_at desc limit 1)"
+            f"{last}::timestamptz order by o.created_at desc, o.seq desc limit 1)"
         )
     for key, value in where.labels.items():
         yield (

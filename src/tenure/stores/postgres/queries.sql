@@ -29,22 +29,22 @@ lateral (select * from tenure.run_specs where seq = d.seq limit 1) s
 
 -- fragment: new_steps
 insert into tenure.steps (seq, step, body, added_hosts)
-select ok.seq, t.step, t.body, t.added
-from json_to_recordset($2::json) as t(i integer, step integer, body json, added json)
+select ok.seq, t.step, t.body::json, t.added::json
+from json_to_recordset($2::json) as t(i integer, step integer, body text, added text)
 join ok on ok.i = t.i
 on conflict (seq, step) do update set body = excluded.body
 
 -- fragment: new_tasks
 insert into tenure.tasks (seq, step, host, item, body)
-select ok.seq, t.step, t.host, t.item, t.body
-from json_to_recordset($3::json) as t(i integer, step integer, host text, item integer, body json)
+select ok.seq, t.step, t.host, t.item, t.body::json
+from json_to_recordset($3::json) as t(i integer, step integer, host text, item integer, body text)
 join ok on ok.i = t.i
 on conflict (seq, step, host, item) do update set body = excluded.body
 
 -- fragment: new_journal
 insert into tenure.journal (seq, version, at, fence, update_id, events)
-select ok.seq, ok.version, ok.updated_at, ok.fence, j.update_id, j.events
-from json_to_recordset($4::json) as j(i integer, update_id text, events json)
+select ok.seq, ok.version, ok.updated_at, ok.fence, j.update_id, j.events::json
+from json_to_recordset($4::json) as j(i integer, update_id text, events text)
 join ok on ok.i = j.i
 
 -- name: begin
@@ -77,17 +77,17 @@ with given as materialized (
   select * from json_to_recordset($1::json) as g(i integer, run_id text, workflow_name text,
     status text, version bigint, fence bigint, owner_id text, claim_id text, seconds float8,
     recovery text, queue text, rank smallint, ready_at timestamptz, readiness smallint,
-    run_after timestamptz, started_at timestamptz, updated_at timestamptz, counts json,
-    detail json, digest text, definition json, summary json, callbacks json, vars json, plan json,
+    approved boolean, run_after timestamptz, started_at timestamptz, updated_at timestamptz, counts json,
+    detail text, digest text, definition text, summary text, callbacks text, vars text, plan text,
     labels json)
 ), made as (
   insert into tenure.runs (run_id, workflow_name, status, version, fence, owner_id, claim_id,
     lease_expires_at, takeovers, takeovers_without_progress, recovery, queue, rank, ready_at,
-    readiness, run_after, created_at, started_at, updated_at, counts, detail)
+    readiness, approved, run_after, created_at, started_at, updated_at, counts, detail)
   select g.run_id, g.workflow_name, g.status, g.version, g.fence, g.owner_id, g.claim_id,
     tenure.clock() + make_interval(secs => g.seconds), 0, 0, g.recovery, g.queue, g.rank,
-    g.ready_at, g.readiness, g.run_after, g.updated_at, g.started_at, g.updated_at, g.counts,
-    g.detail
+    g.ready_at, g.readiness, g.approved, g.run_after, g.updated_at, g.started_at, g.updated_at, g.counts,
+    g.detail::json
   from given g order by g.run_id collate "C"
   on conflict (run_id) do nothing
   returning seq, run_id, lease_expires_at
@@ -95,13 +95,14 @@ with given as materialized (
   select m.seq, m.lease_expires_at, g.* from made m join given g on g.run_id = m.run_id
 ), specs as (
   insert into tenure.run_specs (seq, definition_digest, summary, callbacks, vars, plan)
-  select seq, digest, summary, callbacks, vars, plan from ok
+  select seq, digest, summary::json, callbacks::json, vars::json, plan::json from ok
 ), labels as (
   insert into tenure.run_labels (key, value, seq)
   select l.key, l.value, ok.seq from ok, json_each_text(ok.labels) l
 ), definitions as (
   insert into tenure.definitions (digest, body)
-  select distinct on (digest) digest, definition from ok where digest is not null order by digest
+  select distinct on (digest) digest, definition::json from ok where digest is not null
+  order by digest
   on conflict (digest) do nothing
 ), steps as (
   {new_steps}
@@ -114,9 +115,9 @@ with given as materialized (
     blocked, attempts, due_at, redelivery, event)
   select d.id, ok.seq, d.target, ok.version, d.ordinal, d.origin, ok.status, 'waiting',
     row_number() over (partition by d.i, d.target order by d.ordinal) > 1, 0, tenure.clock(),
-    false, d.event
+    false, d.event::json
   from json_to_recordset($5::json)
-    as d(i integer, id text, target text, ordinal integer, origin text, event json)
+    as d(i integer, id text, target text, ordinal integer, origin text, event text)
   join ok on ok.i = d.i order by d.i, d.ordinal
 )
 select tenure.clock(),
@@ -130,9 +131,10 @@ with given as materialized (
   select * from json_to_recordset($1::json) as g(i integer, seq bigint, base bigint,
     base_fence bigint, base_owner text, status text, version bigint, fence bigint, owner_id text,
     claim_id text, seconds float8, extends boolean, takeovers integer,
-    takeovers_without_progress integer, readiness smallint, cancel_requested_at timestamptz,
+    takeovers_without_progress integer, readiness smallint, approved boolean,
+    cancel_requested_at timestamptz,
     started_at timestamptz, finished_at timestamptz, updated_at timestamptz, counts json,
-    detail json, callback_error json)
+    detail text, callback_error text)
 ), ours as materialized (
   select g.* from given g, lateral (
     select 1 from tenure.runs r
@@ -150,10 +152,10 @@ with given as materialized (
         then greatest(r.lease_expires_at, tenure.clock() + make_interval(secs => g.seconds))
       else tenure.clock() + make_interval(secs => g.seconds) end,
     takeovers = g.takeovers, takeovers_without_progress = g.takeovers_without_progress,
-    readiness = g.readiness, cancel_requested_at = g.cancel_requested_at,
+    readiness = g.readiness, approved = g.approved, cancel_requested_at = g.cancel_requested_at,
     started_at = g.started_at, finished_at = g.finished_at, updated_at = g.updated_at,
-    counts = g.counts, detail = g.detail,
-    callback_error = coalesce(g.callback_error, r.callback_error)
+    counts = g.counts, detail = g.detail::json,
+    callback_error = coalesce(g.callback_error::json, r.callback_error)
   from ours g where r.seq = any(array(select seq from ours)) and g.seq = r.seq
   returning g.i, r.seq, r.version, r.updated_at, r.fence, r.status
 ), steps as (
@@ -166,12 +168,12 @@ with given as materialized (
   insert into tenure.deliveries (id, seq, target, version, ordinal, origin, run_status, state,
     blocked, attempts, due_at, redelivery, event)
   select d.id, d.seq, d.target, d.version, d.ordinal, d.origin, d.status, 'waiting',
-    d.place > 1 or e.waits is not null, 0, tenure.clock(), false, d.event
+    d.place > 1 or e.waits is not null, 0, tenure.clock(), false, d.event::json
   from (
     select n.*, ok.seq, ok.version, ok.status,
       row_number() over (partition by n.i, n.target order by n.ordinal) as place
     from json_to_recordset($5::json)
-      as n(i integer, id text, target text, ordinal integer, origin text, event json)
+      as n(i integer, id text, target text, ordinal integer, origin text, event text)
     join ok on ok.i = n.i) d
   left join lateral (
     select true as waits from tenure.deliveries e
@@ -239,6 +241,7 @@ select r.* from tenure.runs r
 where r.owner_id is not null
   and (($3::boolean and r.lease_expires_at <= (select tenure.clock())) or r.owner_id = any($4::text[]))
   and (r.status = 'queued' or r.recovery = 'resume') and r.queue = any($1::text[])
+  and r.approved and (r.run_after is null or r.run_after <= (select tenure.clock()))
 
 -- name: held_under_claim
 select {head}::text from tenure.runs r
@@ -375,10 +378,10 @@ update tenure.deliveries d set state = g.state, attempts = g.attempts,
   due_at = case when g.delay is null then g.due_at
     else tenure.clock() + make_interval(secs => g.delay) end,
   held_until = null, settled_at = g.settled_at, died_at = g.died_at, redelivery = g.redelivery,
-  token = g.token, settled_token = g.settled_token, last_error = g.last_error
+  token = g.token, settled_token = g.settled_token, last_error = g.last_error::json
 from json_to_recordset($1::json) as g(number bigint, state text, attempts integer,
   due_at timestamptz, delay float8, settled_at timestamptz, died_at timestamptz,
-  redelivery boolean, token text, settled_token text, last_error json)
+  redelivery boolean, token text, settled_token text, last_error text)
 where d.number = any($2::bigint[]) and d.number = g.number
 
 -- name: unblock_heads
@@ -405,8 +408,8 @@ select u.seq, l.letter::text from unnest($1::bigint[]) u(seq) left join lateral 
   order by d.died_at desc, d.number desc limit 1) l on true
 
 -- name: show_dead_letters
-update tenure.runs r set callback_error = g.error
-from json_to_recordset($1::json) as g(seq bigint, error json)
+update tenure.runs r set callback_error = g.error::json
+from json_to_recordset($1::json) as g(seq bigint, error text)
 where r.seq = any($2::bigint[]) and r.seq = g.seq
 
 -- name: append_log

@@ -21,7 +21,7 @@ from tenure.model.snapshot import (
     summarize,
 )
 from tenure.model.status import Recovery, RunStatus
-from tenure.stores.record_rows import Detail, SpecSummary
+from tenure.stores.record_rows import Detail, SpecSummary, text
 from tenure.stores.step_rows import StepRow, TaskRow, assembled
 
 _NULL = Raw(b"null")
@@ -106,11 +106,11 @@ def head_of(row: HeadRow, callbacks: tuple[CallbackTarget, ...] | None = None) -
     return Head(row.seq, run, row.claim_id, row.lease_expires_at, bool(row.lease_live))
 
 
-def detail_of(run: RunSnapshot) -> Detail | None:
+def detail_text(run: RunSnapshot) -> str | None:
     """All but the callback error, which has a column of its own."""
     values = {name: getattr(run, name) for name in _DETAIL_FIELDS}
     detail = Detail(**{**values, "callback_error": None})
-    return None if detail == _NO_DETAIL else detail
+    return None if detail == _NO_DETAIL else text(detail)
 
 
 class _Step(Struct, array_like=True, gc=False):
@@ -163,17 +163,17 @@ _summaries = msgspec.json.Decoder(SummaryRow)
 _to_write = msgspec.json.Decoder(ToWriteRow)
 
 
-def head_row(text: str) -> HeadRow:
-    return decode(_heads, text)
+def head_row(row: str) -> HeadRow:
+    return decode(_heads, row)
 
 
-def to_write(text: str) -> ToWriteRow:
-    return decode(_to_write, text)
+def to_write(row: str) -> ToWriteRow:
+    return decode(_to_write, row)
 
 
-def record_of(text: str) -> tuple[Head, RunSnapshot]:
+def record_of(found: str) -> tuple[Head, RunSnapshot]:
     """The row, and the whole record as a reader sees it now."""
-    row = decode(_records, text)
+    row = decode(_records, found)
     head = head_of(row.head, row.callbacks)
     run = replace(
         head.run,
@@ -184,8 +184,8 @@ def record_of(text: str) -> tuple[Head, RunSnapshot]:
     return head, _present(head, run)
 
 
-def summary_of(text: str) -> RunSummary:
-    row = decode(_summaries, text)
+def summary_of(found: str) -> RunSummary:
+    row = decode(_summaries, found)
     head = head_of(row.head)
     return summarize(_present(head, replace(head.run, **_spec(row.summary))))
 

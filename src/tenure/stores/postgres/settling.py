@@ -102,8 +102,10 @@ class Settling:
 async def _showing_dead_letters(session: Session, seqs: list[int]) -> Call:
     shown: list[dict[str, Any]] = []
     for seq, text in await session.all("newest_dead_letters", seqs):
-        letter = None if text is None else as_callback_error(delivery_of(text).delivery)
-        shown.append({"seq": seq, "error": letter})
+        error = None
+        if text is not None:
+            error = record_rows.text(as_callback_error(delivery_of(text).delivery))
+        shown.append({"seq": seq, "error": error})
     return ("show_dead_letters", record_rows.text(shown), seqs)
 
 

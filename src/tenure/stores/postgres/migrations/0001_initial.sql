@@ -25,6 +25,7 @@ create table tenure.runs (
   ready_at timestamptz not null,        -- when it could first run: run_after, else created_at
   readiness smallint not null,          -- 0 none of a claimer's business, 1 ready, 2 waits for
                                         -- ready_at, 3 waits for approval
+  approved boolean not null,            -- or needs no approval
   run_after timestamptz,
   cancel_requested_at timestamptz,
   created_at timestamptz not null,
@@ -45,7 +46,7 @@ create index runs_orphaned on tenure.runs (seq)
 create index runs_by_status on tenure.runs (status, seq);
 create index runs_by_workflow on tenure.runs (workflow_name, status, seq);
 create index runs_by_queue on tenure.runs (queue, status, seq);
-create index runs_by_creation on tenure.runs (created_at);
+create index runs_by_creation on tenure.runs (created_at, seq);
 create index runs_ended on tenure.runs (finished_at, seq) where finished_at is not null;
 
 -- Written once, and apart, so that the rows of runs stay narrow.

@@ -1,0 +1,77 @@
+"""Whole runs on PostgreSQL (fsync, synchronous_commit): ours, every status durable, against
+pgbench with 32 clients that commits the five events of such a run one by one."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+from pathlib import Path
+from time import perf_counter
+
+from tests.postgres.server import Server, programs
+
+import tenure
+from benchmarks.figures import Figure
+from benchmarks.postgres_server import commits, durable_server, fresh_store
+from benchmarks.runs import many_runs, no_op_workflow
+
+RUNS = 3000
+EVENTS = 5
+SECONDS = 6
+EVENT = '[{"type":"host.success","status":"success","step":"step-1","step_index":1,"host":"local"}]'
+TABLE = "create table events (id bigserial primary key, run text, at timestamptz, body text)"
+SCRIPT = f"insert into events (run, at, body) values ('run', clock_timestamp(), '{EVENT}');\n"
+
+
+def measure() -> list[Figure]:
+    with durable_server() as server:
+        limit = _pgbench(server)
+        ours, per_run = asyncio.run(_ours(server))
+    return [
+        Figure(
+            name="postgres: 3-step runs, 200 in flight, against pgbench -c 32",
+            unit="runs/s",
+            ours=ours,
+            limit=limit,
+            at_least=0.6,
+        ),
+        Figure(
+            name="postgres: transactions per 3-step run, against 0.5",
+            unit="transactions",
+            ours=per_run,
+            limit=0.5,
+            at_most=1.0,
+        ),
+    ]
+
+
+async def _ours(server: Server) -> tuple[float, float]:
+    store = await fresh_store(server, "ours")
+    async with store, tenure.Runner(store=store) as runner:
+        workflow = no_op_workflow()
+        await many_runs(runner, workflow, 200)
+        before, start = commits(server, "ours"), perf_counter()
+        await many_runs(runner, workflow, RUNS)
+        spent = perf_counter() - start
+    return RUNS / spent, (commits(server, "ours") - before) / RUNS
+
+
+def _pgbench(server: Server) -> float:
+    """Runs a second, if each of its events is a commit."""
+    server.execute("create database bare")
+    server.execute(TABLE, "bare")
+    script = Path(server.folder, "event.sql")
+    script.write_text(SCRIPT)
+    script.chmod(0o644)
+    done = subprocess.run(
+        [
+            str(programs() / "pgbench"), "-h", "127.0.0.1", "-p", str(server.port), "-U", "tenure",
+            "-n", "-M", "prepared", "-c", "32", "-j", "2", "-T", str(SECONDS), "-f", str(script),
+            "bare",
+        ],
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    rate = re.search(r"tps = ([0-9.]+)", done.stdout)
+    assert rate is not None, done.stdout
+    return float(rate[1]) / EVENTS

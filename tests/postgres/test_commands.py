@@ -1,0 +1,49 @@
+"""The command line on a server: one command makes the store, the others use it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.postgres.server import Server
+
+pytestmark = pytest.mark.slow
+
+HELLO = """
+version: v1
+name: hello
+steps:
+  - name: greet
+    action: shell.run
+    args: {script: echo hello}
+"""
+
+
+def tenure(*arguments: str) -> subprocess.CompletedProcess[str]:
+    program = Path(sys.executable).with_name("tenure")
+    return subprocess.run([str(program), *arguments], capture_output=True, text=True)
+
+
+def test_migrate_run_list_check(postgres_server: Server, tmp_path: Path) -> None:
+    postgres_server.execute("drop database if exists commands with (force)")
+    postgres_server.execute("create database commands")
+    store = postgres_server.url("commands")
+    workflow = tmp_path / "hello.yaml"
+    workflow.write_text(HELLO)
+    refused = tenure("run", str(workflow), "--store", store)
+    assert refused.returncode == 6
+    assert "tenure store migrate" in refused.stderr
+    assert tenure("store", "migrate", "--store", store).returncode == 0
+    done = tenure("run", str(workflow), "--store", store)
+    assert done.returncode == 0, done.stderr
+    listed = tenure("list", "--store", store, "--json")
+    assert [run["status"] for run in json.loads(listed.stdout)["runs"]] == ["success"]
+    logs = tenure("logs", "latest", "--store", store)
+    assert "hello" in logs.stdout
+    checked = tenure("store", "check", "--store", store, "--json")
+    report = json.loads(checked.stdout)
+    assert (checked.returncode, report["problems"], report["runs"]) == (0, [], 1)
