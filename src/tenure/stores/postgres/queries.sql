@@ -205,10 +205,11 @@ from unnest($1::text[], $2::bigint[], $3::boolean[]) u(run_id, base, whole),
   lateral (select * from tenure.runs r where r.run_id = u.run_id limit 1) r,
   lateral (select * from tenure.run_specs where seq = r.seq limit 1) s
 
--- name: run_by_id
+-- name: runs_by_id
 select json_build_array({head}, s.summary, s.callbacks, s.vars, s.plan, {steps})::text
-from tenure.runs r, lateral (select * from tenure.run_specs where seq = r.seq limit 1) s
-where r.run_id = $1
+from unnest($1::text[]) u(run_id),
+  lateral (select * from tenure.runs where run_id = u.run_id limit 1) r,
+  lateral (select * from tenure.run_specs where seq = r.seq limit 1) s
 
 -- name: runs_by_seq
 select json_build_array({head}, s.summary, s.callbacks, s.vars, s.plan, {steps})::text

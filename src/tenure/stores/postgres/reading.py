@@ -1,7 +1,8 @@
-"""Whole records, lists and histories. Each is one statement, so of one moment."""
+"""Whole records, lists and histories. A record is one statement, so of one moment."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
@@ -13,6 +14,7 @@ from tenure.model.query import Page, RunFilter, bounded_limit, decode_cursor, en
 from tenure.model.snapshot import RunSnapshot, RunSummary
 from tenure.stores.postgres.connections import Connections, Purpose
 from tenure.stores.postgres.failures import DATA_ERRORS
+from tenure.stores.postgres.gathering import Gathering
 from tenure.stores.postgres.listing import newest
 from tenure.stores.postgres.names import must_exist
 from tenure.stores.postgres.rows import record_of, summary_of
@@ -26,10 +28,16 @@ _text = msgspec.json.Decoder(str)
 class Reading:
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
+        self._snapshots = Gathering(self._read_snapshots, connections.address.connections)
 
     async def snapshot(self, run_id: str) -> RunSnapshot:
-        (text,) = await self._of_run("run_by_id", run_id)
-        return record_of(text)[1]
+        return await self._snapshots.get(must_exist(run_id))
+
+    async def _read_snapshots(self, run_ids: Sequence[str]) -> dict[str, RunSnapshot]:
+        async with self._connections.session(Purpose.READING) as session:
+            found = await session.all("runs_by_id", run_ids)
+        snapshots = (record_of(text)[1] for (text,) in found)
+        return {snapshot.run_id: snapshot for snapshot in snapshots}
 
     async def definition(self, run_id: str) -> str | None:
         (text,) = await self._of_run("definition", run_id)
