@@ -17,7 +17,7 @@ from tenure.model.errors import RunNotFound
 T = TypeVar("T")
 
 Read = Callable[[Sequence[str]], Awaitable[dict[str, T]]]
-"""Those that are there, by id; a value for each who asked, if that is several."""
+"""Those that are there, by id."""
 
 _MOST = 100
 
@@ -41,15 +41,12 @@ class _Asked(Generic[T]):
     def __init__(self, read: Read[T], at_once: int) -> None:
         self._read = read
         self._at_once = at_once
-        self._waiting: dict[str, asyncio.Future[T]] = {}
+        self._waiting: list[tuple[str, asyncio.Future[T]]] = []
         self._readers: set[asyncio.Task[None]] = set()
 
     async def get(self, run_id: str) -> T:
-        while run_id in self._waiting:
-            # Two who want the same run get a value each.
-            await asyncio.wait([self._waiting[run_id]])
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._waiting[run_id] = answer
+        self._waiting.append((run_id, answer))
         if len(self._readers) < self._at_once:
             reader = asyncio.ensure_future(self._serve())
             self._readers.add(reader)
@@ -57,11 +54,9 @@ class _Asked(Generic[T]):
         return await answer
 
     async def _serve(self) -> None:
-        while self._waiting:
-            run_ids = list(self._waiting)[:_MOST]
-            taken = {run_id: self._waiting.pop(run_id) for run_id in run_ids}
+        while taken := self._next():
             try:
-                found = await self._read(run_ids)
+                found = await self._read(list(taken))
             except BaseException as error:
                 for answer in taken.values():
                     if not answer.done():
@@ -76,3 +71,17 @@ class _Asked(Generic[T]):
                     answer.set_result(found[run_id])
                 else:
                     answer.set_exception(RunNotFound(run_id))
+
+    def _next(self) -> dict[str, asyncio.Future[T]]:
+        """Who asks for what somebody else asks for comes next time: values are not shared."""
+        taken: dict[str, asyncio.Future[T]] = {}
+        left: list[tuple[str, asyncio.Future[T]]] = []
+        for run_id, answer in self._waiting:
+            if answer.done():
+                continue
+            if run_id in taken or len(taken) == _MOST:
+                left.append((run_id, answer))
+            else:
+                taken[run_id] = answer
+        self._waiting = left
+        return taken
