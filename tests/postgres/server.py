@@ -3,6 +3,7 @@ killable."""
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 import resource
@@ -10,6 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -18,6 +20,7 @@ from typing import Self
 import psycopg
 
 _NOBODY = 65534
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
@@ -98,8 +101,10 @@ class Server:
         )
 
     def start(self, *, largest_file: int = resource.RLIM_INFINITY) -> None:
-        def limit() -> None:
+        def prepare() -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, resource.RLIM_INFINITY))
+            if sys.platform == "linux":  # nothing is left behind, whatever becomes of the tests
+                ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
 
         settings = [
             part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")
@@ -111,7 +116,7 @@ class Server:
             cwd=self.folder,
             user=_NOBODY if os.geteuid() == 0 else None,
             start_new_session=True,
-            preexec_fn=limit,
+            preexec_fn=prepare,
         )
         self.wait_until_it_answers()
 
