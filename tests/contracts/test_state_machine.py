@@ -46,11 +46,11 @@ async def file(clock: ManualClock) -> AsyncIterator[Any]:
             await store.close()
 
 
-def on_a_bad_day(open_store: OpenStore) -> OpenStore:
+def on_a_bad_day(open_store: OpenStore, rate: float = 0.10) -> OpenStore:
     @asynccontextmanager
     async def opened(clock: ManualClock) -> AsyncIterator[Any]:
         async with open_store(clock) as store:
-            yield RetryingStore(FaultyStore(store, seed=1, rate=0.10))
+            yield RetryingStore(FaultyStore(store, seed=1, rate=rate))
 
     return opened
 
@@ -81,6 +81,7 @@ async def postgres(clock: ManualClock) -> AsyncIterator[Any]:
 
 ON_A_SERVER = [
     pytest.param(postgres, 20, id="postgres"),
+    pytest.param(on_a_bad_day(postgres, 0.01), 20, id="postgres-1%"),
     pytest.param(on_a_bad_day(postgres), 20, id="postgres-10%"),
 ]
 

@@ -41,6 +41,7 @@ CAREFULLY = {
     "pick_by_age",
     "pick_interrupted",
     "hold_due_deliveries",
+    "hold_named_deliveries",
     "put_deliveries",
     "unblock_heads",
     "block_all_but_head",

@@ -1,4 +1,4 @@
-"""Texts that PostgreSQL cannot hold: those with a NUL in them."""
+"""Texts that PostgreSQL cannot hold: those with a NUL or half a character in them."""
 
 from __future__ import annotations
 
@@ -25,6 +25,14 @@ def must_exist(run_id: str) -> str:
     if not can_exist(run_id):
         raise RunNotFound(run_id)
     return run_id
+
+
+def can_be_stored(text: str) -> bool:
+    """No other is in the database, and the driver would not even ask for it."""
+    try:
+        return b"\0" not in text.encode()
+    except UnicodeEncodeError:
+        return False
 
 
 def escaped(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from tenure.model.errors import DeliveryNotFound
 from tenure.model.outbox import Delivery, requeue
@@ -13,6 +14,7 @@ from tenure.stores.postgres.connections import Connections, Purpose
 from tenure.stores.postgres.delivery_rows import Changed, Kept, changed, delivery_of
 from tenure.stores.postgres.failures import DATA_ERRORS
 from tenure.stores.postgres.listing import Values
+from tenure.stores.postgres.names import can_be_stored
 from tenure.stores.postgres.session import Call, Row, Session
 from tenure.stores.postgres.statements import FRAGMENTS
 
@@ -20,61 +22,70 @@ _NEWEST = 1 << 62
 _ORIGINS_AT_ONCE = 500
 
 
+class Wanted(NamedTuple):
+    """What ``claim_deliveries`` is asked for."""
+
+    token: str
+    limit: int
+    seconds: float
+    per_origin: int | None
+    except_origins: Collection[str]
+    only: Collection[str] | None
+
+
 class Outboxing:
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
         self._next_origin = ""
 
-    async def claim(
-        self,
-        token: str,
-        limit: int,
-        seconds: float,
-        per_origin: int | None,
-        except_origins: Collection[str],
-    ) -> list[Delivery]:
+    async def claim(self, wanted: Wanted) -> list[Delivery]:
         async with (
             self._connections.session(Purpose.WRITING) as session,
             session.undone_on_error(),
         ):
-            return await self.claim_after(
-                session,
-                [("begin",), ("carefully",)],
-                token,
-                limit,
-                seconds,
-                per_origin,
-                except_origins,
-            )
+            return await self.claim_after(session, [("begin",), ("carefully",)], wanted)
 
     async def claim_after(
-        self,
-        session: Session,
-        calls: Sequence[Call],
-        token: str,
-        limit: int,
-        seconds: float,
-        per_origin: int | None,
-        except_origins: Collection[str],
+        self, session: Session, calls: Sequence[Call], wanted: Wanted
     ) -> list[Delivery]:
         """What ``calls`` of a transaction made eligible can be claimed; then commit."""
         *_, renewed, found = await session.together(
             *calls,
-            ("renew_held_deliveries", token, seconds),
+            ("renew_held_deliveries", wanted.token, wanted.seconds),
             ("origins_due", self._next_origin, _ORIGINS_AT_ONCE),
         )
-        ending: list[Call] = [("held_deliveries", token), ("commit",)]
+        ending: list[Call] = [("held_deliveries", wanted.token), ("commit",)]
         if not renewed:
-            left_out, limit = frozenset(except_origins), max(limit, 0)
-            origins = [each for each in await self._origins(session, found) if each not in left_out]
-            most = limit if per_origin is None else max(per_origin, 0)
-            ending.insert(0, ("hold_due_deliveries", token, seconds, origins, most, limit))
+            ending.insert(0, await self._holding(session, wanted, found))
         *_, held, _ = await session.together(*ending)
         return [delivery_of(text).delivery for (text,) in held]
 
-    async def _origins(self, session: Session, found: list[Row]) -> list[str]:
-        """Where something waits: all of them or, if they are very many, those whose turn it is to
-        be looked at."""
+    async def _holding(self, session: Session, wanted: Wanted, found: list[Row]) -> Call:
+        limit = max(wanted.limit, 0)
+        most = limit if wanted.per_origin is None else max(wanted.per_origin, 0)
+        left_out = frozenset(filter(can_be_stored, wanted.except_origins))
+        hold = (wanted.token, wanted.seconds)
+        if wanted.only is not None:
+            names = sorted(filter(can_be_stored, set(wanted.only)))
+            return ("hold_named_deliveries", *hold, names, most, limit, list(left_out))
+        origins = await self._origins(session, found, left_out)
+        return ("hold_due_deliveries", *hold, origins, most, limit)
+
+    async def _origins(
+        self, session: Session, found: list[Row], left_out: frozenset[str]
+    ) -> list[str]:
+        """Where something waits, without those left out. These may fill any number of looks; each
+        look begins with the last one of the look before."""
+        for _ in range(1 + len(left_out) // (_ORIGINS_AT_ONCE - 1)):
+            some = await self._some_origins(session, found)
+            origins = [origin for origin in some if origin not in left_out]
+            if origins or not self._next_origin:
+                return origins
+            found = await session.all("origins_due", self._next_origin, _ORIGINS_AT_ONCE)
+        return []
+
+    async def _some_origins(self, session: Session, found: list[Row]) -> list[str]:
+        """All of them or, if they are very many, those whose turn it is to be looked at."""
         if self._next_origin and len(found) < _ORIGINS_AT_ONCE:
             found = found + await session.all("origins_due", "", _ORIGINS_AT_ONCE)
         origins = list(dict.fromkeys(origin for (origin,) in found))[:_ORIGINS_AT_ONCE]

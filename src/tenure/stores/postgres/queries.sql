@@ -340,22 +340,40 @@ with recursive origins(origin) as (
 )
 select origin from origins where origin is not null limit $2
 
+-- fragment: eligible
+-- Due, in nobody's hands, the lowest of its run and target, and none of these in flight.
+d.state = 'waiting' and not d.blocked and d.due_at <= (select tenure.clock())
+and (d.held_until is null or d.held_until <= (select tenure.clock()))
+and not exists (
+  select 1 from tenure.deliveries e
+  where e.state = 'waiting' and e.seq = d.seq and e.target = d.target
+    and ((e.version, e.ordinal) < (d.version, d.ordinal)
+      or (e.token is not null and e.held_until > (select tenure.clock()))))
+
 -- name: hold_due_deliveries
--- Of each of these origins $4 at most. Only the lowest of its run and target is eligible, and only
--- if none of them is in flight.
+-- Of each of these origins $4 at most.
 with due as materialized (
   select p.number, p.due_at from unnest($3::text[]) o(origin), lateral (
     select d.number, d.due_at from tenure.deliveries d
-    where d.state = 'waiting' and not d.blocked and d.origin = o.origin
-      and d.due_at <= (select tenure.clock())
-      and (d.held_until is null or d.held_until <= (select tenure.clock()))
-      and not exists (
-        select 1 from tenure.deliveries e
-        where e.state = 'waiting' and e.seq = d.seq and e.target = d.target
-          and ((e.version, e.ordinal) < (d.version, d.ordinal)
-            or (e.token is not null and e.held_until > (select tenure.clock()))))
+    where d.origin = o.origin and {eligible}
     order by d.due_at, d.number limit $4 for no key update skip locked) p
   order by p.due_at, p.number limit $5
+)
+update tenure.deliveries d
+set token = $1, held_until = tenure.clock() + make_interval(secs => $2::float8)
+where d.number = any(array(select number from due))
+
+-- name: hold_named_deliveries
+-- As above, of these ids and of none of the origins $6.
+with due as materialized (
+  select p.number from (
+    select l.number, l.due_at,
+      row_number() over (partition by l.origin order by l.due_at, l.number) as place
+    from unnest($3::text[]) u(id), lateral (
+      select d.number, d.due_at, d.origin from tenure.deliveries d
+      where d.id = u.id and d.origin <> all($6::text[]) and {eligible}
+      limit 1 for no key update skip locked) l) p
+  where p.place <= $4 order by p.due_at, p.number limit $5
 )
 update tenure.deliveries d
 set token = $1, held_until = tenure.clock() + make_interval(secs => $2::float8)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -21,7 +21,8 @@ from tenure.model.update import MAX_LEASE_SECONDS
 from tenure.stores import record_rows
 from tenure.stores.postgres.connections import Connections, Purpose
 from tenure.stores.postgres.delivery_rows import Changed, Kept, changed, delivery_of
-from tenure.stores.postgres.outbox import Outboxing, lock, putting
+from tenure.stores.postgres.names import can_be_stored
+from tenure.stores.postgres.outbox import Outboxing, Wanted, lock, putting
 from tenure.stores.postgres.session import Call, Session
 
 Answer = Delivery | TenureError
@@ -62,20 +63,14 @@ class Settling:
     async def many_and_claim(
         self,
         settlements: Sequence[Settlement],
-        token: str,
-        limit: int,
-        seconds: float,
-        per_origin: int | None,
-        except_origins: Collection[str],
+        wanted: Wanted,
     ) -> tuple[list[Answer], list[Delivery]]:
         async with (
             self._connections.session(Purpose.WRITING) as session,
             session.undone_on_error(),
         ):
             answers, calls = await self._settle(session, settlements)
-            claimed = await self._outboxing.claim_after(
-                session, calls, token, limit, seconds, per_origin, except_origins
-            )
+            claimed = await self._outboxing.claim_after(session, calls, wanted)
         return answers, claimed
 
     async def _settle(
@@ -83,7 +78,7 @@ class Settling:
     ) -> tuple[list[Answer], list[Call]]:
         """Begins the transaction: the answers, and what is still to be written. Refusals come
         before anything is."""
-        writable = [each.delivery_id for each in settlements if _can_be_an_id(each.delivery_id)]
+        writable = [each.delivery_id for each in settlements if can_be_stored(each.delivery_id)]
         found = await lock(session, writable)
         at, written = await session.now(), _Written()
         answers = [_answer(each, found, written, at) for each in settlements]
@@ -134,11 +129,3 @@ def _answer(
             if settled.died_at or delivery.died_at:
                 written.mourning.add(kept.seq)
     return settled
-
-
-def _can_be_an_id(text: str) -> bool:
-    """No other is in the database, and the driver would not even ask for it."""
-    try:
-        return b"\0" not in text.encode()
-    except UnicodeEncodeError:
-        return False

@@ -37,7 +37,7 @@ from tenure.stores.postgres.connections import Connections
 from tenure.stores.postgres.deciding import Deciding
 from tenure.stores.postgres.leasing import Leasing
 from tenure.stores.postgres.logs import Logging
-from tenure.stores.postgres.outbox import Outboxing
+from tenure.stores.postgres.outbox import Outboxing, Wanted
 from tenure.stores.postgres.pruning import Pruning
 from tenure.stores.postgres.reading import Reading
 from tenure.stores.postgres.server_clock import ServerClock
@@ -139,8 +139,11 @@ class PostgresStore:
         seconds: float = 60.0,
         per_origin: int | None = None,
         except_origins: Collection[str] = (),
+        only: Collection[str] | None = None,
     ) -> list[Delivery]:
-        return await self._outboxing.claim(token, limit, seconds, per_origin, except_origins)
+        return await self._outboxing.claim(
+            Wanted(token, limit, seconds, per_origin, except_origins, only)
+        )
 
     async def settle_delivery(self, delivery_id: str, token: str, outcome: Outcome) -> Delivery:
         return await self._settling.one(Settlement(delivery_id, token, outcome))
@@ -159,9 +162,10 @@ class PostgresStore:
         seconds: float = 60.0,
         per_origin: int | None = None,
         except_origins: Collection[str] = (),
+        only: Collection[str] | None = None,
     ) -> tuple[list[Delivery | TenureError], list[Delivery]]:
         return await self._settling.many_and_claim(
-            settlements, token, limit, seconds, per_origin, except_origins
+            settlements, Wanted(token, limit, seconds, per_origin, except_origins, only)
         )
 
     async def list_deliveries(
