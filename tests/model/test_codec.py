@@ -151,8 +151,8 @@ def test_the_record_has_the_fields_of_the_specification() -> None:
     step = "index name kind action notified_by status message started_at finished_at hosts"
     assert set(record["steps"][0]) == set(step.split())
     host = (
-        "status message exit_code attempts changed started_at finished_at stdout stderr truncated "
-        "vars items"
+        "status message kind exit_code attempts changed started_at finished_at stdout stderr "
+        "truncated vars items"
     )
     assert set(record["steps"][0]["hosts"]["web1"]) == set(host.split())
 

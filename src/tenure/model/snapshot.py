@@ -82,6 +82,8 @@ class ItemState(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True)
 
     status: HostStatus = HostStatus.PENDING
     message: str | None = None
+    kind: str | None = None
+    """Of a failure: ``exit``, ``signal``, ``timeout``, ``unreachable``, …"""
     exit_code: int | None = None
     attempts: int = 0
     changed: bool | None = None

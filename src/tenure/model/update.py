@@ -57,6 +57,7 @@ class ItemChange(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True
 
     status: HostStatus | UnsetType = UNSET
     message: str | UnsetType | None = UNSET
+    kind: str | UnsetType | None = UNSET
     exit_code: int | UnsetType | None = UNSET
     attempts: int | UnsetType = UNSET
     changed: bool | UnsetType | None = UNSET
@@ -69,8 +70,6 @@ class ItemChange(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True
 class HostChange(ItemChange, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     items: dict[int, ItemChange] = {}
     """By position in the loop; a position one past the end adds an item."""
-    kind: str | UnsetType | None = UNSET
-    """Of a failure. For the journal: the record has it for the run."""
 
 
 class StepChange(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):

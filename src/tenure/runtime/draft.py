@@ -137,6 +137,6 @@ def told(kind: type[Item], outcome: Outcome) -> Item:
         given["vars"] = {
             name: value for name, value in outcome.vars.items() if name not in outcome.secret_vars
         }
-    if kind is HostChange and outcome.kind is not None:
+    if outcome.kind is not None:
         given["kind"] = outcome.kind
     return kind(**given)

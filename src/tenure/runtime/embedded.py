@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tenure.model.errors import NotRunnable
 from tenure.model.leasing import ClaimedRun, Lease
 from tenure.model.snapshot import RunSnapshot
-from tenure.model.status import RunStatus
+from tenure.model.status import Recovery, RunStatus
 from tenure.model.update import Changes, LeaseRequest
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.notifier import RunStateNotifier
@@ -28,7 +28,8 @@ from tenure.runtime.outputs import Outputs
 from tenure.runtime.patience import surely
 from tenure.runtime.recipe import Prepared
 from tenure.runtime.session import Session
-from tenure.runtime.stop import PROCESS_STOPPED, REQUESTED, not_trusted
+from tenure.runtime.stop import HAND_OVER, PROCESS_STOPPED, REQUESTED
+from tenure.runtime.taking_over import cannot_go_on, early_end, time_left, unconfirmed
 from tenure.runtime.tracker import RunTracker
 from tenure.runtime.waiting import to_a_good_end
 from tenure.workflow.variables import Exports
@@ -45,6 +46,15 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     log_cap: int = 10 * 1024 * 1024
     patience: float = 5.0
     """How long the end of a run waits for recorders and notifier."""
+    max_takeovers: int = 5
+    """In a row without a host finishing: then a run is left to people."""
+
+
+class Claim(NamedTuple):
+    """A run that this process has got, and the loop's time when it asked."""
+
+    run: ClaimedRun
+    sent_at: float
 
 
 class Work(Struct, frozen=True, kw_only=True):
@@ -53,7 +63,9 @@ class Work(Struct, frozen=True, kw_only=True):
     prepared: Prepared
     planned: RunSnapshot
     definition: str | None = None
-    """With which it is to be created; ``None``: it is there, queued, and is to be claimed."""
+    """With which it is to be created; ``None``: it is there."""
+    claim: Claim | None = None
+    """How this process got it; of a run that is there and has none it is made first."""
     variables: Mapping[str, Any] = {}
     secrets: Sequence[object] = ()
     """Values to be masked."""
@@ -71,6 +83,7 @@ class EmbeddedRun:
         self._around = around
         self._planned = planned
         self._definition = work.definition
+        self._claimed = work.claim
         self._holding: Holding | None = None
         masks = Masks(work.secrets)
         self._audience = Audience(around.recorders, planned, session.store)
@@ -98,12 +111,13 @@ class EmbeddedRun:
             folder=work.folder,
             files=work.files,
             progress_interval=around.progress_interval,
+            resumes=planned.recovery is Recovery.RESUME,
         )
 
     async def execute(self) -> RunStatus:
         """Cancelled once, it ends the run as canceled and lets the cancellation out when the record
         says so; cancelled twice, it stops at once and leaves the record as it is."""
-        driving = self._engine.drive(self._begin, self._planned.timeout)
+        driving = self._go_on() if self._definition is None else self._live()
         try:
             return await to_a_good_end(driving, self.stop)
         finally:
@@ -124,36 +138,66 @@ class EmbeddedRun:
         """End it as canceled: the process, or who uses the runner, wants to end."""
         self._engine.stop(PROCESS_STOPPED)
 
-    async def _begin(self, changes: Changes) -> Changes:
-        identity = self._session.identity
-        request = LeaseRequest(
-            owner_id=identity.owner_id,
-            seconds=self._session.lease_seconds,
-            claim_id=identity.new_id(),
-            expired=False,
-        )
+    def hand_over(self) -> None:
+        """Give it back as far as it has come: somebody else goes on with it."""
+        self._engine.stop(HAND_OVER)
+
+    # From its birth
+
+    async def _live(self) -> RunStatus:
+        return await self._engine.drive(self._create, self._planned.timeout)
+
+    async def _create(self, changes: Changes) -> Changes:
         sent_at = asyncio.get_running_loop().time()
-        if self._definition is not None:
-            self._hold(await self._tracker.begin(changes, self._definition, request), sent_at)
-            return not_born(changes)
-        claimed = await self._claim(request)
+        lease = await self._tracker.begin(changes, self._definition, self._request())
+        self._hold(lease, sent_at)
+        return not_born(changes)
+
+    # From where somebody left it
+
+    async def _go_on(self) -> RunStatus:
+        claimed, sent_at = self._claimed or await self._claim()
+        run = claimed.snapshot
         self._tracker.own(claimed)
         self._hold(claimed.lease, sent_at)
-        begun = replace(changes.run, status=RunStatus.RUNNING)
-        await self._tracker.record(replace(changes, run=begun))
+        end = early_end(run, self._around.max_takeovers)
+        try:
+            if end is None:
+                return await self._engine.drive(self._begin, time_left(run), run)
+        except NotRunnable as error:
+            end = cannot_go_on(str(error))
+        await self._tracker.record(Changes(run=end.change((), unconfirmed(run))))
+        return end.status
+
+    async def _begin(self, changes: Changes) -> Changes:
+        if self._planned.status is RunStatus.QUEUED:
+            begun = replace(changes.run, status=RunStatus.RUNNING)
+            changes = replace(changes, run=begun)
+        if changes != Changes():
+            await self._tracker.record(changes)
         return Changes()
 
-    async def _claim(self, request: LeaseRequest) -> ClaimedRun:
+    async def _claim(self) -> Claim:
         """``LeaseHeld`` or ``NotRunnable`` if somebody else was faster."""
         store, run_id = self._session.store, self._planned.run_id
         if not isinstance(store, LeaseStore):
             raise NotRunnable(run_id, "its store keeps no leases: only who creates a run has it")
+        request, sent_at = self._request(), asyncio.get_running_loop().time()
         claimed = await surely(lambda: store.claim_run(run_id, request))
         if claimed.snapshot.status is not RunStatus.QUEUED:
             fencing, release_id = claimed.lease.fencing, self._session.identity.new_id()
             await surely(lambda: store.release_lease(run_id, fencing, release_id))
             raise NotRunnable(run_id, "somebody began it before: only a worker goes on with it")
-        return claimed
+        return Claim(claimed, sent_at)
+
+    def _request(self) -> LeaseRequest:
+        identity = self._session.identity
+        return LeaseRequest(
+            owner_id=identity.owner_id,
+            seconds=self._session.lease_seconds,
+            claim_id=identity.new_id(),
+            expired=False,
+        )
 
     def _hold(self, lease: Lease | None, sent_at: float) -> None:
         self._holding = self._session.keeper.hold(
@@ -161,5 +205,5 @@ class EmbeddedRun:
             lease,
             sent_at,
             canceled=lambda: self._engine.stop(REQUESTED),
-            lost=lambda why: self._engine.stop(not_trusted(why)),
+            lost=self._engine.lose,
         )

@@ -9,20 +9,31 @@ cancelled and waited for, so that nothing of a run outlives its end in the recor
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from tenure.model.errors import LeaseLost, Refused
+from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import HostStatus, RunStatus
 from tenure.model.update import Changes, HostChange, ItemChange
 from tenure.ports.transport import Endpoint
 from tenure.runtime.crew import Crew
+from tenure.runtime.doubts import Doubts
 from tenure.runtime.draft import Draft
 from tenure.runtime.executor import Assignment, Executor, Outcome
 from tenure.runtime.opening import item_unwanted
-from tenure.runtime.recipe import Prepared
+from tenure.runtime.recipe import Prepared, Recipe
 from tenure.runtime.refusal import failed_by_refusal, failed_inside
-from tenure.runtime.stop import NOT_RENEWED, REQUESTED, EndedTask, Stop, not_trusted, timed_out
+from tenure.runtime.resuming import Doubt, resume
+from tenure.runtime.stop import (
+    NOT_RENEWED,
+    REQUESTED,
+    EndedTask,
+    Stop,
+    not_trusted,
+    timed_out,
+)
 from tenure.runtime.tracker import RunTracker
 from tenure.runtime.unfolding import Start, Unfolding
 from tenure.workflow.variables import Exports
@@ -46,8 +57,11 @@ class Engine:
         folder: str | None = None,
         files: Mapping[str, bytes] | None = None,
         progress_interval: float = 0.0,
+        resumes: bool = False,
     ) -> None:
+        """``resumes``: if it is lost here somebody else goes on with it."""
         self._run_id = run_id
+        self._resumes = resumes
         self._hosts = prepared.plan.hosts
         self._executor = executor
         self._tracker = tracker
@@ -57,6 +71,8 @@ class Engine:
         self._unfolding = Unfolding(prepared, exports)
         self._crew = Crew()
         self._attempts: dict[Start, int] = {}
+        self._doubts: Doubts | None = None
+        """Of a run that somebody else began."""
         self._ended: list[EndedTask] = []
         """For the run's early end."""
         self._said = Changes()
@@ -66,18 +82,36 @@ class Engine:
         """End the run early. The first reason stands; further ones change nothing."""
         self._crew.stop(why)
 
-    async def drive(self, begin: Begin, at_most: float | None = None) -> RunStatus:
-        """Run to the end and return it. Being cancelled ends every task and leaves the record as
-        it is. ``LeaseLost`` if the run is somebody else's now: nothing of it runs here any more.
-        What ``begin`` raises comes out as it is."""
-        draft = Draft()
-        self._unfolding.proceed(draft)
-        left = await begin(draft.changes())
+    def lose(self, why: str) -> None:
+        """The run may be somebody else's now: nothing of it may run here."""
+        if self._resumes:
+            self._crew.lost = LeaseLost(
+                self._run_id, fence=self._tracker.fencing.fence, owner_id=None
+            )
+        self.stop(not_trusted(why))
+
+    async def drive(
+        self, begin: Begin, at_most: float | None = None, record: RunSnapshot | None = None
+    ) -> RunStatus:
+        """Run to the end and return it, from ``record`` on if earlier owners left one. Handed over,
+        it has not ended. Being cancelled ends every task and leaves the record as it is.
+        ``LeaseLost`` if the run is somebody else's now: nothing of it runs here any more.
+        ``NotRunnable`` if it cannot go on from its record. What ``begin`` raises comes out as it
+        is."""
+        doubts: Sequence[Doubt] = ()
+        if record is None:
+            draft = Draft()
+            self._unfolding.proceed(draft)
+            first = draft.changes()
+        else:
+            first, doubts = resume(self._unfolding, record)
+            self._crew.wake()
+        left = await begin(first)
         alarm = None
         if at_most:
             alarm = asyncio.get_running_loop().call_later(at_most, self.stop, timed_out(at_most))
         try:
-            return await self._drive(left)
+            return await self._drive(left, doubts)
         except LeaseLost:
             await self._crew.abandon()
             raise
@@ -98,12 +132,20 @@ class Engine:
             if alarm is not None:
                 alarm.cancel()
 
-    async def _drive(self, left: Changes) -> RunStatus:
+    async def _drive(self, left: Changes, doubts: Sequence[Doubt]) -> RunStatus:
         draft = Draft()
         draft.take(left)
         if draft and self._unfolding.starts:
             await self._record(draft)
             draft = Draft()
+        if doubts:
+            if self._tracker.cancel_requested_at is not None:
+                self.stop(REQUESTED)
+            self._doubts = Doubts(self._crew, self._unfolding, self._probe)
+            self._doubts.decide(doubts, draft)
+            if draft:
+                await self._record(draft)
+                draft = Draft()
         while True:
             if self._tracker.cancel_requested_at is not None:
                 self.stop(REQUESTED)
@@ -113,15 +155,16 @@ class Engine:
             elif not draft and not self._unfolding.impatient:
                 await self._crew.anything_new()
             status = self._turn(draft)
-            if draft:
-                await self._record(draft)
+            handed_over = status is RunStatus.RUNNING
+            if draft or handed_over:
+                await self._record(draft, release=handed_over)
                 draft = Draft()
             if status is not None:
                 return status
 
-    async def _record(self, draft: Draft) -> None:
+    async def _record(self, draft: Draft, *, release: bool = False) -> None:
         self._said = draft.changes()
-        await self._tracker.record(self._said)
+        await self._tracker.record(self._said, release=release)
 
     def _launch(self) -> Start | None:
         """Begin what started in the update that is now durable. A single short task of our own
@@ -145,7 +188,11 @@ class Engine:
             raise crew.lost
         for start, outcome in crew.results():
             if outcome.status is HostStatus.INTERRUPTED:
-                self.stop(not_trusted(NOT_RENEWED))
+                self.lose(NOT_RENEWED)
+                if crew.lost is not None:
+                    raise crew.lost
+            if self._doubts is not None and self._doubts.settled(start, outcome, draft):
+                continue
             unfolding.settle(start, outcome, draft)
             if outcome.cut_short:
                 self._ended.append(EndedTask(start.course.recipe.name, start.host, outcome))
@@ -158,6 +205,8 @@ class Engine:
             return unfolding.end(draft)
         if crew.stopped is None or crew.busy:
             return None
+        if crew.stopped.hands_over:
+            return crew.stopped.status
         unfolding.cut_short(crew.stopped.outcome(), draft)
         draft.run_changes(crew.stopped.change(self._ended, crew.unconfirmed))
         return crew.stopped.status
@@ -181,18 +230,39 @@ class Engine:
             unwanted = item_unwanted(course.recipe, scope)
             if unwanted is not None:
                 return unwanted
-        assignment = Assignment(
+        attempts = 0 if self._doubts is None else self._doubts.attempts(start)
+        assignment = self._assignment(start, course.recipe, scope, attempts)
+        return await self._executor.execute(assignment, lambda n: self._tried(start, n))
+
+    async def _probe(self, start: Start) -> Outcome:
+        recipe = start.course.recipe
+        scope = self._unfolding.scope(start.course, start.host)
+        probe = self._assignment(start, recipe.probe or recipe, scope, probe=True)
+        return await self._executor.execute(probe)
+
+    def _assignment(
+        self,
+        start: Start,
+        recipe: Recipe,
+        scope: Mapping[str, Any],
+        attempts: int = 0,
+        *,
+        probe: bool = False,
+    ) -> Assignment:
+        course, name, position = start
+        return Assignment(
             run_id=self._run_id,
             fence=self._tracker.fencing.fence,
             index=course.index,
-            recipe=course.recipe,
+            recipe=recipe,
             host=Endpoint(name=name, address=self._hosts[name].address),
             scope=scope,
             item=position,
+            attempts=attempts,
+            probe=probe,
             folder=self._folder,
             files=self._files,
         )
-        return await self._executor.execute(assignment, lambda n: self._tried(start, n))
 
     def _tried(self, start: Start, attempt: int) -> None:
         self._attempts[start] = attempt

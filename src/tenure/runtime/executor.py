@@ -52,6 +52,10 @@ class Assignment(Struct, frozen=True, kw_only=True, gc=False):
     host: Endpoint
     scope: Mapping[str, Any]
     item: int | None = None
+    attempts: int = 0
+    """Made before, by owners that were lost during the last of them."""
+    probe: bool = False
+    """It only asks; what it prints belongs in no log."""
     folder: str | None = None
     files: Mapping[str, bytes] = {}
 
@@ -107,12 +111,14 @@ class Executor:
         ended since its owner cannot be trusted is ``interrupted``.
         """
         policy = assignment.recipe.retries
-        attempt = 1
+        attempt = assignment.attempts + 1
+        lost = min(assignment.attempts, 1)
+        """One that nobody saw failing is not counted against it."""
         while True:
             outcome = await self._attempt(assignment, attempt)
             if outcome.status is _SUCCESS or outcome.status not in _TRIED_AGAIN:
                 return outcome
-            wait = policy.wait_after(attempt, luck=random.random())  # noqa: S311
+            wait = policy.wait_after(attempt - lost, luck=random.random())  # noqa: S311
             if wait is None:
                 return outcome
             try:

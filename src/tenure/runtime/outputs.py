@@ -41,7 +41,7 @@ class Outputs:
 
     def new(self, assignment: Assignment, attempt: int) -> TaskOutput:
         show = None
-        if self._audience.wants_output:
+        if self._audience.wants_output and not assignment.probe:
             show = shown_to(
                 self._audience.output,
                 assignment.run_id,
@@ -51,7 +51,7 @@ class Outputs:
             )
         return TaskOutput(
             self._summary_bytes,
-            self._log_opener(assignment, attempt),
+            None if assignment.probe else self._log_opener(assignment, attempt),
             show,
             self._masks,
             partial(_stem, assignment, attempt),

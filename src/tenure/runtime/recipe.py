@@ -14,8 +14,8 @@ from tenure.runtime.lineage import Continuation, StepPast, narrowed
 from tenure.runtime.scheduler import Order, order_of
 from tenure.workflow.expressions import Condition, compile_condition
 from tenure.workflow.plan import Plan
-from tenure.workflow.render import CompiledArgs, CompiledLoop, compile_args, compile_loop
-from tenure.workflow.spec import Defaults, Handler, Rolling, Step
+from tenure.workflow.render import PROBE, CompiledArgs, CompiledLoop, compile_args, compile_loop
+from tenure.workflow.spec import Handler, OnTakeover, Rolling, Step
 
 
 class Recipe(Struct, frozen=True, kw_only=True, gc=False):
@@ -35,6 +35,10 @@ class Recipe(Struct, frozen=True, kw_only=True, gc=False):
     continue_on_error: bool = False
     rolling: Rolling | None = None
     become: str | None = None
+    on_takeover: OnTakeover = OnTakeover.RERUN
+    """What to do where it was begun and nobody knows how it ended."""
+    probe: Recipe | None = None
+    """Tells whether its work is done."""
 
 
 class Prepared(Struct, frozen=True, kw_only=True):
@@ -60,11 +64,8 @@ def prepare(
     if continues is not None:
         plan, past = narrowed(plan, continues), continues.past
         owed = {step.index: continues.owed(step.index) for step in plan.steps}
-    defaults = plan.workflow.defaults
-    recipes = tuple(_step_recipe(planned.step, defaults, actions) for planned in plan.steps)
-    handlers = {
-        name: _recipe(handler, defaults, actions) for name, handler in plan.handlers.items()
-    }
+    recipes = tuple(_step_recipe(planned.step, plan, actions) for planned in plan.steps)
+    handlers = {name: _recipe(handler, plan, actions) for name, handler in plan.handlers.items()}
     steps = tuple(
         StepState(
             index=planned.index,
@@ -86,13 +87,10 @@ def prepare(
 
 
 def _recipe(
-    what: Handler | Step, defaults: Defaults, actions: Mapping[str, Action], **more: object
+    what: Handler | Step, plan: Plan, actions: Mapping[str, Action], **more: object
 ) -> Recipe:
-    action = actions.get(what.action)
-    if action is None:
-        raise InvalidWorkflow(
-            [Mistake(path=what.name, message=f"there is no action {what.action!r}")]
-        )
+    action = _found(what.action, what.name, actions)
+    defaults = plan.workflow.defaults
     return Recipe(
         name=what.name,
         action=action,
@@ -101,15 +99,25 @@ def _recipe(
         retries=what.retries.policy,
         timeout=what.timeout if what.timeout is not None else defaults.timeout,
         become=what.become,
+        on_takeover=plan.on_takeover_of(what, action.spec),
         **more,  # type: ignore[arg-type]
     )
 
 
-def _step_recipe(step: Step, defaults: Defaults, actions: Mapping[str, Action]) -> Recipe:
+def _found(name: str, where: str, actions: Mapping[str, Action]) -> Action:
+    action = actions.get(name)
+    if action is None:
+        raise InvalidWorkflow([Mistake(path=where, message=f"there is no action {name!r}")])
+    return action
+
+
+def _step_recipe(step: Step, plan: Plan, actions: Mapping[str, Action]) -> Recipe:
+    defaults = plan.workflow.defaults
     return _recipe(
         step,
-        defaults,
+        plan,
         actions,
+        probe=_probe(step, plan, actions),
         loop=None if step.loop is None else compile_loop(step.loop),
         concurrency=step.concurrency or defaults.concurrency,
         must_vars=tuple(step.must_vars),
@@ -117,4 +125,16 @@ def _step_recipe(step: Step, defaults: Defaults, actions: Mapping[str, Action]) 
         notify=tuple(dict.fromkeys(step.notify)),
         continue_on_error=step.continue_on_error,
         rolling=step.rolling,
+    )
+
+
+def _probe(step: Step, plan: Plan, actions: Mapping[str, Action]) -> Recipe | None:
+    if step.verify is None:
+        return None
+    return Recipe(
+        name=step.name,
+        action=_found("cmd.run", step.name, actions),
+        args=compile_args({"cmd": step.verify.cmd}, PROBE),
+        timeout=step.verify.timeout or step.timeout or plan.workflow.defaults.timeout,
+        become=step.become,
     )

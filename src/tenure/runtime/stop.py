@@ -30,6 +30,8 @@ class Stop(Struct, frozen=True, kw_only=True):
     kind: str | None = None
     host_status: HostStatus = HostStatus.CANCELED
     """Of hosts whose task is ended for it, or that have not begun theirs."""
+    hands_over: bool = False
+    """The run goes on elsewhere: it is given back as far as it has come."""
 
     def outcome(self, error: asyncio.CancelledError | None = None) -> Outcome:
         """Of a host whose task was ended for it (``error``), or has none."""
@@ -72,6 +74,12 @@ def _error(kind: str, message: str, failed: Sequence[EndedTask]) -> ErrorInfo:
 REQUESTED = Stop(status=RunStatus.CANCELED, message="canceled on request")
 """The request's own reason is in the record already."""
 PROCESS_STOPPED = Stop(status=RunStatus.CANCELED, message="the process that ran it was stopped")
+HAND_OVER = Stop(
+    status=RunStatus.RUNNING,
+    message="ended by its worker, which was told to stop",
+    host_status=HostStatus.UNKNOWN,
+    hands_over=True,
+)
 RUN_FAILED = Stop(status=RunStatus.FAILED, message="canceled: its run failed")
 """Of tasks that run while their run turns out to be unable to go on."""
 
@@ -82,6 +90,17 @@ def timed_out(seconds: float) -> Stop:
         kind="timeout",
         message=f"the run timed out after {show_duration(seconds)}",
         host_status=HostStatus.FAILED,
+    )
+
+
+def asked(step: str, host: str) -> Stop:
+    """A person is to decide: the step says so, for what nobody saw end."""
+    return Stop(
+        status=RunStatus.INTERRUPTED,
+        kind="takeover",
+        message=f"step {step!r} ran on {host} when its worker was lost, and nobody saw it end; "
+        "on_takeover says ask: look, then tenure retry",
+        host_status=HostStatus.INTERRUPTED,
     )
 
 

@@ -105,7 +105,7 @@ class RunTracker:
         self.cancel_requested_at = claimed.snapshot.cancel_requested_at
         self._audience.join(self.version)
 
-    async def record(self, changes: Changes, *extra: Event) -> None:
+    async def record(self, changes: Changes, *extra: Event, release: bool = False) -> None:
         """Durable when it returns. ``LeaseLost`` and what else the store refuses."""
         for index, change in changes.steps.items():
             if change.plan is not None and index == len(self._known.steps):
@@ -117,6 +117,7 @@ class RunTracker:
             base_version=self.version,
             lease=self._fencing,
             effect=effect,
+            release=release,
         )
         self._take(await self._durably(update, ENDLESS), effect.events, effect.deliveries)
 

@@ -279,5 +279,15 @@ class _Scopes:
         return self._unfolding.scope(self._course, host)
 
 
+def started_again(start: Start, attempt: int, draft: Draft) -> None:
+    """A task that was begun before and is in doubt begins anew."""
+    course, host, position = start
+    again = HostChange(status=HostStatus.RUNNING, attempts=attempt, message=None)
+    if position is not None and _looped(course, host):
+        item = ItemChange(status=HostStatus.RUNNING, attempts=attempt)
+        again = HostChange(status=HostStatus.RUNNING, message=None, items={position: item})
+    draft.host(course.index, host, again)
+
+
 def _looped(course: Course, host: str) -> bool:
     return course.items is not None and bool(course.items[host])
