@@ -71,6 +71,8 @@ def test_defaults_are_those_of_the_documentation(home: Path) -> None:
         "progress_interval": "0s",
         "summary_bytes": "4096",
         "log_cap": "10485760",
+        "retention": "0s",
+        "prune_rate": "100",
     }
     assert {name: shown_value(found, name) for name in expected} == expected
     assert {found.source_of(name) for name in READERS} == {"default"}
@@ -126,6 +128,7 @@ def test_flags_and_variables_without_a_value_say_nothing(home: Path) -> None:
         ("log_cap", '"10MiB"', 10 << 20),
         ("log_cap", "0", 0),
         ("summary_bytes", '"64 KiB"', 65536),
+        ("retention", '"30d"', 30 * 86400.0),
     ],
 )
 def test_values_are_read_from_file_and_environment_alike(
@@ -149,6 +152,7 @@ def test_values_are_read_from_file_and_environment_alike(
         ('lease_duration = "soon"', "not a duration"),
         ('renew_interval = "0s"', "more than zero"),
         ('lease_duration = "200y"', "not a duration"),
+        ('retention = "59s"', "at least 1m"),
         ('claim_batch = "many"', "whole number"),
         ("claim_batch = 1.5", "whole number"),
         ("claim_batch = true", "whole number"),

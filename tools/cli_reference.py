@@ -64,7 +64,8 @@ doctor` shows each value with where it comes from.
 CALLBACKS = f"""\
 `callbacks` are targets told of every run: `[[callbacks]]` tables in `{FILE_NAME}`, with the keys of
 [the workflow file](workflow.md#callback). [Callbacks](../guides/callbacks.md) explains them and the
-settings that follow.
+settings that follow. With a `retention` other than zero, runs that ended longer ago are removed, at
+most `prune_rate` a second: [retention](../operations/stores.md#retention).
 """
 
 

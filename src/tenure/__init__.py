@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from tenure.runner import RunOptions as RunOptions
     from tenure.runtime.callback_settings import CallbackSettings as CallbackSettings
     from tenure.runtime.keeper import Timing as Timing
+    from tenure.runtime.retention import RetentionPolicy as RetentionPolicy
     from tenure.runtime.tracker import RunTracker as RunTracker
     from tenure.stores.file import FileStore as FileStore
     from tenure.stores.memory import InMemoryStore as InMemoryStore
@@ -91,6 +92,7 @@ _HOME = {
     "Runner": "runner",
     "CallbackSettings": "runtime.callback_settings",
     "Timing": "runtime.keeper",
+    "RetentionPolicy": "runtime.retention",
     "RunTracker": "runtime.tracker",
     "CallbackPayload": "wire.callback",
     "CallbackSpec": "workflow.spec",

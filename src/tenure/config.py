@@ -26,6 +26,7 @@ from tenure.runtime.callback_limits import (
     LONGEST_FLUSH,
     MOST_ATTEMPTS,
 )
+from tenure.runtime.retention_limits import MOST_PER_SECOND
 from tenure.workflow.durations import parse_duration, show_duration
 from tenure.workflow.spec import CallbackSpec
 from tenure.workflow.wording import did_you_mean
@@ -34,6 +35,7 @@ FILE_NAME = "tenure.toml"
 PREFIX = "TENURE_"
 DEFAULT = "default"
 _LARGEST_FILE = 64 * 1024
+_SHORTEST_RETENTION = 60.0
 _UNITS = {"": 1, "B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
 
 
@@ -70,6 +72,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     progress_interval: float = 0.0
     summary_bytes: int = 4096
     log_cap: int = 10 * 1024 * 1024
+    retention: float = 0.0
+    """How long a run is kept after its end; zero: for ever."""
+    prune_rate: int = 100
+    """Runs that one process removes in a second, at most."""
     sources: dict[str, str] = {}
     """Where each value that is not a default came from."""
 
@@ -187,6 +193,13 @@ def _size(value: object) -> int:
     return number
 
 
+def _retention(value: object) -> float:
+    seconds = _duration(value)
+    if 0 < seconds < _SHORTEST_RETENTION:
+        raise ValueError("must be 0s, to keep runs for ever, or at least 1m: ends are still read")
+    return seconds
+
+
 def _url(value: object) -> str:
     if not isinstance(value, str) or ":" not in value:
         raise ValueError(f'must be a store URL like "sqlite:///runs.db", not {_kind(value)}')
@@ -230,6 +243,8 @@ READERS: dict[str, Callable[[object], Any]] = {
     "progress_interval": _duration,
     "summary_bytes": _size,
     "log_cap": _size,
+    "retention": _retention,
+    "prune_rate": _whole(1, MOST_PER_SECOND),
 }
 
 

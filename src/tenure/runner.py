@@ -48,12 +48,20 @@ from tenure.runtime.packing import packed
 from tenure.runtime.patience import surely
 from tenure.runtime.ready import Ready, ReadyWorkflows
 from tenure.runtime.recovery import ON_START
+from tenure.runtime.retention import RetentionPolicy
 from tenure.runtime.retrying import RetryOptions, definition_of_retry
 from tenure.runtime.session import Identity, Session
 from tenure.runtime.sessions import Sessions
 from tenure.runtime.stored import stored_run, stored_work
 from tenure.runtime.submit import submit
-from tenure.system import new_owner_id, new_run_id, new_update_id, presence, proven_dead
+from tenure.system import (
+    SystemClock,
+    new_owner_id,
+    new_run_id,
+    new_update_id,
+    presence,
+    proven_dead,
+)
 from tenure.workflow.spec import Workflow
 from tenure.workflow_file import WorkflowFile, as_file, read_workflow
 
@@ -84,6 +92,7 @@ class Runner:
         summary_bytes: int = 4096,
         log_cap: int = 10 * 1024 * 1024,
         callbacks: CallbackSettings = CallbackSettings(),
+        retention: RetentionPolicy | None = None,
     ) -> None:
         self._wanted_store = store
         self._tracking = tracking
@@ -99,12 +108,14 @@ class Runner:
             owner_id=new_owner_id(runner_id),
             new_id=new_update_id,
             proven_dead=proven_dead,
+            now=SystemClock().now,
             runner_id=runner_id,
         )
         self._timing = timing or Timing()
         self._notifier = notifier
         self._callbacks = callbacks
         self._reconcile_interval = reconcile_interval
+        self._retention = retention
         self._own_store: OpenStore | None = None
         self._sessions = Sessions(self._main_store, self._new_session)
         self._executions = Executions()
@@ -325,6 +336,7 @@ class Runner:
             self._reconcile_interval,
             callbacks,
             transport if isinstance(transport, TrustWindows) else None,
+            self._retention if self._tracking else None,
         )
 
     def _planned(self, ready: Ready, options: RunOptions, *, embedded: bool) -> RunSnapshot:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tenure.runner import Runner
     from tenure.runtime.callback_settings import CallbackSettings
     from tenure.runtime.callbacks import Callbacks
+    from tenure.runtime.retention import RetentionPolicy
 
 LATEST = "latest"
 
@@ -118,6 +119,7 @@ async def writing(
         summary_bytes=settings.summary_bytes,
         log_cap=settings.log_cap,
         callbacks=callback_settings(settings),
+        retention=_retention(settings),
     )
     async with runner:
         yield runner
@@ -151,6 +153,14 @@ def callback_settings(settings: Settings) -> CallbackSettings:
         allow_private=settings.callback_allow_private,
         flush=settings.callback_flush,
     )
+
+
+def _retention(settings: Settings) -> RetentionPolicy | None:
+    if not settings.retention:
+        return None
+    from tenure.runtime.retention import RetentionPolicy
+
+    return RetentionPolicy(seconds=settings.retention, per_second=settings.prune_rate)
 
 
 @asynccontextmanager

@@ -6,12 +6,14 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from datetime import datetime
 
 from msgspec import Struct
 
 from tenure.model.update import MAX_LEASE_SECONDS
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.log_store import LogStore
+from tenure.ports.retention import Retention
 from tenure.ports.run_store import RunStateStore
 from tenure.ports.trust import TrustWindows
 from tenure.runtime.callbacks import Callbacks
@@ -19,6 +21,7 @@ from tenure.runtime.combiner import Combiner
 from tenure.runtime.keeper import Keeper, Timing
 from tenure.runtime.operators import Operators
 from tenure.runtime.recovery import Reconciler, as_interrupted
+from tenure.runtime.retention import Forgetting, RetentionPolicy
 from tenure.runtime.waiting import pause
 from tenure.workflow.wording import listed
 
@@ -33,6 +36,7 @@ class Identity(Struct, frozen=True, kw_only=True):
     owner_id: str
     new_id: Callable[[], str]
     proven_dead: Callable[[str], bool]
+    now: Callable[[], datetime]
     runner_id: str | None = None
 
 
@@ -45,6 +49,7 @@ class Session:
         reconcile_interval: float = 5.0,
         callbacks: Callbacks | None = None,
         windows: TrustWindows | None = None,
+        retention: RetentionPolicy | None = None,
     ) -> None:
         """``callbacks`` becomes ours to open and to close. ``windows`` ends tasks if we cannot."""
         self.store = store
@@ -64,6 +69,7 @@ class Session:
             identity.runner_id,
             told,
         )
+        self._forgetting = _forgetting(store, retention, identity.now)
         self._has_leases = isinstance(store, LeaseStore)
         self._interval = reconcile_interval
         self._reconciling: asyncio.Task[None] | None = None
@@ -82,6 +88,8 @@ class Session:
         except BaseException:
             await self.close()
             raise
+        if self._forgetting is not None:
+            self._forgetting.open()
         if self._has_leases:
             self._reconciling = asyncio.create_task(self._keep_reconciling())
 
@@ -92,6 +100,8 @@ class Session:
                 closing.push_async_callback(self.callbacks.close)
             closing.push_async_callback(self.combiner.close)
             closing.push_async_callback(self.keeper.close)
+            if self._forgetting is not None:
+                closing.push_async_callback(self._forgetting.close)
             if self._reconciling is not None:
                 self._reconciling.cancel()
                 await asyncio.wait([self._reconciling])
@@ -116,3 +126,14 @@ class Session:
             else:
                 if ended:
                     _log.info("marked %s owner is gone (%s)", as_interrupted(ended), listed(ended))
+
+
+def _forgetting(
+    store: RunStateStore, policy: RetentionPolicy | None, now: Callable[[], datetime]
+) -> Forgetting | None:
+    if policy is None:
+        return None
+    if not isinstance(store, Retention):
+        _log.warning("this store (%s) cannot remove runs: it keeps all", type(store).__name__)
+        return None
+    return Forgetting(store, policy, now)

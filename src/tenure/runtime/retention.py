@@ -1,0 +1,117 @@
+"""Forgets runs that ended long ago, a few at a time.
+
+Whoever works on the store must not notice. So a batch is small, and is followed by a pause that
+keeps what one process removes below ``per_second`` runs a second, however much there is to remove.
+Several processes may do this to one store: they take different runs, and each keeps its own budget.
+What is removed, and that a run which has not ended never is, is the store's business
+(``ports.retention``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from math import ulp
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from tenure.model.errors import InvalidOptions
+from tenure.ports.retention import Retention
+from tenure.runtime.option_rules import Rules, broken, is_number, is_whole
+from tenure.runtime.patience import ENDLESS
+from tenure.runtime.retention_limits import MOST_PER_SECOND
+from tenure.runtime.waiting import pause
+from tenure.workflow.durations import LONGEST
+
+_log = logging.getLogger("tenure.runtime")
+
+_BATCHES_PER_SECOND = 4
+_LARGEST_BATCH = 100
+_NOTHING_LEFT = 60.0
+"""Seconds until the next look, once nothing old is left."""
+
+
+class RetentionPolicy(Struct, frozen=True, kw_only=True):
+    seconds: float
+    """How long a run is kept after its end."""
+    per_second: int = 100
+    """Runs that one process removes in a second, at most."""
+
+    def __post_init__(self) -> None:
+        """``InvalidOptions`` names everything that cannot be meant."""
+        wrong = broken(_RULES, self, _RULES)
+        if wrong:
+            raise InvalidOptions(wrong)
+
+    @property
+    def batch(self) -> int:
+        return max(1, min(_LARGEST_BATCH, self.per_second // _BATCHES_PER_SECOND))
+
+    def wait_after(self, removed: int) -> float:
+        """Seconds until the next batch may begin, after one that removed so many began."""
+        if removed < self.batch:
+            return min(_NOTHING_LEFT, max(self.seconds, 1.0))
+        return removed / self.per_second
+
+
+_RULES: Rules = {
+    "seconds": (is_number(ulp(0.0), LONGEST), f"seconds, more than 0 and at most {LONGEST:g}"),
+    "per_second": (is_whole(1, MOST_PER_SECOND), f"a whole number from 1 to {MOST_PER_SECOND}"),
+}
+
+
+class _Look(NamedTuple):
+    wait: float
+    failures: int
+
+
+class Forgetting:
+    """The loop. Begins at once, so that commands which live for a moment take their part too."""
+
+    def __init__(
+        self,
+        store: Retention,
+        policy: RetentionPolicy,
+        now: Callable[[], datetime],
+        wait: Callable[[float], Awaitable[None]] = pause,
+    ) -> None:
+        self._store = store
+        self._policy = policy
+        self._now = now
+        self._wait = wait
+        self._going: asyncio.Task[None] | None = None
+
+    def open(self) -> None:
+        self._going = asyncio.create_task(self._go_on())
+
+    async def close(self) -> None:
+        """A batch under way is left to the store: it removes each run whole, or not at all."""
+        if self._going is not None:
+            self._going.cancel()
+            await asyncio.wait([self._going])
+
+    async def _go_on(self) -> None:
+        look = _Look(0.0, 0)
+        while True:
+            began = asyncio.get_running_loop().time()
+            look = await self._look(look.failures)
+            took = asyncio.get_running_loop().time() - began
+            await self._wait(max(look.wait - took, 0.0))
+
+    async def _look(self, failures: int) -> _Look:
+        try:
+            before = self._now() - timedelta(seconds=self._policy.seconds)
+            removed = await self._store.prune_runs(before, limit=self._policy.batch)
+        except Exception as error:  # noqa: BLE001  whatever it is, it must be tried again
+            if not failures:
+                _log.warning(
+                    "runs that ended long ago cannot be removed (%s); it is tried again",
+                    str(error) or type(error).__name__,
+                )
+            return _Look(ENDLESS.wait_after(failures + 1, luck=0.0) or 0.0, failures + 1)
+        if failures:
+            _log.info("runs that ended long ago can be removed again")
+        return _Look(self._policy.wait_after(removed), 0)
