@@ -15,6 +15,7 @@ from tenure.system import new_owner_id
 
 if TYPE_CHECKING:
     from tests.postgres.database import TestDatabase
+    from tests.postgres.pooler import Pooler
     from tests.postgres.server import Server
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -52,6 +53,14 @@ def postgres_shared(postgres_server: Server) -> Iterator[TestDatabase]:
     database = TestDatabase(postgres_server)
     yield database
     database.close()
+
+
+@pytest.fixture(scope="session")
+def postgres_pooler(postgres_server: Server) -> Iterator[Pooler]:
+    from tests.postgres.pooler import Pooler
+
+    with Pooler(postgres_server.port) as pooler:
+        yield pooler
 
 
 @pytest.fixture

@@ -40,6 +40,7 @@ from tenure.testing.contracts import (
 from tenure.testing.factories import new_run
 from tenure.testing.faults import METHODS, Fault, FaultyStore, RetryingStore
 from tests.postgres.database import ServersClock, TestDatabase
+from tests.postgres.pooler import Pooler
 
 pytestmark = pytest.mark.slow
 
@@ -148,8 +149,12 @@ class TestRetentionOfCallbacks(ThroughFaults, OutboxRetentionContract): ...
 class TestRetentionOfOutput(ThroughFaults, OutputRetentionContract): ...
 
 
-@pytest.mark.parametrize("rate", [0.01, 0.10], ids=["1%", "10%"])
+@pytest.mark.parametrize(
+    ("rate", "pooled"), [(0.01, True), (0.10, False)], ids=["1%, pooled", "10%"]
+)
 class PostgresThroughFaults(ManualTime):
+    """Half of it with a pooler between the store and its server."""
+
     @pytest.fixture
     def clock(self, postgres_database: TestDatabase) -> ManualClock:
         self._manual = ServersClock(postgres_database)
@@ -159,12 +164,15 @@ class PostgresThroughFaults(ManualTime):
     async def store(
         self,
         rate: float,
+        pooled: bool,
         clock: ManualClock,
         postgres_database: TestDatabase,
+        postgres_pooler: Pooler,
         request: pytest.FixtureRequest,
     ) -> AsyncIterator[Any]:
         seed = crc32(request.node.nodeid.encode())
-        async with PostgresStore(postgres_database.url, clock=clock) as store:
+        url = postgres_database.url_through(postgres_pooler.port if pooled else None)
+        async with PostgresStore(url, clock=clock) as store:
             yield RetryingStore(FaultyStore(store, seed=seed, rate=rate))
 
 

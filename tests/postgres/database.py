@@ -46,11 +46,15 @@ class TestDatabase:
 
     def __init__(self, server: Server) -> None:
         server.execute("create database shared")
+        self._server = server
         self.url = server.url("shared")
         asyncio.run(migrated(self.url))
         self._connection = psycopg.connect(self.url, autocommit=True)
         self._connection.execute(_TEST_CLOCK)
         self._emptied = count(1)
+
+    def url_through(self, port: int | None) -> str:
+        return self._server.url("shared", port)
 
     def empty(self) -> None:
         """Deleting is quicker than truncating; now and then what was deleted is swept up."""

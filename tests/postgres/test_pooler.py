@@ -1,0 +1,72 @@
+"""The store behind a pooler in transaction mode; the contracts go through it in ``contracts``."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from tenure.model.errors import StoreUnavailable
+from tenure.stores.postgres import PostgresStore
+from tenure.testing.contracts.acts import create_embedded
+from tenure.testing.factories import new_run, start_step
+from tests.postgres.database import TestDatabase
+from tests.postgres.pooler import Pooler
+
+pytestmark = pytest.mark.slow
+
+
+def test_pooler_keeps_nothing_for_its_clients(
+    postgres_database: TestDatabase, postgres_pooler: Pooler
+) -> None:
+    """Else whatever goes through it has shown nothing."""
+    url = postgres_database.url_through(postgres_pooler.port)
+    with psycopg.connect(url, autocommit=True, prepare_threshold=None) as client:
+        servers = {_one(client, "select pg_backend_pid()") for _ in range(40)}
+        zones = {_one(client, "show time zone") for _ in range(40)}
+        assert len(servers) > 1
+        assert len(zones) > 1
+        with client.transaction():
+            assert len({_one(client, "select pg_backend_pid()") for _ in range(20)}) == 1
+    with (
+        psycopg.connect(url, autocommit=True, prepare_threshold=0) as client,
+        pytest.raises(psycopg.errors.InvalidSqlStatementName),
+    ):
+        [_one(client, "select 1") for _ in range(40)]
+
+
+async def test_many_clients_share_few_connections(
+    postgres_database: TestDatabase, postgres_pooler: Pooler
+) -> None:
+    url = postgres_database.url_through(postgres_pooler.port)
+    stores = [PostgresStore(url) for _ in range(6)]
+    handed_over = postgres_pooler.handed_over
+    for store in stores:
+        run = await create_embedded(store)
+        assert (await store.update_run(start_step(run))).version == 2
+        assert (await store.get_run(run.run_id)).version == 2
+    for store in stores:
+        await store.close()
+    assert postgres_pooler.handed_over - handed_over > len(stores) * 3
+
+
+async def test_slow_call_is_stopped_through_the_pooler(
+    postgres_database: TestDatabase, postgres_pooler: Pooler
+) -> None:
+    url = postgres_database.url_through(postgres_pooler.port)
+    async with PostgresStore(f"{url}?statement_timeout=0.3") as store:
+        await create_embedded(store)
+        with psycopg.connect(postgres_database.url) as somebody:
+            somebody.execute("lock table tenure.runs in access exclusive mode")
+            with pytest.raises(StoreUnavailable, match=r"did not answer within 0\.3 s"):
+                await store.create_run(new_run())
+            assert _one(somebody, _WAITING) == "0"
+        await store.create_run(new_run())
+
+
+_WAITING = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
+
+
+def _one(connection: psycopg.Connection, sql: str) -> str:
+    row = connection.execute(sql).fetchone()
+    assert row is not None
+    return str(row[0])
