@@ -24,6 +24,7 @@ from tenure.testing.contracts import (
     RetentionContract,
     RetentionCountsContract,
     RunStateStoreContract,
+    WakeupsContract,
     WorkerRegistryContract,
 )
 
@@ -68,6 +69,9 @@ class TestLogs(Memory, LogStoreContract): ...
 
 
 class TestWorkers(Memory, WorkerRegistryContract): ...
+
+
+class TestWakeups(Memory, WakeupsContract): ...
 
 
 class TestLogListing(Memory, LogListingContract): ...

@@ -26,6 +26,7 @@ from tenure.testing.contracts import (
     RetentionCountsContract,
     RunStateStoreContract,
     UpkeepContract,
+    WakeupsContract,
     WorkerRegistryContract,
 )
 from tests.postgres.database import ServersClock, TestDatabase
@@ -90,6 +91,9 @@ class TestRetentionOfCallbacks(Postgres, OutboxRetentionContract): ...
 
 
 class TestRetentionOfOutput(Postgres, OutputRetentionContract): ...
+
+
+class TestWakeups(Postgres, WakeupsContract): ...
 
 
 class TestUpkeep(Postgres, UpkeepContract): ...

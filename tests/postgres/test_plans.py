@@ -20,7 +20,16 @@ from tests.postgres.server import Server
 
 pytestmark = pytest.mark.slow
 
-NO_PLAN = {"begin", "commit", "carefully", "for_prepared_statements", "lock_definitions", "clock"}
+NO_PLAN = {
+    "begin",
+    "commit",
+    "carefully",
+    "for_prepared_statements",
+    "lock_definitions",
+    "clock",
+    "listen",
+    "announce",
+}
 MAY_READ_ALL = {
     "schema",  # a row per version of the schema
     "workers",  # a row per process

@@ -11,11 +11,13 @@ from datetime import datetime
 from msgspec import Struct
 
 from tenure.model.update import MAX_LEASE_SECONDS
+from tenure.model.wakeups import topic_of_owner
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.log_store import LogStore
 from tenure.ports.retention import Retention
 from tenure.ports.run_store import RunStateStore
 from tenure.ports.trust import TrustWindows
+from tenure.ports.wakeups import Wakeups
 from tenure.runtime.callbacks import Callbacks
 from tenure.runtime.combiner import Combiner
 from tenure.runtime.keeper import Keeper, Timing
@@ -73,6 +75,7 @@ class Session:
         self._has_leases = isinstance(store, LeaseStore)
         self._interval = reconcile_interval
         self._reconciling: asyncio.Task[None] | None = None
+        self._listening = AsyncExitStack()
 
     @property
     def lease_seconds(self) -> float:
@@ -90,6 +93,11 @@ class Session:
             raise
         if self._forgetting is not None:
             self._forgetting.open()
+        if isinstance(self.store, Wakeups):
+            topics = [topic_of_owner(self.identity.owner_id)]
+            await self._listening.enter_async_context(
+                self.store.listen(topics, self.keeper.look_now)
+            )
         if self._has_leases:
             self._reconciling = asyncio.create_task(self._keep_reconciling())
 
@@ -100,6 +108,7 @@ class Session:
                 closing.push_async_callback(self.callbacks.close)
             closing.push_async_callback(self.combiner.close)
             closing.push_async_callback(self.keeper.close)
+            closing.push_async_callback(self._listening.aclose)
             if self._forgetting is not None:
                 closing.push_async_callback(self._forgetting.close)
             if self._reconciling is not None:

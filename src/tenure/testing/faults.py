@@ -32,6 +32,7 @@ from tenure.ports.outbox import Outbox, OutboxBatches
 from tenure.ports.retention import Retention
 from tenure.ports.run_store import RunStateStore
 from tenure.ports.upkeep import Upkeep
+from tenure.ports.wakeups import Wakeups
 from tenure.ports.workers import WorkerRegistry
 
 PROTOCOLS: tuple[type, ...] = (
@@ -101,6 +102,8 @@ class _Wrapper:
             method = getattr(store, name, None)
             if method is not None:
                 setattr(self, name, self._between(name, method))
+        if isinstance(store, Wakeups):  # hints are promised by nobody: no fault could be noticed
+            self.listen = store.listen
 
     def _between(self, name: str, method: Method) -> Method:
         async def ask(*args: Any, **kwargs: Any) -> Any:

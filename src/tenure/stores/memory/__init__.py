@@ -16,12 +16,19 @@ from tenure.stores.memory.outbox import MemoryOutbox
 from tenure.stores.memory.retention import MemoryRetention
 from tenure.stores.memory.runs import MemoryRuns
 from tenure.stores.memory.state import MemoryState
+from tenure.stores.memory.wakeups import MemoryWakeups
 from tenure.stores.memory.workers import MemoryWorkers
 from tenure.system import SystemClock
 
 
 class InMemoryStore(
-    MemoryRuns, MemoryLeases, MemoryOutbox, MemoryLogs, MemoryWorkers, MemoryRetention
+    MemoryRuns,
+    MemoryLeases,
+    MemoryOutbox,
+    MemoryLogs,
+    MemoryWorkers,
+    MemoryWakeups,
+    MemoryRetention,
 ):
     """Every store protocol but ``Upkeep``, kept in dictionaries."""
 
@@ -34,6 +41,7 @@ class InMemoryStore(
         MemoryOutbox.__init__(self, state)
         MemoryLogs.__init__(self, state)
         MemoryWorkers.__init__(self, state)
+        MemoryWakeups.__init__(self, state)
         MemoryRetention.__init__(self, state)
 
     async def close(self) -> None:

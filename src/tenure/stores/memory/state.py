@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from itertools import count
 
 import msgspec
@@ -14,6 +15,7 @@ from tenure.model.leasing import Lease, present
 from tenure.model.outbox import Delivery
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.update import NewDelivery, Receipt, receipt
+from tenure.model.wakeups import news
 from tenure.ports.clock import Clock
 from tenure.ports.log_store import LogKey
 from tenure.stores.lease_clock import LeaseClock, LeaseEnd, shown
@@ -56,6 +58,8 @@ class MemoryState:
         self.delivery_rests: dict[str, LeaseEnd] = {}
         """Until when nobody may take one: its relay is at work, or its next attempt is not due."""
 
+        self.listeners: list[Callable[[frozenset[str]], None]] = []
+
     def find(self, run_id: str) -> StoredRun:
         stored = self.runs.get(run_id)
         if stored is None:
@@ -84,6 +88,9 @@ class MemoryState:
         deliveries: tuple[NewDelivery, ...] = (),
     ) -> None:
         """State, journal row and deliveries of one version, together."""
+        if self.listeners:
+            before = stored.snapshot if stored.journal else None
+            self._tell(frozenset(news(before, snapshot, self.clock.now())))
         stored.snapshot = snapshot
         if snapshot.owner_id is None:
             stored.lease_until = stored.claim_id = None
@@ -103,6 +110,10 @@ class MemoryState:
         )
         stored.journal.append(JournalRow(update_id, recorded))
         self._enqueue(snapshot, recorded, deliveries)
+
+    def _tell(self, topics: frozenset[str]) -> None:
+        for hear in self.listeners:
+            hear(topics)
 
     def _enqueue(
         self,

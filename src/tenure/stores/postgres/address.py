@@ -40,10 +40,14 @@ class Address(Struct, frozen=True, kw_only=True):
     """Whether statements may be prepared by name: quicker, and wrong behind a pooler that hands out
     another connection for each transaction."""
 
+    wakeups: bool = True
+    """Whether to listen for hints, on a connection of its own; through a pooler none arrive."""
+
     @classmethod
     def parse(cls, url: str) -> Self:
-        """libpq's own URL, and three settings of ours: ``connections``, ``statement_timeout`` and
-        ``prepared``. ``UnknownStore`` names what cannot be meant; never with a password."""
+        """libpq's own URL, and settings of ours: ``connections``, ``statement_timeout``,
+        ``prepared`` and ``wakeups``. ``UnknownStore`` names what cannot be meant; never with a
+        password."""
         parts = urlsplit(url)
         ours: dict[str, Any] = {}
         theirs: list[tuple[str, str]] = []
@@ -97,6 +101,7 @@ _OURS: dict[str, tuple[Callable[[str], Any], str]] = {
     "connections": (_count, "a number from 1 to 100"),
     "statement_timeout": (_seconds, "seconds, at most a day"),
     "prepared": (_yes_or_no, "yes or no"),
+    "wakeups": (_yes_or_no, "yes or no"),
 }
 
 

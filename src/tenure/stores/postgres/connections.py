@@ -92,6 +92,16 @@ class Connections:
                 await self._give_back(lane, connection, keep=not any_schema)
             lane.free.release()
 
+    @asynccontextmanager
+    async def own_line(self) -> AsyncIterator[Connection]:
+        """For whoever needs one for long; it counts in no lane."""
+        self._check_usable()
+        connection = await self._connect(any_schema=False)
+        try:
+            yield connection
+        finally:
+            await connection.close()
+
     async def close(self) -> None:
         """May be called twice."""
         self._closed = True
@@ -101,7 +111,7 @@ class Connections:
         for lane in (lane for each in lanes.values() for lane in each.values()):
             await lane.close()
 
-    async def _lane(self, purpose: Purpose) -> _Lane:
+    def _check_usable(self) -> None:
         if os.getpid() != self._pid:
             raise StoreUnavailable(
                 f"{self.address.place}: this store was opened before the process forked; open it "
@@ -109,6 +119,9 @@ class Connections:
             )
         if self._closed:
             raise StoreUnavailable(f"{self.address.place}: this store has been closed")
+
+    async def _lane(self, purpose: Purpose) -> _Lane:
+        self._check_usable()
         loop = asyncio.get_running_loop()
         if loop not in self._lanes:
             await self._forget_ended_loops()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from datetime import datetime
+from itertools import chain
 
 import msgspec
 from msgspec.structs import replace
@@ -16,6 +17,7 @@ from tenure.model.leasing import check_repeated, create
 from tenure.model.snapshot import HostState, RunSnapshot, StepState
 from tenure.model.status import ENDED_STEP, TERMINAL_RUN, StepStatus
 from tenure.model.update import Effect, NewRun, Receipt, Update, Write, receipt, run_id_of
+from tenure.model.wakeups import news
 from tenure.stores.postgres.batch import Batch
 from tenure.stores.postgres.rows import Head, ToWriteRow, head_of, steps_of, to_write
 from tenure.stores.postgres.session import Call, Session
@@ -45,6 +47,7 @@ class Decided:
         self.updates = Batch()
         self._born: dict[int, Born] = {}
         self._accepted: dict[int, Accepted] = {}
+        self._news: dict[int, tuple[str, ...]] = {}
 
     def __contains__(self, i: int) -> bool:
         return i in self._born or i in self._accepted
@@ -54,6 +57,16 @@ class Decided:
 
     def when_accepted(self, i: int, then: Accepted) -> None:
         self._accepted[i] = then
+
+    def tells(self, i: int, topics: Iterable[str]) -> None:
+        """Somebody may be waiting for it."""
+        told = tuple(topics)
+        if told:
+            self._news[i] = told
+
+    def news_of(self, written: Container[int]) -> Iterable[str]:
+        """What there is to announce once these are durable."""
+        return chain.from_iterable(self._news[i] for i in self._news if i in written)
 
     async def send(self, session: Session, *, commit: bool = False) -> dict[int, Receipt]:
         """Receipts of those that were written; they are durable."""
@@ -117,6 +130,7 @@ class Deciding:
             if step.status is not StepStatus.PENDING:
                 batch.put_step(i, changed_step(step, None))
         batch.journal(i, run, new.update_id, new.events, new.deliveries, at)
+        decided.tells(i, news(None, run, at))
 
         def born(seq: int, lease_expires_at: datetime | None) -> Receipt:
             if new.lease is not None:
@@ -196,6 +210,7 @@ class Deciding:
             batch.put_step(i, changed)
             bare[changed.bare.index] = changed.bare
         batch.journal(i, after, update.update_id, effect.events, effect.deliveries, at)
+        decided.tells(i, news(head.run, after, at))
 
         def accepted() -> Receipt:
             if after.ended:

@@ -22,6 +22,8 @@ from tenure.model.leasing import (
 )
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.update import Fencing, LeaseRequest
+from tenure.model.wakeups import news
+from tenure.stores.postgres.announcing import Announcing
 from tenure.stores.postgres.batch import Batch
 from tenure.stores.postgres.choosing import Choosing
 from tenure.stores.postgres.connections import Connections, Purpose
@@ -44,9 +46,12 @@ class _Busy(Exception):
 
 
 class Leasing:
-    def __init__(self, connections: Connections, deciding: Deciding) -> None:
+    def __init__(
+        self, connections: Connections, deciding: Deciding, announcing: Announcing
+    ) -> None:
         self._connections = connections
         self._deciding = deciding
+        self._announcing = announcing
         self._choosing = Choosing()
 
     # Claiming: write, commit, and only then read what is handed out
@@ -206,6 +211,7 @@ class Leasing:
             _put(batch, 0, head, given_back, update_id, at)
             self._deciding.forget((run_id,))
             await session.together(("update_runs", *batch.parameters()), ("commit",))
+        self._announcing.announce(news(head.run, given_back.snapshot, at))
 
     async def _lock(self, session: Session, run_id: str) -> Head:
         """Begins the transaction. ``RunNotFound``, ``_Busy``."""

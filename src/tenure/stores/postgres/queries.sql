@@ -64,6 +64,14 @@ select set_config('plan_cache_mode', 'force_generic_plan', false),
 select set_config('idle_in_transaction_session_timeout', '10s', true),
   set_config('enable_seqscan', 'off', true)
 
+-- name: listen
+listen tenure
+
+-- name: announce
+-- Nothing is written, so nothing need be on disk before those who listen are told.
+select set_config('synchronous_commit', 'off', true),
+  array(select pg_notify('tenure', topics)::text from unnest($1::text[]) as t(topics))
+
 -- name: clock
 select tenure.clock()
 

@@ -6,7 +6,8 @@ transaction; ``writing`` tells how a batch of updates gets by with one of each.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Self
 
@@ -31,11 +32,13 @@ from tenure.ports.log_store import LogKey, LogSlice
 from tenure.ports.upkeep import StoreReport
 from tenure.ports.workers import WorkerInfo
 from tenure.stores.postgres.address import Address
+from tenure.stores.postgres.announcing import Announcing
 from tenure.stores.postgres.checking import Checking
 from tenure.stores.postgres.choosing import runnable
 from tenure.stores.postgres.connections import Connections
 from tenure.stores.postgres.deciding import Deciding
 from tenure.stores.postgres.leasing import Leasing
+from tenure.stores.postgres.listening import Listening
 from tenure.stores.postgres.logs import Logging
 from tenure.stores.postgres.outbox import Outboxing, Wanted
 from tenure.stores.postgres.pruning import Pruning
@@ -48,8 +51,8 @@ from tenure.stores.postgres.writing import Writing
 
 class PostgresStore:
     """``RunStateStore``, ``BatchUpdates``, ``LeaseStore``, ``EventLog``, ``Definitions``,
-    ``Outbox``, ``OutboxBatches``, ``LogStore``, ``LogListing``, ``WorkerRegistry``, ``Retention``
-    and ``Upkeep``."""
+    ``Outbox``, ``OutboxBatches``, ``LogStore``, ``LogListing``, ``WorkerRegistry``, ``Wakeups``,
+    ``Retention`` and ``Upkeep``."""
 
     durable = True
 
@@ -58,8 +61,10 @@ class PostgresStore:
         URL that cannot be meant; nothing is connected to yet."""
         self._connections = Connections(Address.parse(url), ServerClock(clock))
         deciding = Deciding()
-        self._writing = Writing(self._connections, deciding)
-        self._leasing = Leasing(self._connections, deciding)
+        self._announcing = Announcing(self._connections)
+        self._listening = Listening(self._connections)
+        self._writing = Writing(self._connections, deciding, self._announcing)
+        self._leasing = Leasing(self._connections, deciding, self._announcing)
         self._reading = Reading(self._connections)
         self._outboxing = Outboxing(self._connections)
         self._settling = Settling(self._connections, self._outboxing)
@@ -70,6 +75,8 @@ class PostgresStore:
 
     async def close(self) -> None:
         """Let go of the server. May be called twice."""
+        await self._listening.close()
+        await self._announcing.close()
         await self._connections.close()
 
     async def __aenter__(self) -> Self:
@@ -206,6 +213,13 @@ class PostgresStore:
 
     async def list_workers(self) -> list[WorkerInfo]:
         return await self._workers.present()
+
+    # Wakeups
+
+    def listen(
+        self, topics: Collection[str], heard: Callable[[], None]
+    ) -> AbstractAsyncContextManager[None]:
+        return self._listening.listen(topics, heard)
 
     # Retention and Upkeep
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from tenure.model.codec import storable
 from tenure.model.errors import StoreRejected, StoreUnavailable, TenureError
 from tenure.model.update import NewRun, Receipt, Update, Write, run_id_of
+from tenure.stores.postgres.announcing import Announcing
 from tenure.stores.postgres.connections import Connections, Purpose
 from tenure.stores.postgres.deciding import Decided, Deciding, NotRemembered
 from tenure.stores.postgres.failures import DATA_ERRORS
@@ -27,9 +28,12 @@ _Numbered = tuple[int, Write]
 
 
 class Writing:
-    def __init__(self, connections: Connections, deciding: Deciding) -> None:
+    def __init__(
+        self, connections: Connections, deciding: Deciding, announcing: Announcing
+    ) -> None:
         self._connections = connections
         self._deciding = deciding
+        self._announcing = announcing
 
     async def one(self, write: Write) -> Receipt:
         (outcome,) = await self.many([write])
@@ -119,6 +123,7 @@ class Writing:
                 else:
                     left.append((i, write))
         written = await decided.send(session)
+        self._announcing.announce(decided.news_of(written))
         outcomes |= written
         return left + [(i, write) for i, write in work if i in decided and i not in written]
 
@@ -143,5 +148,6 @@ class Writing:
                     if answer is not None:
                         outcomes[i] = answer
             written = await decided.send(session, commit=True)
+            self._announcing.announce(decided.news_of(written))
             outcomes |= written
         return left + [(i, write) for i, write in work if i in decided and i not in written]

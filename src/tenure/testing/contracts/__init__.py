@@ -38,6 +38,7 @@ from tenure.testing.contracts.retention_outbox import OutboxRetentionContract
 from tenure.testing.contracts.retention_output import OutputRetentionContract
 from tenure.testing.contracts.runs import RunStateStoreContract
 from tenure.testing.contracts.upkeep import UpkeepContract
+from tenure.testing.contracts.wakeups import WakeupsContract
 from tenure.testing.contracts.workers import WorkerRegistryContract
 
 __all__ = [
@@ -62,5 +63,6 @@ __all__ = [
     "RetentionCountsContract",
     "RunStateStoreContract",
     "UpkeepContract",
+    "WakeupsContract",
     "WorkerRegistryContract",
 ]

@@ -17,6 +17,7 @@ from tenure.ports.outbox import Outbox, OutboxBatches
 from tenure.ports.retention import Retention
 from tenure.ports.run_store import RunStateStore
 from tenure.ports.upkeep import Upkeep
+from tenure.ports.wakeups import Wakeups
 from tenure.testing.clock import ManualClock
 
 SUITE_VERSION = "1.0"
@@ -65,6 +66,10 @@ class ManualTime(ContractHarness):
 
 class BatchingStore(RunStateStore, BatchUpdates, Protocol):
     """What the batch contract needs."""
+
+
+class WakingStore(RunStateStore, LeaseStore, Wakeups, Protocol):
+    """What the contract of wake-ups needs."""
 
 
 class LeasingStore(RunStateStore, LeaseStore, Protocol):

@@ -1,0 +1,109 @@
+"""Hearing what other processes announce, on a connection that does nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import aclosing, asynccontextmanager
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from tenure.model.errors import TenureError
+from tenure.stores.postgres.connections import Connections
+from tenure.stores.postgres.failures import DRIVER_ERRORS
+from tenure.stores.postgres.patience import pause
+from tenure.stores.postgres.statements import SQL
+
+_log = logging.getLogger("tenure.stores")
+
+_AGAIN = (0.1, 0.3, 1.0, 3.0, 10.0)
+"""Seconds before the line is made anew, and anew again."""
+_topics = msgspec.json.Decoder(frozenset[str])
+
+
+class _Listener(NamedTuple):
+    topics: frozenset[str]
+    heard: Callable[[], None]
+
+
+class Listening:
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._ears: WeakKeyDictionary[asyncio.AbstractEventLoop, _Ear] = WeakKeyDictionary()
+
+    @asynccontextmanager
+    async def listen(
+        self, topics: Collection[str], heard: Callable[[], None]
+    ) -> AsyncIterator[None]:
+        if not self._connections.address.wakeups:
+            yield
+            return
+        loop = asyncio.get_running_loop()
+        ear = self._ears.get(loop)
+        if ear is None:
+            ear = self._ears[loop] = _Ear(self._connections)
+        listener = _Listener(frozenset(topics), heard)
+        ear.add(listener)
+        try:
+            yield
+        finally:
+            await ear.remove(listener)
+
+    async def close(self) -> None:
+        ear = self._ears.pop(asyncio.get_running_loop(), None)
+        if ear is not None:
+            await ear.close()
+
+
+class _Ear:
+    """One line for all who listen in an event loop, there while somebody does."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._listeners: list[_Listener] = []
+        self._task: asyncio.Task[None] | None = None
+        self._hears = False
+
+    def add(self, listener: _Listener) -> None:
+        self._listeners.append(listener)
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._go_on())
+        elif self._hears:
+            listener.heard()
+
+    async def remove(self, listener: _Listener) -> None:
+        self._listeners.remove(listener)
+        if not self._listeners:
+            await self.close()
+
+    async def close(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _go_on(self) -> None:
+        failures = 0
+        while True:
+            try:
+                async with self._connections.own_line() as connection:
+                    await connection.execute(SQL["listen"], prepare=False)
+                    failures, self._hears = 0, True
+                    self._tell(None)  # whatever was said while nobody listened
+                    async with aclosing(connection.notifies()) as notifications:
+                        async for notification in notifications:
+                            self._tell(_topics.decode(notification.payload))
+            except (TenureError, msgspec.DecodeError, *DRIVER_ERRORS) as error:
+                _log.debug("hints are not heard: %s", error)
+            finally:
+                self._hears = False
+            await pause(_AGAIN[min(failures, len(_AGAIN) - 1)])
+            failures += 1
+
+    def _tell(self, topics: frozenset[str] | None) -> None:
+        for listener in list(self._listeners):
+            if topics is None or topics & listener.topics:
+                listener.heard()

@@ -1,0 +1,104 @@
+"""Hints between processes: they reach every store on the database, cost writers nothing, and come
+again after the line was cut."""
+
+from __future__ import annotations
+
+import asyncio
+
+import psycopg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import json
+
+import tenure
+from tenure.model.status import RunStatus
+from tenure.model.wakeups import topic_of_queue
+from tenure.runtime.keeper import Timing
+from tenure.stores.postgres import PostgresStore
+from tenure.stores.postgres.announcing import payloads
+from tenure.testing.contracts.acts import create, create_embedded, write
+from tenure.testing.contracts.wakeups import listening
+from tenure.testing.factories import end_run, new_run, start_step
+from tests.postgres.database import TestDatabase
+from tests.runtime.puppets import Puppet, step, workflow
+
+pytestmark = pytest.mark.slow
+
+QUEUE = topic_of_queue("default")
+_LISTENER = "select pid from pg_stat_activity where query = 'listen tenure' and datname = 'shared'"
+
+
+async def test_hint_reaches_another_store(postgres_database: TestDatabase) -> None:
+    writer, reader = PostgresStore(postgres_database.url), PostgresStore(postgres_database.url)
+    async with writer, reader, listening(reader, QUEUE) as heard:
+        await create(writer)
+        await heard.wait()
+
+
+async def test_hint_goes_out_before_the_store_is_closed(postgres_database: TestDatabase) -> None:
+    async with PostgresStore(postgres_database.url) as reader, listening(reader, QUEUE) as heard:
+        async with PostgresStore(postgres_database.url) as writer:
+            await create(writer)
+        await heard.wait()
+
+
+async def test_line_that_was_cut_is_made_anew(postgres_database: TestDatabase) -> None:
+    async with PostgresStore(postgres_database.url) as store, listening(store, QUEUE) as heard:
+        with psycopg.connect(postgres_database.url, autocommit=True) as somebody:
+            somebody.execute(f"select pg_terminate_backend(pid) from ({_LISTENER}) l")
+        await heard.wait()  # it listens again
+        heard.clear()
+        await create(store)
+        await heard.wait()
+
+
+async def test_nothing_listens_if_that_is_not_wanted(postgres_database: TestDatabase) -> None:
+    store = PostgresStore(f"{postgres_database.url}?wakeups=no")
+    async with store, store.listen([QUEUE], lambda: None):
+        await create(store)
+        with psycopg.connect(postgres_database.url) as somebody:
+            assert somebody.execute(_LISTENER).fetchall() == []
+
+
+async def test_owners_writes_announce_nothing_and_many_births_announce_little(
+    postgres_database: TestDatabase,
+) -> None:
+    async with PostgresStore(postgres_database.url) as store:
+        with psycopg.connect(postgres_database.url, autocommit=True) as somebody:
+            somebody.execute("listen tenure")
+            run = await create_embedded(store)
+            run = await write(store, start_step(run))
+            await write(store, end_run(run, RunStatus.FAILED))
+            await asyncio.gather(*(store.create_run(new_run()) for _ in range(200)))
+            await store.close()
+            heard = [each.payload for each in somebody.notifies(timeout=1, stop_after=200)]
+    assert 1 <= len(heard) < 100
+    assert set(heard) == {json.encode([QUEUE]).decode()}
+
+
+async def test_owner_hears_of_a_cancel_request_long_before_it_looks(
+    postgres_database: TestDatabase,
+) -> None:
+    act = Puppet()
+    act.hold("long/local")
+    slow = Timing(control_interval=3600.0, renew_interval=20.0)
+    store = PostgresStore(postgres_database.url)
+    async with store, tenure.Runner(store, timing=slow, actions={"act": act}) as runner:
+        named = tenure.RunOptions(run_id="a-run-to-cancel")
+        going = asyncio.create_task(runner.run(workflow(step("long")), named))
+        await act.begins("long/local")
+        async with tenure.Runner(postgres_database.url) as operator:
+            await operator.cancel("a-run-to-cancel")
+        async with asyncio.timeout(15):
+            assert (await going).status == "canceled"
+
+
+@given(topics=st.sets(st.text(max_size=3000), max_size=30))
+def test_hints_are_split_as_the_server_wants_them(topics: set[str]) -> None:
+    sent = list(payloads(topics))
+    assert all(len(payload.encode()) < 8000 for payload in sent)
+    told = {topic for payload in sent for topic in json.decode(payload)}
+    assert told == {
+        topic for topic in topics if "\0" not in topic and len(json.encode(topic)) < 7000
+    }
