@@ -56,6 +56,16 @@ def postgres_shared(postgres_server: Server) -> Iterator[TestDatabase]:
 
 
 @pytest.fixture(scope="session")
+def postgres_going(postgres_server: Server) -> Iterator[TestDatabase]:
+    """Whose clock goes as clocks do."""
+    from tests.postgres.database import TestDatabase
+
+    database = TestDatabase(postgres_server, "going", clock_stands=False)
+    yield database
+    database.close()
+
+
+@pytest.fixture(scope="session")
 def postgres_pooler(postgres_server: Server) -> Iterator[Pooler]:
     from tests.postgres.pooler import Pooler
 

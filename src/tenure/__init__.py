@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from tenure.stores.file import FileStore as FileStore
     from tenure.stores.memory import InMemoryStore as InMemoryStore
     from tenure.wire.callback import CallbackPayload as CallbackPayload
+    from tenure.worker import Pace as Pace
+    from tenure.worker import Worker as Worker
     from tenure.workflow.spec import CallbackSpec as CallbackSpec
     from tenure.workflow.spec import Defaults as Defaults
     from tenure.workflow.spec import GroupSpec as GroupSpec
@@ -109,6 +111,8 @@ _HOME = {
     "Step": "workflow.spec",
     "Verify": "workflow.spec",
     "Workflow": "workflow.spec",
+    "Pace": "worker",
+    "Worker": "worker",
     "WorkflowFile": "workflow_file",
     "load_workflow": "workflow_file",
     "read_workflow": "workflow_file",

@@ -8,21 +8,12 @@ async with tenure.Runner(store="sqlite:///runs.db") as runner:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from msgspec import structs
 
-from tenure.bootstrap import (
-    OpenStore,
-    default_actions,
-    default_sender,
-    default_transport,
-    open_store,
-    private_memory,
-    warn_unless_durable,
-)
+from tenure.assembly import Assembly
 from tenure.model.errors import NotRunnable
 from tenure.model.query import Page, RunFilter
 from tenure.model.snapshot import RunSnapshot, RunSummary
@@ -34,36 +25,27 @@ from tenure.ports.notifier import RunStateNotifier
 from tenure.ports.recorder import Recorder
 from tenure.ports.run_store import RunStateStore
 from tenure.ports.transport import Transport
-from tenure.ports.trust import TrustWindows
 from tenure.runtime.birth import cannot_wait, planned_retry, planned_run, secret_values
 from tenure.runtime.callback_settings import CallbackSettings
-from tenure.runtime.callbacks import Callbacks
-from tenure.runtime.definition import Definition
-from tenure.runtime.embedded import Surroundings, Work
-from tenure.runtime.executions import Executions
+from tenure.runtime.embedded import Work
 from tenure.runtime.keeper import Timing
 from tenure.runtime.options import RunOptions
 from tenure.runtime.owners import doubt_about
 from tenure.runtime.packing import packed
 from tenure.runtime.patience import surely
-from tenure.runtime.ready import Ready, ReadyWorkflows
+from tenure.runtime.ready import Ready
 from tenure.runtime.recovery import ON_START
 from tenure.runtime.retention import RetentionPolicy
 from tenure.runtime.retrying import RetryOptions, definition_of_retry
-from tenure.runtime.session import Identity, Session
-from tenure.runtime.sessions import Sessions
+from tenure.runtime.session import Session
 from tenure.runtime.stored import stored_run, stored_work
 from tenure.runtime.submit import submit
 from tenure.system import (
-    SystemClock,
-    new_owner_id,
     new_run_id,
-    new_update_id,
     presence,
-    proven_dead,
 )
 from tenure.workflow.spec import Workflow
-from tenure.workflow_file import WorkflowFile, as_file, read_workflow
+from tenure.workflow_file import WorkflowFile
 
 __all__ = ["RetryOptions", "RunOptions", "Runner"]
 
@@ -94,40 +76,28 @@ class Runner:
         callbacks: CallbackSettings = CallbackSettings(),
         retention: RetentionPolicy | None = None,
     ) -> None:
-        self._wanted_store = store
-        self._tracking = tracking
-        self._transport = transport
-        self._around = Surroundings(
-            transport=transport or default_transport(),
-            recorders=tuple(recorders),
+        self._parts = Assembly(
+            store,
+            notifier=notifier,
+            recorders=recorders,
+            actions=actions,
+            transport=transport,
+            name=runner_id,
+            timing=timing,
+            reconcile_interval=reconcile_interval,
             progress_interval=progress_interval,
             summary_bytes=summary_bytes,
             log_cap=log_cap,
+            callbacks=callbacks,
+            retention=retention,
+            tracking=tracking,
         )
-        self._identity = Identity(
-            owner_id=new_owner_id(runner_id),
-            new_id=new_update_id,
-            proven_dead=proven_dead,
-            now=SystemClock().now,
-            runner_id=runner_id,
-        )
-        self._timing = timing or Timing()
-        self._notifier = notifier
-        self._callbacks = callbacks
-        self._reconcile_interval = reconcile_interval
-        self._retention = retention
-        self._own_store: OpenStore | None = None
-        self._sessions = Sessions(self._main_store, self._new_session)
-        self._executions = Executions()
-        self._actions: Callable[[], Mapping[str, Action]] = (
-            default_actions if actions is None else lambda: actions
-        )
-        self._ready = ReadyWorkflows(as_file, self._actions)
+        self._tracking = tracking
 
     @property
     def owner_id(self) -> str:
         """This runner as the record names it."""
-        return self._identity.owner_id
+        return self._parts.identity.owner_id
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -139,21 +109,13 @@ class Runner:
     async def open(self) -> None:
         """Open the store and mark as interrupted what a dead process left running in it. The first
         use does so by itself, but not after ``close``."""
-        self._sessions.welcome()
-        if self._tracking:
-            await self._sessions.main()
+        await self._parts.open()
 
     async def close(self) -> None:
         """End runs that have not ended, as canceled, and let go of everything that is this
         runner's own: all of it, also if one part cannot be closed. From now on it refuses with
         ``RunnerClosed``, until somebody opens it again."""
-        async with AsyncExitStack() as closing:
-            if self._transport is None:
-                closing.push_async_callback(self._around.transport.close)
-            closing.push_async_callback(self._close_own_store)
-            closing.push_async_callback(self._sessions.close)
-            closing.push_async_callback(self._executions.stop)
-            await self._sessions.refuse()
+        await self._parts.close()
 
     async def run(
         self, workflow: Workflow | WorkflowFile, options: RunOptions = RunOptions()
@@ -166,14 +128,14 @@ class Runner:
         ``LeaseLost`` if another owner took the run away. Cancelling the call ends the run as
         canceled, then ``CancelledError`` comes out; cancelling it twice stops at once.
         """
-        ready = self._ready.of(workflow, options)
+        ready = self._parts.ready.of(workflow, options)
         planned = self._planned(ready, options, embedded=True)
         waits = planned.status is RunStatus.QUEUED
         pack = await packed(ready, options.vars, waits=waits)
         if waits:
             session = await self._waiting_room(ready, options.store)
             return await self._submit(session, ready, planned, pack.encoded, options.notifier)
-        session = await self._session(options.store)
+        session = await self._parts.session(options.store)
         variables = {**options.vars, **options.secrets}
         work = Work(
             prepared=ready.prepared,
@@ -201,11 +163,11 @@ class Runner:
         kept nowhere. As ``run``, and ``RunNotFound``, ``NotRunnable`` if it waits or has ended,
         ``LeaseHeld`` if somebody else executes it.
         """
-        session = await self._session(store)
+        session = await self._parts.session(store)
         run, definition = await stored_run(session.store, run_id)
         if run.status is not RunStatus.QUEUED:
             raise NotRunnable(run_id, f"is {run.status}, not queued")
-        ready = self._ready.stored(self._file_of(definition), definition)
+        ready = self._parts.ready.stored(self._parts.file_of(definition), definition)
         return await self._perform(session, stored_work(ready, run, secrets), notifier)
 
     async def retry(self, run_id: str, options: RetryOptions = RetryOptions()) -> RunSnapshot:
@@ -216,11 +178,11 @@ class Runner:
         secrets have to be given again. As ``run``, and ``RunNotFound``, ``NotRunnable`` if the old
         run goes on or leaves nothing.
         """
-        session = await self._session(options.store)
+        session = await self._parts.session(options.store)
         stored = await stored_run(session.store, run_id)
-        file = self._file_of(stored.definition)
+        file = self._parts.file_of(stored.definition)
         definition = definition_of_retry(stored, file.workflow, options)
-        ready = self._ready.stored(file, definition)
+        ready = self._parts.ready.stored(file, definition)
         new_id = options.run_id or new_run_id()
         planned = planned_retry(stored.snapshot, new_id, ready, options.approved_by)
         text = definition.encode()
@@ -250,21 +212,21 @@ class Runner:
         """Queue it for workers."""
         if not self._tracking:
             raise ValueError("tracking=False keeps nothing that a worker could find")
-        ready = self._ready.of(workflow, options)
+        ready = self._parts.ready.of(workflow, options)
         planned = self._planned(ready, options, embedded=False)
         pack = await packed(ready, options.vars, waits=True)
-        session = await self._session(options.store)
+        session = await self._parts.session(options.store)
         return await self._submit(session, ready, planned, pack.encoded, options.notifier)
 
     async def get_run(self, run_id: str) -> RunSnapshot:
         """``RunNotFound`` rather than an invented one."""
-        store = (await self._session()).store
+        store = (await self._parts.session()).store
         return await surely(lambda: store.get_run(run_id))
 
     async def list_runs(
         self, where: RunFilter = RunFilter(), *, limit: int = 50, cursor: str | None = None
     ) -> Page[RunSummary]:
-        store = (await self._session()).store
+        store = (await self._parts.session()).store
         return await surely(lambda: store.list_runs(where, limit=limit, cursor=cursor))
 
     async def approve(self, run_id: str, *, by: str, note: str | None = None) -> RunSnapshot:
@@ -273,14 +235,14 @@ class Runner:
         The first approval stands: the record says whose. ``InvalidTransition`` for a run that does
         not ask for it, has ended, or could be approved only until a while ago.
         """
-        return await (await self._session()).operators.approve(run_id, by=by, note=note)
+        return await (await self._parts.session()).operators.approve(run_id, by=by, note=note)
 
     async def cancel(
         self, run_id: str, *, reason: str | None = None, by: str | None = None
     ) -> RunSnapshot:
         """Recorded at once. The run as it then stands: ``canceled`` if nobody was running it,
         ``running`` while its owner ends what runs, or the end it had reached before."""
-        session = await self._session()
+        session = await self._parts.session()
         run = await session.operators.cancel(run_id, reason=reason, by=by)
         session.keeper.look_now()
         if doubt_about(run, presence):
@@ -292,62 +254,23 @@ class Runner:
         self, run_id: str, data: dict[str, Any], *, by: str | None = None
     ) -> RunSnapshot:
         """Note what was found out later; also on ended runs, never touching their status."""
-        return await (await self._session()).operators.annotate(run_id, data, by=by)
+        return await (await self._parts.session()).operators.annotate(run_id, data, by=by)
 
     async def reconcile(self, *, reason: str = "its owner is gone") -> int:
         """Mark runs as interrupted whose owner is gone and that do not resume; how many."""
-        return len(await (await self._session()).reconciler.reconcile(reason))
+        return len(await (await self._parts.session()).reconciler.reconcile(reason))
 
     # How it is put together
 
-    async def _close_own_store(self) -> None:
-        store, self._own_store = self._own_store, None
-        if store is not None:
-            await store.close()
-
-    async def _session(self, store: RunStateStore | None = None) -> Session:
-        self._sessions.check_open()
-        if not self._tracking:
-            # A fresh one per run: nothing is kept.
-            return self._new_session(private_memory())
-        if store is not None:
-            return await self._sessions.of(store)
-        return await self._sessions.main()
-
-    def _new_session(self, store: RunStateStore) -> Session:
-        if self._tracking:
-            warn_unless_durable(store)
-            callbacks = Callbacks(
-                store,
-                default_sender(
-                    self._callbacks.timeout, self._callbacks.allow_private, self._callbacks.targets
-                ),
-                self._callbacks,
-                new_update_id,
-                self._notifier,
-            )
-        else:
-            callbacks = None
-        transport = self._around.transport
-        return Session(
-            store,
-            self._identity,
-            self._timing,
-            self._reconcile_interval,
-            callbacks,
-            transport if isinstance(transport, TrustWindows) else None,
-            self._retention if self._tracking else None,
-        )
-
     def _planned(self, ready: Ready, options: RunOptions, *, embedded: bool) -> RunSnapshot:
         run_id = options.run_id or new_run_id()
-        return planned_run(run_id, ready, options, self._callbacks.targets, embedded=embedded)
+        return planned_run(run_id, ready, options, self._parts.callbacks.targets, embedded=embedded)
 
     async def _waiting_room(self, ready: Ready, store: RunStateStore | None) -> Session:
         """Where a run can wait for approval, because somebody will be able to go on with it."""
         if not self._tracking:
             raise cannot_wait(ready.source, "nothing is kept without tracking")
-        session = await self._session(store)
+        session = await self._parts.session(store)
         if not isinstance(session.store, LeaseStore) or not isinstance(session.store, Definitions):
             raise cannot_wait(ready.source, "this store keeps no leases")
         return session
@@ -368,25 +291,11 @@ class Runner:
     async def _perform(
         self, session: Session, work: Work, notifier: RunStateNotifier | None
     ) -> RunSnapshot:
-        around = self._around
+        around = self._parts.around
         if notifier is not None and self._tracking:
             around = structs.replace(around, notifier=notifier)
         try:
-            return await self._executions.perform(session, around, work)
+            return await self._parts.executions.perform(session, around, work)
         finally:
             if not self._tracking:
                 await session.close()
-
-    def _file_of(self, definition: Definition) -> WorkflowFile:
-        return read_workflow(
-            definition.workflow,
-            source=definition.source or "workflow",
-            folder=definition.folder,
-            actions=self._actions(),
-        )
-
-    async def _main_store(self) -> RunStateStore:
-        wanted = self._wanted_store
-        if wanted is None or isinstance(wanted, str):
-            wanted = self._own_store = await asyncio.to_thread(open_store, wanted)
-        return wanted

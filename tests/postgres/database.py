@@ -44,17 +44,19 @@ async def migrated(url: str) -> None:
 class TestDatabase:
     __test__ = False
 
-    def __init__(self, server: Server) -> None:
-        server.execute("create database shared")
+    def __init__(self, server: Server, name: str = "shared", *, clock_stands: bool = True) -> None:
+        server.execute(f"create database {name}")
         self._server = server
-        self.url = server.url("shared")
+        self._name = name
+        self.url = server.url(name)
         asyncio.run(migrated(self.url))
         self._connection = psycopg.connect(self.url, autocommit=True)
-        self._connection.execute(_TEST_CLOCK)
+        if clock_stands:
+            self._connection.execute(_TEST_CLOCK)
         self._emptied = count(1)
 
     def url_through(self, port: int | None) -> str:
-        return self._server.url("shared", port)
+        return self._server.url(self._name, port)
 
     def empty(self) -> None:
         """Deleting is quicker than truncating; now and then what was deleted is swept up."""

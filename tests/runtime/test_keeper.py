@@ -344,7 +344,7 @@ class TestWholeRuns:
         if hint:
             await runner.cancel(RUN_ID, reason="enough")
         else:
-            session = await runner._session()
+            session = await runner._parts.session()
             await session.operators.cancel(RUN_ID, reason="enough")
         run = await asyncio.wait_for(running, PATIENCE)
         assert (run.status, run.cancel_reason) == (RunStatus.CANCELED, "enough")
@@ -359,6 +359,6 @@ class TestWholeRuns:
         act.hold("one/local")
         running = asyncio.create_task(runner.run(ONE, NAMED))
         await act.begins("one/local")
-        await (await runner._session()).operators.cancel(RUN_ID)
+        await (await runner._parts.session()).operators.cancel(RUN_ID)
         run = await asyncio.wait_for(running, PATIENCE)
         assert run.status is RunStatus.CANCELED

@@ -296,7 +296,7 @@ class TestWithLeases:
     ) -> None:
         store = InMemoryStore()
         runs = [await abandoned(store, dead_owner, callbacks=(HOOK, CHATTY)) for _ in range(150)]
-        sessions = [new_runner()._new_session(store) for _ in range(2)]
+        sessions = [new_runner()._parts._new_session(store) for _ in range(2)]
         ended = await asyncio.gather(*(each.reconciler.reconcile("gone") for each in sessions))
         assert sorted(chain(*ended)) == sorted(run.run_id for run in runs)
         for run in runs:

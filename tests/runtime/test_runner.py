@@ -283,7 +283,7 @@ class TestStores:
             opened.append(url)
             return tenure.open_store(url)
 
-        monkeypatch.setattr("tenure.runner.open_store", counting)
+        monkeypatch.setattr("tenure.assembly.open_store", counting)
         runner = new_runner(f"sqlite:///{tmp_path / 'runs.db'}")
         runs = await asyncio.gather(*(runner.run(ONE) for _ in range(5)))
         assert {run.status for run in runs} == {RunStatus.SUCCESS}
@@ -336,7 +336,7 @@ class TestStores:
         assert (await sqlite.list_runs()).items
         own = new_runner(f"sqlite:///{tmp_path / 'own.db'}")
         await own.run(ONE)
-        session = await own._session()
+        session = await own._parts.session()
         await own.close()
         with pytest.raises(tenure.StoreError):
             await session.store.list_runs()
@@ -379,7 +379,7 @@ class TestStores:
         await runner.close()
         answers = await asyncio.gather(*asked, return_exceptions=True)
         assert [type(answer) for answer in answers] == [tenure.RunnerClosed] * 2
-        assert (act.begun, runner._own_store) == ([], None)
+        assert (act.begun, runner._parts._own_store) == ([], None)
 
     async def test_closing_goes_on_where_one_part_cannot_be_closed(
         self, new_runner: NewRunner, monkeypatch: pytest.MonkeyPatch

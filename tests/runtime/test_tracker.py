@@ -233,8 +233,8 @@ class TestOthersWriteToo:
         runner = new_runner(any_store, timing=tenure.Timing(control_interval=1000))
 
         async def cancel(task: tenure.Task) -> TaskResult:
-            await runner._sessions.main()
-            session = await runner._session()
+            await runner._parts._sessions.main()
+            session = await runner._parts.session()
             await session.operators.cancel(task.run_id, reason="enough")
             return TaskResult()
 

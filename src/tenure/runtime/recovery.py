@@ -15,23 +15,23 @@ own fence: whoever else might own it by then makes the write fail.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 
 from msgspec.structs import replace
 
-from tenure.model.compose import effect_of
-from tenure.model.errors import Refused, StoreUnavailable, VersionConflict
+from tenure.model.errors import StoreUnavailable
 from tenure.model.leasing import ClaimedRun, ClaimRequest, Purpose
 from tenure.model.query import RunFilter
 from tenure.model.snapshot import ErrorInfo, RunSnapshot, RunSummary
 from tenure.model.status import Recovery, RunStatus
-from tenure.model.update import Changes, Fencing, RunChange, Update
+from tenure.model.update import Fencing, RunChange
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.liveness import LiveRuns
 from tenure.ports.run_store import RunStateStore
 from tenure.runtime.approvals import Approvals
 from tenure.runtime.callbacks import Told
+from tenure.runtime.ending import end_run
 from tenure.runtime.patience import surely
 from tenure.workflow.wording import listed
 
@@ -60,7 +60,6 @@ class Reconciler:
         self._told = told
         self._owner_id = owner_id
         self._new_id = new_id
-        self._ids: Iterator[str] = iter(new_id, "")
         self._proven_dead = proven_dead
         self._runner_id = runner_id
         self._approvals = Approvals(store, new_id, told)
@@ -183,25 +182,7 @@ class Reconciler:
                 error=error,
                 last_error=error,
             )
-        update = Update(
-            run_id=run.run_id,
-            update_id=self._new_id(),
-            base_version=run.version,
-            lease=fencing,
-            effect=effect_of(run, Changes(run=change), self._ids),
-            release=True,
-        )
-        while True:
-            try:
-                receipt = await surely(partial(self._store.update_run, update))
-            except VersionConflict as conflict:  # an annotation, say: the end stands all the same
-                update = replace(update, base_version=conflict.version)
-            except Refused:
-                return False  # somebody was faster
-            else:
-                if self._told is not None:
-                    self._told(run, update.effect.events, update.effect.deliveries, receipt)
-                return True
+        return await end_run(self._store, self._new_id, self._told, run, fencing, change)
 
 
 def as_interrupted(ended: list[str]) -> str:

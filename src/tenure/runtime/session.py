@@ -20,6 +20,7 @@ from tenure.ports.trust import TrustWindows
 from tenure.ports.wakeups import Wakeups
 from tenure.runtime.callbacks import Callbacks
 from tenure.runtime.combiner import Combiner
+from tenure.runtime.in_touch import InTouch
 from tenure.runtime.keeper import Keeper, Timing
 from tenure.runtime.operators import Operators
 from tenure.runtime.recovery import Reconciler, as_interrupted
@@ -116,21 +117,15 @@ class Session:
                 await asyncio.wait([self._reconciling])
 
     async def _keep_reconciling(self) -> None:
-        """Leases that merely ran out are left alone until we have been in touch with the store for
-        one renew interval: after an outage their owners get the chance to come back first."""
-        loop = asyncio.get_running_loop()
-        in_touch_since = loop.time()
+        loop, touch = asyncio.get_running_loop(), InTouch(self.timing.renew_interval)
         while True:
             due = loop.time() + self._interval
             await pause(self._interval)
-            now = loop.time()
-            if now - due > self.timing.renew_interval / 2:
-                in_touch_since = now  # we were frozen, perhaps with everybody else
-            expired = now - in_touch_since >= self.timing.renew_interval
+            touch.woke(due)
             try:
-                ended = await self.reconciler.reconcile(LATER, expired=expired)
+                ended = await self.reconciler.reconcile(LATER, expired=touch.long_enough)
             except Exception as error:  # noqa: BLE001  whatever it is, it must be tried again
-                in_touch_since = loop.time()
+                touch.lost()
                 _log.warning("cannot look for abandoned runs: %s", error)
             else:
                 if ended:

@@ -1,0 +1,154 @@
+"""How the parts of one process are put together: for whoever executes runs, runner or worker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+
+from tenure.bootstrap import (
+    OpenStore,
+    default_actions,
+    default_sender,
+    default_transport,
+    open_store,
+    private_memory,
+    warn_unless_durable,
+)
+from tenure.ports.action import Action
+from tenure.ports.notifier import RunStateNotifier
+from tenure.ports.recorder import Recorder
+from tenure.ports.run_store import RunStateStore
+from tenure.ports.transport import Transport
+from tenure.ports.trust import TrustWindows
+from tenure.runtime.callback_settings import CallbackSettings
+from tenure.runtime.callbacks import Callbacks
+from tenure.runtime.definition import Definition
+from tenure.runtime.embedded import Surroundings
+from tenure.runtime.executions import Executions
+from tenure.runtime.keeper import Timing
+from tenure.runtime.ready import ReadyWorkflows
+from tenure.runtime.retention import RetentionPolicy
+from tenure.runtime.session import Identity, Session
+from tenure.runtime.sessions import Sessions
+from tenure.system import SystemClock, new_owner_id, new_update_id, proven_dead
+from tenure.workflow.spec import Workflow
+from tenure.workflow_file import WorkflowFile, as_file, read_workflow
+
+
+class Assembly:
+    """Opened, used and closed as one."""
+
+    def __init__(
+        self,
+        store: RunStateStore | str | None,
+        *,
+        notifier: RunStateNotifier | None,
+        recorders: Sequence[Recorder],
+        actions: Mapping[str, Action] | None,
+        transport: Transport | None,
+        name: str | None,
+        timing: Timing | None,
+        reconcile_interval: float,
+        progress_interval: float,
+        summary_bytes: int,
+        log_cap: int,
+        callbacks: CallbackSettings,
+        retention: RetentionPolicy | None,
+        max_takeovers: int = 5,
+        tracking: bool = True,
+    ) -> None:
+        self.tracking = tracking
+        self.callbacks = callbacks
+        self.timing = timing or Timing()
+        self.around = Surroundings(
+            transport=transport or default_transport(),
+            recorders=tuple(recorders),
+            progress_interval=progress_interval,
+            summary_bytes=summary_bytes,
+            log_cap=log_cap,
+            max_takeovers=max_takeovers,
+        )
+        self.identity = Identity(
+            owner_id=new_owner_id(name),
+            new_id=new_update_id,
+            proven_dead=proven_dead,
+            now=SystemClock().now,
+            runner_id=name,
+        )
+        self.executions = Executions()
+        self._wanted_store = store
+        self._own_transport = transport is None
+        self._notifier = notifier
+        self._reconcile_interval = reconcile_interval
+        self._retention = retention
+        self._own_store: OpenStore | None = None
+        self._sessions = Sessions(self._main_store, self._new_session)
+        self._actions: Callable[[], Mapping[str, Action]] = (
+            default_actions if actions is None else lambda: actions
+        )
+        self.ready: ReadyWorkflows[Workflow | WorkflowFile] = ReadyWorkflows(as_file, self._actions)
+
+    async def open(self) -> None:
+        """Also after ``close``."""
+        self._sessions.welcome()
+        if self.tracking:
+            await self._sessions.main()
+
+    async def close(self) -> None:
+        """All of it, also if one part cannot be closed: runs that have not ended, sessions, the
+        store and the transport if they are ours."""
+        async with AsyncExitStack() as closing:
+            if self._own_transport:
+                closing.push_async_callback(self.around.transport.close)
+            closing.push_async_callback(self._close_own_store)
+            closing.push_async_callback(self._sessions.close)
+            closing.push_async_callback(self.executions.stop)
+            await self._sessions.refuse()
+
+    async def session(self, store: RunStateStore | None = None) -> Session:
+        """``RunnerClosed``."""
+        self._sessions.check_open()
+        if not self.tracking:
+            # A fresh one per run: nothing is kept.
+            return self._new_session(private_memory())
+        if store is not None:
+            return await self._sessions.of(store)
+        return await self._sessions.main()
+
+    def file_of(self, definition: Definition) -> WorkflowFile:
+        return read_workflow(
+            definition.workflow,
+            source=definition.source or "workflow",
+            folder=definition.folder,
+            actions=self._actions(),
+        )
+
+    async def _main_store(self) -> RunStateStore:
+        wanted = self._wanted_store
+        if wanted is None or isinstance(wanted, str):
+            wanted = self._own_store = await asyncio.to_thread(open_store, wanted)
+        return wanted
+
+    async def _close_own_store(self) -> None:
+        store, self._own_store = self._own_store, None
+        if store is not None:
+            await store.close()
+
+    def _new_session(self, store: RunStateStore) -> Session:
+        callbacks = None
+        if self.tracking:
+            warn_unless_durable(store)
+            sending = self.callbacks
+            sender = default_sender(sending.timeout, sending.allow_private, sending.targets)
+            callbacks = Callbacks(store, sender, sending, new_update_id, self._notifier)
+        transport = self.around.transport
+        return Session(
+            store,
+            self.identity,
+            self.timing,
+            self._reconcile_interval,
+            callbacks,
+            transport if isinstance(transport, TrustWindows) else None,
+            self._retention if self.tracking else None,
+        )

@@ -1,0 +1,22 @@
+"""The process that executes queued runs, and goes on with those whose worker was lost.
+
+*The lease.* A worker claims a run in the store: from then on it is the run's owner, until a moment
+that renewing moves on. Every claim raises the run's *fence*, and the store refuses each write under
+an older one. So whatever a worker believes that was frozen, cut off, or slow: once somebody else
+has claimed its run, it cannot write a word of it.
+
+*Before the lease can end* a worker that could not renew in time stops the run's tasks by itself;
+its supervisor does so if the worker is frozen or dead. So no task runs beside its successor's.
+
+*What follows.* An expired lease gives others the right to claim, and nothing more: they go on from
+the record. Finished hosts do not run again. What had been started and has no result is unknown, and
+its step says what is done about it (``on_takeover``).
+
+``claiming`` asks the store for runs, ``preparing`` makes one ready to be executed, ``shift``
+executes it, ``worker`` keeps all of that going, and drains.
+"""
+
+from tenure.worker.duty import Pace
+from tenure.worker.worker import Worker
+
+__all__ = ["Pace", "Worker"]

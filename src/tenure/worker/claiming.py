@@ -1,0 +1,97 @@
+"""Asking the store for runs to execute."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from functools import partial
+
+from msgspec.structs import replace
+
+from tenure.model.errors import StoreUnavailable
+from tenure.model.leasing import ClaimRequest
+from tenure.model.query import RunFilter
+from tenure.model.status import Recovery, RunStatus
+from tenure.ports.lease_store import LeaseStore
+from tenure.ports.run_store import RunStateStore
+from tenure.runtime.embedded import Claim
+from tenure.runtime.in_touch import InTouch
+from tenure.runtime.patience import ENDLESS, surely
+from tenure.runtime.session import Session
+
+_log = logging.getLogger("tenure.worker")
+
+
+class Claims:
+    def __init__(
+        self,
+        session: Session,
+        store: LeaseStore,
+        queues: tuple[str, ...],
+        touch: InTouch,
+    ) -> None:
+        self._session = session
+        self._store = store
+        self._queues = queues
+        self._touch = touch
+        self._out_of_touch = False
+        self._dead: frozenset[str] = frozenset()
+
+    async def look_for_the_dead(self) -> bool:
+        """Whether runs have an owner whose process is gone for certain: such leases count as ended
+        at once."""
+        identity, dead = self._session.identity, set()
+        async for owner in _owners(self._session.store):
+            if owner != identity.owner_id and identity.proven_dead(owner):
+                dead.add(owner)
+        self._dead = frozenset(dead)
+        return bool(dead)
+
+    async def next(self, limit: int) -> list[Claim]:
+        """Up to ``limit`` runs that are ours from now on. Sent again after an error it is the same
+        claim, and takes no expired lease: their owners may have met that error too."""
+        identity = self._session.identity
+        request = ClaimRequest(
+            owner_id=identity.owner_id,
+            seconds=self._session.lease_seconds,
+            claim_id=identity.new_id(),
+            limit=limit,
+            queues=self._queues,
+            expired=self._touch.long_enough,
+            dead_owners=self._dead,
+        )
+
+        def be_careful(error: StoreUnavailable) -> None:
+            nonlocal request
+            request = replace(request, expired=False)
+            self._touch.lost()
+            self._note_trouble(error)
+
+        sent_at = asyncio.get_running_loop().time()
+        claimed = await surely(lambda: self._store.claim_runs(request), ENDLESS, be_careful)
+        self._answered()
+        return [Claim(run, sent_at) for run in claimed]
+
+    def _note_trouble(self, error: StoreUnavailable) -> None:
+        if not self._out_of_touch:
+            self._out_of_touch = True
+            _log.warning("the store does not answer (%s); nothing is claimed until it does", error)
+
+    def _answered(self) -> None:
+        if self._out_of_touch:
+            self._out_of_touch = False
+            _log.info("the store answers again")
+
+
+async def _owners(store: RunStateStore) -> AsyncIterator[str]:
+    """Of runs that resume and are under way."""
+    where, cursor = RunFilter(statuses=frozenset({RunStatus.RUNNING})), None
+    while True:
+        page = await surely(partial(store.list_runs, where, limit=500, cursor=cursor))
+        for run in page.items:
+            if run.owner_id is not None and run.recovery is Recovery.RESUME:
+                yield run.owner_id
+        cursor = page.cursor
+        if cursor is None:
+            return

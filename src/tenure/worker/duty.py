@@ -1,0 +1,101 @@
+"""What a worker does all day: claim as much as there is room for, wait, and in the end drain."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+
+from msgspec import Struct
+
+from tenure.runtime.in_touch import InTouch
+from tenure.runtime.waiting import happens_within
+from tenure.worker.claiming import Claims
+from tenure.worker.shift import Shift
+
+_log = logging.getLogger("tenure.worker")
+
+_A_MOMENT = 1.0
+"""Seconds for the answer to a claim once nothing more is to be claimed."""
+
+
+class Pace(Struct, frozen=True, kw_only=True):
+    """``concurrency`` is how many runs at once; the rest is seconds."""
+
+    concurrency: int = 20
+    claim_batch: int = 10
+    poll_interval: float = 1.0
+    drain_timeout: float = 30.0
+
+
+class Duty:
+    """``wake`` is set when there may be something to claim, or room for it."""
+
+    def __init__(
+        self, claims: Claims, shift: Shift, touch: InTouch, pace: Pace, wake: asyncio.Event
+    ) -> None:
+        self._claims = claims
+        self._shift = shift
+        self._touch = touch
+        self._pace = pace
+        self._wake = wake
+        self._claiming: asyncio.Task[int] | None = None
+        self._draining = False
+        self._at_once = False
+
+    def drain(self, *, at_once: bool = False) -> None:
+        """Claim nothing more; ``at_once``: wait for nothing to end by itself."""
+        self._draining = True
+        self._at_once |= at_once
+        self._wake.set()
+        if self._claiming is not None:
+            asyncio.get_running_loop().call_later(_A_MOMENT, self._claiming.cancel)
+
+    async def run(self) -> None:
+        """Until it is drained and nothing runs any more."""
+        while not self._draining:
+            self._wake.clear()
+            asked = min(self._pace.concurrency - len(self._shift), self._pace.claim_batch)
+            if asked > 0 and await self._claim(asked) == asked:
+                continue
+            if not self._draining:
+                await self._look_away()
+        await self._finish()
+
+    async def _claim(self, asked: int) -> int:
+        self._claiming = asyncio.create_task(self._take(asked))
+        try:
+            return await self._claiming
+        except asyncio.CancelledError:
+            if self._draining and self._claiming.cancelled():
+                return 0  # nobody knows whether we got any; their leases will end
+            self._claiming.cancel()
+            raise
+        finally:
+            self._claiming = None
+
+    async def _take(self, asked: int) -> int:
+        claimed = await self._claims.next(asked)
+        for claim in claimed:
+            self._shift.begin(claim)
+        return len(claimed)
+
+    async def _look_away(self) -> None:
+        """Workers that all looked at the same moment would take it from one another."""
+        wait = self._pace.poll_interval * random.uniform(0.75, 1.25)  # noqa: S311
+        due = asyncio.get_running_loop().time() + wait
+        await happens_within(self._wake, wait)
+        self._touch.woke(due)
+
+    async def _finish(self) -> None:
+        time = asyncio.get_running_loop().time
+        deadline = time() + self._pace.drain_timeout
+        if len(self._shift):
+            _log.info("draining: %d of its runs have not ended", len(self._shift))
+        while len(self._shift) and not self._at_once and time() < deadline:
+            self._wake.clear()
+            await happens_within(self._wake, deadline - time())
+        if len(self._shift):
+            _log.info("%d runs are given back as far as they have come", len(self._shift))
+            self._shift.hand_over()
+            await self._shift.over()

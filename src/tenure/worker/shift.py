@@ -1,0 +1,120 @@
+"""The runs that a worker executes now."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+
+from tenure.model.errors import (
+    InvalidWorkflow,
+    LeaseLost,
+    NotRunnable,
+    StoreUnavailable,
+    TenureError,
+)
+from tenure.model.snapshot import ErrorInfo
+from tenure.model.status import RunStatus
+from tenure.model.update import RunChange
+from tenure.ports.lease_store import LeaseStore
+from tenure.runtime.embedded import Claim, EmbeddedRun, Surroundings
+from tenure.runtime.ending import end_run
+from tenure.runtime.session import Session
+from tenure.worker.preparing import Preparing
+
+_log = logging.getLogger("tenure.worker")
+
+
+class Shift:
+    """``ended`` is called whenever one of them has come to its end here."""
+
+    def __init__(
+        self,
+        session: Session,
+        store: LeaseStore,
+        around: Surroundings,
+        preparing: Preparing,
+        ended: Callable[[], None],
+    ) -> None:
+        self._session = session
+        self._store = store
+        self._around = around
+        self._preparing = preparing
+        self._ended = ended
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._runs: set[EmbeddedRun] = set()
+        self._closing = False
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def begin(self, claim: Claim) -> None:
+        task = asyncio.create_task(self._execute(claim))
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._ended()
+
+    async def over(self) -> None:
+        """Returns when all have ended."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def hand_over(self) -> None:
+        """Their tasks are ended, and others go on with them."""
+        self._closing = True
+        for run in self._runs:
+            run.hand_over()
+
+    async def stop(self) -> None:
+        """Their tasks are killed; the record stays as it is."""
+        while self._tasks:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait(self._tasks, timeout=0.1)
+
+    async def _execute(self, claim: Claim) -> None:
+        run_id = claim.run.snapshot.run_id
+        try:
+            work = await self._preparing.work(claim)
+        except (NotRunnable, InvalidWorkflow) as error:
+            _log.warning("run %s cannot be executed: %s", run_id, error)
+            await self._fail(claim, error)
+            return
+        except StoreUnavailable as error:
+            _log.warning("run %s is left to others: %s", run_id, error)
+            return
+        run = EmbeddedRun(self._session, self._around, work)
+        self._runs.add(run)
+        if self._closing:
+            run.hand_over()
+        try:
+            status = await run.execute()
+            _log.debug("run %s: %s", run_id, status)
+        except LeaseLost:
+            _log.warning("run %s was lost: nothing of it runs here any more", run_id)
+            await self._let_go(claim)
+        except Exception:  # noqa: BLE001  (the log has it; others go on)
+            _log.exception("run %s", run_id)
+        finally:
+            self._runs.discard(run)
+
+    async def _fail(self, claim: Claim, error: TenureError) -> None:
+        told = self._session.callbacks.told if self._session.callbacks is not None else None
+        info = ErrorInfo(kind="definition", message=str(error))
+        change = RunChange(
+            status=RunStatus.FAILED, message=info.message, error=info, last_error=info
+        )
+        snapshot, fencing = claim.run.snapshot, claim.run.lease.fencing
+        new_id = self._session.identity.new_id
+        with suppress(StoreUnavailable):  # then whoever claims it next says so
+            await end_run(self._session.store, new_id, told, snapshot, fencing, change)
+
+    async def _let_go(self, claim: Claim) -> None:
+        """If it is still ours nobody needs to wait for the lease to end."""
+        lease, new_id = claim.run.lease, self._session.identity.new_id
+        with suppress(TenureError):
+            await self._store.release_lease(lease.run_id, lease.fencing, new_id())

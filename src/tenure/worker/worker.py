@@ -1,0 +1,181 @@
+"""``Worker``, the library's other door: executes queued runs until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+
+from tenure.assembly import Assembly
+from tenure.model.errors import InvalidOptions, TenureError
+from tenure.model.wakeups import topic_of_queue
+from tenure.ports.action import Action
+from tenure.ports.definitions import Definitions
+from tenure.ports.lease_store import LeaseStore
+from tenure.ports.notifier import RunStateNotifier
+from tenure.ports.recorder import Recorder
+from tenure.ports.run_store import RunStateStore
+from tenure.ports.transport import Transport
+from tenure.ports.wakeups import Wakeups
+from tenure.ports.workers import WorkerInfo, WorkerRegistry
+from tenure.runtime.callback_settings import CallbackSettings
+from tenure.runtime.definition import Definition
+from tenure.runtime.in_touch import InTouch
+from tenure.runtime.keeper import Timing
+from tenure.runtime.ready import Ready
+from tenure.runtime.retention import RetentionPolicy
+from tenure.runtime.waiting import pause, to_a_good_end
+from tenure.worker.claiming import Claims
+from tenure.worker.duty import Duty, Pace
+from tenure.worker.preparing import Preparing
+from tenure.worker.shift import Shift
+
+_log = logging.getLogger("tenure.worker")
+
+_LISTED_FOR = 3
+"""So many looks may fail before a worker is no longer listed."""
+
+
+class Worker:
+    """``await Worker("postgresql://…").run()`` executes queued runs until ``drain``.
+
+    ``pace`` says how many at once. ``secrets`` are values for the secrets that workflows declare,
+    since runs carry none. The rest is as for ``Runner``.
+    """
+
+    def __init__(
+        self,
+        store: RunStateStore | str | None = None,
+        *,
+        queues: Sequence[str] = ("default",),
+        pace: Pace = Pace(),
+        secrets: Mapping[str, str] | None = None,
+        max_takeovers: int = 5,
+        notifier: RunStateNotifier | None = None,
+        recorders: Sequence[Recorder] = (),
+        actions: Mapping[str, Action] | None = None,
+        transport: Transport | None = None,
+        worker_id: str | None = None,
+        timing: Timing | None = None,
+        reconcile_interval: float = 5.0,
+        progress_interval: float = 0.0,
+        summary_bytes: int = 4096,
+        log_cap: int = 10 * 1024 * 1024,
+        callbacks: CallbackSettings = CallbackSettings(),
+        retention: RetentionPolicy | None = None,
+    ) -> None:
+        self._parts = Assembly(
+            store,
+            notifier=notifier,
+            recorders=recorders,
+            actions=actions,
+            transport=transport,
+            name=worker_id,
+            timing=timing,
+            reconcile_interval=reconcile_interval,
+            progress_interval=progress_interval,
+            summary_bytes=summary_bytes,
+            log_cap=log_cap,
+            callbacks=callbacks,
+            retention=retention,
+            max_takeovers=max_takeovers,
+        )
+        self._queues = tuple(dict.fromkeys(queues))
+        self._pace = pace
+        self._secrets = secrets or {}
+        self._look_interval = reconcile_interval
+        self._wake = asyncio.Event()
+        self._duty: Duty | None = None
+        self._told_to_end: list[bool] = []
+
+    @property
+    def owner_id(self) -> str:
+        """This worker as the record names it."""
+        return self._parts.identity.owner_id
+
+    def drain(self, *, at_once: bool = False) -> None:
+        """Claim nothing more. Runs that have not ended after ``drain_timeout`` (or now, with
+        ``at_once``) are given back as far as they have come; then ``run`` returns."""
+        if self._duty is None:
+            self._told_to_end.append(at_once)
+        else:
+            self._duty.drain(at_once=at_once)
+
+    async def run(self) -> None:
+        """Until it is drained. Cancelled once it drains at once; cancelled twice it stops: tasks
+        are killed, and their runs go on elsewhere when their leases have ended."""
+        try:
+            await to_a_good_end(self._run(), lambda: self.drain(at_once=True))
+        finally:
+            await self._parts.close()
+
+    async def _run(self) -> None:
+        await self._parts.open()
+        session = await self._parts.session()
+        store = session.store
+        if not isinstance(store, LeaseStore) or not isinstance(store, Definitions):
+            kind = type(store).__name__
+            raise InvalidOptions([f"workers need a store with leases, and {kind} has none"])
+        touch = InTouch(self._parts.timing.renew_interval)
+        claims = Claims(session, store, self._queues, touch)
+        preparing = Preparing(store, self._made_ready, self._secrets)
+        shift = Shift(session, store, self._parts.around, preparing, self._wake.set)
+        self._duty = Duty(claims, shift, touch, self._pace, self._wake)
+        for at_once in self._told_to_end:
+            self._duty.drain(at_once=at_once)
+        try:
+            async with self._listening(store), self._tending(store, claims, shift):
+                await self._duty.run()
+        finally:
+            self._duty = None
+            await shift.stop()
+
+    def _made_ready(self, definition: Definition) -> Ready:
+        return self._parts.ready.stored(self._parts.file_of(definition), definition)
+
+    @asynccontextmanager
+    async def _listening(self, store: LeaseStore) -> AsyncIterator[None]:
+        if not isinstance(store, Wakeups):
+            yield
+            return
+        async with store.listen([topic_of_queue(queue) for queue in self._queues], self._wake.set):
+            yield
+
+    @asynccontextmanager
+    async def _tending(
+        self, store: LeaseStore, claims: Claims, shift: Shift
+    ) -> AsyncIterator[None]:
+        """Look for owners that died, and say that we are here."""
+        registry = store if isinstance(store, WorkerRegistry) else None
+        with suppress(TenureError):
+            await claims.look_for_the_dead()
+        tending = asyncio.create_task(self._tend(registry, claims, shift))
+        try:
+            yield
+        finally:
+            tending.cancel()
+            await asyncio.wait([tending])
+            if registry is not None:
+                with suppress(TenureError):
+                    await registry.heartbeat(self._info(shift), 0)
+
+    async def _tend(self, registry: WorkerRegistry | None, claims: Claims, shift: Shift) -> None:
+        while True:
+            try:
+                if registry is not None:
+                    seconds = self._look_interval * _LISTED_FOR
+                    await registry.heartbeat(self._info(shift), seconds)
+                if await claims.look_for_the_dead():
+                    self._wake.set()
+            except Exception as error:  # noqa: BLE001  whatever it is, it must be tried again
+                _log.debug("cannot look around: %s", error)
+            await pause(self._look_interval)
+
+    def _info(self, shift: Shift) -> WorkerInfo:
+        return WorkerInfo(
+            owner_id=self.owner_id,
+            queues=self._queues,
+            concurrency=self._pace.concurrency,
+            running=len(shift),
+        )

@@ -1,0 +1,263 @@
+"""What a worker takes, how it ends what it took, and how it goes."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import tenure
+from tenure.model.leasing import Purpose
+from tenure.model.status import RunStatus
+from tenure.runtime.definition import decode_definition
+from tests.runtime.puppets import Between, Inbox, Outage, Puppet, step, workflow
+from tests.worker.conftest import SHORT, Workers
+
+ONE = workflow(step("one"))
+THREE = workflow(step("one"), step("two"), step("three"))
+
+
+async def test_what_is_queued_is_executed(workers: Workers, act: Puppet) -> None:
+    before = await workers.submit(THREE)
+    workers.start()
+    after = await workers.submit(THREE)
+    for run_id in (before, after):
+        run = await workers.ended(run_id)
+        assert run.status is RunStatus.SUCCESS
+        assert run.owner_id is None
+    assert sorted(act.begun) == sorted(["one/local", "two/local", "three/local"] * 2)
+
+
+async def test_a_submitted_run_costs_as_many_updates_as_it_has_steps_and_two(
+    workers: Workers,
+) -> None:
+    """Created, claimed, begun, and each step's end with what follows."""
+    workers.start()
+    run = await workers.ended(await workers.submit(THREE))
+    assert run.version == 1 + 1 + len(THREE.steps) + 1
+
+
+async def test_it_takes_no_more_than_it_has_room_for(workers: Workers, act: Puppet) -> None:
+    ids = [await workers.submit(ONE) for _ in range(5)]
+    act.hold("one/local")
+    workers.start(concurrency=2)
+    while len(act.begun) < 2:
+        await asyncio.sleep(0.01)
+    running = [run_id for run_id in ids if (await workers.run(run_id)).owner_id is not None]
+    assert running == ids[:2]
+    act.let_go("one/local")
+    for run_id in ids:
+        assert (await workers.ended(run_id)).status is RunStatus.SUCCESS
+
+
+async def test_it_leaves_other_queues_alone(workers: Workers) -> None:
+    other = await workers.submit(ONE, queue="reports")
+    workers.start()
+    await workers.ended(await workers.submit(ONE))
+    assert (await workers.run(other)).status is RunStatus.QUEUED
+    workers.start(queues=["reports"])
+    await workers.ended(other)
+
+
+async def test_priority_comes_first(workers: Workers, act: Puppet) -> None:
+    low = await workers.submit(workflow(step("low")), priority=-5)
+    high = await workers.submit(workflow(step("high")), priority=5)
+    workers.start(concurrency=1)
+    await workers.ended(low)
+    await workers.ended(high)
+    assert act.begun == ["high/local", "low/local"]
+
+
+async def test_a_run_waits_for_its_time(workers: Workers) -> None:
+    run_id = await workers.submit(ONE, run_after=datetime.now(UTC) + timedelta(seconds=0.3))
+    workers.start()
+    run = await workers.ended(run_id)
+    assert run.started_at is not None
+    assert run.run_after is not None
+    assert run.started_at >= run.run_after
+
+
+async def test_a_workflow_that_fails_is_no_trouble_of_the_worker(
+    workers: Workers, act: Puppet
+) -> None:
+    act.results["one/local"] = tenure.TaskResult(status=tenure.HostStatus.FAILED, message="no")
+    workers.start()
+    assert (await workers.ended(await workers.submit(ONE))).status is RunStatus.FAILED
+    act.results.clear()
+    assert (await workers.ended(await workers.submit(ONE))).status is RunStatus.SUCCESS
+
+
+async def test_what_this_worker_cannot_execute_fails_and_says_why(workers: Workers) -> None:
+    run_id = await workers.submit(ONE)
+    workers.start(actions={})
+    run = await workers.ended(run_id)
+    assert run.status is RunStatus.FAILED
+    assert run.error is not None
+    assert run.error.kind == "definition"
+    assert "'act'" in run.error.message
+
+
+class TestSecrets:
+    WANTING = workflow(step("one", args={"token": "${{ token }}"}), secrets=["token"])
+
+    async def test_are_the_workers(self, workers: Workers, act: Puppet) -> None:
+        workers.start(secrets={"token": "opensesame", "other": "unused"})
+        run = await workers.ended(await workers.submit(self.WANTING))
+        assert run.status is RunStatus.SUCCESS
+        assert act.tasks["one/local"].args == {"token": "opensesame"}
+        assert "other" not in act.tasks["one/local"].vars
+        assert b"opensesame" not in repr(run).encode()
+
+    async def test_one_that_is_missing_is_named(self, workers: Workers) -> None:
+        workers.start()
+        run = await workers.ended(await workers.submit(self.WANTING))
+        assert run.error is not None
+        assert "'token'" in run.error.message
+
+
+async def test_a_cancel_reaches_the_worker(workers: Workers, act: Puppet) -> None:
+    act.hold("one/local")
+    workers.start()
+    run_id = await workers.submit(THREE)
+    await act.begins("one/local")
+    await workers.runner.cancel(run_id, reason="enough")
+    run = await workers.ended(run_id)
+    assert (run.status, run.cancel_reason) == (RunStatus.CANCELED, "enough")
+    assert act.cancelled == ["one/local"]
+
+
+async def test_its_notifier_hears_of_every_status(workers: Workers) -> None:
+    inbox = Inbox()
+    worker = workers.start(notifier=inbox)
+    run_id = await workers.submit(ONE)
+    await workers.ended(run_id)
+    worker.drain()
+    await workers.returns(worker)
+    statuses = [each.status for each in inbox.payloads if each.type.startswith("run.")]
+    assert statuses == ["running", "success"]
+
+
+class TestDraining:
+    async def test_what_runs_comes_to_its_end_and_nothing_else_begins(
+        self, workers: Workers, act: Puppet
+    ) -> None:
+        act.hold("one/local")
+        worker = workers.start()
+        first = await workers.submit(THREE)
+        await act.begins("one/local")
+        worker.drain()
+        later = await workers.submit(THREE)
+        act.let_go("one/local")
+        await workers.returns(worker)
+        assert (await workers.run(first)).status is RunStatus.SUCCESS
+        assert (await workers.run(later)).status is RunStatus.QUEUED
+
+    async def test_what_does_not_end_in_time_is_given_back_as_far_as_it_has_come(
+        self, workers: Workers, act: Puppet
+    ) -> None:
+        act.hold("two/local")
+        worker = workers.start(drain_timeout=0.05)
+        run_id = await workers.submit(THREE)
+        await act.begins("two/local")
+        worker.drain()
+        await workers.returns(worker)
+        run = await workers.run(run_id)
+        assert (run.status, run.owner_id, run.takeovers) == (RunStatus.RUNNING, None, 0)
+        assert [each.hosts["local"].status for each in run.steps] == [
+            "success",
+            "unknown",
+            "pending",
+        ]
+        assert act.cancelled == ["two/local"]
+        workers.start()
+        run = await workers.ended(run_id)
+        assert (run.status, run.takeovers) == (RunStatus.SUCCESS, 0)
+        assert act.begun == ["one/local", "two/local", "two/local#2", "three/local"]
+        assert run.steps[1].hosts["local"].message is None
+
+    async def test_before_anything_was_claimed_it_is_over_at_once(self, workers: Workers) -> None:
+        worker = workers.start()
+        worker.drain()
+        await workers.returns(worker)
+        run_id = await workers.submit(ONE)
+        assert (await workers.run(run_id)).status is RunStatus.QUEUED
+
+    async def test_cancelling_it_hands_over_at_once(self, workers: Workers, act: Puppet) -> None:
+        act.hold("one/local")
+        worker = workers.start()
+        run_id = await workers.submit(ONE)
+        await act.begins("one/local")
+        worker.drain(at_once=True)
+        await workers.returns(worker)
+        run = await workers.run(run_id)
+        assert (run.status, run.owner_id) == (RunStatus.RUNNING, None)
+
+
+class TestTrouble:
+    async def test_a_store_that_is_away_is_asked_until_it_is_back(
+        self, workers: Workers, act: Puppet
+    ) -> None:
+        door = Between(workers.store)
+        outage = Outage(door, "claim_runs")
+        outage.on = True
+        workers.start(store=door)
+        run_id = await workers.submit(ONE)
+        await outage.refuses(2)
+        outage.on = False
+        assert (await workers.ended(run_id)).status is RunStatus.SUCCESS
+
+    async def test_the_same_claim_is_sent_again_and_takes_no_expired_lease(
+        self, workers: Workers
+    ) -> None:
+        door = Between(workers.store)
+        outage = Outage(door, "claim_runs")
+        workers.start(store=door, timing=SHORT)
+        while not (asked := _requests(door)) or not asked[-1].expired:
+            await asyncio.sleep(0.01)
+        outage.on = True
+        before = len(_requests(door))
+        while len(_requests(door)) < before + 3:
+            await asyncio.sleep(0.01)
+        outage.on = False
+        refused = _requests(door)[before + 1 : before + 3]
+        assert refused[0].claim_id == refused[1].claim_id
+        assert not refused[1].expired
+
+    async def test_it_drains_although_the_store_is_away(self, workers: Workers) -> None:
+        door = Between(workers.store)
+        outage = Outage(door, "claim_runs")
+        outage.on = True
+        worker = workers.start(store=door)
+        await outage.refuses()
+        worker.drain()
+        await workers.returns(worker)
+
+
+def _requests(door: Between) -> list[Any]:
+    called = [args[0] for name, args in door.calls if name == "claim_runs"]
+    return [request for request in called if request.purpose is Purpose.EXECUTE]
+
+
+async def test_it_is_listed_while_it_works(workers: Workers) -> None:
+    worker = workers.start(queues=["default", "reports"], concurrency=7)
+    while not (listed := await workers.store.list_workers()):
+        await asyncio.sleep(0.01)
+    assert [(each.owner_id, each.queues, each.concurrency) for each in listed] == [
+        (worker.owner_id, ("default", "reports"), 7)
+    ]
+    worker.drain()
+    await workers.returns(worker)
+    assert await workers.store.list_workers() == []
+
+
+async def test_a_store_without_leases_is_refused(tmp_path: Any) -> None:
+    with pytest.raises(tenure.InvalidOptions, match="leases"):
+        await tenure.Worker(f"file://{tmp_path}/runs").run()
+
+
+async def test_definitions_are_read_as_they_were_submitted(workers: Workers) -> None:
+    run_id = await workers.submit(ONE)
+    text = await workers.store.get_definition(run_id)
+    assert decode_definition(text).workflow
