@@ -20,6 +20,7 @@ from tenure.transports.supervisor.census import (
     send_to_group,
 )
 from tenure.transports.supervisor.marks import TOKEN_BITS, Branding, Marks, value_in
+from tenure.transports.supervisor.suspicion import RELEASED
 from tests.supervisor.hostile import _HEADLESS
 
 pytestmark = pytest.mark.slow
@@ -49,7 +50,8 @@ def test_what_is_told_of_a_process(tmp_path: Path) -> None:
     odd.symlink_to("/bin/sleep")
     with started(str(odd), "25") as process:
         found = everybody()[process.pid]
-        assert (found.pid, found.parent, found.group) == (process.pid, os.getpid(), process.pid)
+        assert (found.pid, found.parent) == (process.pid, os.getpid())
+        assert (found.group, found.session) == (process.pid, process.pid)
         assert found.alive
         assert found.start == seen(process.pid).start
 
@@ -77,7 +79,8 @@ def test_a_process_lives_on_without_its_main_thread() -> None:
 def test_a_number_that_was_given_anew_is_not_signalled(way: type[object]) -> None:
     with started("sleep", "25") as process:
         now = seen(process.pid)
-        way(Process(now.pid, now.parent, now.group, now.start - 1, True), signal.SIGKILL)  # type: ignore[call-arg]
+        before = Process(now.pid, now.parent, now.group, now.session, now.start - 1, True)
+        way(before, signal.SIGKILL)  # type: ignore[call-arg]
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.1)
         way(now, signal.SIGKILL)  # type: ignore[call-arg]
@@ -101,8 +104,9 @@ def test_the_mark_outlives_environment_session_and_parents() -> None:
     try:
         assert marks.whose(orphan) == 3
         assert marks.whose(os.getpid()) is None
+        assert Marks(6).whose(orphan) is None, "another supervisor's"
         marks.remove(3, b"")
-        assert marks.whose(orphan) is None
+        assert marks.whose(orphan) == RELEASED
     finally:
         os.kill(orphan, signal.SIGKILL)
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM
 
 from tenure.transports.supervisor.census import Process
-from tenure.transports.supervisor.demise import AFTER_KILL, Demise, Orders
+from tenure.transports.supervisor.demise import AFTER_KILL, TO_CLEAR_UP, Demise, Orders
 
 
 def alive(pid: int) -> Process:
-    return Process(pid, 1, pid, 1000 + pid, True)
+    return Process(pid, 1, pid, pid, 1000 + pid, True)
 
 
 def zombie(pid: int) -> Process:
-    return Process(pid, 1, pid, 1000 + pid, False)
+    return Process(pid, 1, pid, pid, 1000 + pid, False)
 
 
 def sent(orders: Orders) -> list[tuple[int, int]]:
@@ -45,7 +45,7 @@ def test_who_comes_later_is_killed_too() -> None:
 def test_a_number_given_anew_has_to_be_stopped_anew() -> None:
     demise = Demise(0.0, 0.0)
     assert sent(demise.step(0.0, [alive(1)])) == [(1, SIGSTOP)]
-    again = Process(1, 1, 1, 5, True)
+    again = Process(1, 1, 1, 1, 5, True)
     assert sent(demise.step(0.0, [again])) == [(1, SIGSTOP)]
 
 
@@ -109,3 +109,14 @@ def test_what_does_not_die_is_given_up_some_time_after_the_kill() -> None:
     assert demise.over(5.0 + AFTER_KILL, [alive(1)], hidden=False) is False
     assert demise.over(5.0 + AFTER_KILL, [], hidden=True) is False
     assert demise.over(5.0 + AFTER_KILL, [], hidden=False) is True
+
+
+def test_what_may_be_anothers_is_waited_for_through_the_grace_and_not_called_gone() -> None:
+    demise = Demise(0.0, 5.0)
+    demise.step(0.0, [])
+    assert demise.over(0.0, [], hidden=False, doubtful=True) is None
+    assert demise.over(5.0, [], hidden=False, doubtful=True) is None, (
+        "others may be told any moment"
+    )
+    assert demise.over(5.0 + TO_CLEAR_UP, [], hidden=False, doubtful=True) is False
+    assert demise.over(5.0 + TO_CLEAR_UP, [], hidden=False) is True

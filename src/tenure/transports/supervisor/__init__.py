@@ -20,23 +20,28 @@ Who may do what:
 - Only the **runner** starts tasks, and it releases each one exactly once. What a released task left
   running is a daemon somebody wanted: nobody ends it any more, not even the end of the runner.
 - Only the **supervisor** signals. It ends the whole tree of a task, whatever the reason: what
-  descends from its leader, and what carries its marks (``marks``). The one exception is END_GROUP,
-  for a task that ended by itself: what stayed in its process group may not hold up the runner any
-  longer, what left the group on purpose lives on.
+  descends from its leader, what carries its marks (``marks``, ``slack``), and orphans without any
+  that nobody else can have started (``suspicion``). The one exception is END_GROUP, for a task that
+  ended by itself: what stayed in its process group may not hold up the runner any longer, what left
+  the group on purpose lives on.
+- An orphan that several may have started is in **doubt** until all of them are being ended, and
+  then ends with them. Meanwhile nobody signals it, and whoever of them ends says that it is left.
+  Where nobody would hear that (the runner is gone or not trusted), those released do not count.
 - The supervisor ends a task by itself when the runner is **gone** (its process ended, or the
   connection closed: either is enough), and when the task is **untrusted**: past the moment until
   which the runner said that the lease of its run can be trusted, by the clock that also counts
   suspended time. A task that comes later is refused. So neither a frozen runner nor one that wakes
   up runs anything beside its successor.
-- **gone** is said only after nothing of the task was found and nobody had died meanwhile who could
-  have left something behind; else the numbers of what is **left** are told.
+- **gone** is said only after nothing of the task was found, nothing was in doubt, and nobody had
+  died meanwhile who could have left something; else the numbers of what is **left** are told.
 - If the **supervisor** is killed, its runner looks for the marks and ends what it finds
   (``rescue``). How those tasks would have ended nobody knows, and the error says so. The next task
   gets a new supervisor. If both are killed at once, nobody is left who could.
 
 What runs in the supervisor, which imports nothing else of Tenure and no third party: ``program``
-(the loop), ``channel`` and ``frames`` (what is said), ``wardship`` (the tasks), ``spawning``,
-``census``, ``kinship`` and ``marks`` (who is whose), ``demise`` (what to send when), ``orphans``
-and ``cgroups`` (what is too quick for that, or not ours to signal). What runs in the runner:
+(the loop), ``channel`` and ``frames`` (what is said), ``wardship`` and ``task`` (the tasks),
+``spawning``, ``census`` (who is there), ``lineage`` (who is whose) by ``marks``, ``slack``,
+``kinship``, ``orphans`` and ``suspicion``, ``demise`` (what to send when), ``cgroups`` (what is not
+ours to signal). What runs in the runner:
 ``starter``, ``ward`` (one task), ``link`` and ``sender``, ``launch``, ``rescue``.
 """

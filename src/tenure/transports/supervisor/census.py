@@ -6,17 +6,23 @@ import errno
 import os
 import signal
 
+TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+"""Nanoseconds of the boot clock that ``start`` counts by."""
+
 
 class Process:
     """One process at the moment it was looked at. ``start`` tells it from a later one with the
     same number."""
 
-    __slots__ = ("alive", "group", "parent", "pid", "start")
+    __slots__ = ("alive", "group", "parent", "pid", "session", "start")
 
-    def __init__(self, pid: int, parent: int, group: int, start: int, alive: bool) -> None:
+    def __init__(
+        self, pid: int, parent: int, group: int, session: int, start: int, alive: bool
+    ) -> None:
         self.pid = pid
         self.parent = parent
         self.group = group
+        self.session = session
         self.start = start
         self.alive = alive
         """A zombie is not: it only waits for somebody to take note."""
@@ -37,7 +43,8 @@ def look_at(pid: int) -> Process | None:
         return None
     # A main thread that has ended looks like a zombie while its other threads live on.
     alive = fields[0] not in b"ZX" or int(fields[17]) > 1
-    return Process(pid, int(fields[1]), int(fields[2]), int(fields[19]), alive)
+    parent, group, session, start = map(int, (*fields[1:4], fields[19]))
+    return Process(pid, parent, group, session, start, alive)
 
 
 def read(path: bytes, most: int = 4096) -> bytes:

@@ -16,6 +16,8 @@ from tenure.transports.supervisor.census import Process
 AFTER_KILL = 5.0
 """Seconds the system has to carry out a KILL. A process it cannot end (stuck in a driver, another
 user's) is reported rather than waited for."""
+TO_CLEAR_UP = 0.5
+"""Seconds after the grace in which it may still turn out whose a process is."""
 _FIRST_LOOK, _LAST_LOOK = 0.002, 0.1
 _MOST_STANDSTILLS = 20
 _MOST_DOUBTS = 20
@@ -77,14 +79,19 @@ class Demise:
         self._wait(now)
         return [(each, _KILL) for each in living]
 
-    def over(self, now: float, members: Sequence[Process], *, hidden: bool) -> bool | None:
+    def over(
+        self, now: float, members: Sequence[Process], *, hidden: bool, doubtful: bool = False
+    ) -> bool | None:
         """True: all gone. False: what is left cannot be ended. ``None``: nobody can say yet.
 
         Zombies among ``members`` died while we looked, and may have left something behind that we
         missed: then it takes another look. ``hidden``: something is there that we cannot see.
+        ``doubtful``: something is there that may be another's.
         """
         if not members and not hidden:
-            return True
+            if not doubtful:
+                return True
+            return False if now >= self.kill_at + TO_CLEAR_UP else None
         if not any(process.alive for process in members) and self._doubts < _MOST_DOUBTS:
             self._doubts += 1
             self.look_at = now

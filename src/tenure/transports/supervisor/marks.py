@@ -12,6 +12,7 @@ import resource
 from collections.abc import Mapping
 
 from tenure.transports.supervisor.census import read
+from tenure.transports.supervisor.suspicion import RELEASED
 
 _LOCKS = 10  # RLIMIT_LOCKS, for which Python has no name
 _LINE = b"Max file locks"
@@ -44,11 +45,11 @@ class Marks:
         self._by_value.pop(value, None)
 
     def whose(self, pid: int) -> int | None:
-        """The task a process was started by, if it is one of these."""
-        task = self._by_limit.get(_limit_on(pid))
-        if task is not None or not self._by_value:
-            return task
-        return self._by_value.get(_variable_of(pid))
+        """The task a process was started by: one of these, or one that was (``RELEASED``)."""
+        limit = _limit_on(pid)
+        if limit // _TASKS == self._token:
+            return self._by_limit.get(limit, RELEASED)
+        return self._by_value.get(_variable_of(pid)) if self._by_value else None
 
     def _limit(self, task: int) -> int:
         return self._token * _TASKS + task % _TASKS

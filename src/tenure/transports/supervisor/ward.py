@@ -143,8 +143,8 @@ class Ward:
             await self._next_news()
         if self._left:
             raise StillRunning(
-                f"{self._name}, or what it started, was told to end and could not be killed; look "
-                f"for it with: ps -p {','.join(map(str, self._left))}"
+                f"{self._name}, or what it started, was told to end; this could not be killed, or "
+                f"may be another task's: ps -p {','.join(map(str, self._left))}"
             )
 
     async def _next_news(self) -> None:

@@ -12,41 +12,12 @@ from tenure.transports.supervisor.census import Process
 from tenure.transports.supervisor.cgroups import Enclosures
 from tenure.transports.supervisor.demise import Demise, Orders
 from tenure.transports.supervisor.frames import Spawn
-from tenure.transports.supervisor.kinship import kin
-from tenure.transports.supervisor.orphans import Orphans
+from tenure.transports.supervisor.lineage import Lineage, Seen
+from tenure.transports.supervisor.task import Task
 
 _A_WHILE = 0.1
 _TRUST_LOOK = 1.0
 """Seconds at most between two looks at the boot clock: a sleeping machine stops the other one."""
-
-
-class Task:
-    """``status`` is its leader's, once that has ended."""
-
-    __slots__ = (
-        "grace",
-        "late_grace",
-        "leader",
-        "mark",
-        "number",
-        "released",
-        "run",
-        "status",
-        "until",
-        "untrusted",
-    )
-
-    def __init__(self, number: int, leader: int, order: Spawn) -> None:
-        self.number = number
-        self.leader = leader
-        self.run = order.run
-        self.grace = order.grace
-        self.until = order.until
-        self.late_grace = order.late_grace
-        self.mark = marks.value_in(order.env)
-        self.status: int | None = None
-        self.untrusted = False
-        self.released = False
 
 
 class Wardship:
@@ -61,16 +32,15 @@ class Wardship:
         hear: Sequence[Signals] = (),
     ) -> None:
         self._tell = tell
-        self._marks = marks.Marks(token)
-        self._branding = marks.Branding()
         self._enclosures = enclosures
         self._hear = hear
         self._tasks: dict[int, Task] = {}
         self._by_leader: dict[int, Task] = {}
+        self._lineage = Lineage(token, self._tasks, self._by_leader)
         self._dying: dict[int, Demise] = {}
         self._distrust_at: float = inf
         """Nobody has to be distrusted before this moment of the boot clock."""
-        self._orphans = Orphans(self._marks.whose)
+        self._alone = False
 
     @property
     def empty(self) -> bool:
@@ -83,17 +53,17 @@ class Wardship:
             self._tell(frames.frame(frames.REFUSED, number, frames.refusal(0, frames.TO_TRUST)))
             return
         value = marks.value_in(order.env)
-        self._branding.put(self._marks.add(number, value))
+        self._lineage.mark(number, value)
         try:
             leader = spawning.start(order, fds, self._hear)
         except spawning.CannotStart as refused:
-            self._marks.remove(number, value)
+            self._lineage.forget(number, value)
             body = frames.refusal(refused.number, refused.what)
             self._tell(frames.frame(frames.REFUSED, number, body))
             return
         finally:
-            self._branding.take_off()
-        task = self._tasks[number] = self._by_leader[leader] = Task(number, leader, order)
+            self._lineage.mark_no_more()
+        task = self._tasks[number] = self._by_leader[leader] = Task(number, leader, order, boot)
         self._heed(task)
 
     def end(self, number: int, grace: float, now: float, *, only_group: bool = False) -> None:
@@ -104,6 +74,7 @@ class Wardship:
 
     def end_all(self, now: float) -> None:
         """The runner is gone: what it did not release ends, and nobody waits for an answer."""
+        self._alone = True
         for task in list(self._tasks.values()):
             task.released = True
             self._doom(task, task.grace, now)
@@ -136,7 +107,7 @@ class Wardship:
                 return
             task = self._by_leader.pop(pid, None)
             if task is None:
-                self._orphans.reaped(pid)
+                self._lineage.reaped(pid)
                 continue
             task.status = status
             self._tell(frames.frame(frames.EXITED, task.number, frames.number(status)))
@@ -160,12 +131,14 @@ class Wardship:
         if not due:
             return
         try:
-            families = self._families(due)
+            whole = {number for number, demise in self._dying.items() if not demise.only_group}
+            unheard = {each for each in whole if self._alone or self._tasks[each].untrusted}
+            seen = self._lineage.look(whole, unheard)
             for number in due:
-                self._advance(self._tasks[number], families[number], now)
-            killing = {number for number, demise in self._dying.items() if demise.killing}
+                self._advance(self._tasks[number], seen, now)
+            killing = {each for each in whole & self._dying.keys() if self._dying[each].killing}
             if killing:
-                self._orphans.catch_all(killing, self._by_leader, self.reap)
+                self._lineage.catch(killing, unheard, self.reap)
         except OSError:  # nothing left to look with
             for demise in self._dying.values():
                 demise.look_at = max(demise.look_at, now + _A_WHILE)
@@ -190,35 +163,39 @@ class Wardship:
         if not only_group:
             demise.widen()
 
-    def _families(self, due: Sequence[int]) -> dict[int, list[Process]]:
-        everybody = census.everybody()
-        leaders = {pid: task.number for pid, task in self._by_leader.items()}
-        families = kin(everybody, os.getpid(), leaders, self._marks.whose)
-        for number in due:
-            family = families.setdefault(number, [])
-            known = {process.pid for process in family}
-            inside = (pid for pid in self._enclosures.inside(number) if pid not in known)
-            family += [everybody[pid] for pid in inside if pid in everybody]
-        return families
-
-    def _advance(self, task: Task, family: list[Process], now: float) -> None:
+    def _advance(self, task: Task, seen: Seen, now: float) -> None:
         demise = self._dying[task.number]
+        family = self._family(task, seen)
+        doubts = seen.doubts.get(task.number, [])
+        hidden = _hidden(task) or task.number in seen.unseen
         if demise.only_group:
             family = [process for process in family if process.group == task.leader]
+            doubts, hidden = [], _hidden(task)
         self._carry_out(task, demise.step(now, family))
-        gone = demise.over(now, family, hidden=_hidden(task))
+        gone = demise.over(now, family, hidden=hidden, doubtful=bool(doubts))
         if gone is None:
             return
         if gone:
             body = frames.number(demise.signalled)
             self._tell(frames.frame(frames.GONE, task.number, body))
         else:
-            left = [process.pid for process in family if process.alive] or [task.leader]
-            self._tell(frames.frame(frames.LEFT, task.number, frames.numbers(left[:1000])))
+            left = [process.pid for process in (*family, *doubts) if process.alive]
+            body = frames.numbers(left[:1000] or [task.leader])
+            self._tell(frames.frame(frames.LEFT, task.number, body))
+        if not demise.only_group:
+            task.gone = gone
+            if not gone:
+                self._lineage.condemn(task)
         del self._dying[task.number]
         self._enclosures.open(task.number)
         if task.released:
             self._forget(task)
+
+    def _family(self, task: Task, seen: Seen) -> list[Process]:
+        family = seen.families.get(task.number, [])
+        known = {process.pid for process in family}
+        inside = (pid for pid in self._enclosures.inside(task.number) if pid not in known)
+        return family + [seen.everybody[pid] for pid in inside if pid in seen.everybody]
 
     def _carry_out(self, task: Task, orders: Orders) -> None:
         if any(number == SIGKILL for _, number in orders):
@@ -233,10 +210,10 @@ class Wardship:
                 census.send_to_group(process, number)
 
     def _forget(self, task: Task) -> None:
+        self._lineage.release(task)
         del self._tasks[task.number]
         if self._by_leader.get(task.leader) is task:
             del self._by_leader[task.leader]
-        self._marks.remove(task.number, task.mark)
 
 
 def _hidden(task: Task) -> bool:
