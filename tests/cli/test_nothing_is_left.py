@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -11,11 +12,11 @@ import pytest
 
 from tests.cli.conftest import Cli, finish, read_until
 from tests.supervisor.hostile import TREES, left_of, nothing_left
+from tests.supervisor.promise import AT_LEISURE
 
 pytestmark = pytest.mark.slow
 
 RUN = f"hostile-run-{os.getpid()}"
-AT_LEISURE = 20.0
 
 
 def place(cli: Cli) -> Path:
@@ -31,14 +32,14 @@ def hostile(cli: Cli, name: str, **rest: str) -> str:
     return cli.workflow(json.dumps({"version": "v1", "name": "hostile", "steps": [step]}))
 
 
-@pytest.mark.parametrize("name", ["setsid", "deaf daemon", "no environment", "bomb"])
+@pytest.mark.parametrize("name", ["setsid", "deaf daemon", "no environment", "no marks", "bomb"])
 async def test_after_kill(cli: Cli, name: str) -> None:
     run = cli.start("run", hostile(cli, name), "--run-id", RUN)
     read_until(run, "up")
     assert left_of(RUN, place(cli))
     run.kill()
     run.wait()
-    await nothing_left(RUN, place(cli), AT_LEISURE)
+    await asyncio.wait_for(nothing_left(RUN, place(cli)), AT_LEISURE)
 
 
 @pytest.mark.parametrize("name", ["deaf daemon", "pipe held open"])
@@ -67,7 +68,7 @@ async def test_when_the_runner_is_frozen(cli: Cli, monkeypatch: pytest.MonkeyPat
     read_until(run, "up")
     os.kill(run.pid, signal.SIGSTOP)
     try:
-        await nothing_left(RUN, place(cli), AT_LEISURE)
+        await asyncio.wait_for(nothing_left(RUN, place(cli)), AT_LEISURE)
     finally:
         os.kill(run.pid, signal.SIGCONT)
     done = finish(run)

@@ -10,6 +10,7 @@ import asyncio
 import os
 import sys
 from pathlib import Path
+from shutil import which
 
 from tenure.ports.transport import Command
 from tenure.transports.supervisor.census import everybody
@@ -17,8 +18,8 @@ from tenure.transports.supervisor.census import everybody
 UP = b"up\n"
 GRACE = 0.5
 
-_PYTHON = f"{sys.executable} -I -S -c"
-_RELAY = """
+PYTHON = f"{sys.executable} -I -S -c"
+RELAY = """
 import os, signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 until = time.monotonic() + 20
@@ -48,6 +49,48 @@ os.write(1, b"up\\n")
 time.sleep(25)
 """
 
+FORGETFUL = """
+import ctypes, os, resource
+resource.setrlimit(10, (12345, resource.getrlimit(10)[1]))
+ctypes.CDLL(None).prctl(29, 100000, 0, 0, 0)
+"""
+"""Loses what marks a task, but for the variable."""
+_DAEMON = (
+    FORGETFUL
+    + """
+for _ in range(2):
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+os.execve("/bin/sh", ["sh", "-c", "trap \\"\\" TERM; echo up; sleep 25; sleep 25"], {})
+"""
+)
+_LIMITED_BOMB = """
+import os, resource, signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+most = 60
+if os.getuid() == 0:
+    os.setuid(20000 + os.getpid() % 40000)
+else:
+    for name in os.listdir("/proc"):
+        try:
+            if os.stat("/proc/" + name + "/task").st_uid == os.getuid():
+                most += len(os.listdir("/proc/" + name + "/task"))
+        except OSError:
+            continue
+resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+until, full = time.monotonic() + 20, False
+while time.monotonic() < until:
+    try:
+        os.fork()
+    except BlockingIOError:
+        if not full:
+            os.write(1, b"up\\n")
+        full = True
+        time.sleep(0.01)
+"""
+"""As many as it may have, and one more for each that is killed."""
+
 TREES = {
     "setsid": "setsid sleep 25 & echo up; wait",
     "deaf": "trap '' TERM; sleep 25 & setsid sleep 25 & echo up; wait; sleep 25",
@@ -70,15 +113,23 @@ TREES = {
         bomb() { trap '' TERM; [ "$1" -gt 0 ] || exec sleep 25
                  (bomb $(($1 - 1))) & (bomb $(($1 - 1))) & sleep 0.01; }
         echo up; bomb 6; wait; sleep 25""",
-    "relay": f"{_PYTHON} '{_RELAY}' & sleep 25",
-    "relays": "".join(f"{_PYTHON} '{_RELAY}' & " for _ in range(6)) + "sleep 25",
-    "headless": f"{_PYTHON} '{_HEADLESS}' & sleep 25",
-    "disguised": f"(setsid {_PYTHON} '{_DISGUISED}' &) & sleep 25",
+    "bomb under a limit": f"{PYTHON} '{_LIMITED_BOMB}' & sleep 25",
+    "relay": f"{PYTHON} '{RELAY}' & sleep 25",
+    "relays": "".join(f"{PYTHON} '{RELAY}' & " for _ in range(6)) + "sleep 25",
+    "headless": f"{PYTHON} '{_HEADLESS}' & sleep 25",
+    "disguised": f"(setsid {PYTHON} '{_DISGUISED}' &) & sleep 25",
+    "no marks": f"{PYTHON} '{_DAEMON}' & sleep 25",
+    "relay without marks": f"env -i {PYTHON} '{FORGETFUL}{RELAY}' & sleep 25",
 }
+if os.geteuid() == 0 and which("su"):
+    # Its limits are set anew, its environment and its folder are the user's.
+    TREES["another user"] = """
+        su - nobody -s /bin/sh -c 'setsid sh -c "echo up; exec sleep 25" &' 9<. & sleep 25"""
 
 
 def tree(name: str, run_id: str, folder: Path, grace: float = GRACE) -> Command:
-    """Everything in it works in ``folder``, by which it is found even without its environment."""
+    """Everything in it works in ``folder`` or holds it open, and is found by that even without its
+    environment."""
     return Command(
         argv=("/bin/sh", "-c", TREES[name]),
         env={"TENURE_RUN_ID": run_id, "TENURE_TASK_ID": f"{run_id}:0:here:1"},
@@ -88,24 +139,18 @@ def tree(name: str, run_id: str, folder: Path, grace: float = GRACE) -> Command:
 
 
 def left_of(run_id: str, folder: Path) -> set[int]:
-    """The living processes of a run: those that say so, and those that work in its folder."""
+    """The living processes of a run: those that say so, and those that are at its folder."""
     mark = f"TENURE_RUN_ID={run_id}".encode()
     return {
         process.pid
         for process in everybody().values()
-        if process.alive and (mark in _environment(process.pid) or _works_in(process.pid, folder))
+        if process.alive and (mark in _environment(process.pid) or _is_at(process.pid, folder))
     }
 
 
-async def nothing_left(run_id: str, folder: Path, within: float) -> None:
-    """``TimeoutError`` names what is."""
-    left: set[int] = set()
-    try:
-        async with asyncio.timeout(within):
-            while left := left_of(run_id, folder):
-                await asyncio.sleep(0.02)
-    except TimeoutError as error:
-        raise TimeoutError(f"{left} still live") from error
+async def nothing_left(run_id: str, folder: Path) -> None:
+    while left_of(run_id, folder):
+        await asyncio.sleep(0.02)
 
 
 def _environment(pid: int) -> list[bytes]:
@@ -115,8 +160,12 @@ def _environment(pid: int) -> list[bytes]:
         return []
 
 
-def _works_in(pid: int, folder: Path) -> bool:
+def _is_at(pid: int, folder: Path) -> bool:
+    return any(_leads_to(f"/proc/{pid}/{link}") == str(folder) for link in ("cwd", "fd/9"))
+
+
+def _leads_to(link: str) -> str:
     try:
-        return os.readlink(f"/proc/{pid}/cwd") == str(folder)
+        return os.readlink(link)
     except OSError:
-        return False
+        return ""

@@ -1,4 +1,4 @@
-"""However a task is ended, and whatever it does against it: nothing of it is left."""
+"""However a task is ended, and whatever it does against it: nothing of it is left, in time."""
 
 from __future__ import annotations
 
@@ -15,48 +15,65 @@ from pathlib import Path
 
 import pytest
 
+from tenure.ports.transport import Command
 from tenure.transports.local import LocalTransport
-from tests.supervisor.hostile import GRACE, TREES, UP, left_of, nothing_left, tree
+from tests.supervisor.hostile import (
+    GRACE,
+    PYTHON,
+    RELAY,
+    TREES,
+    UP,
+    left_of,
+    nothing_left,
+    tree,
+)
+from tests.supervisor.promise import AT_LEISURE, Promise, measured
+from tests.supervisor.supervising import NO_CGROUPS, begin_with
 from tests.transports.keeping import HERE, Kept, running, runs
 
-AT_LEISURE = 20.0
-"""Seconds that a busy machine may take. The rounds of ``long`` hold it to what is promised."""
-PROMISED = 2.0
+pytestmark = pytest.mark.slow
 
 numbers = itertools.count()
+
+
+@pytest.fixture
+async def promise() -> AsyncIterator[Promise]:
+    async with measured() as promise:
+        yield promise
 
 
 def new_run() -> str:
     return f"run-{os.getpid()}-{next(numbers)}"
 
 
-async def cancelled(transport: LocalTransport, name: str, folder: Path, within: float) -> None:
+async def cancelled(transport: LocalTransport, promise: Promise, name: str, folder: Path) -> None:
     run_id, kept = new_run(), Kept()
     async with running(transport, tree(name, run_id, folder), kept) as task:
         await kept.shows(UP)
         assert left_of(run_id, folder)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(asyncio.shield(task), GRACE + within)
+        async with promise.kept(GRACE):
+            task.cancel()
+            await asyncio.wait({task})
+        assert task.cancelled()
     assert left_of(run_id, folder) == set()
 
 
-async def timed_out(transport: LocalTransport, name: str, folder: Path, within: float) -> None:
-    run_id, kept = new_run(), Kept()
-    promised = asyncio.timeout(0.3 + GRACE + within)
-    with pytest.raises(TimeoutError):
-        async with promised, asyncio.timeout(0.3):
-            await transport.run(HERE, tree(name, run_id, folder), kept)
-    assert not promised.expired()
+async def timed_out(transport: LocalTransport, promise: Promise, name: str, folder: Path) -> None:
+    run_id = new_run()
+    async with promise.kept(0.3 + GRACE):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await transport.run(HERE, tree(name, run_id, folder), Kept())
     assert left_of(run_id, folder) == set()
 
 
-async def killed(name: str, folder: Path, within: float) -> None:
+async def killed(promise: Promise, name: str, folder: Path) -> None:
     run_id = new_run()
     async with runner(name, run_id, folder) as (process, supervisor):
         assert left_of(run_id, folder)
-        process.kill()
-        await nothing_left(run_id, folder, GRACE + within)
+        async with promise.kept(GRACE):
+            process.kill()
+            await nothing_left(run_id, folder)
         async with asyncio.timeout(AT_LEISURE):
             while runs(supervisor):
                 await asyncio.sleep(0.02)
@@ -84,52 +101,61 @@ async def runner(
         await process.wait()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", TREES)
 async def test_cancel(
-    transport: LocalTransport, name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    transport: LocalTransport,
+    promise: Promise,
+    name: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    await cancelled(transport, name, tmp_path, AT_LEISURE)
+    await cancelled(transport, promise, name, tmp_path)
     assert caplog.text == "", "nobody complains of what was ended on purpose"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["deaf daemon", "no environment", "bomb"])
-async def test_time_out(transport: LocalTransport, name: str, tmp_path: Path) -> None:
-    await timed_out(transport, name, tmp_path, AT_LEISURE)
+@pytest.mark.parametrize("name", ["deaf daemon", "no environment", "no marks", "bomb"])
+async def test_time_out(
+    transport: LocalTransport, promise: Promise, name: str, tmp_path: Path
+) -> None:
+    await timed_out(transport, promise, name, tmp_path)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", TREES)
-async def test_kill_of_the_runner(name: str, tmp_path: Path) -> None:
-    await killed(name, tmp_path, AT_LEISURE)
+async def test_kill_of_the_runner(promise: Promise, name: str, tmp_path: Path) -> None:
+    await killed(promise, name, tmp_path)
 
 
-@pytest.mark.slow
+async def test_a_relay_that_holds_the_output_of_a_task_that_ended(
+    transport: LocalTransport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stays in the group of the task, so it may not hold up the runner."""
+    begin_with(monkeypatch, NO_CGROUPS)
+    run_id, relay = new_run(), RELAY.replace("os.setsid()", "")
+    command = Command(
+        argv=("/bin/sh", "-c", f"{PYTHON} '{relay}' & exit 3"),
+        env={"TENURE_RUN_ID": run_id},
+        grace=GRACE,
+    )
+    end = await asyncio.wait_for(transport.run(HERE, command, Kept()), AT_LEISURE)
+    assert end.code == 3
+    assert left_of(run_id, tmp_path) == set()
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(5))
-async def test_two_hundred_rounds(transport: LocalTransport, tmp_path: Path, seed: int) -> None:
-    """Forty for each seed."""
-    await rounds(transport, tmp_path, random.Random(seed), 40, AT_LEISURE)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(1200)
-async def test_two_hundred_rounds_end_in_time(transport: LocalTransport, tmp_path: Path) -> None:
-    await rounds(transport, tmp_path, random.Random(5), 200, PROMISED)
-
-
-async def rounds(
-    transport: LocalTransport, place: Path, luck: random.Random, times: int, within: float
+async def test_two_hundred_rounds(
+    transport: LocalTransport, promise: Promise, tmp_path: Path, seed: int
 ) -> None:
-    for number in range(times):
+    """Forty for each seed."""
+    luck = random.Random(seed)
+    for number in range(40):
         name = luck.choice(list(TREES))
-        folder = place / str(number)
+        folder = tmp_path / str(number)
         folder.mkdir()
         match number % 3:
             case 0:
-                await cancelled(transport, name, folder, within)
+                await cancelled(transport, promise, name, folder)
             case 1:
-                await timed_out(transport, name, folder, within)
+                await timed_out(transport, promise, name, folder)
             case _:
-                await killed(name, folder, within)
+                await killed(promise, name, folder)

@@ -16,8 +16,9 @@ from tenure.ports.trust import TrustWindows
 from tenure.transports.local import LocalTransport
 from tenure.transports.routing import RoutingTransport
 from tenure.transports.unreachable import UnreachableTransport
-from tests.supervisor.hostile import GRACE, UP, left_of, nothing_left
-from tests.supervisor.test_hostile_trees import AT_LEISURE, new_run, runner
+from tests.supervisor.hostile import UP, left_of, nothing_left
+from tests.supervisor.promise import AT_LEISURE
+from tests.supervisor.test_hostile_trees import new_run, runner
 from tests.transports.keeping import HERE, Kept, running, sh, tasks
 
 pytestmark = pytest.mark.slow
@@ -31,7 +32,7 @@ def soon(seconds: float = 0.3) -> float:
     return time.monotonic() + seconds
 
 
-@pytest.mark.parametrize("name", ["setsid", "deaf daemon", "no environment", "bomb"])
+@pytest.mark.parametrize("name", ["setsid", "deaf daemon", "no environment", "no marks", "bomb"])
 async def test_a_frozen_runner_has_no_tasks_and_hears_so_when_it_wakes(
     name: str, tmp_path: Path
 ) -> None:
@@ -39,7 +40,7 @@ async def test_a_frozen_runner_has_no_tasks_and_hears_so_when_it_wakes(
     async with runner(name, run_id, tmp_path, trust=1.0) as (process, _):
         assert process.stdout is not None
         process.send_signal(signal.SIGSTOP)
-        await nothing_left(run_id, tmp_path, 1.0 + GRACE + AT_LEISURE)
+        await asyncio.wait_for(nothing_left(run_id, tmp_path), AT_LEISURE)
         process.send_signal(signal.SIGCONT)
         said = await asyncio.wait_for(process.stdout.read(), AT_LEISURE)
         assert b"was ended: the lease of its run was not renewed in time" in said
@@ -167,4 +168,4 @@ async def test_a_runner_killed_while_its_tasks_are_ended_already(tmp_path: Path)
         process.send_signal(signal.SIGSTOP)
         await asyncio.sleep(0.8)
         process.kill()
-        await nothing_left(run_id, tmp_path, GRACE + AT_LEISURE)
+        await asyncio.wait_for(nothing_left(run_id, tmp_path), AT_LEISURE)
