@@ -12,8 +12,9 @@ import pytest
 import tenure
 from tenure.actions import registry
 from tenure.model.events import RecordedEvent
+from tenure.testing.faults import METHODS
 from tests.postgres.database import TestDatabase
-from tests.runtime.puppets import PATIENCE, Puppet
+from tests.runtime.puppets import PATIENCE, Between, Puppet
 
 SHORT = tenure.Timing(lease_duration=0.6, renew_interval=0.15, control_interval=0.02, margin=0.2)
 """A lease that a test can wait for."""
@@ -47,6 +48,10 @@ async def store(store_url: str) -> AsyncIterator[Any]:
         yield opened
 
 
+async def _cut_off(*_: Any, **__: Any) -> Any:
+    raise tenure.StoreUnavailable("cut off")
+
+
 class Workers:
     """Those that a test started, and a runner to submit and ask with."""
 
@@ -55,6 +60,7 @@ class Workers:
         self.actions = {**registry(), act.spec.name: act}
         self.runner = tenure.Runner(store, actions=self.actions, timing=LONG)
         self._running: dict[tenure.Worker, asyncio.Task[None]] = {}
+        self._doors: dict[tenure.Worker, Between] = {}
 
     def start(self, *, timing: tenure.Timing = LONG, store: Any = None, **rest: Any) -> Any:
         pace = tenure.Pace(
@@ -64,18 +70,21 @@ class Workers:
             drain_timeout=rest.pop("drain_timeout", 30.0),
         )
         rest.setdefault("actions", self.actions)
-        worker = tenure.Worker(
-            store or self.store, pace=pace, timing=timing, reconcile_interval=0.05, **rest
-        )
+        door = store or Between(self.store)
+        worker = tenure.Worker(door, pace=pace, timing=timing, reconcile_interval=0.05, **rest)
+        self._doors[worker] = door
         self._running[worker] = asyncio.create_task(worker.run())
         return worker
 
     async def kill(self, worker: tenure.Worker) -> None:
-        """It stops at once and says nothing, as if its process had died."""
-        task = self._running.pop(worker)
-        while not task.done():
+        """It stops and says not a word more, as if its process had died."""
+        task, door = self._running.pop(worker), self._doors.pop(worker)
+        door.rules.update(dict.fromkeys(METHODS, _cut_off))
+        for _ in range(2):
             task.cancel()
             await asyncio.wait([task], timeout=0.02)
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.wait([task])
 
     async def returns(self, worker: tenure.Worker) -> None:
         """Its ``run`` does, by itself."""

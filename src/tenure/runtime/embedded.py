@@ -115,8 +115,9 @@ class EmbeddedRun:
         )
 
     async def execute(self) -> RunStatus:
-        """Cancelled once, it ends the run as canceled and lets the cancellation out when the record
-        says so; cancelled twice, it stops at once and leaves the record as it is."""
+        """Cancelled once, it ends the run as canceled, or gives it back if it resumes, and lets the
+        cancellation out when the record says so; cancelled twice, it stops at once and leaves the
+        record as it is."""
         driving = self._go_on() if self._definition is None else self._live()
         try:
             return await to_a_good_end(driving, self.stop)
@@ -135,12 +136,10 @@ class EmbeddedRun:
             await self._session.callbacks.notified(self._planned.run_id, left)
 
     def stop(self) -> None:
-        """End it as canceled: the process, or who uses the runner, wants to end."""
-        self._engine.stop(PROCESS_STOPPED)
-
-    def hand_over(self) -> None:
-        """Give it back as far as it has come: somebody else goes on with it."""
-        self._engine.stop(HAND_OVER)
+        """The process, or who uses the runner, wants to end: what nobody else would go on with
+        ends as canceled."""
+        resumes = self._planned.recovery is Recovery.RESUME
+        self._engine.stop(HAND_OVER if resumes else PROCESS_STOPPED)
 
     # From its birth
 

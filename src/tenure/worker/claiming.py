@@ -86,7 +86,7 @@ class Claims:
 
 async def _owners(store: RunStateStore) -> AsyncIterator[str]:
     """Of runs that resume and are under way."""
-    where, cursor = RunFilter(statuses=frozenset({RunStatus.RUNNING})), None
+    where, cursor = RunFilter(statuses=frozenset({RunStatus.QUEUED, RunStatus.RUNNING})), None
     while True:
         page = await surely(partial(store.list_runs, where, limit=500, cursor=cursor))
         for run in page.items:

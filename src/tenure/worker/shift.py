@@ -67,7 +67,7 @@ class Shift:
         """Their tasks are ended, and others go on with them."""
         self._closing = True
         for run in self._runs:
-            run.hand_over()
+            run.stop()
 
     async def stop(self) -> None:
         """Their tasks are killed; the record stays as it is."""
@@ -90,7 +90,7 @@ class Shift:
         run = EmbeddedRun(self._session, self._around, work)
         self._runs.add(run)
         if self._closing:
-            run.hand_over()
+            run.stop()
         try:
             status = await run.execute()
             _log.debug("run %s: %s", run_id, status)
