@@ -8,6 +8,7 @@ import random
 
 from msgspec import Struct
 
+from tenure.runtime.executor import times_cancelled
 from tenure.runtime.in_touch import InTouch
 from tenure.runtime.waiting import happens_within
 from tenure.worker.claiming import Claims
@@ -67,10 +68,9 @@ class Duty:
         try:
             return await self._claiming
         except asyncio.CancelledError:
-            if self._draining and self._claiming.cancelled():
-                return 0  # nobody knows whether we got any; their leases will end
-            self._claiming.cancel()
-            raise
+            if times_cancelled():
+                raise
+            return 0  # nobody knows whether we got any; their leases will end
         finally:
             self._claiming = None
 

@@ -124,17 +124,20 @@ class Link:
     # Its end
 
     async def close(self) -> None:
-        """Let it end by itself, and with it everything that was not released."""
+        """Let it end by itself, and with it everything that was not released. Cancelled, it is
+        killed."""
         if os.getpid() != self._maker:
             self.drop()
             return
         if self._open:
             self._closing = True
             self._sender.shut()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_TO_END):
-                    await self._ended.wait()
-            self.lose("the transport was closed")
+            try:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_TO_END):
+                        await self._ended.wait()
+            finally:
+                self.lose("the transport was closed")
         if self._rescuing is not None:
             await self._rescuing
         await self._ended.wait()
