@@ -152,7 +152,7 @@ def test_the_record_has_the_fields_of_the_specification() -> None:
     assert set(record["steps"][0]) == set(step.split())
     host = (
         "status message kind exit_code attempts changed started_at finished_at stdout stderr "
-        "truncated vars items"
+        "truncated vars withheld items"
     )
     assert set(record["steps"][0]["hosts"]["web1"]) == set(host.split())
 

@@ -114,7 +114,7 @@ class TestWhatIsLeft:
         run = await runner.retry(old.run_id)
         assert (run.status, act.begun) == (RunStatus.SUCCESS, ["one/a", "one/b"])
 
-    async def test_a_budget_counts_the_hosts_of_the_retry(
+    async def test_a_host_that_is_tried_again_counts_only_if_it_fails_again(
         self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
     ) -> None:
         rolling = Rolling(batch=1, max_failures=1)
@@ -125,7 +125,37 @@ class TestWhatIsLeft:
         act.results["one/a"] = BROKEN
         run = await runner.retry(old.run_id)
         assert act.begun == ["one/a", "one/b", "one/c", "one/d"]
-        assert run.status is RunStatus.SUCCESS, "one failure is within its budget"
+        assert run.status is RunStatus.SUCCESS, "one failed host in all is within its budget"
+
+    async def test_a_retry_that_helps_nobody_fails_whatever_its_budget(
+        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        runner = new_runner(memory)
+        played = workflow(step("one", rolling=Rolling(batch=1, max_failures=1)), hosts=HOSTS)
+        old = await failing(runner, act, played, "one/b")
+        assert old.status is RunStatus.SUCCESS, "one host is within its budget"
+        act.results["one/b"] = BROKEN
+        run = await runner.retry(old.run_id)
+        assert (run.status, act.begun) == (RunStatus.FAILED, ["one/b"])
+        assert run.error is not None
+        assert (
+            "failed on b: it broke; failed before, and no host came through now"
+            in run.error.message
+        )
+
+    async def test_hosts_that_stay_failed_count_in_the_budget_of_the_others(
+        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        runner = new_runner(memory)
+        rolling = Rolling(batch=1, max_failures=1)
+        played = workflow(step("one", rolling=rolling), hosts=("a", "b", "c", "d"))
+        old = await failing(runner, act, played, "one/a", "one/b")
+        act.results["one/c"] = BROKEN
+        run = await runner.retry(old.run_id, tenure.RetryOptions(limit=["c", "d"]))
+        assert (run.status, act.begun) == (RunStatus.FAILED, ["one/c"])
+        assert run.steps[0].message == (
+            "failed on 1 of 2 hosts (c): it broke; a, b failed before and count too"
+        )
 
     async def test_a_run_that_was_cut_short_is_retried_like_any_other(
         self, any_store: Any, new_runner: NewRunner, act: Puppet
@@ -169,7 +199,7 @@ class TestNarrowing:
         run = await runner.retry(old.run_id, tenure.RetryOptions(from_step="two"))
         assert run.status is RunStatus.SUCCESS
         assert act.begun == [f"{s}/{h}" for s in ("two", "three") for h in HOSTS]
-        skipping = tenure.RetryOptions(from_step="three", limit=["a"])
+        skipping = tenure.RetryOptions(from_step="2", limit=["a"])
         act.begun.clear()
         await runner.retry(old.run_id, skipping)
         assert act.begun == ["three/a"], "what is left of two is left alone"
@@ -205,6 +235,8 @@ class TestNarrowing:
         old = await failing(runner, act, THREE, "two/b")
         with pytest.raises(tenure.InvalidWorkflow, match="no step named 'tow'; did you mean 'two'"):
             await runner.retry(old.run_id, tenure.RetryOptions(from_step="tow"))
+        with pytest.raises(tenure.InvalidWorkflow, match="'9'; there is one, two, three"):
+            await runner.retry(old.run_id, tenure.RetryOptions(again=["9"]))
         with pytest.raises(tenure.InvalidWorkflow, match="no host or group named 'x'"):
             await runner.retry(old.run_id, tenure.RetryOptions(limit=["x"]))
         assert act.begun == []
@@ -228,6 +260,115 @@ class TestNarrowing:
         queued = await runner.submit(THREE)
         with pytest.raises(NotRunnable, match="is queued: it can be retried once it has ended"):
             await runner.retry(queued.run_id)
+
+
+SECRET = "s3cr3t-value"
+GIVEN = {"token": SECRET}
+
+
+class TestWhatIsKeptNowhere:
+    """An export that held a secret is not in the record: no retry goes on as if it were there."""
+
+    @pytest.fixture(autouse=True)
+    def exports(self, act: Puppet) -> None:
+        for host in HOSTS:
+            act.results[f"one/{host}"] = TaskResult(vars={"AUTH": f"Bearer {SECRET}", "N": host})
+
+    async def failed(
+        self, runner: tenure.Runner, act: Puppet, *labels: str, **rest: Any
+    ) -> RunSnapshot:
+        played = workflow(
+            step("one", **rest), step("two"), step("three"), hosts=HOSTS, secrets=["token"]
+        )
+        return await failing(runner, act, played, *labels, secrets=GIVEN)
+
+    async def test_the_step_that_exported_it_is_named_and_nothing_is_stored(
+        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        runner = new_runner(memory)
+        old = await self.failed(runner, act, "two/b")
+        with pytest.raises(NotRunnable) as refused:
+            await runner.retry(old.run_id, tenure.RetryOptions(secrets=GIVEN))
+        assert "step 'one' exported AUTH with a secret in it on a, b, c" in str(refused.value)
+        assert "--again one" in str(refused.value)
+        assert "--from-step one" in str(refused.value)
+        assert act.begun == []
+        assert len((await memory.list_runs()).items) == 1
+
+    async def test_run_again_that_step_makes_up_for_it_and_the_rest_goes_on(
+        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        runner = new_runner(memory)
+        old = await self.failed(runner, act, "two/b")
+        again = tenure.RetryOptions(secrets=GIVEN, again=["one"])
+        run = await runner.retry(old.run_id, again)
+        assert run.status is RunStatus.SUCCESS
+        assert act.begun == ["one/a", "one/b", "one/c", "two/b", "three/a", "three/b", "three/c"]
+        assert act.tasks["two/b"].vars["AUTH"] == f"Bearer {SECRET}"
+        text = await memory.get_definition(run.run_id)
+        assert SECRET not in (text or "")
+
+    async def test_a_limit_that_leaves_the_host_out_is_named(
+        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        """Each host has its own value: that of another is not its."""
+        runner = new_runner(memory)
+        old = await self.failed(runner, act, "two/b")
+        given = tenure.RetryOptions(secrets=GIVEN, again=["one"], limit=["b"])
+        assert (await runner.retry(old.run_id, given)).status is RunStatus.SUCCESS
+        assert act.begun == ["one/b", "two/b", "three/b"]
+        other = await self.failed(runner, act, "two/b", "three/b", targets=["a"])
+        given = tenure.RetryOptions(secrets=GIVEN, again=["one"], limit=["b"])
+        with pytest.raises(NotRunnable, match="and let the retry touch a too"):
+            await runner.retry(other.run_id, given)
+
+    async def test_who_failed_in_that_step_does_not_speak_for_the_others(
+        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        runner = new_runner(memory)
+        played = workflow(step("one"), step("two"), hosts=HOSTS, secrets=["token"])
+        result = act.results["one/b"]
+        old = await failing(runner, act, played, "one/b", secrets=GIVEN)
+        act.results["one/b"] = result
+        with pytest.raises(NotRunnable, match=r"on a, c: .* --again one .* one$"):
+            await runner.retry(old.run_id, tenure.RetryOptions(secrets=GIVEN))
+        given = tenure.RetryOptions(secrets=GIVEN, again=["one"])
+        assert (await runner.retry(old.run_id, given)).status is RunStatus.SUCCESS
+
+    async def test_what_ends_before_that_step_begins_does_not_need_it(
+        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        runner = new_runner(memory)
+        played = workflow(
+            step("zero", continue_on_error=True), step("one"), hosts=HOSTS, secrets=["token"]
+        )
+        old = await failing(runner, act, played, "zero/b", secrets=GIVEN)
+        run = await runner.retry(old.run_id, tenure.RetryOptions(secrets=GIVEN))
+        assert (run.status, act.begun) == (RunStatus.SUCCESS, ["zero/b"])
+
+    async def test_a_handler_that_is_owed_needs_it(
+        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        runner = new_runner(memory)
+        played = workflow(
+            step("one", notify=["tell"]),
+            hosts=HOSTS,
+            secrets=["token"],
+            handlers=[tenure.Handler(name="tell", action="act")],
+        )
+        old = await failing(runner, act, played, "tell/b", secrets=GIVEN)
+        with pytest.raises(NotRunnable, match="in it on b: "):
+            await runner.retry(old.run_id, tenure.RetryOptions(secrets=GIVEN))
+
+    async def test_it_was_exported_all_the_same(
+        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        """``expect_vars`` asks whether, not what."""
+        runner = new_runner(memory)
+        played = workflow(step("one", expect_vars=["AUTH"]), hosts=HOSTS, secrets=["token"])
+        old = await failing(runner, act, played, "one/b", secrets=GIVEN)
+        run = await runner.retry(old.run_id, tenure.RetryOptions(secrets=GIVEN))
+        assert (run.status, act.begun) == (RunStatus.SUCCESS, ["one/b"])
 
 
 class TestWhatItTakesAlong:

@@ -29,6 +29,7 @@ Due = tuple[int, str, str]
 """Step, handler, host."""
 RESULTS = OUTCOMES | st.sampled_from([CHANGED, UNCHANGED])
 WELL = (HostStatus.SUCCESS, HostStatus.SKIPPED)
+BAD = (HostStatus.FAILED, HostStatus.UNREACHABLE)
 
 
 class Ledger:
@@ -37,6 +38,8 @@ class Ledger:
         self.succeeded: dict[tuple[int, str], set[str]] = {}
         """Hosts of steps, with the names they exported."""
         self.due: Counter[Due] = Counter()
+        self.failed: dict[tuple[int, str], str] = {}
+        """Hosts of rolling steps whose last word was a failure."""
 
     def ended(self, start: Start, outcome: Outcome) -> None:
         course, host, _ = start
@@ -62,6 +65,9 @@ class Ledger:
             for host, at in state.hosts.items():
                 if at.status is HostStatus.SUCCESS:
                     self.succeeded[index, host] = set(at.vars)
+                    self.failed.pop((index, host), None)
+                elif at.status in BAD and planned.rolling is not None:
+                    self.failed[index, host] = at.status
             if _failed_with_nobody_failing(state, mine) and not self._exported(index, planned):
                 self._strike_out(index)
         self.due = Counter(dict.fromkeys(self.owed(), 1))  # one run settles all items of a loop
@@ -72,6 +78,7 @@ class Ledger:
 
     def _strike_out(self, index: int) -> None:
         self.succeeded = {key: said for key, said in self.succeeded.items() if key[0] != index}
+        self.failed = {key: how for key, how in self.failed.items() if key[0] != index}
         for key in [key for key in self.due if key[0] == index]:
             del self.due[key]
 
@@ -129,6 +136,10 @@ def check_past(past: dict[int, StepPast], ledger: Ledger) -> None:
     """Nothing that failed is left out; nothing that came through is in."""
     done = {(index, host) for index, each in past.items() for host in each.done}
     assert done == ledger.succeeded.keys()
+    failed = {
+        (index, host): how for index, each in past.items() for host, how in each.failed.items()
+    }
+    assert failed == ledger.failed
     owed = {
         (index, name, host)
         for index, each in past.items()

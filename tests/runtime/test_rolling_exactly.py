@@ -19,6 +19,8 @@ import tenure
 from tenure.model.errors import HostUnreachable
 from tenure.model.status import RunStatus
 from tenure.ports.action import Task, TaskResult
+from tenure.runtime.lineage import Continuation, past_of
+from tenure.workflow.plan import make_plan
 from tenure.workflow.spec import Rolling
 from tests.runtime import puppets
 from tests.runtime.playing import FAILED, OK, SKIPPED, UNREACHABLE, Play, step, workflow
@@ -41,22 +43,26 @@ def amount(written: int | str, hosts: int) -> int:
 
 
 class Count:
-    """Hosts that failed, each once, and whether they are too many."""
+    """Hosts that failed, each once, and whether they are too many. ``before`` are those that an
+    earlier run left failed and this one does not touch: they count when another one fails."""
 
-    def __init__(self, rolling: Rolling, hosts: int) -> None:
+    def __init__(self, rolling: Rolling, hosts: int, before: dict[str, str] | None = None) -> None:
         self._rolling = rolling
         self._hosts = hosts
+        self._before = before or {}
         self.failed: dict[str, str] = {}
 
-    def of(self, kind: str) -> int:
-        return sum(each == kind for each in self.failed.values())
+    def of(self, *kinds: str) -> int:
+        return sum(each in kinds for each in (*self.failed.values(), *self._before.values()))
 
     @property
     def spent(self) -> bool:
         failures = amount(self._rolling.max_failures, self._hosts)
         apart = self._rolling.max_unreachable
+        if not self.failed:
+            return False
         if apart is None:
-            return len(self.failed) > failures
+            return self.of("failed", "unreachable") > failures
         return self.of("failed") > failures or self.of("unreachable") > amount(apart, self._hosts)
 
 
@@ -94,6 +100,7 @@ def _split(queue: list[str], at: int) -> tuple[list[str], list[str]]:
     return queue[:at], queue[at:]
 
 
+BAD = ("failed", "unreachable")
 OUTCOMES = {"success": OK, "failed": FAILED, "unreachable": UNREACHABLE, "skipped": SKIPPED}
 
 
@@ -122,6 +129,13 @@ def compare(
     wanted = "".join(host for host in hosts if host not in unwanted)
     tally = Count(rolling, len(hosts))
     model = by_hand(wanted, tally, max(1, amount(rolling.batch, len(hosts))), items or 1, at_once)
+    ends = beside(model, play, turns)
+    assert list(ends) == list(hosts)
+    assert play.status is (RunStatus.FAILED if tally.spent else RunStatus.SUCCESS)
+
+
+def beside(model: Generator[list[str], Ended, None], play: Play, turns: Turns) -> dict[str, str]:
+    """Turn by turn to the end: how each host ended, by the play and by what was said."""
     said: dict[str, list[str]] = {}
     expected = next(model, [])
     while play.running:
@@ -138,8 +152,9 @@ def compare(
         except StopIteration:
             expected = []
     assert play.started == expected == []
-    assert play.hosts("roll") == {host: _end_of(said.get(host, [])) for host in hosts}
-    assert play.status is (RunStatus.FAILED if tally.spent else RunStatus.SUCCESS)
+    ends = play.hosts("roll")
+    assert ends == {host: _end_of(said.get(host, [])) for host in ends}
+    return ends
 
 
 @given(count=st.integers(2, 7), rolling=ROLLING, at_once=st.integers(1, 3), turns=TURNS)
@@ -171,6 +186,59 @@ def test_shares_are_those_of_all_hosts_of_the_step_also_of_those_a_condition_lea
 ) -> None:
     rolling = Rolling(batch=share, max_failures=most, max_unreachable=most)
     compare(HOSTS[:count], rolling, 7, turns, unwanted="b")
+
+
+# -- retries --------------------------------------------------------------------------------------
+
+
+HARD = st.lists(
+    st.tuples(st.integers(0, 6), st.integers(1, 3), st.sampled_from(["success", *BAD])), max_size=9
+)
+RETRIES = st.lists(st.tuples(HARD, st.none() | st.sets(st.sampled_from(HOSTS[:5]))), min_size=1)
+"""How each retry goes, and the hosts it is asked for."""
+SOME = st.sampled_from([0, 1, 2, 3, "20%", "40%", "60%"])
+TIGHT = st.builds(
+    Rolling,
+    batch=st.sampled_from([1, 2, 5, "40%"]),
+    max_failures=SOME,
+    max_unreachable=st.none() | SOME,
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=300)
+@given(rolling=TIGHT, at_once=st.integers(1, 3), turns=HARD, retries=RETRIES)
+def test_a_chain_of_retries_has_one_budget(
+    rolling: Rolling,
+    at_once: int,
+    turns: Turns,
+    retries: list[tuple[Turns, set[str] | None]],
+) -> None:
+    """A share is one of all hosts; each host counts as it last ended, unless it is tried again;
+    and a retry in which a host fails again and none comes through has failed, budget or not."""
+    hosts = HOSTS[:5]
+    played = workflow(step("roll", rolling=rolling, concurrency=at_once), hosts=hosts)
+    plan, continues = make_plan(played), Continuation()
+    ends: dict[str, str] = {}
+    """As each host last ended."""
+    for how_it_goes, only in [(turns, None), *retries]:
+        left = [host for host in hosts if ends.get(host) != "success"]
+        if only is not None:
+            left = [host for host in left if host in only]
+        if not left:
+            continue
+        chosen = None if only is None else tuple(sorted(only))
+        play = Play(played, Continuation(past=continues.past, hosts=chosen))
+        assert list(play.hosts("roll")) == left
+        elsewhere = {host: end for host, end in ends.items() if end in BAD and host not in left}
+        tally = Count(rolling, len(hosts), elsewhere)
+        size = max(1, amount(rolling.batch, len(left)))
+        now = beside(by_hand("".join(left), tally, size, 1, at_once), play, how_it_goes)
+        again = any(ends.get(host) in BAD for host in tally.failed)
+        failed = tally.spent or (again and "success" not in now.values())
+        assert play.status is (RunStatus.FAILED if failed else RunStatus.SUCCESS)
+        ends |= {host: end for host, end in now.items() if end != "skipped"}
+        continues = Continuation(past=past_of(plan, play.record, continues.past))
 
 
 def _host(label: str) -> str:

@@ -76,8 +76,27 @@ async def test_an_export_that_holds_it_is_passed_on_and_not_recorded(
     uses = shell("two", 'printf "%s %s" "${#url}" "$plain"')
     run = await new_runner(sqlite).run(flow(exports, uses), GIVEN)
     first, second = (next(iter(each.hosts.values())) for each in run.steps)
-    assert first.vars == {"plain": "seen"}
+    assert (first.vars, first.withheld) == ({"plain": "seen"}, ("url",))
     assert second.stdout == f"{len('db://me:@db') + len(SECRET)} seen"
+
+
+async def test_so_it_is_with_what_a_loop_exports(
+    sqlite: SQLiteStore, new_runner: NewRunner
+) -> None:
+    exports = shell(
+        "one",
+        'echo "url=$item" >> "$TENURE_OUTPUT"; echo "n=${#item}" >> "$TENURE_OUTPUT"',
+        loop=["${{ db_password }}", "x"],
+    )
+    last = shell("two", 'echo "url=$db_password$item" >> "$TENURE_OUTPUT"', loop=["", "!"])
+    uses = shell("three", 'printf %s "${#url}"')
+    run = await new_runner(sqlite).run(flow(exports, last, uses), GIVEN)
+    first, second, third = (next(iter(each.hosts.values())) for each in run.steps)
+    assert (first.vars, first.withheld) == ({"url": "x", "n": "1"}, ()), "the last item counts"
+    assert [item.withheld for item in first.items] == [("url",), ()]
+    assert (second.vars, second.withheld) == ({}, ("url",))
+    assert third.stdout == str(len(SECRET) + 1)
+    assert SECRET not in json.dumps(full_record(run), default=str)
 
 
 async def test_a_value_given_under_a_secrets_name_is_a_secret(
@@ -101,6 +120,11 @@ async def test_it_is_nowhere_in_anything_that_is_kept_or_sent(
         shell("inside", "echo ${{ db_password ~ '!' }}"),
         shell("fails", 'echo "no: $db_password" >&2; exit 1', continue_on_error=True),
         step("loops", loop=["${{ db_password }}"], continue_on_error=True),
+        shell(
+            "exports in a loop",
+            'echo "again=$item" >> "$TENURE_OUTPUT"',
+            loop=["${{ db_password }}"],
+        ),
     )
     store = await SQLiteStore.open(tmp_path / "runs.db")
     runner = new_runner(store, notifier=inbox, recorders=[onlooker])

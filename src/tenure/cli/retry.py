@@ -46,6 +46,14 @@ from tenure.system import new_run_id
     shell_complete=completes("steps"),
     help="This step and all that wait for it run again on every host; no other step does.",
 )
+@click.option(
+    "--again",
+    metavar="STEP",
+    multiple=True,
+    shell_complete=completes("steps"),
+    help="This step runs again too, though it succeeded: for an export with a secret in it, which "
+    "is kept nowhere.",
+)
 @limit_option
 @secrets_option
 @click.option("--approve", is_flag=True, help="Approve a workflow that asks for approval.")
@@ -57,6 +65,7 @@ def command(
     run_id: str,
     only_failed: bool,
     from_step: str | None,
+    again: tuple[str, ...],
     limit: tuple[str, ...],
     secrets: tuple[str, ...],
     approve: bool,
@@ -81,6 +90,7 @@ def command(
         run_id=new_id,
         only_failed=only_failed,
         from_step=from_step,
+        again=again,
         limit=limit,
         secrets=gather(secrets, found.file.workflow.secrets),
         approved_by=this_user() if approve else None,

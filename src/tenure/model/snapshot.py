@@ -93,6 +93,8 @@ class ItemState(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True)
     stderr: str | None = None
     truncated: bool = False
     vars: dict[str, Any] = {}
+    withheld: tuple[str, ...] = ()
+    """Names of exported variables that held a secret: later steps saw them, nobody keeps them."""
 
 
 class HostState(ItemState, frozen=True, gc=False, kw_only=True, omit_defaults=True):

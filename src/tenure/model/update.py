@@ -65,6 +65,7 @@ class ItemChange(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True
     stderr: str | UnsetType | None = UNSET
     truncated: bool | UnsetType = UNSET
     vars: dict[str, Any] | UnsetType = UNSET
+    withheld: tuple[str, ...] | UnsetType = UNSET
 
 
 class HostChange(ItemChange, frozen=True, gc=False, kw_only=True, omit_defaults=True):

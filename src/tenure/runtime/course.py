@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 
 from tenure.model.snapshot import ErrorInfo
 from tenure.model.status import ENDED_STEP, HostStatus, StepStatus
+from tenure.runtime.budget import Budget
 from tenure.runtime.executor import Outcome
+from tenure.runtime.lineage import NO_PAST, StepPast
 from tenure.runtime.recipe import Recipe
 from tenure.runtime.stop import MOST_FAILED_HOSTS
 
@@ -35,9 +37,10 @@ class Trouble(NamedTuple):
 
 class Course:
     __slots__ = (
+        "_budget",
         "_done",
         "_owed",
-        "_unreachable",
+        "_through",
         "_waves",
         "_worked",
         "cut_short",
@@ -59,6 +62,7 @@ class Course:
         "status",
         "trouble",
         "waiting",
+        "withheld",
     )
 
     def __init__(
@@ -67,15 +71,21 @@ class Course:
         recipe: Recipe,
         hosts: tuple[str, ...],
         parent: Course | None = None,
-        past: Mapping[str, Mapping[str, Any]] = {},
+        past: StepPast = NO_PAST,
         owed: Mapping[str, tuple[str, ...]] = {},
+        in_all: int | None = None,
     ) -> None:
-        """``owed`` are handlers that an earlier run notified, each with its hosts."""
+        """``owed`` are handlers that an earlier run notified, each with its hosts; ``in_all`` is
+        how many hosts the step has, with those that are not left for this run."""
         self.index = index
         self.recipe = recipe
         self.hosts = hosts
         self.past = past
-        """What hosts exported that came through this step in an earlier run."""
+        self._budget: Budget | None = None
+        """Without one a failing host never stops its siblings."""
+        if recipe.rolling is not None:
+            number = len(hosts) if in_all is None else in_all
+            self._budget = Budget(recipe.rolling, number, hosts, past.failed)
         self._owed = owed
         self.parent = parent
         """The step that notified this handler, and still is at the item it did so with."""
@@ -91,6 +101,8 @@ class Course:
         self.cut_short = False
         """The run ends before this step could: it comes to no end of its own."""
         self.exported: dict[str, dict[str, Any]] = {}
+        self.withheld: dict[str, frozenset[str]] = {}
+        """Names of exports that hold a secret: passed on, and not shown."""
         self.doomed: dict[str, Outcome] = {}
         """Hosts on which nothing can be executed: their end is known before they start."""
         self.position: int | None = None
@@ -104,7 +116,8 @@ class Course:
         self._waves = _NO_WAVES
         self._done: list[str] = []
         """Hosts that notify the handlers of the present wave."""
-        self._unreachable = 0
+        self._through = 0
+        """Hosts that came through."""
         self._worked = False
         """Whether any host succeeded with anything."""
 
@@ -167,6 +180,11 @@ class Course:
     def settle(self, host: str, outcome: Outcome) -> HostStatus | None:
         """Take a result in: the host's own end, or ``None`` if it goes on with its next item."""
         self.running.discard(host)
+        status = self._settled(host, outcome)
+        self._through += status is HostStatus.SUCCESS
+        return status
+
+    def _settled(self, host: str, outcome: Outcome) -> HostStatus | None:
         status = outcome.status
         if outcome.cut_short:
             self.cut_short = True
@@ -178,8 +196,7 @@ class Course:
                 return self._item_done(host, self.position, worked)
         else:
             self.failed[host] = outcome
-            self._unreachable += status is HostStatus.UNREACHABLE
-            if self._over_budget():
+            if self._budget is not None and self._budget.take(host, status):
                 self.spent = True
                 self.waiting = list(filter(self._may_go_on, self.waiting))
         self.halfway.pop(host, None)
@@ -191,6 +208,9 @@ class Course:
             self._done.append(host)
         if outcome.vars:
             self.exported.setdefault(host, {}).update(outcome.vars)
+        if outcome.secret_vars or host in self.withheld:
+            before = self.withheld.get(host, frozenset())
+            self.withheld[host] = before - outcome.vars.keys() | outcome.secret_vars
 
     def _item_done(self, host: str, position: int, worked: bool) -> HostStatus | None:
         worked = self.halfway.pop(host, False) or worked
@@ -198,17 +218,6 @@ class Course:
             self.halfway[host] = worked
             return None
         return HostStatus.SUCCESS if worked else HostStatus.SKIPPED
-
-    def _over_budget(self) -> bool:
-        """Without ``rolling`` a failing host never stops its siblings."""
-        rolling = self.recipe.rolling
-        if rolling is None:
-            return False
-        apart = rolling.unreachable_budget(len(self.hosts))
-        failures = len(self.failed) - (0 if apart is None else self._unreachable)
-        return failures > rolling.failure_budget(len(self.hosts)) or (
-            apart is not None and self._unreachable > apart
-        )
 
     def handlers_due(self) -> list[Notice]:
         """Handlers that are to run now, and on which hosts: those an earlier run owes, then after
@@ -225,27 +234,38 @@ class Course:
 
     @property
     def _fails(self) -> bool:
-        return self.spent or (bool(self.failed) and self.recipe.rolling is None)
+        return self.spent or (bool(self.failed) and self._budget is None)
 
     def verdict(self) -> StepStatus:
         if self.trouble is not None or self._fails:
+            return StepStatus.FAILED
+        if self._budget is not None and not self._budget.bears(self._through):
             return StepStatus.FAILED
         return StepStatus.SUCCESS if self._worked or self.failed else StepStatus.SKIPPED
 
     def exports(self) -> Mapping[str, Mapping[str, Any]]:
         """Of hosts that came through the whole step, in this run or before."""
-        exports = dict(self.past)
+        exports: dict[str, Mapping[str, Any]] = dict(self.past.done)
         exports.update(
             (host, said) for host, said in self.exported.items() if host not in self.failed
         )
         return exports
 
+    def shown_exports(self, host: str) -> dict[str, Any]:
+        """As the record has them: ``vars``, and the names that are ``withheld`` if there are."""
+        exported, withheld = self.exported.get(host, {}), self.withheld.get(host)
+        if not withheld:
+            return {"vars": exported}
+        shown = {name: value for name, value in exported.items() if name not in withheld}
+        return {"vars": shown, "withheld": tuple(sorted(withheld))}
+
     def missing_exports(self) -> list[str]:
         """Nothing is expected of a step that fails anyway, or had nothing to do."""
         if not self.recipe.expect_vars or not self._worked or self._fails or self.trouble:
             return []
-        said = (*self.exported.values(), *self.past.values())
-        found = {name for variables in said for name in variables}
+        past = self.past
+        said = (*self.exported.values(), *past.done.values(), *past.withheld.values())
+        found = {name for names in said for name in names}
         return [name for name in self.recipe.expect_vars if name not in found]
 
     def message(self) -> str | None:
@@ -257,9 +277,12 @@ class Course:
         names = sorted(self.failed)
         shown = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
         first = self.failed[names[0]].message or self.failed[names[0]].status
-        if len(self.hosts) == 1:
-            return f"failed on {names[0]}: {first}"
-        return f"failed on {len(names)} of {len(self.hosts)} hosts ({shown}): {first}"
+        number = f"{len(names)} of {len(self.hosts)} hosts ({shown})"
+        where = names[0] if len(self.hosts) == 1 else number
+        said = f"failed on {where}: {first}"
+        if self._budget is not None:
+            said += self._budget.explained(spent=self.spent, through=self._through)
+        return said
 
     def error(self) -> ErrorInfo:
         """For the run's record; of a step that failed."""

@@ -137,6 +137,8 @@ def told(kind: type[Item], outcome: Outcome) -> Item:
         given["vars"] = {
             name: value for name, value in outcome.vars.items() if name not in outcome.secret_vars
         }
+    if outcome.secret_vars:
+        given["withheld"] = tuple(sorted(outcome.secret_vars))
     if outcome.kind is not None:
         given["kind"] = outcome.kind
     return kind(**given)

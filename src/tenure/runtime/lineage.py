@@ -12,6 +12,9 @@ left of a step are its hosts without those. Three rules make that exact:
 * a step that failed although none of its hosts did (it exported less than it should) did not do its
   work anywhere.
 
+A budget of failures is that of the step, over all its runs: a host counts as it last ended, so the
+past of a step that rolls also has the hosts that failed and have not come through since.
+
 ``hosts`` and ``steps`` narrow one retry. They do not enter the past: what a retry was not asked to
 do is still left for the next.
 """
@@ -19,7 +22,7 @@ do is still left for the next.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,6 +30,8 @@ from msgspec.structs import replace
 from tenure.model.snapshot import HostState, RunSnapshot, StepState
 from tenure.model.status import HostStatus, StepKind, StepStatus
 from tenure.workflow.plan import Plan, PlannedStep
+
+T = TypeVar("T")
 
 _BAD = frozenset({HostStatus.FAILED, HostStatus.UNREACHABLE, HostStatus.UNKNOWN})
 _CUT_SHORT = frozenset({HostStatus.CANCELED, HostStatus.INTERRUPTED})
@@ -40,6 +45,10 @@ class StepPast(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Hosts that came through it, with what they exported."""
     owed: dict[str, tuple[str, ...]] = {}
     """Handlers it notified, and the hosts on which they did not come through."""
+    withheld: dict[str, tuple[str, ...]] = {}
+    """What hosts exported with a secret in it: the names, for nobody keeps such values."""
+    failed: dict[str, HostStatus] = {}
+    """If it rolls: hosts that failed, how, and have not come through since."""
 
 
 NO_PAST = StepPast()
@@ -107,7 +116,9 @@ def _after(
         name: host.vars for name, host in state.hosts.items() if host.status is HostStatus.SUCCESS
     }
     done = {**before.done, **came_through}
-    exported = {name for variables in done.values() for name in variables}
+    withheld = {host: names for host, names in before.withheld.items() if host not in came_through}
+    withheld |= {host: names for host in came_through if (names := state.hosts[host].withheld)}
+    exported = {name for said in (*done.values(), *withheld.values()) for name in said}
     missing = set(planned.step.expect_vars) - exported
     if missing and (came_through or handlers) and _fails_as_a_whole(state, handlers):
         return NO_PAST
@@ -116,7 +127,20 @@ def _after(
         for name in dict.fromkeys(planned.step.notify)
         if (hosts := _owed(name, state, handlers, before))
     }
-    return StepPast(done=done, owed=owed)
+    failed = {} if planned.step.rolling is None else _failed(state, before)
+    return StepPast(done=done, owed=owed, withheld=withheld, failed=failed)
+
+
+def _failed(state: StepState, before: StepPast) -> dict[str, HostStatus]:
+    """One that was cut short, or not reached, is as it was before."""
+    ended = {name: host.status for name, host in state.hosts.items()}
+    failed = {name: status for name, status in ended.items() if status in _BAD}
+    stays = {
+        name: status
+        for name, status in before.failed.items()
+        if ended.get(name) is not HostStatus.SUCCESS
+    }
+    return stays | failed
 
 
 def _owed(
@@ -208,6 +232,12 @@ def _without(past: StepPast, hosts: Collection[str] | None) -> StepPast:
         for name, owing in past.owed.items()
     }
     return StepPast(
-        done={host: said for host, said in past.done.items() if host not in hosts},
+        done=_apart_from(hosts, past.done),
         owed={name: owing for name, owing in owed.items() if owing},
+        withheld=_apart_from(hosts, past.withheld),
+        failed=_apart_from(hosts, past.failed),
     )
+
+
+def _apart_from(hosts: Collection[str], known: Mapping[str, T]) -> dict[str, T]:
+    return {host: each for host, each in known.items() if host not in hosts}

@@ -49,6 +49,8 @@ class Prepared(Struct, frozen=True, kw_only=True):
     handlers: dict[str, Recipe]
     order: Order
     planned_steps: tuple[StepState, ...]
+    in_all: tuple[int, ...]
+    """By step: how many hosts it has, with those that are not left for a retry."""
     past: Mapping[int, StepPast] = {}
     owed: Mapping[int, Mapping[str, tuple[str, ...]]] = {}
     """By step: handlers an earlier run notified, and the hosts on which they are still due."""
@@ -61,6 +63,7 @@ def prepare(
     is not there; the file was checked before."""
     past: Mapping[int, StepPast] = {}
     owed: dict[int, Mapping[str, tuple[str, ...]]] = {}
+    in_all = tuple(len(step.hosts) for step in plan.steps)
     if continues is not None:
         plan, past = narrowed(plan, continues), continues.past
         owed = {step.index: continues.owed(step.index) for step in plan.steps}
@@ -81,6 +84,7 @@ def prepare(
         handlers=handlers,
         order=order_of(plan.steps),
         planned_steps=steps,
+        in_all=in_all,
         past=past,
         owed=owed,
     )

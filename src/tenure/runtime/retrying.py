@@ -20,9 +20,10 @@ from tenure.runtime.lineage import (
     past_of,
 )
 from tenure.runtime.stored import StoredRun
+from tenure.runtime.withheld import what_is_missing
 from tenure.workflow.plan import Plan, make_plan
 from tenure.workflow.spec import Workflow
-from tenure.workflow.wording import did_you_mean
+from tenure.workflow.wording import instead_of
 
 
 class RetryOptions(Struct, frozen=True, kw_only=True):
@@ -32,7 +33,10 @@ class RetryOptions(Struct, frozen=True, kw_only=True):
     only_failed: bool = False
     """Only hosts on which something went wrong, not those that were never reached."""
     from_step: str | None = None
-    """This step and all that wait for it run again, also where they succeeded; no other does."""
+    """This step and all that wait for it run again, also where they succeeded; no other does. A
+    name, or the step's index."""
+    again: Sequence[str] = ()
+    """These steps run again too, also where they succeeded: something they exported is needed."""
     limit: Sequence[str] = ()
     """Only these hosts and groups."""
     secrets: Mapping[str, str] = {}
@@ -45,8 +49,8 @@ class RetryOptions(Struct, frozen=True, kw_only=True):
 def definition_of_retry(
     stored: StoredRun, workflow: Workflow, options: RetryOptions = RetryOptions()
 ) -> Definition:
-    """``NotRunnable`` if the old run goes on, or leaves nothing to do; ``InvalidWorkflow`` for a
-    step or host that is not there."""
+    """``NotRunnable`` if the old run goes on, leaves nothing to do, or something that cannot be
+    done without what it kept nowhere; ``InvalidWorkflow`` for a step or host that is not there."""
     run, definition = stored
     if not run.ended:
         raise NotRunnable(run.run_id, f"is {run.status}: it can be retried once it has ended")
@@ -59,14 +63,20 @@ def definition_of_retry(
     if options.only_failed:
         failed = failed_hosts(run)
         hosts = failed if hosts is None else hosts & failed
+    again = [_index_of(word, "again", plan) for word in options.again]
     steps = None
     if options.from_step is not None:
-        steps = followers(plan, _index_of(options.from_step, plan))
-        past = forgotten(past, steps, hosts)
+        first = _index_of(options.from_step, "from_step", plan)
+        again += followers(plan, first)
+        steps = tuple(sorted({*again}))
+    past = forgotten(past, again, hosts)
     chosen = None if hosts is None else tuple(sorted(hosts))
     continues = Continuation(past=past, hosts=chosen, steps=steps)
     if is_empty(plan, continues):
         raise NotRunnable(run.run_id, _nothing_left(plan, continues))
+    missing = what_is_missing(plan, continues)
+    if missing is not None:
+        raise NotRunnable(run.run_id, f"cannot be retried so: {missing}")
     return replace(definition, continues=continues)
 
 
@@ -78,14 +88,15 @@ def work_left(definition: Definition, workflow: Workflow) -> int:
     return sum(len(by.left(step)) for step in plan.steps) + sum(map(len, owed))
 
 
-def _index_of(name: str, plan: Plan) -> int:
-    names = {step.step.name: step.index for step in plan.steps}
-    if name not in names:
-        mistake = Mistake(
-            path="from_step", message=f"no step named {name!r}", hint=did_you_mean(name, names)
-        )
-        raise InvalidWorkflow([mistake])
-    return names[name]
+def _index_of(word: str, option: str, plan: Plan) -> int:
+    """A name counts more than an index."""
+    steps = {str(step.index): step.index for step in plan.steps}
+    steps |= {step.step.name: step.index for step in plan.steps}
+    if word not in steps:
+        names = [step.step.name for step in plan.steps]
+        message, hint = f"no step named {word[:60]!r}", instead_of(word, names)
+        raise InvalidWorkflow([Mistake(path=option, message=message, hint=hint)])
+    return steps[word]
 
 
 def _nothing_left(plan: Plan, continues: Continuation) -> str:

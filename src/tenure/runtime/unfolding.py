@@ -85,7 +85,7 @@ class Unfolding:
             item = step.items[host][step.position]
         exported = None
         if course.parent is not None:
-            exported = step.exported.get(host) or step.past.get(host)
+            exported = step.exported.get(host) or step.past.done.get(host)
         return self._exports.scope(host, item, exported)
 
     # What ended
@@ -101,8 +101,8 @@ class Unfolding:
         if end is not None:
             said = outcome.message if end is outcome.status else None
             kind = outcome.kind if end is outcome.status else None
-            exported = course.exported.get(host, {})
-            change = HostChange(status=end, message=said, kind=kind, vars=exported)
+            exported = course.shown_exports(host)
+            change = HostChange(status=end, message=said, kind=kind, **exported)
             draft.host(course.index, host, change)
 
     # What may start
@@ -130,16 +130,17 @@ class Unfolding:
             index,
             prepared.recipes[index],
             prepared.plan.steps[index].hosts,
-            past=prepared.past.get(index, NO_PAST).done,
+            past=prepared.past.get(index, NO_PAST),
             owed=prepared.owed.get(index, {}),
+            in_all=prepared.in_all[index],
         )
 
     def _begin(self, course: Course, draft: Draft) -> None:
         opening = open_step(course.recipe, course.hosts, _Scopes(self, course))
         if not opening.hosts and not course.begins_with_handlers:
             course.status = StepStatus.SKIPPED
-            if course.past:
-                self._exports.add(course.past)
+            if course.past.done:
+                self._exports.add(course.past.done)
             draft.step(course.index, StepStatus.SKIPPED, opening.message)
             self._ended(course)
             return
@@ -224,7 +225,7 @@ class Unfolding:
             course.trouble = Trouble("expect_vars", f"expected vars missing: {', '.join(missing)}")
         course.status = course.verdict()
         note = None
-        if (course.exported or course.past) and course.parent is None:
+        if (course.exported or course.past.done) and course.parent is None:
             note = self._exports.add(course.exports())
         said = [text for text in (course.message(), note) if text]
         for host in course.halfway:

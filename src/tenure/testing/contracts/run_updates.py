@@ -91,6 +91,7 @@ class RunUpdates(ContractHarness):
             "stderr": "err\ufffd",
             "truncated": True,
             "vars": {"VERSION": "1.4", "nested": {"list": [1, None]}},
+            "withheld": ("TOKEN",),
         }
         run = await write(store, finish_host(run, 0, "web2", HostStatus.FAILED, **result))
         step = run.steps[0]

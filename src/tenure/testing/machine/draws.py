@@ -179,7 +179,11 @@ def _next_host(draw: Draw, host: Plain) -> HostChange:
             return HostChange(status=HostStatus.RUNNING, attempts=host["attempts"] + 1)
         case _:
             return HostChange(
-                status=HostStatus(kind), exit_code=0, changed=True, vars={"release": kind}
+                status=HostStatus(kind),
+                exit_code=0,
+                changed=True,
+                vars={"release": kind},
+                withheld=("token",),
             )
 
 

@@ -33,6 +33,7 @@ _ITEM_FIELDS = (
     "stderr",
     "truncated",
     "vars",
+    "withheld",
 )
 
 
@@ -58,6 +59,7 @@ def fresh_item() -> Plain:
         "stderr": None,
         "truncated": False,
         "vars": {},
+        "withheld": [],
     }
 
 
@@ -143,7 +145,7 @@ def _change_item(item: Plain, change: ItemChange) -> None:
     for name in _ITEM_FIELDS:
         value: Any = getattr(change, name)
         if value is not UNSET:
-            item[name] = value
+            item[name] = plain(value)
     if status == item["status"]:
         return
     _need(status in HOST_MAY[item["status"]])
