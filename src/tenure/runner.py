@@ -35,6 +35,7 @@ from tenure.runtime.packing import packed
 from tenure.runtime.patience import surely
 from tenure.runtime.ready import Ready
 from tenure.runtime.recovery import ON_START
+from tenure.runtime.relatives import Relatives, gave_way
 from tenure.runtime.retention import RetentionPolicy
 from tenure.runtime.retrying import RetryOptions, definition_of_retry
 from tenure.runtime.session import Session
@@ -176,21 +177,35 @@ class Runner:
 
         Definition, files, variables, labels, callbacks and time-out are those of the old run;
         secrets have to be given again. As ``run``, and ``RunNotFound``, ``NotRunnable`` if the old
-        run goes on or leaves nothing.
+        run goes on, leaves nothing, or is being retried: of two that begin at the same moment one
+        goes on, the other ends as canceled.
         """
         session = await self._parts.session(options.store)
         stored = await stored_run(session.store, run_id)
         file = self._parts.file_of(stored.definition)
         definition = definition_of_retry(stored, file.workflow, options)
+        relatives = Relatives(session.store, stored.snapshot)
+        await relatives.check_none_lives()
         ready = self._parts.ready.stored(file, definition)
         new_id = options.run_id or new_run_id()
         planned = planned_retry(stored.snapshot, new_id, ready, options.approved_by)
         text = definition.encode()
         if planned.status is RunStatus.QUEUED:
             session = await self._waiting_room(ready, options.store)
-            return await self._submit(session, ready, planned, text, options.notifier)
+            waiting = await self._submit(session, ready, planned, text, options.notifier)
+            first = await relatives.in_front_of(new_id)
+            if first is not None:
+                await session.operators.cancel(new_id, reason=gave_way(first))
+                raise relatives.refusal(first)
+            return waiting
         work = stored_work(ready, planned, options.secrets)
-        work = structs.replace(work, definition=text, folder=definition.folder)
+        work = structs.replace(
+            work,
+            planned=structs.replace(planned, status=RunStatus.QUEUED),
+            definition=text,
+            relatives=relatives,
+            folder=definition.folder,
+        )
         return await self._perform(session, work, options.notifier)
 
     def run_sync(

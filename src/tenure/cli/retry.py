@@ -10,9 +10,9 @@ from tenure.cli.display.paint import note
 from tenure.cli.display.text import counted
 from tenure.cli.executing import execute
 from tenure.cli.limiting import check_limit
-from tenure.cli.opening import settings_for, this_user
+from tenure.cli.opening import reading, settings_for, this_user
 from tenure.cli.secrets import gather
-from tenure.cli.stored import find
+from tenure.cli.stored import Found, find
 from tenure.cli.verb import (
     completes,
     json_option,
@@ -23,7 +23,9 @@ from tenure.cli.verb import (
     verb,
 )
 from tenure.cli.viewing import style_of
+from tenure.config import Settings
 from tenure.runner import RetryOptions
+from tenure.runtime.relatives import Relatives
 from tenure.runtime.retrying import definition_of_retry, work_left
 from tenure.system import new_run_id
 
@@ -83,7 +85,7 @@ def command(
     secrets have to be given again. Retrying a retry goes on where that one stopped.
     """
     settings = settings_for(store)
-    found = asyncio.run(find(settings, run_id))
+    found = asyncio.run(_find(settings, run_id))
     check_limit(found.file.workflow, limit)
     new_id = new_id or new_run_id()
     options = RetryOptions(
@@ -106,3 +108,11 @@ def command(
         lambda runner: runner.retry(old, options),
         style_of(as_json=as_json, quiet=quiet),
     )
+
+
+async def _find(settings: Settings, word: str) -> Found:
+    """The run, if nobody retries it already: said before anything is said of what is left."""
+    found = await find(settings, word)
+    async with reading(settings) as store:
+        await Relatives(store, found.stored.snapshot).check_none_lives()
+    return found

@@ -13,7 +13,7 @@ from tenure.model.errors import NotRunnable
 from tenure.model.leasing import ClaimedRun, Lease
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import Recovery, RunStatus
-from tenure.model.update import Changes, LeaseRequest
+from tenure.model.update import Changes, LeaseRequest, RunChange
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.notifier import RunStateNotifier
 from tenure.ports.recorder import Recorder
@@ -27,6 +27,7 @@ from tenure.runtime.masking import Masks
 from tenure.runtime.outputs import Outputs
 from tenure.runtime.patience import surely
 from tenure.runtime.recipe import Prepared
+from tenure.runtime.relatives import Relatives, gave_way
 from tenure.runtime.session import Session
 from tenure.runtime.stop import HAND_OVER, PROCESS_STOPPED, REQUESTED
 from tenure.runtime.taking_over import cannot_go_on, early_end, time_left, unconfirmed
@@ -66,6 +67,8 @@ class Work(Struct, frozen=True, kw_only=True):
     """With which it is to be created; ``None``: it is there."""
     claim: Claim | None = None
     """How this process got it; of a run that is there and has none it is made first."""
+    relatives: Relatives | None = None
+    """Of a retry: as long as one of them lives it does not begin."""
     variables: Mapping[str, Any] = {}
     secrets: Sequence[object] = ()
     """Values to be masked."""
@@ -84,6 +87,7 @@ class EmbeddedRun:
         self._planned = planned
         self._definition = work.definition
         self._claimed = work.claim
+        self._relatives = work.relatives
         self._holding: Holding | None = None
         masks = Masks(work.secrets)
         self._audience = Audience(around.recorders, planned, session.store)
@@ -148,9 +152,21 @@ class EmbeddedRun:
 
     async def _create(self, changes: Changes) -> Changes:
         sent_at = asyncio.get_running_loop().time()
-        lease = await self._tracker.begin(changes, self._definition, self._request())
+        born = changes if self._relatives is None else Changes()
+        lease = await self._tracker.begin(born, self._definition, self._request())
         self._hold(lease, sent_at)
-        return not_born(changes)
+        if self._relatives is None:
+            return not_born(changes)
+        await self._enter(self._relatives)
+        return await self._begin(changes)
+
+    async def _enter(self, relatives: Relatives) -> None:
+        """``NotRunnable`` if it has to give way: then it has ended."""
+        first = await relatives.in_front_of(self._planned.run_id)
+        if first is not None:
+            ended = RunChange(status=RunStatus.CANCELED, message=gave_way(first))
+            await self._tracker.record(Changes(run=ended))
+            raise relatives.refusal(first)
 
     # From where somebody left it
 

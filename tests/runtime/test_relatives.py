@@ -1,0 +1,207 @@
+"""One retry of a run at a time, also of two that begin at the same moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import tenure
+from tenure.model.errors import NotRunnable
+from tenure.model.snapshot import RunSnapshot, RunSummary
+from tenure.model.status import RunStatus
+from tenure.ports.definitions import Definitions
+from tenure.runtime.relatives import gives_way_to
+from tenure.stores.memory import InMemoryStore
+from tenure.stores.sqlite import SQLiteStore
+from tenure.workflow.spec import PlanSettings
+from tests.runtime.conftest import NewRunner
+from tests.runtime.puppets import BROKEN, PATIENCE, Between, Puppet, step, workflow
+
+FLOW = workflow(step("one"), step("two"), hosts=("a", "b"))
+
+
+async def failed(
+    runner: tenure.Runner, act: Puppet, flow: tenure.Workflow = FLOW, **options: Any
+) -> RunSnapshot:
+    act.results["one/b"] = BROKEN
+    run = await runner.run(flow, tenure.RunOptions(**options))
+    act.results.clear()
+    act.begun.clear()
+    return run
+
+
+def called(run_id: str) -> tenure.RetryOptions:
+    return tenure.RetryOptions(run_id=run_id)
+
+
+# -- while one lives -----------------------------------------------------------------------------
+
+
+async def test_a_run_that_is_being_retried_is_not_retried_and_the_other_is_named(
+    memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+) -> None:
+    runner = new_runner(memory)
+    old = await failed(runner, act)
+    act.hold("one/b")
+    going = asyncio.create_task(runner.retry(old.run_id, called("first-retry")))
+    await act.begins("one/b")
+    with pytest.raises(NotRunnable) as refused:
+        await new_runner(memory).retry(old.run_id, called("second-retry"))
+    assert str(refused.value) == (
+        f"run {old.run_id}: first-retry retries it and is running: wait for it (tenure watch "
+        "first-retry) or end it (tenure cancel first-retry), then retry first-retry"
+    )
+    act.let_go("one/b")
+    assert (await going).status is RunStatus.SUCCESS
+    assert sorted(act.begun) == ["one/b", "two/a", "two/b"]
+    assert len((await memory.list_runs()).items) == 2
+
+
+async def test_so_it_is_for_all_of_its_lineage_and_for_no_other_run(
+    memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+) -> None:
+    """A run, its retry, and the retry of that: two of them, at any place, are one too many."""
+    runner = new_runner(memory)
+    old, other = await failed(runner, act), await failed(runner, act)
+    act.results["one/b"] = BROKEN
+    second = await runner.retry(old.run_id, called("retry-of-it"))
+    uncle = await runner.retry(old.run_id, called("another-one"))
+    act.results.clear()
+    act.begun.clear()
+    act.hold("one/b")
+    going = asyncio.create_task(runner.retry(second.run_id, called("retry-of-retry")))
+    await act.begins("one/b")
+    for run in (old, second, uncle):
+        with pytest.raises(NotRunnable, match="retry-of-retry retries it and is running"):
+            await asyncio.wait_for(runner.retry(run.run_id), PATIENCE)
+    act.let_go("one/b")
+    assert (await runner.retry(other.run_id)).status is RunStatus.SUCCESS
+    assert (await going).status is RunStatus.SUCCESS
+    with pytest.raises(NotRunnable, match="leaves nothing"):
+        await runner.retry("retry-of-retry")
+
+
+async def test_one_that_waits_for_approval_counts(
+    memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+) -> None:
+    runner = new_runner(memory)
+    asks = workflow(step("one"), hosts=("a", "b"), plan=PlanSettings(mode="manual-approve"))
+    old = await failed(runner, act, asks, approved_by="ada")
+    waiting = await runner.retry(old.run_id, called("waits-for-you"))
+    assert waiting.status is RunStatus.QUEUED
+    with pytest.raises(NotRunnable, match="tenure approve waits-for-you"):
+        await runner.retry(old.run_id)
+    await runner.cancel("waits-for-you")
+    assert (await runner.retry(old.run_id)).status is RunStatus.QUEUED
+
+
+# -- at the same moment --------------------------------------------------------------------------
+
+
+async def test_of_two_that_begin_at_once_one_goes_on(
+    any_store: Any, new_runner: NewRunner, act: Puppet
+) -> None:
+    old = await failed(new_runner(any_store), act)
+    if not isinstance(any_store, Definitions):
+        with pytest.raises(NotRunnable, match="keeps no definition"):
+            await new_runner(any_store).retry(old.run_id)
+        return
+    went_on = await _two_at_once(any_store, new_runner, old)
+    assert went_on.status is RunStatus.SUCCESS
+    assert sorted(act.begun) == ["one/b", "two/a", "two/b"]
+
+
+async def test_so_it_is_if_they_have_to_wait_for_approval(
+    sqlite: SQLiteStore, new_runner: NewRunner, act: Puppet
+) -> None:
+    asks = workflow(step("one"), hosts=("a", "b"), plan=PlanSettings(mode="manual-approve"))
+    old = await failed(new_runner(sqlite), act, asks, approved_by="ada")
+    assert (await _two_at_once(sqlite, new_runner, old)).status is RunStatus.QUEUED
+    assert act.begun == []
+
+
+async def _two_at_once(store: Any, new_runner: NewRunner, old: RunSnapshot) -> RunSnapshot:
+    """The one that goes on; the other has ended and says why."""
+    barrier = asyncio.Barrier(2)
+    async with asyncio.timeout(PATIENCE):
+        refused, went_on = await asyncio.gather(
+            *(
+                new_runner(_meeting(store, barrier)).retry(old.run_id, called(name))
+                for name in ("retry-nr-b", "retry-nr-a")
+            ),
+            return_exceptions=True,
+        )
+    assert isinstance(refused, NotRunnable), "the smaller id comes first"
+    assert "retry-nr-a retries it" in str(refused)
+    withdrawn = await store.get_run("retry-nr-b")
+    assert withdrawn.status is RunStatus.CANCELED
+    assert withdrawn.message == "canceled before it began: retry-nr-a retries the same run"
+    assert isinstance(went_on, RunSnapshot)
+    return went_on
+
+
+def _meeting(store: Any, barrier: asyncio.Barrier) -> Between:
+    """Both look before either is created, and both are created before either looks again."""
+    between = Between(store)
+    looks = iter(range(100))
+
+    async def list_runs(real: Any, where: Any = tenure.RunFilter(), **rest: Any) -> Any:
+        if where.workflow_name is None:  # a reconciler's
+            return await real(where, **rest)
+        look = next(looks)
+        if look == 1:
+            await barrier.wait()
+        page = await real(where, **rest)
+        if look == 0:
+            await barrier.wait()
+        return page
+
+    between.rules["list_runs"] = list_runs
+    return between
+
+
+# -- the rule at the door, in every order ---------------------------------------------------------
+
+State = tuple[str, ...]
+"""Of each process: absent, door, admitted, inside, gone."""
+SEEN_AS = {
+    "door": RunStatus.QUEUED,
+    "admitted": RunStatus.QUEUED,  # it has looked, and its record does not say so yet
+    "inside": RunStatus.RUNNING,
+}
+
+
+def _moves(state: State) -> Iterator[State]:
+    """What each process may do next, by the rule; a wait changes nothing and is left out."""
+    for number, now in enumerate(state):
+        after = {"absent": "door", "admitted": "inside"}.get(now)
+        if now == "door":
+            living = [
+                RunSummary(run_id=str(other), workflow_name="w", status=SEEN_AS[at])
+                for other, at in enumerate(state)
+                if other != number and at in SEEN_AS
+            ]
+            if gives_way_to(str(number), living) is not None:
+                after = "gone"
+            elif not living:
+                after = "admitted"
+        if after is not None:
+            yield (*state[:number], after, *state[number + 1 :])
+
+
+def test_in_every_order_of_three_exactly_one_enters() -> None:
+    start: State = ("absent",) * 3
+    seen, open_ends, dead_ends = {start}, [start], []
+    while open_ends:
+        state = open_ends.pop()
+        assert sum(each in ("admitted", "inside") for each in state) <= 1, state
+        following = set(_moves(state))
+        if not following:
+            dead_ends.append(state)
+        open_ends += following - seen
+        seen |= following
+    assert len(seen) > 40, "they were not let loose"
+    assert all(sorted(state) == ["gone", "gone", "inside"] for state in dead_ends), dead_ends
