@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tenure.actions import registry
+from tenure.actions.wait_port import host_in
 from tenure.model.errors import InvalidArguments
 from tenure.model.status import HostStatus
 from tenure.ports.action import CheckResult, TaskResult
@@ -161,12 +162,23 @@ async def test_being_cancelled_between_two_attempts(monkeypatch: pytest.MonkeyPa
         ("http://web2:7072/agent", "web2"),
     ],
 )
-async def test_the_host_is_the_steps_own_if_none_is_given(address: str, host: str) -> None:
-    wanted = task(80, Endpoint(name="a", address=address), timeout="1m")
-    foreseen = await registry()["wait.port"].check(wanted, NOWHERE)
-    assert foreseen == CheckResult(
-        changed=False, summary=f"would wait until port 80 at {host} is open within 1m"
-    )
+def test_the_host_is_the_steps_own_if_none_is_given(address: str, host: str) -> None:
+    assert host_in(address) == host
+
+
+@pytest.mark.parametrize("state", ["open", "closed"])
+async def test_a_plan_says_what_is_waited_for_and_whether_it_is_so(state: str) -> None:
+    foresee = registry()["wait.port"].check
+    async with await serve() as server:
+        port = port_of(server)
+        wanted = task(port, host="127.0.0.1", state=state, timeout="1m")
+        while_open = await foresee(wanted, NOWHERE)
+    while_closed = await foresee(wanted, NOWHERE)
+    so, not_so = (while_open, while_closed)[:: 1 if state == "open" else -1]
+    why = "Connection refused" if state == "open" else "it is open"
+    said = f"port {port} at 127.0.0.1 is {state}"
+    assert so == CheckResult(changed=False, summary=f"{said} already")
+    assert not_so == CheckResult(summary=f"would wait until {said} within 1m; now it is not: {why}")
 
 
 @pytest.mark.parametrize("address", ["ssh://", "ssh://[x", ""])

@@ -126,7 +126,8 @@ def test_secrets_come_from_environment_or_file(
     monkeypatch.setenv("DB_PASSWORD", "from its own name")
     monkeypatch.setenv("unasked", "nobody's business")
     (tmp_path / "key").write_text("line one\nline two\n")
-    assert gather(["DB_PASSWORD", f"key=@{tmp_path}/key"], ["token", "unasked"]) == {
+    declared = ["token", "unasked", "DB_PASSWORD", "key"]
+    assert gather(["DB_PASSWORD", f"key=@{tmp_path}/key"], declared) == {
         "token": "from prefix",
         "DB_PASSWORD": "from its own name",
         "key": "line one\nline two",
@@ -135,22 +136,46 @@ def test_secrets_come_from_environment_or_file(
 
 def test_a_secret_on_the_command_line_is_refused_without_repeating_it() -> None:
     with pytest.raises(click.BadParameter, match="every user of this machine") as refused:
-        gather(["db=hunter2"], [])
+        gather(["db=hunter2"], ["db"])
     assert "hunter2" not in str(refused.value.message)
 
 
 def test_a_secret_nobody_gave_says_how_to_give_it() -> None:
     with pytest.raises(click.BadParameter, match="TENURE_SECRET_NOBODY_GAVE"):
-        gather(["nobody_gave"], [])
+        gather(["nobody_gave"], ["nobody_gave"])
+
+
+@pytest.mark.parametrize(
+    ("declared", "said"),
+    [
+        (["token", "key"], "tokn is not among .*; did you mean 'token'"),
+        (["a", "b"], "there is a, b"),
+        ([], r"declare it there: secrets: \[tokn\]"),
+    ],
+)
+def test_a_secret_that_is_not_declared_is_refused(declared: list[str], said: str) -> None:
+    with pytest.raises(click.BadParameter, match=said):
+        gather(["tokn"], declared)
+
+
+def test_an_empty_variable_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENURE_SECRET_TOKEN", "")
+    with pytest.raises(click.BadParameter, match="TENURE_SECRET_TOKEN is empty"):
+        gather([], ["token"])
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(None, "cannot be read"), (b"\xff", "not text"), (b"x" * (1 << 21), "1 MiB")],
+    [
+        (None, "cannot be read"),
+        (b"\xff", "not text"),
+        (b"x" * (1 << 21), "1 MiB"),
+        (b"\n", "secret is empty"),
+    ],
 )
 def test_wrong_secret_files_are_named(tmp_path: Path, content: bytes | None, said: str) -> None:
     path = tmp_path / "secret"
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(click.BadParameter, match=said):
-        gather([f"x=@{path}"], [])
+        gather([f"x=@{path}"], ["x"])

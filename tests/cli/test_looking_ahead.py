@@ -257,9 +257,9 @@ def test_validate_tells_undefined_variables_and_other_mistakes_at_once(cli: Cli)
     [
         (["--var", "zone=one"], 0),
         (["--vars-file", "vars.yaml"], 0),
-        (["--secret", "zone"], 0),
+        (["--var", "zone=one", "--secret", "token=@nowhere"], 0),
         (["--var", "zones=one"], 2),
-        (["--secret", "other=@file"], 2),
+        (["--secret", "token"], 2),
         (["--secret", "no name"], 2),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
@@ -279,12 +279,34 @@ def test_validate_with_variables_judges_as_a_run_would(
         assert checked.out.endswith(f"✗ {flow} has 1 mistake\n")
 
 
+@pytest.mark.parametrize("verb", ["plan", "validate", "run"])
+def test_a_secret_that_the_workflow_does_not_declare_is_refused(cli: Cli, verb: str) -> None:
+    (cli.folder / "key").write_text("s3cr3t")
+    refused = cli.call(verb, cli.workflow(NEEDY), "--var", "zone=one", "--secret", "tokn=@key")
+    assert refused.code == 2
+    said = "tokn is not among the secrets of this workflow; did you mean 'token'?"
+    assert said in refused.out + refused.err
+    typed = cli.call(verb, cli.workflow(NEEDY), "--var", "zone=one", "--secret", "token=abc")
+    assert typed.code == 2
+    assert "every user of this machine" in typed.err
+
+
+def test_a_plan_says_which_secret_it_would_need(cli: Cli) -> None:
+    planned = cli.call("plan", cli.workflow(NEEDY), "--var", "zone=one", "--secret", "token")
+    assert planned.code == 0
+    assert "depends on a secret, which only a run is given: token" in planned.out
+    assert "is not defined in 'token'" not in planned.out
+
+
 def test_a_plan_without_a_variable_it_needs_is_refused_as_the_run_would_be(cli: Cli) -> None:
     flow = cli.workflow(NEEDY)
     planned, executed = cli.call("plan", flow), cli.call("run", flow)
-    assert planned == executed
-    assert planned.code == 2
-    assert "'zone' is not defined here" in planned.err
+    assert planned.code == executed.code == 2
+    said, *_ = planned.err.splitlines()
+    assert "'zone' is not defined here" in said
+    secret, same, number = executed.err.splitlines()
+    assert ":4:11: secrets[0]: the secret 'token' is not given" in secret
+    assert (same, number) == (said, "Error: 2 mistakes; nothing was executed")
 
 
 def test_validate_for_programs(cli: Cli) -> None:

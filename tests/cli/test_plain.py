@@ -61,6 +61,23 @@ async def test_plain_lines_carry_output_with_its_host() -> None:
     ]
 
 
+async def test_times_never_go_back() -> None:
+    """What is printed and what is durable come by two ways, each with a time of its own."""
+    stream, clock = io.StringIO(), ManualClock(START)
+    printer = Printer(stream)
+    view = PlainView(printer, clock, "store x.db")
+    view.begin(planned(("drain", 1)))
+    clock.advance(5)
+    view.output(chunk(b"half a line", "web0"))
+    await view.record(event("host.success", step="drain", index=0, host="web0"))
+    clock.advance(1)
+    view.output(chunk(b"late\n", "web0"))
+    printer.close()
+    times = [line.partition("  ")[0] for line in stream.getvalue().splitlines()]
+    assert times == sorted(times)
+    assert len(set(times)) == 3, "and yet they go on"
+
+
 async def test_a_line_without_end_is_shown_before_its_host_is_said_to_have_ended() -> None:
     ended = event("host.success", step="drain", index=0, host="web1")
     said = [chunk(b"done"), chunk(b"other", host="web0"), chunk(b"oops", stream="stderr")]

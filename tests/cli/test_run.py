@@ -191,7 +191,7 @@ def test_no_time_limit_needs_no_unit(cli: Cli) -> None:
         (["flow.yaml", "--var", "novalue"], "neither name=text nor name:=JSON"),
         (["flow.yaml", "--vars-file", "none.json"], "none.json: cannot be read"),
         (["flow.yaml", "--label", "x"], "key=value"),
-        (["flow.yaml", "--secret", "nobody"], "TENURE_SECRET_NOBODY"),
+        (["flow.yaml", "--secret", "nobody"], "nobody is not among the secrets of this workflow"),
         (["flow.yaml", "--store", "runs.db"], "store URL"),
         (["flow.yaml", "--store", "mongo://x"], "no store kind 'mongo'"),
         (["."], "cannot be read"),

@@ -16,7 +16,6 @@ from tenure.workflow.plan import Plan, find_cycle, make_plan
 from tenure.workflow.spec import (
     Defaults,
     GroupSpec,
-    Handler,
     HostSpec,
     Inventory,
     OnTakeover,
@@ -177,21 +176,6 @@ def test_a_cycle_is_found_exactly_if_there_is_one(needs: list[list[int]]) -> Non
 
 
 # -- what a step inherits -------------------------------------------------------------------------
-
-
-def test_defaults_fill_what_a_step_does_not_say() -> None:
-    handler = Handler(name="h", action="cmd.run", args={"cmd": "true"})
-    made = plan(
-        step(),
-        step("two", timeout=5.0, concurrency=3),
-        defaults=Defaults(timeout=60.0, concurrency=20),
-        handlers=[handler],
-    )
-    one, two = (planned.step for planned in made.steps)
-    assert (made.timeout_of(one), made.concurrency_of(one)) == (60.0, 20)
-    assert (made.timeout_of(two), made.concurrency_of(two)) == (5.0, 3)
-    assert made.timeout_of(made.handlers["h"]) == 60.0
-    assert (plan().timeout_of(one), plan().concurrency_of(one)) == (None, 50)
 
 
 @pytest.mark.parametrize(

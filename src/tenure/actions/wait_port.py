@@ -75,9 +75,13 @@ class WaitPort:
         )
 
     async def check(self, task: Task, transport: Transport) -> CheckResult:
+        """Asks once: to look changes nothing."""
         wanted, patience = _wanted(task), patience_of(task)
-        said = f"would wait until {wanted} is {wanted.state}"
-        return CheckResult(changed=False, summary=f"{said}{patience.shown}")
+        probe = _Probe(wanted)
+        if await probe.is_so():
+            return CheckResult(changed=False, summary=f"{wanted} is {wanted.state} already")
+        said = f"would wait until {wanted} is {wanted.state}{patience.shown}"
+        return CheckResult(summary=f"{said}; now it is not: {probe.seen}")
 
 
 class _Probe:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable
 
+from msgspec.structs import replace
+
 from tenure.actions.cmd_run import CMD, build
 from tenure.actions.commands import CommandAction, would_run
 from tenure.actions.surroundings import SURROUNDINGS
 from tenure.actions.waiting import PATIENCE, patience_of, until
 from tenure.model.errors import HostUnreachable
 from tenure.model.status import HostStatus
-from tenure.ports.action import Task, TaskResult
+from tenure.ports.action import CheckResult, Task, TaskResult
 from tenure.ports.transport import Output, Transport
 from tenure.workflow.catalogue import ActionSpec
 
@@ -39,6 +41,11 @@ class WaitUntil(CommandAction):
         finally:
             await attempts.hand_over(output)
         return attempts.result if ended else attempts.failure(patience.shown)
+
+    async def check(self, task: Task, transport: Transport) -> CheckResult:
+        """Does not try: nobody knows what the command would do."""
+        said = await super().check(task, transport)
+        return replace(said, summary=f"{said.summary}{patience_of(task).shown} (not tried now)")
 
 
 class _Attempts:
@@ -101,4 +108,4 @@ class _Held(deque[tuple[str, bytes]]):
             self._size -= len(self.popleft()[1])
 
 
-ACTION = WaitUntil(SPEC, build, would_run("cmd", "run until it succeeds"))
+ACTION = WaitUntil(SPEC, build, would_run("cmd", "wait until this succeeds"))

@@ -14,7 +14,7 @@ from tenure.cli.display.preview_lines import preview_lines
 from tenure.cli.limiting import check_limit
 from tenure.cli.loading import load_for
 from tenure.cli.preview import Preview, preview
-from tenure.cli.secrets import names_of
+from tenure.cli.secrets import check_declared, names_of
 from tenure.cli.variables import variables
 from tenure.cli.verb import completes, json_option, secret_names_option, verb, workflow_options
 from tenure.runtime.recipe import Prepared, prepare
@@ -26,6 +26,7 @@ from tenure.workflow.plan import make_plan
     "plan",
     "tenure plan deploy.yaml --var release=1.4",
     "tenure plan deploy.yaml --limit web1 --json",
+    "tenure plan deploy.yaml --secret db_password",
 )
 @click.argument("workflow", metavar="FILE", shell_complete=completes("workflow_files"))
 @workflow_options
@@ -51,6 +52,7 @@ def command(
     file = load_for(names, workflow)
     for text in file.notices:
         note(f"notice: {text}")
+    check_declared(names_of(secrets), file.workflow.secrets)
     check_limit(file.workflow, limit)
     plan = make_plan(file.workflow, limit=limit, local=local)
     check_supplied(file.wanted, plan, names)

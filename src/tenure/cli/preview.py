@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from enum import StrEnum
 from typing import Any
 
@@ -19,7 +20,10 @@ from tenure.ports.transport import Endpoint, Transport
 from tenure.runtime.opening import item_unwanted, open_step
 from tenure.runtime.recipe import Prepared, Recipe
 from tenure.workflow.plan import PlannedStep
+from tenure.workflow.render import evaluated_in, evaluated_in_loop
+from tenure.workflow.spec import Step
 from tenure.workflow.variables import Exports
+from tenure.workflow.wording import listed
 
 _AT_ONCE = 20
 _PATIENCE = 30.0
@@ -79,10 +83,11 @@ async def preview(
 ) -> Preview:
     plan = prepared.plan
     exports = Exports(plan, variables)
-    looking = _Looking(prepared, exports, transport, folder)
+    secrets = set(plan.workflow.secrets).difference(variables)
+    looking = _Looking(prepared, exports, transport, folder, secrets)
     steps = []
     for planned, recipe in zip(plan.steps, prepared.recipes, strict=True):
-        tasks = await asyncio.gather(*looking.at(planned.index, planned.hosts, recipe))
+        tasks = await asyncio.gather(*looking.at(planned, recipe))
         steps.append(
             StepPreview(
                 index=planned.index,
@@ -114,6 +119,16 @@ def _rolling(planned: PlannedStep) -> RollingPreview | None:
     )
 
 
+def _names_in(step: Step, recipe: Recipe) -> set[str]:
+    """Variables without which its expressions have no value."""
+    inside = [
+        *evaluated_in_loop(step.loop or ()),
+        *evaluated_in(step.args, recipe.action.spec),
+    ]
+    names = {name for _, _, part in inside for name in part.expression.names}
+    return names.union(step.must_vars, () if recipe.when is None else recipe.when.names)
+
+
 async def _known(task: TaskPreview) -> TaskPreview:
     """Nobody has to be asked."""
     return task
@@ -121,25 +136,36 @@ async def _known(task: TaskPreview) -> TaskPreview:
 
 class _Looking:
     def __init__(
-        self, prepared: Prepared, exports: Exports, transport: Transport, folder: str | None
+        self,
+        prepared: Prepared,
+        exports: Exports,
+        transport: Transport,
+        folder: str | None,
+        secrets: AbstractSet[str],
     ) -> None:
+        """``secrets`` are variables that only a run is given."""
         self._hosts = prepared.plan.hosts
+        self._secrets = secrets
         self._exports = exports
         self._transport = transport
         self._folder = folder
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
-    def at(
-        self, index: int, hosts: tuple[str, ...], recipe: Recipe
-    ) -> Iterator[Awaitable[TaskPreview]]:
+    def at(self, planned: PlannedStep, recipe: Recipe) -> Iterator[Awaitable[TaskPreview]]:
         """Each task of the step, to be looked at together."""
+        index, hosts = planned.index, planned.hosts
+        secrets = sorted(self._secrets & _names_in(planned.step, recipe)) if self._secrets else []
+        if secrets:
+            said = f"depends on a secret, which only a run is given: {listed(secrets, 5)}"
+            yield from (_known(self._said(host, Decision.LATER, said)) for host in hosts)
+            return
         opening = open_step(recipe, hosts, self._exports)
         for host in hosts:
             if opening.trouble is not None:
                 yield _known(self._said(host, Decision.LATER, opening.trouble.message))
             elif host in opening.doomed:
-                said = opening.doomed[host].message or ""
-                yield _known(self._said(host, Decision.LATER, said))
+                told = opening.doomed[host].message or ""
+                yield _known(self._said(host, Decision.LATER, told))
             elif host not in opening.hosts:
                 yield _known(self._said(host, Decision.SKIP, "its condition does not hold"))
             elif opening.items is None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import click
 
 from tenure.cli.arguments import NOT_A_VARIABLE, is_variable
+from tenure.workflow.wording import instead_of
 
 _PREFIX = "TENURE_SECRET_"
 _OPTION = "--secret"
@@ -18,23 +19,39 @@ _LARGEST = 1 << 20
 
 
 def names_of(asked: Iterable[str]) -> set[str]:
-    """Of ``NAME`` or ``NAME=@file``."""
-    return {_name(text) for text in asked}
+    """Of ``NAME`` or ``NAME=@file``; nothing is read."""
+    return {_asked(text)[0] for text in asked}
 
 
-def gather(asked: Iterable[str], declared: Iterable[str]) -> dict[str, str]:
+def gather(asked: Sequence[str], declared: Sequence[str]) -> dict[str, str]:
     """``asked`` are ``NAME`` or ``NAME=@file`` of the command line; ``declared`` names of the
     workflow are taken from ``TENURE_SECRET_…`` if that is set."""
-    found = {name: os.environ[where] for name in declared if (where := _variable(name))}
+    check_declared(names_of(asked), declared)
+    found = {name: _set(where) for name in declared if (where := _variable(name))}
     for text in asked:
-        name, (_, given, source) = _name(text), text.partition("=")
-        if not given:
+        name, path = _asked(text)
+        if path is not None:
+            found[name] = _from_file(name, path)
+        elif name not in found:
             found[name] = _from_environment(name) or _from_keyboard(name)
-        elif source.startswith("@"):
-            found[name] = _from_file(name, Path(source[1:]))
-        else:
-            raise _shown_to_all(name, _OPTION)
     return found
+
+
+def check_declared(names: Iterable[str], declared: Sequence[str]) -> None:
+    said = undeclared(names, declared)
+    if said:
+        raise click.BadParameter("; ".join(said), param_hint=_OPTION)
+
+
+def undeclared(names: Iterable[str], declared: Sequence[str]) -> list[str]:
+    """What is wrong with secrets that the workflow does not know of: in a retry they would be
+    missing, and nobody would say so."""
+    return [
+        f"{name} is not among the secrets of this workflow; "
+        + (instead_of(name, declared) if declared else f"declare it there: secrets: [{name}]")
+        for name in sorted(names)
+        if name not in declared
+    ]
 
 
 def check_not_typed(given: Iterable[str], declared: Iterable[str]) -> None:
@@ -53,11 +70,14 @@ def _shown_to_all(name: str, option: str) -> click.BadParameter:
     )
 
 
-def _name(text: str) -> str:
-    name = text.partition("=")[0]
+def _asked(text: str) -> tuple[str, Path | None]:
+    """Name and file."""
+    name, given, source = text.partition("=")
     if not is_variable(name):
         raise click.BadParameter(f"{name[:60]!r} {NOT_A_VARIABLE}.", param_hint=_OPTION)
-    return name
+    if given and not source.startswith("@"):
+        raise _shown_to_all(name, _OPTION)
+    return name, Path(source[1:]) if given else None
 
 
 def _variable(name: str) -> str | None:
@@ -65,8 +85,19 @@ def _variable(name: str) -> str | None:
     return next((each for each in variables if each in os.environ), None)
 
 
+def _set(variable: str) -> str:
+    return _not_empty(os.environ[variable], variable)
+
+
+def _not_empty(value: str, where: str) -> str:
+    """An empty one is a mistake of whoever keeps it; nothing could be masked, and nobody let in."""
+    if not value:
+        raise click.BadParameter(f"{where} is empty.", param_hint=_OPTION)
+    return value
+
+
 def _from_environment(name: str) -> str | None:
-    return os.environ.get(_variable(name) or name)
+    return os.environ.get(name)
 
 
 def _from_keyboard(name: str) -> str:
@@ -93,4 +124,4 @@ def _from_file(name: str, path: Path) -> str:
         raise click.BadParameter(f"{name}: {path} is not text.", param_hint=_OPTION) from error
     if len(data) > _LARGEST:
         raise click.BadParameter(f"{name}: {path} is larger than 1 MiB.", param_hint=_OPTION)
-    return text.removesuffix("\n").removesuffix("\r")
+    return _not_empty(text.removesuffix("\n").removesuffix("\r"), f"{name}: {path}")

@@ -12,7 +12,7 @@ from tenure.cli.display.mistakes import how_many, mistake_line
 from tenure.cli.display.paint import in_color, note, say, sign
 from tenure.cli.display.text import one_line
 from tenure.cli.exits import Exit
-from tenure.cli.secrets import names_of
+from tenure.cli.secrets import names_of, undeclared
 from tenure.cli.variables import variables
 from tenure.cli.verb import completes, json_option, secret_names_option, variable_options, verb
 from tenure.model.errors import InvalidWorkflow, Mistake
@@ -56,10 +56,10 @@ def command(
     or --secret it is checked as a run with these would be: a variable that is missing then is a
     mistake. Exit code 2 if a file has mistakes.
     """
-    known = None
+    known, hidden = None, names_of(secrets)
     if vars_files or given or secrets:
-        known = variables(vars_files, given).keys() | names_of(secrets)
-    verdicts = [_judge(name, known) for name in files]
+        known = variables(vars_files, given).keys() | hidden
+    verdicts = [_judge(name, known, hidden) for name in files]
     if as_json:
         say(json_lines.as_json({"files": verdicts}))
     else:
@@ -68,8 +68,8 @@ def command(
     return Exit.SUCCESS if all(each.valid for each in verdicts) else Exit.USAGE
 
 
-def _judge(name: str, known: Collection[str] | None) -> Verdict:
-    """``known`` are the variables of the run; ``None``: nobody said."""
+def _judge(name: str, known: Collection[str] | None, secrets: Collection[str]) -> Verdict:
+    """``known`` are the variables of the run, ``secrets`` among them; ``None``: nobody said."""
     mistakes: tuple[Mistake, ...] = ()
     notices: tuple[str, ...] = ()
     try:
@@ -78,6 +78,8 @@ def _judge(name: str, known: Collection[str] | None) -> Verdict:
         mistakes, wanted = error.mistakes, error.wanted
     else:
         notices, wanted = file.notices, file.wanted
+        strange = undeclared(secrets, file.workflow.secrets)
+        mistakes = tuple(Mistake(source=name, message=f"--secret: {each}") for each in strange)
     missing = [each for each in wanted if each.name not in (known or ())]
     needed = [each for each in missing if each.certain]
     lacking = first_uses(needed) if known is not None else ()

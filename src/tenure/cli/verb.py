@@ -129,13 +129,13 @@ def secrets_option(function: F) -> F:
 
 
 def secret_names_option(function: F) -> F:
-    """For looking ahead: that there will be such a secret is enough."""
+    """For looking ahead: so that the command line of a run can be used as it is."""
     return click.option(
         "--secret",
         "secrets",
-        metavar="NAME",
+        metavar="NAME[=@FILE]",
         multiple=True,
-        help="A secret that the run will be given; its value is not asked for.",
+        help="As for a run; only the name is looked at, no value is read or asked for.",
     )(function)
 
 

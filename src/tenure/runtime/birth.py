@@ -10,7 +10,7 @@ from tenure.model.ids import check_run_id
 from tenure.model.snapshot import Approval, CallbackTarget, RunSnapshot
 from tenure.model.status import Recovery, RunStatus
 from tenure.runtime.options import RunOptions
-from tenure.runtime.ready import Ready, Source, check_secrets
+from tenure.runtime.ready import Ready, Source, check_complete
 from tenure.workflow.parse import placed
 from tenure.workflow.spec import CallbackSpec, PlanMode, Workflow
 
@@ -27,20 +27,19 @@ def planned_run(
     whoever claims them.
 
     ``targets`` are told of every run. ``InvalidRunId``; ``InvalidWorkflow`` for one to be executed
-    here that lacks a secret.
+    here that lacks a secret, and for any that lacks a variable.
     """
     workflow = ready.prepared.plan.workflow
     approval = _approval(workflow, options.approved_by)
-    status = RunStatus.QUEUED
-    if embedded and _may_begin(approval):
-        status = RunStatus.RUNNING
-        check_secrets(ready.source, options.secrets.keys() | options.vars.keys())
+    begins = embedded and _may_begin(approval)
+    given = options.vars.keys() | options.secrets.keys()
+    check_complete(ready, given, given if begins else workflow.secrets)
     return RunSnapshot(
         run_id=check_run_id(run_id),
         workflow_name=workflow.name,
         workflow_version=workflow.version,
         workflow_digest=ready.source.digest,
-        status=status,
+        status=RunStatus.RUNNING if begins else RunStatus.QUEUED,
         recovery=_recovery(options, workflow, embedded=embedded),
         approval=approval,
         queue=options.queue or workflow.queue,

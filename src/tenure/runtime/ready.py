@@ -8,15 +8,15 @@ from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from tenure.model.errors import InvalidOptions, InvalidWorkflow, Wanted
+from tenure.model.errors import InvalidOptions, InvalidWorkflow, Mistake, Wanted
 from tenure.ports.action import Action
 from tenure.runtime.definition import Definition
 from tenure.runtime.options import RunOptions
 from tenure.runtime.recipe import Prepared, prepare
 from tenure.runtime.travelling import FileArgument, file_arguments
 from tenure.workflow.catalogue import Catalogue
-from tenure.workflow.defined import check_supplied
-from tenure.workflow.parse import Parsed, check_workflow, parse_workflow, placed
+from tenure.workflow.defined import not_supplied
+from tenure.workflow.parse import Parsed, check_workflow, in_order, parse_workflow, placed
 from tenure.workflow.plan import make_plan
 from tenure.workflow.spec import Workflow
 from tenure.workflow.wording import called
@@ -67,8 +67,7 @@ class ReadyWorkflows(Generic[Given]):
         self._ready: OrderedDict[tuple[object, ...], Ready] = OrderedDict()
 
     def of(self, given: Given, options: RunOptions) -> Ready:
-        """``InvalidOptions``; ``InvalidWorkflow`` with all its mistakes, also if it cannot work
-        with the variables it is given."""
+        """``InvalidOptions``; ``InvalidWorkflow`` with all its mistakes."""
         if not isinstance(options, RunOptions):
             raise InvalidOptions([f"options must be RunOptions, and is {called(options)}"])
         key = (id(given), tuple(options.limit), options.local)
@@ -79,9 +78,6 @@ class ReadyWorkflows(Generic[Given]):
                 self._ready.popitem(last=False)
         else:
             self._ready.move_to_end(key)
-        if ready.wanted:
-            supplied = options.vars.keys() | options.secrets.keys()
-            check_supplied(ready.wanted, ready.prepared.plan, supplied)
         return ready
 
     def stored(self, given: Given, definition: Definition) -> Ready:
@@ -117,6 +113,21 @@ class ReadyWorkflows(Generic[Given]):
 
 def check_secrets(file: Source, given: Collection[str]) -> None:
     """``InvalidWorkflow`` names each that somebody must give before anything is executed."""
+    missing = _secrets_not_given(file, given)
+    if missing:
+        raise InvalidWorkflow(missing)
+
+
+def check_complete(ready: Ready, variables: Collection[str], secrets: Collection[str]) -> None:
+    """That a run is given all it needs. ``InvalidWorkflow`` names what it is not: all at once."""
+    missing = _secrets_not_given(ready.source, secrets)
+    if ready.wanted:
+        missing += not_supplied(ready.wanted, ready.prepared.plan, {*variables, *secrets})
+    if missing:
+        raise InvalidWorkflow(in_order(missing))
+
+
+def _secrets_not_given(file: Source, given: Collection[str]) -> list[Mistake]:
     missing = [
         (
             ("secrets", place),
@@ -126,15 +137,7 @@ def check_secrets(file: Source, given: Collection[str]) -> None:
         for place, name in enumerate(file.workflow.secrets)
         if name not in given
     ]
-    if missing:
-        raise InvalidWorkflow(placed(missing, file.source, file.text))
-
-
-def check_complete(ready: Ready, variables: Collection[str], secrets: Collection[str]) -> None:
-    """That somebody gave a stored run all it was not stored with. ``InvalidWorkflow``."""
-    check_secrets(ready.source, secrets)
-    if ready.wanted:
-        check_supplied(ready.wanted, ready.prepared.plan, {*variables, *secrets})
+    return list(placed(missing, file.source, file.text)) if missing else []
 
 
 def _checked(source: Source, catalogue: Catalogue) -> Parsed:

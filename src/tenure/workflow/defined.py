@@ -21,17 +21,24 @@ from tenure.workflow.spec import Handler, Step, Workflow
 
 
 def check_supplied(wanted: Iterable[Wanted], plan: Plan, given: Container[str]) -> None:
-    """``InvalidWorkflow`` if a step of ``plan`` cannot but fail with only the variables ``given``
-    (those of the run, and its secrets)."""
-    missing = [
+    """``InvalidWorkflow`` with what ``not_supplied`` finds."""
+    missing = not_supplied(wanted, plan, given)
+    if missing:
+        raise InvalidWorkflow(missing)
+
+
+def not_supplied(
+    wanted: Iterable[Wanted], plan: Plan, given: Container[str]
+) -> tuple[Mistake, ...]:
+    """Variables without which a step of ``plan`` cannot but fail; ``given`` are those of the run,
+    and its secrets."""
+    return first_uses(
         each
         for each in wanted
         if each.certain
         and each.name not in given
         and (each.step is None or plan.steps[each.step].hosts)
-    ]
-    if missing:
-        raise InvalidWorkflow(first_uses(missing))
+    )
 
 
 def first_uses(wanted: Iterable[Wanted]) -> tuple[Mistake, ...]:

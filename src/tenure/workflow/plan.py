@@ -29,15 +29,6 @@ class Plan(Struct, frozen=True, kw_only=True):
     steps: tuple[PlannedStep, ...]
     handlers: dict[str, Handler]
 
-    def timeout_of(self, work: Step | Handler) -> float | None:
-        """Seconds for one attempt on one host; none if there are none."""
-        return self.workflow.defaults.timeout if work.timeout is None else work.timeout
-
-    def concurrency_of(self, step: Step) -> int:
-        """Hosts at once."""
-        own = step.concurrency
-        return self.workflow.defaults.concurrency if own is None else own
-
     def on_takeover_of(self, work: Step | Handler, action: ActionSpec | None) -> OnTakeover:
         """The step's word, else its probe, else the file's, else the action's, else rerun."""
         if isinstance(work, Step):

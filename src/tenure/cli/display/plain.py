@@ -28,12 +28,17 @@ class _Stream(NamedTuple):
 
 
 class PlainView:
-    """A host's start is not told: its step's is, and its end will be."""
+    """A host's start is not told: its step's is, and its end will be.
+
+    Output is shown as it comes, events once they are durable, each with the time it has. So that
+    these do not go back and forth, a line is never older than the one above it.
+    """
 
     def __init__(self, printer: Printer, time: Clock, place: str) -> None:
         self._printer = printer
         self._time = time
         self._place = place
+        self._newest: datetime | None = None
         self._step_width = self._host_width = 0
         self._cutter: LineCutter[_Stream] = LineCutter(self._show, _LONGEST_LINE)
 
@@ -64,14 +69,19 @@ class PlainView:
 
     def _show(self, stream: _Stream, lines: bytes) -> None:
         columns = self._columns(stream.step, stream.host)
-        self._printer.output(f"{clock(self._time.now())}  {columns}| ", lines)
+        self._printer.output(f"{self._clock(self._time.now())}  {columns}| ", lines)
 
     def _columns(self, step: str | None, host: str | None) -> str:
         name = padded(one_line(step or ""), self._step_width)
         return f"{name}  {padded(one_line(host or ''), self._host_width)}  "
 
     def _line(self, at: datetime, text: str) -> None:
-        self._printer.line(f"{clock(at)}  {text}".rstrip())
+        self._printer.line(f"{self._clock(at)}  {text}".rstrip())
+
+    def _clock(self, at: datetime) -> str:
+        if self._newest is None or at > self._newest:
+            self._newest = at
+        return clock(self._newest)
 
 
 def _width(names: Iterable[str]) -> int:
