@@ -124,4 +124,4 @@ def _from_file(name: str, path: Path) -> str:
         raise click.BadParameter(f"{name}: {path} is not text.", param_hint=_OPTION) from error
     if len(data) > _LARGEST:
         raise click.BadParameter(f"{name}: {path} is larger than 1 MiB.", param_hint=_OPTION)
-    return _not_empty(text.removesuffix("\n").removesuffix("\r"), f"{name}: {path}")
+    return _not_empty(text.removesuffix("\n").removesuffix("\r"), f"{name}: the file {path}")

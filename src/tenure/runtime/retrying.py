@@ -95,7 +95,7 @@ def _index_of(word: str, option: str, plan: Plan) -> int:
     if word not in steps:
         names = [step.step.name for step in plan.steps]
         message, hint = f"no step named {word[:60]!r}", instead_of(word, names)
-        raise InvalidWorkflow([Mistake(path=option, message=message, hint=hint)])
+        raise InvalidWorkflow([Mistake(source="retry", path=option, message=message, hint=hint)])
     return steps[word]
 
 

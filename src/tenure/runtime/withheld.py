@@ -39,7 +39,9 @@ def _missing_of(step: PlannedStep, plan: Plan, by: Continuation) -> str | None:
 def _advice(step: PlannedStep, gone: Iterable[str], by: Continuation) -> str:
     name = quote(step.step.name)
     untouched = [host for host in gone if by.hosts is not None and host not in by.hosts]
-    touch = f", and let the retry touch {listed(untouched, 5)} too" if untouched else ""
+    touch = ""
+    if untouched:
+        touch = f", and let the retry touch {listed(untouched, 5)} too: its limits leave that out"
     return (
         f"run that step again with --again {name} (again=[…] in Python), or it and all that waits "
         f"for it with --from-step {name}{touch}"
