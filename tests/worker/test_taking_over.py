@@ -280,3 +280,21 @@ async def test_a_real_command_is_rerun(workers: Workers, tmp_path: Any) -> None:
     workers.start(timing=SHORT)
     assert (await workers.ended(run_id)).status is RunStatus.SUCCESS
     assert witness.read_text().split() == ["one", "two", "two"]
+
+
+async def test_an_export_that_held_a_secret_is_lost_with_its_worker(
+    workers: Workers, act: Puppet
+) -> None:
+    act.results["one/local"] = tenure.TaskResult(vars={"session": "opensesame-1"})
+    played = workflow(step("one"), step("two"), secrets=["token"])
+    act.hold("two/local")
+    secrets = {"token": "opensesame"}
+    worker = workers.start(timing=SHORT, secrets=secrets)
+    run_id = await workers.submit(played)
+    await act.begins("two/local")
+    await workers.kill(worker)
+    workers.start(timing=SHORT, secrets=secrets)
+    run = await workers.ended(run_id)
+    assert run.status is RunStatus.INTERRUPTED
+    assert "'one' exported as session" in (run.interrupted_reason or "")
+    assert act.begun == ["one/local", "two/local"]

@@ -5,13 +5,15 @@ from __future__ import annotations
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import HostStatus, RunStatus
 from tenure.runtime.stop import REQUESTED, Stop
+from tenure.workflow.wording import listed
 
 _LEAST = 0.001
 _OPEN = (HostStatus.RUNNING, HostStatus.UNKNOWN)
 
 
 def early_end(run: RunSnapshot, max_takeovers: int) -> Stop | None:
-    """How it ends at once: somebody wants it canceled, or it has cost one worker after another."""
+    """How it ends at once: somebody wants it canceled, it has cost one worker after another, or it
+    needs what only the lost one knew."""
     if run.cancel_requested_at is not None:
         return REQUESTED
     lost = run.takeovers_without_progress
@@ -20,6 +22,14 @@ def early_end(run: RunSnapshot, max_takeovers: int) -> Stop | None:
             f"{lost} workers in a row were lost with it before any host finished: it may be what "
             "ends them; look, then tenure retry"
         )
+    for step in run.steps:
+        withheld = sorted({name for host in step.hosts.values() for name in host.withheld})
+        if withheld:
+            return cannot_go_on(
+                f"its worker was lost, and with it what step {step.name!r} exported as "
+                f"{listed(withheld, 5)}: it held a secret, which is kept nowhere; "
+                f"tenure retry {run.run_id} --again {step.name!r} exports it again"
+            )
     return None
 
 
