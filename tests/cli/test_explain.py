@@ -120,14 +120,14 @@ ROWS: list[tuple[str, RunSnapshot, dict[str, Any], Why, str]] = [
         run(run_after=ago(minutes=10)),
         {"workers": []},
         Why.WORKER,
-        "queued; no worker serves queue 'default': start one",
+        "queued; no worker serves queue 'default'; start one: tenure worker --queue default",
     ),
     (
         "no worker of this queue",
         run(queue="gpu"),
         {"workers": [BUSY, FREE]},
         Why.WORKER,
-        "queued; no worker serves queue 'gpu': start one",
+        "queued; no worker serves queue 'gpu'; start one: tenure worker --queue gpu",
     ),
     (
         "workers are busy",

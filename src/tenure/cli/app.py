@@ -10,6 +10,7 @@ from tenure.cli.group import LazyGroup
 SECTIONS = {
     "Run": {
         "run": "Execute a workflow here and now, and keep its record.",
+        "submit": "Queue a workflow for workers.",
         "plan": "Show what would run where, changing nothing.",
         "validate": "Check workflow files; report every mistake with its place.",
         "schema": "Print the JSON Schema of workflow files, for editors.",
@@ -28,6 +29,10 @@ SECTIONS = {
         "annotate": "Note on a run what was found out later.",
         "reconcile": "Mark runs as interrupted whose process is gone.",
         "callbacks": "List, show, redeliver and test callbacks.",
+    },
+    "Serve": {
+        "worker": "Execute queued runs, and go on with those whose worker was lost.",
+        "up": "Everything one machine needs, in one process.",
     },
     "Look after": {
         "store": "Migrate, check and prune the store.",

@@ -36,7 +36,7 @@ class Duration(click.ParamType[float]):
 
 
 class Moment(click.ParamType[float | datetime]):
-    """``1h`` (that long ago) or a time like ``2026-05-01T12:00:00Z``."""
+    """``1h`` (ago, or from now) or a time like ``2026-05-01T12:00:00Z``."""
 
     name = "moment"
 
@@ -52,6 +52,10 @@ class Moment(click.ParamType[float | datetime]):
             ctx,
             param,
         )
+
+
+def moment_after(given: float | datetime | None, now: datetime) -> datetime | None:
+    return now + timedelta(seconds=given) if isinstance(given, float) else given
 
 
 def moment_before(given: float | datetime | None, now: datetime) -> datetime | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from getpass import getuser
 from typing import TYPE_CHECKING, Any, Protocol
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tenure.runtime.callback_settings import CallbackSettings
     from tenure.runtime.callbacks import Callbacks
     from tenure.runtime.retention import RetentionPolicy
+    from tenure.worker import Worker
 
 LATEST = "latest"
 
@@ -101,28 +102,63 @@ async def writing(
 ) -> AsyncIterator[Runner]:
     """For commands that execute: opening it marks what a dead process left behind."""
     from tenure.runner import Runner
-    from tenure.runtime.keeper import Timing
 
     if tracking:
         _make_room(settings)
     runner = Runner(
+        settings.store, recorders=recorders, tracking=tracking, **_for_execution(settings)
+    )
+    async with runner:
+        yield runner
+
+
+def new_worker(
+    settings: Settings,
+    *,
+    queues: Sequence[str],
+    concurrency: int,
+    secrets: Mapping[str, str],
+    name: str | None,
+    recorders: Sequence[Recorder],
+) -> Worker:
+    """As the settings want it."""
+    from tenure.worker import Pace, Worker
+
+    _make_room(settings)
+    return Worker(
         settings.store,
+        queues=queues,
+        pace=Pace(
+            concurrency=concurrency,
+            claim_batch=settings.claim_batch,
+            poll_interval=settings.poll_interval,
+            drain_timeout=settings.drain_timeout,
+        ),
+        secrets=secrets,
+        worker_id=name,
+        max_takeovers=settings.max_takeovers,
         recorders=recorders,
-        tracking=tracking,
-        timing=Timing(
+        **_for_execution(settings),
+    )
+
+
+def _for_execution(settings: Settings) -> dict[str, Any]:
+    """What whoever executes runs takes from the settings, by the names of its parameters."""
+    from tenure.runtime.keeper import Timing
+
+    return {
+        "timing": Timing(
             lease_duration=settings.lease_duration,
             renew_interval=settings.renew_interval,
             control_interval=settings.control_interval,
         ),
-        reconcile_interval=settings.reconcile_interval,
-        progress_interval=settings.progress_interval,
-        summary_bytes=settings.summary_bytes,
-        log_cap=settings.log_cap,
-        callbacks=callback_settings(settings),
-        retention=_retention(settings),
-    )
-    async with runner:
-        yield runner
+        "reconcile_interval": settings.reconcile_interval,
+        "progress_interval": settings.progress_interval,
+        "summary_bytes": settings.summary_bytes,
+        "log_cap": settings.log_cap,
+        "callbacks": callback_settings(settings),
+        "retention": _retention(settings),
+    }
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -35,6 +35,30 @@ def gather(asked: Sequence[str], declared: Sequence[str]) -> dict[str, str]:
         elif name not in found:
             found[name] = _from_environment(name) or _from_keyboard(name)
     return found
+
+
+def for_worker(asked: Sequence[str]) -> Mapping[str, str]:
+    """For workflows that nobody knows yet: what was asked for, else ``TENURE_SECRET_…``."""
+    return _WorkerSecrets(gather(asked, sorted(names_of(asked))))
+
+
+class _WorkerSecrets(Mapping[str, str]):
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = given
+
+    def __getitem__(self, name: str) -> str:
+        if name in self._given:
+            return self._given[name]
+        variable = _variable(name)
+        if variable is None:
+            raise KeyError(name)
+        return os.environ[variable]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._given)
+
+    def __len__(self) -> int:
+        return len(self._given)
 
 
 def check_declared(names: Iterable[str], declared: Sequence[str]) -> None:

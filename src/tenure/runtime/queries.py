@@ -7,6 +7,7 @@ in.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -164,7 +165,10 @@ def _worker_wanted(run: RunSummary, workers: Sequence[WorkerInfo] | None) -> str
         return f"waits for a worker of queue {run.queue!r}"
     serving = [worker for worker in workers if run.queue in worker.queues]
     if not serving:
-        return f"no worker serves queue {run.queue!r}: start one"
+        return (
+            f"no worker serves queue {run.queue!r}; start one: tenure worker"
+            f" --queue {shlex.quote(run.queue)}"
+        )
     free = sum(worker.running < worker.concurrency for worker in serving)
     state = f"{free} free" if free else "all busy"
     if len(serving) == 1:

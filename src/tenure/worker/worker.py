@@ -83,7 +83,7 @@ class Worker:
         )
         self._queues = tuple(dict.fromkeys(queues))
         self._pace = pace
-        self._secrets = secrets or {}
+        self._secrets: Mapping[str, str] = {} if secrets is None else secrets
         self._look_interval = reconcile_interval
         self._wake = asyncio.Event()
         self._duty: Duty | None = None

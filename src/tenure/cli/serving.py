@@ -1,0 +1,77 @@
+"""A worker as a command runs it: signals drain it, and what it does is told run by run."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+
+from tenure.cli.display.json_lines import JsonView
+from tenure.cli.display.moments import clock
+from tenure.cli.display.paint import note
+from tenure.cli.display.printer import Printer
+from tenure.cli.display.text import one_line
+from tenure.cli.exits import Exit
+from tenure.cli.opening import new_worker
+from tenure.cli.stopping import Stopped, stoppable
+from tenure.config import Settings
+from tenure.model.events import RecordedEvent
+from tenure.ports.recorder import Recorder
+from tenure.worker import Worker
+
+
+def serve(
+    settings: Settings,
+    opening: str,
+    *,
+    queues: Sequence[str],
+    concurrency: int,
+    secrets: Mapping[str, str],
+    name: str | None,
+    quiet: bool,
+    as_json: bool,
+) -> int:
+    """Until it is told to stop; ``opening`` is said first."""
+    printer = Printer(sys.stdout)
+    told: Recorder = JsonView(printer) if as_json else RunLines(printer)
+    worker = new_worker(
+        settings,
+        queues=queues,
+        concurrency=concurrency,
+        secrets=secrets,
+        name=name,
+        recorders=() if quiet else (told,),
+    )
+    if not quiet and not as_json:
+        note(opening)
+    try:
+        asyncio.run(_serve(worker, settings))
+    except Stopped:
+        note("stopped at once; its runs go on elsewhere when their leases have ended")
+        return Exit.HARD_STOP
+    finally:
+        printer.close()
+    return Exit.SUCCESS
+
+
+async def _serve(worker: Worker, settings: Settings) -> None:
+    async def ask(_: signal.Signals) -> bool:
+        seconds = f"{settings.drain_timeout:g} s"
+        note(f"draining: runs may end within {seconds}, then they are given back; again: stop now")
+        worker.drain()
+        return True
+
+    await stoppable(worker.run(), ask)
+
+
+class RunLines:
+    """A line for each run that begins and ends here."""
+
+    def __init__(self, printer: Printer) -> None:
+        self._printer = printer
+
+    async def record(self, event: RecordedEvent) -> None:
+        if event.kind == "run" and event.status is not None:
+            said = f"  {one_line(event.message)}" if event.message else ""
+            self._printer.line(f"{clock(event.at)}  {event.run_id}  {event.status}{said}")

@@ -1,0 +1,152 @@
+"""``tenure submit``."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+
+import click
+
+from tenure.cli.arguments import Duration, Moment, Whole, moment_after, pairs
+from tenure.cli.callbacks.targets import checked_targets
+from tenure.cli.display import json_lines
+from tenure.cli.display.paint import bold, note, say
+from tenure.cli.display.places import place_of
+from tenure.cli.display.text import neutral
+from tenure.cli.exits import Exit
+from tenure.cli.following import follow
+from tenure.cli.limiting import check_limit
+from tenure.cli.loading import load_for
+from tenure.cli.opening import reading, settings_for, this_user, writing
+from tenure.cli.secrets import check_not_typed
+from tenure.cli.stopping import Stopped, stoppable
+from tenure.cli.variables import variables
+from tenure.cli.verb import completes, json_option, store_option, verb, workflow_options
+from tenure.cli.viewing import View, conclude, showing, style_of
+from tenure.config import Settings
+from tenure.model.leasing import MAX_PRIORITY, MIN_PRIORITY
+from tenure.model.snapshot import RunSnapshot
+from tenure.runner import RunOptions
+from tenure.runtime.queries import explain_run
+from tenure.system import SystemClock, new_run_id, presence, proven_dead
+from tenure.workflow_file import WorkflowFile
+
+
+@verb(
+    "submit",
+    "tenure submit deploy.yaml --var release=1.4",
+    "tenure submit report.yaml --queue reports --after 2h",
+    "tenure submit deploy.yaml --wait",
+)
+@click.argument("workflow", metavar="FILE", shell_complete=completes("workflow_files"))
+@workflow_options
+@click.option("--queue", metavar="NAME", help="Which workers may take it.  [default: the file's]")
+@click.option(
+    "--priority",
+    type=Whole(MIN_PRIORITY, MAX_PRIORITY),
+    metavar="NUMBER",
+    help="From -100 to 100; higher goes first.",
+)
+@click.option(
+    "--after", type=Moment(), metavar="WHEN", help="Not before: 2h from now, or 2026-05-01T12:00Z."
+)
+@click.option("--approve", is_flag=True, help="Approve a workflow that asks for approval.")
+@click.option("--run-id", metavar="ID", help="Your own id for the run.")
+@click.option(
+    "--label", "labels", metavar="KEY=VALUE", multiple=True, help="A label to find the run by."
+)
+@click.option(
+    "--callback",
+    "callbacks",
+    metavar="URL",
+    multiple=True,
+    help="Tell this address of every status of the run, unsigned.",
+)
+@click.option("--timeout", type=Duration(), metavar="2h", help="For the whole run; 0: no limit.")
+@click.option("--wait", is_flag=True, help="Follow it to its end; the exit code is the run's.")
+@json_option
+@store_option
+def command(
+    workflow: str,
+    given: tuple[str, ...],
+    vars_files: tuple[str, ...],
+    limit: tuple[str, ...],
+    local: bool,
+    queue: str | None,
+    priority: int | None,
+    after: float | datetime | None,
+    approve: bool,
+    run_id: str | None,
+    labels: tuple[str, ...],
+    callbacks: tuple[str, ...],
+    timeout: float | None,
+    wait: bool,
+    as_json: bool,
+    store: str | None,
+) -> int:
+    """Queue a workflow for workers.
+
+    The run is stored with all it needs, files included, and executed by whichever worker of its
+    queue takes it; if that worker is lost, another goes on. Secrets are not stored: the workers
+    have them. Without --wait the exit code is 0 as soon as the run is stored; with it, it is that
+    of the run. Ctrl-C then only ends the waiting.
+    """
+    settings = settings_for(store)
+    known = variables(vars_files, given)
+    file = load_for(known.keys(), workflow)
+    for text in file.notices:
+        note(f"notice: {text}")
+    check_not_typed(given, file.workflow.secrets)
+    check_limit(file.workflow, limit)
+    options = RunOptions(
+        run_id=run_id or new_run_id(),
+        vars=known,
+        labels=pairs(labels, "--label"),
+        callbacks=checked_targets(*({"url": url} for url in callbacks)),
+        queue=queue,
+        priority=priority,
+        run_after=moment_after(after, SystemClock().now()),
+        timeout=timeout,
+        limit=limit,
+        local=local,
+        approved_by=this_user() if approve else None,
+    )
+    run = asyncio.run(_submit(settings, file, options))
+    if wait:
+        return _wait(settings, run.run_id, as_json=as_json)
+    if as_json:
+        say(json_lines.as_json(run))
+    else:
+        say(bold(run.run_id))
+        note(asyncio.run(_standing(settings, run.run_id)))
+    return Exit.SUCCESS
+
+
+async def _submit(settings: Settings, file: WorkflowFile, options: RunOptions) -> RunSnapshot:
+    async with writing(settings) as runner:
+        return await runner.submit(file, options)
+
+
+async def _standing(settings: Settings, run_id: str) -> str:
+    """What it waits for, before somebody else has to ask."""
+    async with reading(settings) as store:
+        now = SystemClock().now()
+        return neutral((await explain_run(store, run_id, now=now, presence=presence)).text)
+
+
+def _wait(settings: Settings, run_id: str, *, as_json: bool) -> int:
+    style = style_of(as_json=as_json, quiet=False)
+    place = f"store {place_of(settings.store)}"
+    try:
+        with showing(style, place) as view:
+            run = asyncio.run(_follow(settings, run_id, view))
+    except Stopped:
+        note(f"stopped waiting; the run goes on: tenure watch {run_id}")
+        return Exit.HARD_STOP
+    return conclude(run, style, place)
+
+
+async def _follow(settings: Settings, run_id: str, view: View) -> RunSnapshot:
+    async with reading(settings) as store:
+        interval = settings.control_interval
+        return await stoppable(follow(store, run_id, view, interval, proven_dead))

@@ -1,0 +1,47 @@
+"""``tenure up``."""
+
+from __future__ import annotations
+
+import click
+
+from tenure.cli.arguments import Whole
+from tenure.cli.display.places import place_of
+from tenure.cli.opening import settings_for
+from tenure.cli.secrets import for_worker
+from tenure.cli.serving import serve
+from tenure.cli.verb import json_option, secrets_option, store_option, verb
+
+
+@verb("up", "tenure up", "tenure up --store sqlite:///runs.db --concurrency 5")
+@click.option(
+    "--concurrency",
+    type=Whole(1, 10_000),
+    metavar="NUMBER",
+    default=20,
+    show_default=True,
+    help="Runs at once.",
+)
+@secrets_option
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing unless something goes wrong.")
+@json_option
+@store_option
+def command(
+    concurrency: int, secrets: tuple[str, ...], quiet: bool, as_json: bool, store: str | None
+) -> int:
+    """Everything one machine needs, in one process.
+
+    A worker for the queue "default", callbacks and the marking of abandoned runs, on SQLite unless
+    another store is named. Then, from anywhere on this machine: tenure submit FILE. Ctrl-C drains,
+    as with tenure worker.
+    """
+    settings = settings_for(store)
+    return serve(
+        settings,
+        f"up on {place_of(settings.store)}; tenure submit FILE queues a run, Ctrl-C drains",
+        queues=("default",),
+        concurrency=concurrency,
+        secrets=for_worker(secrets),
+        name=None,
+        quiet=quiet,
+        as_json=as_json,
+    )
