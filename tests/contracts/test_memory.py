@@ -8,6 +8,7 @@ from tenure.stores.memory import InMemoryStore
 from tenure.testing.clock import ManualClock
 from tenure.testing.contracts import (
     BatchUpdatesContract,
+    ChangeFeedContract,
     DefinitionsContract,
     EventLogContract,
     LeaseStoreContract,
@@ -69,6 +70,9 @@ class TestLogs(Memory, LogStoreContract): ...
 
 
 class TestWorkers(Memory, WorkerRegistryContract): ...
+
+
+class TestChangeFeed(Memory, ChangeFeedContract): ...
 
 
 class TestWakeups(Memory, WakeupsContract): ...

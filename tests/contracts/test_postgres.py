@@ -10,6 +10,7 @@ from tenure.stores.postgres import PostgresStore
 from tenure.testing.clock import ManualClock
 from tenure.testing.contracts import (
     BatchUpdatesContract,
+    ChangeFeedContract,
     DefinitionsContract,
     DurabilityContract,
     EventLogContract,
@@ -91,6 +92,9 @@ class TestRetentionOfCallbacks(Postgres, OutboxRetentionContract): ...
 
 
 class TestRetentionOfOutput(Postgres, OutputRetentionContract): ...
+
+
+class TestChangeFeed(Postgres, ChangeFeedContract): ...
 
 
 class TestWakeups(Postgres, WakeupsContract): ...

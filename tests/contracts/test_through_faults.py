@@ -22,6 +22,7 @@ from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.clock import ManualClock
 from tenure.testing.contracts import (
     BatchUpdatesContract,
+    ChangeFeedContract,
     DefinitionsContract,
     EventLogContract,
     LeaseStoreContract,
@@ -189,6 +190,9 @@ class TestPostgresEvents(PostgresThroughFaults, EventLogContract): ...
 
 
 class TestPostgresOwnershipEvents(PostgresThroughFaults, OwnershipEventsContract): ...
+
+
+class TestPostgresChangeFeed(PostgresThroughFaults, ChangeFeedContract): ...
 
 
 class TestPostgresDefinitions(PostgresThroughFaults, DefinitionsContract): ...

@@ -28,6 +28,7 @@ NO_PLAN = {
     "lock_definitions",
     "clock",
     "listen",
+    "oldest_at_work",
     "announce",
 }
 MAY_READ_ALL = {
@@ -36,6 +37,9 @@ MAY_READ_ALL = {
     "forget_silent_workers",
     "pruned",  # empty but for a prune at work
     "unfinished_prunes",
+    "changes_of_another_server",
+    "adopt_runs",  # `tenure store migrate`
+    "adopt_journal",
     "count_runs",  # `tenure store check`, which says that it takes a while
     "bytes_used",
     "runs_without_spec",
@@ -49,6 +53,7 @@ CAREFULLY = {
     "pick_by_priority",
     "pick_by_age",
     "pick_interrupted",
+    "changes_after",
     "hold_due_deliveries",
     "hold_named_deliveries",
     "put_deliveries",

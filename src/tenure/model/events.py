@@ -51,6 +51,13 @@ class RecordedEvent(Event, frozen=True, gc=False, kw_only=True, omit_defaults=Tr
         return Position(self.version, self.seq)
 
 
+class Changes(Struct, frozen=True, kw_only=True):
+    """A part of all histories. ``cursor`` opens the next part, also if there is none yet."""
+
+    events: tuple[RecordedEvent, ...]
+    cursor: str
+
+
 def record(
     event: Event, *, run_id: str, version: int, seq: int, at: datetime, fence: int
 ) -> RecordedEvent:

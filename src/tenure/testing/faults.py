@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from tenure.model.errors import StoreUnavailable, TenureError
 from tenure.ports.batch import BatchUpdates
+from tenure.ports.change_feed import ChangeFeed
 from tenure.ports.definitions import Definitions
 from tenure.ports.event_log import EventLog
 from tenure.ports.lease_store import LeaseStore
@@ -40,6 +41,7 @@ PROTOCOLS: tuple[type, ...] = (
     BatchUpdates,
     LeaseStore,
     EventLog,
+    ChangeFeed,
     Definitions,
     Outbox,
     OutboxBatches,

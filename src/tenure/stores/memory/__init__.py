@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Self
 
 from tenure.ports.clock import Clock
+from tenure.stores.memory.changes import MemoryChanges
 from tenure.stores.memory.leases import MemoryLeases
 from tenure.stores.memory.logs import MemoryLogs
 from tenure.stores.memory.outbox import MemoryOutbox
@@ -23,6 +24,7 @@ from tenure.system import SystemClock
 
 class InMemoryStore(
     MemoryRuns,
+    MemoryChanges,
     MemoryLeases,
     MemoryOutbox,
     MemoryLogs,
@@ -37,6 +39,7 @@ class InMemoryStore(
     def __init__(self, clock: Clock | None = None) -> None:
         state = MemoryState(clock or SystemClock())
         MemoryRuns.__init__(self, state)
+        MemoryChanges.__init__(self, state)
         MemoryLeases.__init__(self, state)
         MemoryOutbox.__init__(self, state)
         MemoryLogs.__init__(self, state)

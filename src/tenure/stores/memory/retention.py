@@ -35,7 +35,8 @@ class MemoryRetention:
     def _forget(self, pruned: set[str]) -> None:
         """Journal, definition and output go with their run."""
         for run_id in pruned:
-            del self._state.runs[run_id]
+            for number in self._state.runs.pop(run_id).changes:
+                del self._state.changes[number]
         for delivery in list(self._state.deliveries.values()):
             if delivery.run_id in pruned:
                 self._state.drop_delivery(delivery.id)

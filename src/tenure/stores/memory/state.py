@@ -36,6 +36,8 @@ class StoredRun:
         self.lease_until: LeaseEnd | None = None
         self.claim_id: str | None = None
         self.journal: list[JournalRow] = []
+        self.changes: list[int] = []
+        """The numbers of these rows among those of all runs."""
         self.output: dict[LogKey, bytearray] = {}
 
     def update_id_of(self, version: int) -> str | None:
@@ -58,6 +60,9 @@ class MemoryState:
         self.delivery_rests: dict[str, LeaseEnd] = {}
         """Until when nobody may take one: its relay is at work, or its next attempt is not due."""
 
+        self.changes: dict[int, JournalRow] = {}
+        """All journals, by the order in which they were written."""
+        self.newest_change = 0
         self.listeners: list[Callable[[frozenset[str]], None]] = []
 
     def find(self, run_id: str) -> StoredRun:
@@ -108,7 +113,11 @@ class MemoryState:
             )
             for seq, event in enumerate(events)
         )
-        stored.journal.append(JournalRow(update_id, recorded))
+        row = JournalRow(update_id, recorded)
+        stored.journal.append(row)
+        self.newest_change += 1
+        stored.changes.append(self.newest_change)
+        self.changes[self.newest_change] = row
         self._enqueue(snapshot, recorded, deliveries)
 
     def _tell(self, topics: frozenset[str]) -> None:

@@ -68,6 +68,12 @@ async def _disorder(session: Session) -> AsyncIterator[str]:
         (count,) = await session.one(name)
         if count:
             yield f"There are {what}: {count}. Stop Tenure, and restore a backup."
+    (count,) = await session.one("changes_of_another_server")
+    if count:
+        yield (
+            f"The feed of all runs lacks changes from the dump of another server: {count}. Run "
+            "`tenure store migrate`."
+        )
     (count,) = await session.one("unfinished_prunes")
     if count:
         yield (

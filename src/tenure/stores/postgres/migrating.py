@@ -80,3 +80,5 @@ async def migrate(connection: Connection, place: str) -> None:
                 await connection.execute(
                     "insert into tenure.migrations (number) values ($1)", (number,), prepare=False
                 )
+        for adopting in ("adopt_runs", "adopt_journal"):
+            await connection.execute(SQL[adopting])

@@ -42,8 +42,8 @@ join ok on ok.i = t.i
 on conflict (seq, step, host, item) do update set body = excluded.body
 
 -- fragment: new_journal
-insert into tenure.journal (seq, version, at, fence, update_id, events)
-select ok.seq, ok.version, ok.updated_at, ok.fence, j.update_id, j.events::json
+insert into tenure.journal (seq, version, at, fence, update_id, changed_in, events)
+select ok.seq, ok.version, ok.updated_at, ok.fence, j.update_id, ok.changed_in, j.events::json
 from json_to_recordset($4::json) as j(i integer, update_id text, events text)
 join ok on ok.i = j.i
 
@@ -98,9 +98,9 @@ with given as materialized (
     g.detail::json
   from given g order by g.run_id collate "C"
   on conflict (run_id) do nothing
-  returning seq, run_id, lease_expires_at
+  returning seq, run_id, lease_expires_at, changed_in
 ), ok as materialized (
-  select m.seq, m.lease_expires_at, g.* from made m join given g on g.run_id = m.run_id
+  select m.seq, m.lease_expires_at, m.changed_in, g.* from made m join given g on g.run_id = m.run_id
 ), specs as (
   insert into tenure.run_specs (seq, definition_digest, summary, callbacks, vars, plan)
   select seq, digest, summary::json, callbacks::json, vars::json, plan::json from ok
@@ -162,10 +162,11 @@ with given as materialized (
     takeovers = g.takeovers, takeovers_without_progress = g.takeovers_without_progress,
     readiness = g.readiness, approved = g.approved, cancel_requested_at = g.cancel_requested_at,
     started_at = g.started_at, finished_at = g.finished_at, updated_at = g.updated_at,
-    counts = g.counts, detail = g.detail::json,
+    changed_in = greatest(r.changed_in, pg_current_xact_id()), counts = g.counts,
+    detail = g.detail::json,
     callback_error = coalesce(g.callback_error::json, r.callback_error)
   from ours g where r.seq = any(array(select seq from ours)) and g.seq = r.seq
-  returning g.i, r.seq, r.version, r.updated_at, r.fence, r.status
+  returning g.i, r.seq, r.version, r.updated_at, r.fence, r.status, r.changed_in
 ), steps as (
   {new_steps}
 ), tasks as (
@@ -243,6 +244,33 @@ where r.run_id = $1
 -- name: journal_after
 select json_build_array(j.version, j.at, j.fence, j.events)::text
 from tenure.journal j where j.seq = $1 and j.version >= $2 order by j.version limit $3
+
+-- name: changes_after
+-- So far as nothing can be added any more.
+select json_build_array(j.changed_in::text::bigint, j.seq, j.version, j.at, j.fence, j.events,
+  r.run_id)::text
+from tenure.journal j, lateral (select run_id from tenure.runs where seq = j.seq limit 1) r
+where j.changed_in >= $1::text::xid8
+  and (j.changed_in, j.seq, j.version) > ($1::text::xid8, $2::bigint, $3::bigint)
+  and j.changed_in < (select pg_snapshot_xmin(pg_current_snapshot()))
+order by j.changed_in, j.seq, j.version limit $4
+
+-- name: oldest_at_work
+select pg_snapshot_xmin(pg_current_snapshot())::text
+
+-- name: changes_of_another_server
+-- Of the server that a dump was taken from, whose transactions went further than this one's.
+select count(*) from tenure.journal
+where changed_in >= (select pg_snapshot_xmax(pg_current_snapshot()))
+
+-- name: adopt_runs
+-- (So that they come first in the feed, not when this server has come that far.)
+update tenure.runs set changed_in = '1'
+where changed_in >= (select pg_snapshot_xmax(pg_current_snapshot()))
+
+-- name: adopt_journal
+update tenure.journal set changed_in = '1'
+where changed_in >= (select pg_snapshot_xmax(pg_current_snapshot()))
 
 -- fragment: ended_leases
 -- Run out, or of an owner proven dead. Those a worker may resume.

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Self
 
 from tenure.model.errors import TenureError
-from tenure.model.events import Position, RecordedEvent
+from tenure.model.events import Changes, Position, RecordedEvent
 from tenure.model.leasing import ClaimedRun, ClaimRequest, Lease, Purpose, Renewal
 from tenure.model.outbox import Delivery, Outcome, Settlement
 from tenure.model.query import Page, RunFilter
@@ -33,6 +33,7 @@ from tenure.ports.upkeep import StoreReport
 from tenure.ports.workers import WorkerInfo
 from tenure.stores.postgres.address import Address
 from tenure.stores.postgres.announcing import Announcing
+from tenure.stores.postgres.changes import ChangeFeeding
 from tenure.stores.postgres.checking import Checking
 from tenure.stores.postgres.choosing import runnable
 from tenure.stores.postgres.connections import Connections
@@ -50,9 +51,9 @@ from tenure.stores.postgres.writing import Writing
 
 
 class PostgresStore:
-    """``RunStateStore``, ``BatchUpdates``, ``LeaseStore``, ``EventLog``, ``Definitions``,
-    ``Outbox``, ``OutboxBatches``, ``LogStore``, ``LogListing``, ``WorkerRegistry``, ``Wakeups``,
-    ``Retention`` and ``Upkeep``."""
+    """``RunStateStore``, ``BatchUpdates``, ``LeaseStore``, ``EventLog``, ``ChangeFeed``,
+    ``Definitions``, ``Outbox``, ``OutboxBatches``, ``LogStore``, ``LogListing``,
+    ``WorkerRegistry``, ``Wakeups``, ``Retention`` and ``Upkeep``."""
 
     durable = True
 
@@ -66,6 +67,7 @@ class PostgresStore:
         self._writing = Writing(self._connections, deciding, self._announcing)
         self._leasing = Leasing(self._connections, deciding, self._announcing)
         self._reading = Reading(self._connections)
+        self._changes = ChangeFeeding(self._connections)
         self._outboxing = Outboxing(self._connections)
         self._settling = Settling(self._connections, self._outboxing)
         self._logging = Logging(self._connections)
@@ -126,12 +128,18 @@ class PostgresStore:
     async def release_lease(self, run_id: str, fencing: Fencing, update_id: str) -> None:
         await self._leasing.release(run_id, fencing, update_id)
 
-    # EventLog and Definitions
+    # EventLog, ChangeFeed and Definitions
 
     async def read_events(
         self, run_id: str, after: Position = Position(), *, limit: int = 1000
     ) -> list[RecordedEvent]:
         return await self._reading.events(run_id, after, limit)
+
+    async def read_changes(self, after: str | None = None, *, limit: int = 1000) -> Changes:
+        return await self._changes.after(after, limit)
+
+    async def newest_change(self) -> str:
+        return await self._changes.newest()
 
     async def get_definition(self, run_id: str) -> str | None:
         return await self._reading.definition(run_id)

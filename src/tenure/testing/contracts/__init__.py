@@ -20,6 +20,7 @@ the fixture ``clock``. See ``ContractHarness`` for the rest; ``SUITE_VERSION`` i
 """
 
 from tenure.testing.contracts.batch import BatchUpdatesContract
+from tenure.testing.contracts.changes import ChangeFeedContract
 from tenure.testing.contracts.definitions import DefinitionsContract
 from tenure.testing.contracts.durability import DurabilityContract
 from tenure.testing.contracts.events import EventLogContract, OwnershipEventsContract
@@ -44,6 +45,7 @@ from tenure.testing.contracts.workers import WorkerRegistryContract
 __all__ = [
     "SUITE_VERSION",
     "BatchUpdatesContract",
+    "ChangeFeedContract",
     "ContractHarness",
     "DefinitionsContract",
     "DurabilityContract",

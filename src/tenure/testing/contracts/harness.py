@@ -8,6 +8,7 @@ from typing import Protocol
 import pytest
 
 from tenure.ports.batch import BatchUpdates
+from tenure.ports.change_feed import ChangeFeed
 from tenure.ports.definitions import Definitions
 from tenure.ports.event_log import EventLog
 from tenure.ports.lease_store import LeaseStore
@@ -70,6 +71,10 @@ class BatchingStore(RunStateStore, BatchUpdates, Protocol):
 
 class WakingStore(RunStateStore, LeaseStore, Wakeups, Protocol):
     """What the contract of wake-ups needs."""
+
+
+class FeedingStore(RunStateStore, EventLog, ChangeFeed, Protocol):
+    """What the contract of the change feed needs."""
 
 
 class LeasingStore(RunStateStore, LeaseStore, Protocol):

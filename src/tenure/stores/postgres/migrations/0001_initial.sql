@@ -32,6 +32,7 @@ create table tenure.runs (
   started_at timestamptz,
   finished_at timestamptz,
   updated_at timestamptz not null,
+  changed_in xid8 not null default pg_current_xact_id(), -- that of its newest row in the journal
   counts json not null,
   detail json,                          -- message, errors, annotations …; null while all unset
   callback_error json                   -- apart: it changes without a new version
@@ -97,9 +98,12 @@ create table tenure.journal (
   at timestamptz not null,
   fence bigint not null,
   update_id text collate "C" not null,
+  changed_in xid8 not null default pg_current_xact_id(), -- the transaction, or a later one if the
+                                        -- version before has that: order of the feed of all runs
   events json not null,
   primary key (seq, version)
 );
+create index journal_by_change on tenure.journal (changed_in);
 
 create table tenure.deliveries (
   number bigint generated always as identity primary key, -- order and cursor of lists
