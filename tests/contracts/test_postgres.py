@@ -31,6 +31,7 @@ from tenure.testing.contracts import (
     WorkerRegistryContract,
 )
 from tests.postgres.database import ServersClock, TestDatabase
+from tests.postgres.warm import warm_store
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +46,7 @@ class Postgres(ManualTime):
     async def store(
         self, clock: ManualClock, postgres_database: TestDatabase
     ) -> AsyncIterator[PostgresStore]:
-        async with PostgresStore(postgres_database.url, clock=clock) as store:
+        async with warm_store(postgres_database.url, clock) as store:
             yield store
 
 

@@ -13,12 +13,12 @@ import pytest
 
 from tenure.stores.file import FileStore
 from tenure.stores.memory import InMemoryStore
-from tenure.stores.postgres import PostgresStore
 from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.clock import ManualClock
 from tenure.testing.faults import FaultyStore, RetryingStore
 from tenure.testing.machine import OpenStore, run_store_machine
 from tests.postgres.database import ServersClock, TestDatabase
+from tests.postgres.warm import warm_store
 
 
 @asynccontextmanager
@@ -75,14 +75,14 @@ def test_store_answers_like_the_model(open_store: OpenStore, examples: int) -> N
 async def postgres(clock: ManualClock) -> AsyncIterator[Any]:
     assert isinstance(clock, ServersClock)
     clock.database.empty()
-    async with PostgresStore(clock.database.url, clock=clock) as store:
+    async with warm_store(f"{clock.database.url}?prepared=yes", clock) as store:
         yield store
 
 
 ON_A_SERVER = [
-    pytest.param(postgres, 20, id="postgres"),
-    pytest.param(on_a_bad_day(postgres, 0.01), 20, id="postgres-1%"),
-    pytest.param(on_a_bad_day(postgres), 20, id="postgres-10%"),
+    pytest.param(postgres, 15, id="postgres"),
+    pytest.param(on_a_bad_day(postgres, 0.01), 10, id="postgres-1%"),
+    pytest.param(on_a_bad_day(postgres), 15, id="postgres-10%"),
 ]
 
 

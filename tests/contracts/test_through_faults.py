@@ -17,7 +17,6 @@ from tenure.ports.outbox import Outbox
 from tenure.ports.run_store import RunStateStore
 from tenure.stores.file import FileStore
 from tenure.stores.memory import InMemoryStore
-from tenure.stores.postgres import PostgresStore
 from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.clock import ManualClock
 from tenure.testing.contracts import (
@@ -42,6 +41,7 @@ from tenure.testing.factories import new_run
 from tenure.testing.faults import METHODS, Fault, FaultyStore, RetryingStore
 from tests.postgres.database import ServersClock, TestDatabase
 from tests.postgres.pooler import Pooler
+from tests.postgres.warm import warm_store
 
 pytestmark = pytest.mark.slow
 
@@ -151,10 +151,11 @@ class TestRetentionOfOutput(ThroughFaults, OutputRetentionContract): ...
 
 
 @pytest.mark.parametrize(
-    ("rate", "pooled"), [(0.01, True), (0.10, False)], ids=["1%, pooled", "10%"]
+    ("rate", "pooled"), [(0.01, True), (0.10, False)], ids=["1%-pooled", "10%-prepared"]
 )
 class PostgresThroughFaults(ManualTime):
-    """Half of it with a pooler between the store and its server."""
+    """Half of it with a pooler between the store and its server, half with statements prepared by
+    name."""
 
     @pytest.fixture
     def clock(self, postgres_database: TestDatabase) -> ManualClock:
@@ -172,8 +173,9 @@ class PostgresThroughFaults(ManualTime):
         request: pytest.FixtureRequest,
     ) -> AsyncIterator[Any]:
         seed = crc32(request.node.nodeid.encode())
-        url = postgres_database.url_through(postgres_pooler.port if pooled else None)
-        async with PostgresStore(url, clock=clock) as store:
+        pooled_url = postgres_database.url_through(postgres_pooler.port)
+        url = pooled_url if pooled else f"{postgres_database.url}?prepared=yes"
+        async with warm_store(url, clock) as store:
             yield RetryingStore(FaultyStore(store, seed=seed, rate=rate))
 
 

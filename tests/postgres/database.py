@@ -12,6 +12,7 @@ import psycopg
 from tenure.stores.postgres import PostgresStore
 from tenure.testing.clock import ManualClock
 from tests.postgres.server import Server
+from tests.postgres.warm import let_go_of_all
 
 _TABLES = (
     "runs",
@@ -55,7 +56,7 @@ class TestDatabase:
             self._connection.execute(_TEST_CLOCK)
         self._emptied = count(1)
 
-    def url_through(self, port: int | None) -> str:
+    def url_through(self, port: int) -> str:
         return self._server.url(self._name, port)
 
     def empty(self) -> None:
@@ -68,6 +69,7 @@ class TestDatabase:
         self._connection.execute("update tenure.test_clock set at = %s", (at,))
 
     def close(self) -> None:
+        let_go_of_all()
         self._connection.close()
 
 

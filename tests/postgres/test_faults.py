@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import psycopg
 import pytest
 
-from tenure.model.errors import StoreUnavailable
+from tenure.model.errors import StoreError, StoreIncompatible, StoreUnavailable
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.update import Receipt
 from tenure.stores.postgres import PostgresStore
@@ -69,22 +69,21 @@ async def test_black_hole_is_given_up_and_the_next_call_goes_through(
         assert (await store.update_run(start_step(run))).version == 2
 
 
-async def test_frozen_server_is_given_up_and_found_again() -> None:
-    with Server() as server:
-        server.execute("create database frozen")
-        await migrated(server.url("frozen"))
-        url = server.url("frozen", statement_timeout="0.3", connect_timeout="2")
-        async with PostgresStore(url) as store:
-            run = await create_embedded(store)
-            server.freeze()
-            try:
-                with pytest.raises(StoreUnavailable, match="did not answer"):
-                    await store.renew_leases([lease_of(run)], 60.0)
-                with pytest.raises(StoreUnavailable, match="did not answer"):
-                    await store.get_run(run.run_id)
-            finally:
-                server.thaw()
-            assert await store.get_run(run.run_id) == run
+async def test_frozen_server_is_given_up_and_found_again(
+    postgres_server: Server, database: str
+) -> None:
+    url = postgres_server.url(database, statement_timeout="0.3", connect_timeout="2")
+    async with PostgresStore(url) as store:
+        run = await create_embedded(store)
+        postgres_server.freeze()
+        try:
+            with pytest.raises(StoreUnavailable, match="did not answer"):
+                await store.renew_leases([lease_of(run)], 60.0)
+            with pytest.raises(StoreUnavailable, match="did not answer"):
+                await store.get_run(run.run_id)
+        finally:
+            postgres_server.thaw()
+        assert await store.get_run(run.run_id) == run
 
 
 async def test_server_that_is_away_is_said_to_be_and_found_again() -> None:
@@ -164,6 +163,32 @@ async def test_run_that_somebody_locked_delays_no_other(
             assert all(renewal.ok for renewal in renewals)
             somebody.rollback()
         assert (await store.update_run(start_step(runs[1]))).version == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "said"),
+    [
+        ("53100", StoreUnavailable, "no space left on the server"),
+        ("25006", StoreUnavailable, "read replica or was made read-only"),
+        ("57014", StoreUnavailable, "took too long"),
+        ("42501", StoreIncompatible, "grant it the schema"),
+        ("42P01", StoreIncompatible, "tenure store migrate"),
+    ],
+)
+async def test_what_the_server_says_is_said_in_our_words(
+    postgres_server: Server, database: str, code: str, kind: type[StoreError], said: str
+) -> None:
+    postgres_server.execute(
+        f"create function failing() returns trigger language plpgsql as $$ begin "
+        f"raise exception using errcode = '{code}', message = 'said the server'; end $$; "
+        "create trigger failing before insert on tenure.journal execute function failing()",
+        database,
+    )
+    async with PostgresStore(postgres_server.url(database)) as store:
+        with pytest.raises(kind, match=said) as raised:
+            await store.create_run(new_run())
+        assert "127.0.0.1" in str(raised.value)
+        assert (await store.list_runs()).items == ()
 
 
 async def test_full_disk_is_a_clear_error_and_loses_nothing() -> None:
