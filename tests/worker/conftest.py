@@ -16,8 +16,10 @@ from tenure.testing.faults import METHODS
 from tests.postgres.database import TestDatabase
 from tests.runtime.puppets import PATIENCE, Between, Puppet
 
-SHORT = tenure.Timing(lease_duration=0.6, renew_interval=0.15, control_interval=0.02, margin=0.2)
+SHORT = tenure.Timing(lease_duration=1.2, renew_interval=0.15, control_interval=0.02, margin=0.2)
 """A lease that a test can wait for."""
+NEXT = tenure.Timing(lease_duration=60, renew_interval=0.15, control_interval=0.02)
+"""Of who takes over: soon sure that it has been in touch for long enough."""
 LONG = tenure.Timing(lease_duration=60, renew_interval=20, control_interval=0.02)
 """A lease that outlives the test."""
 

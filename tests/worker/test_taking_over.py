@@ -12,7 +12,7 @@ from tenure.model.leasing import ClaimRequest
 from tenure.model.status import HostStatus, RunStatus
 from tenure.workflow.spec import OnTakeover, Verify
 from tests.runtime.puppets import Between, Puppet, shell, step, workflow
-from tests.worker.conftest import LONG, SHORT, Workers
+from tests.worker.conftest import LONG, NEXT, SHORT, Workers
 
 THREE = workflow(step("one"), step("two"), step("three"))
 WIDE = workflow(step("one"), hosts=("a", "b", "c", "d"))
@@ -32,7 +32,7 @@ async def lost_in(
 
 async def test_the_run_goes_on_where_it_was(workers: Workers, act: Puppet) -> None:
     run_id = await lost_in(workers, act, "two/local", THREE)
-    workers.start(timing=SHORT)
+    workers.start(timing=NEXT)
     run = await workers.ended(run_id)
     assert act.begun == ["one/local", "two/local", "two/local#2", "three/local"]
     assert (run.status, run.takeovers, run.fence) == (RunStatus.SUCCESS, 1, 2)
@@ -41,7 +41,7 @@ async def test_the_run_goes_on_where_it_was(workers: Workers, act: Puppet) -> No
 
 async def test_the_journal_shows_each_owner_with_its_fence(workers: Workers, act: Puppet) -> None:
     run_id = await lost_in(workers, act, "two/local", THREE)
-    second = workers.start(timing=SHORT)
+    second = workers.start(timing=NEXT)
     await workers.ended(run_id)
     events = await workers.events(run_id)
     owners = [(e.type, e.data) for e in events if e.type.startswith("lease.")]
@@ -81,7 +81,7 @@ async def test_finished_hosts_do_not_run_again_and_others_do(workers: Workers, a
         run_id, lambda run: all(run.steps[0].hosts[h].status == "success" for h in done)
     )
     await workers.kill(worker)
-    workers.start(timing=SHORT)
+    workers.start(timing=NEXT)
     run = await workers.ended(run_id)
     assert run.status is RunStatus.SUCCESS
     assert sorted(act.begun[4:]) == ["one/b#2", "one/d#2"]
@@ -91,7 +91,7 @@ async def test_what_was_exported_is_there_again(workers: Workers, act: Puppet) -
     act.results["one/local"] = tenure.TaskResult(vars={"version": "1.4"})
     played = workflow(step("one"), step("two", args={"which": "${{ version }}"}))
     run_id = await lost_in(workers, act, "two/local", played)
-    workers.start(timing=SHORT)
+    workers.start(timing=NEXT)
     await workers.ended(run_id)
     assert act.tasks["two/local#2"].args == {"which": "1.4"}
 
@@ -99,7 +99,7 @@ async def test_what_was_exported_is_there_again(workers: Workers, act: Puppet) -
 async def test_a_loop_goes_on_with_its_item(workers: Workers, act: Puppet) -> None:
     played = workflow(step("one", loop=["x", "y", "z"]))
     run_id = await lost_in(workers, act, "one/local[1]", played)
-    workers.start(timing=SHORT)
+    workers.start(timing=NEXT)
     run = await workers.ended(run_id)
     assert act.begun == ["one/local[0]", "one/local[1]", "one/local[1]#2", "one/local[2]"]
     items = run.steps[0].hosts["local"].items
@@ -115,7 +115,7 @@ async def test_retries_are_not_used_up_by_lost_workers(workers: Workers, act: Pu
     act.results |= {f"one/local#{n}": broken for n in (2, 3, 4)} | {"one/local": broken}
     played = workflow(step("one", retries=tenure.Retries(max=1)))
     run_id = await lost_in(workers, act, "one/local", played)
-    workers.start(timing=SHORT)
+    workers.start(timing=NEXT)
     run = await workers.ended(run_id)
     assert act.begun == ["one/local", "one/local#2", "one/local#3"]
     assert run.steps[0].hosts["local"].attempts == 3
@@ -125,7 +125,7 @@ class TestOnTakeover:
     async def test_fail(self, workers: Workers, act: Puppet) -> None:
         played = workflow(step("one", on_takeover=OnTakeover.FAIL), step("two"))
         run_id = await lost_in(workers, act, "one/local", played)
-        workers.start(timing=SHORT)
+        workers.start(timing=NEXT)
         run = await workers.ended(run_id)
         assert run.status is RunStatus.FAILED
         assert run.error is not None
@@ -135,7 +135,7 @@ class TestOnTakeover:
     async def test_ask(self, workers: Workers, act: Puppet) -> None:
         played = workflow(step("one", on_takeover=OnTakeover.ASK), step("two"))
         run_id = await lost_in(workers, act, "one/local", played)
-        workers.start(timing=SHORT)
+        workers.start(timing=NEXT)
         run = await workers.ended(run_id)
         assert run.status is RunStatus.INTERRUPTED
         assert "'one' ran on local" in (run.interrupted_reason or "")
@@ -149,7 +149,7 @@ class TestOnTakeover:
     ) -> None:
         played = workflow(step("one", verify=Verify(cmd=probe)), step("two"))
         run_id = await lost_in(workers, act, "one/local", played)
-        workers.start(timing=SHORT)
+        workers.start(timing=NEXT)
         run = await workers.ended(run_id)
         assert run.status is RunStatus.SUCCESS
         assert act.begun == ["one/local", *again, "two/local"]
@@ -172,7 +172,7 @@ class TestOnTakeover:
         while "once" not in act.begun:
             await asyncio.sleep(0.01)
         await workers.kill(worker)
-        workers.start(timing=SHORT)
+        workers.start(timing=NEXT)
         assert (await workers.ended(run_id)).status is RunStatus.FAILED
         assert act.begun == ["once"]
 
@@ -187,7 +187,7 @@ async def test_a_cancel_request_for_a_lost_worker_starts_nothing(
     # It is asked while its lease lasts, and dies before it hears of it.
     await workers.kill(worker)
     await workers.runner.cancel(run_id, reason="enough")
-    workers.start(timing=SHORT)
+    workers.start(timing=NEXT)
     run = await workers.ended(run_id)
     assert (run.status, run.cancel_reason) == (RunStatus.CANCELED, "enough")
     assert run.unconfirmed_hosts == ("local",)
@@ -203,7 +203,7 @@ async def test_a_run_that_costs_one_worker_after_another_is_left_to_people(
         worker = workers.start(timing=SHORT, max_takeovers=2)
         await act.begins("one/local" if n == 1 else f"one/local#{n}")
         await workers.kill(worker)
-    workers.start(timing=SHORT, max_takeovers=2)
+    workers.start(timing=NEXT, max_takeovers=2)
     run = await workers.ended(run_id)
     assert (run.status, run.takeovers) == (RunStatus.INTERRUPTED, 3)
     assert "3 workers in a row" in (run.interrupted_reason or "")
@@ -213,7 +213,7 @@ async def test_a_run_that_costs_one_worker_after_another_is_left_to_people(
 async def test_the_runs_time_goes_on(workers: Workers, act: Puppet) -> None:
     run_id = await lost_in(workers, act, "one/local", THREE, timeout=0.5)
     act.hold("one/local#2")
-    workers.start(timing=SHORT)
+    workers.start(timing=NEXT)
     run = await workers.ended(run_id)
     assert run.status is RunStatus.FAILED
     assert run.error is not None
@@ -277,7 +277,7 @@ async def test_a_real_command_is_rerun(workers: Workers, tmp_path: Any) -> None:
         await asyncio.sleep(0.01)
     await workers.kill(worker)
     (tmp_path / "go").touch()
-    workers.start(timing=SHORT)
+    workers.start(timing=NEXT)
     assert (await workers.ended(run_id)).status is RunStatus.SUCCESS
     assert witness.read_text().split() == ["one", "two", "two"]
 
@@ -293,7 +293,7 @@ async def test_an_export_that_held_a_secret_is_lost_with_its_worker(
     run_id = await workers.submit(played)
     await act.begins("two/local")
     await workers.kill(worker)
-    workers.start(timing=SHORT, secrets=secrets)
+    workers.start(timing=NEXT, secrets=secrets)
     run = await workers.ended(run_id)
     assert run.status is RunStatus.INTERRUPTED
     assert "'one' exported as session" in (run.interrupted_reason or "")
