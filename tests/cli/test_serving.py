@@ -1,0 +1,142 @@
+"""``tenure submit``, ``worker`` and ``up``: queued here, executed there."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cli.conftest import Cli, finish, read_until
+from tests.cli.flows import GREET, WAIT
+
+pytestmark = pytest.mark.slow
+
+SECRET_FLOW = """
+version: v1
+name: guarded
+secrets: [token]
+steps:
+  - {name: use, action: cmd.run, args: {cmd: 'test "$token" = opensesame'}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENURE_POLL_INTERVAL", "0.05s")
+    monkeypatch.setenv("TENURE_CONTROL_INTERVAL", "0.05s")
+
+
+@pytest.fixture
+def worker(cli: Cli) -> Iterator[subprocess.Popen[str]]:
+    started = cli.start("worker")
+    yield started
+    started.send_signal(signal.SIGTERM)
+    assert finish(started).code == 0
+
+
+def test_a_queued_run_says_what_it_waits_for(cli: Cli) -> None:
+    submitted = cli.call("submit", cli.workflow(GREET))
+    assert submitted.code == 0
+    run_id = submitted.out.strip()
+    assert "no worker serves queue 'default'; start one: tenure worker" in submitted.err
+    assert cli.call("status", run_id, "--json").json["status"] == "queued"
+
+
+def test_waiting_for_it_shows_it_as_run_would(cli: Cli, worker: subprocess.Popen[str]) -> None:
+    done = cli.call("submit", cli.workflow(GREET), "--wait")
+    assert done.code == 0
+    assert "success" in done.out
+    lines = read_until(worker, "success")
+    assert ["running" in line for line in lines] == [True, False]
+
+
+def test_the_exit_code_of_waiting_is_the_runs(cli: Cli, worker: subprocess.Popen[str]) -> None:
+    text = GREET.replace("name: greet", "name: broken") + "\n"
+    flow = cli.workflow(text.replace("echo", "exit 3; echo"))
+    done = cli.call("submit", flow, "--wait", "--json")
+    assert done.code == 1
+    assert done.json_lines[-1]["status"] == "failed"
+
+
+def test_options_of_a_queued_run_are_kept(cli: Cli) -> None:
+    answer = cli.call(
+        "submit", cli.workflow(GREET), "--json", "--queue", "gpu", "--priority", "7", "--after",
+        "2h", "--label", "team=web", "--run-id", "my-run-0001",
+    )  # fmt: skip
+    run = answer.json
+    assert (run["run_id"], run["queue"], run["priority"]) == ("my-run-0001", "gpu", 7)
+    assert run["labels"] == {"team": "web"}
+    assert run["run_after"] > run["created_at"]
+    assert run["recovery"] == "resume"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (["--priority", "101"], "-100<=x<=100"),
+        (["--after", "soon"], "neither a duration"),
+        (["--limit", "nobody"], "no host or group"),
+        (["--var", "nonsense"], "name=text"),
+    ],
+)
+def test_what_cannot_be_queued_is_refused(cli: Cli, wrong: list[str], said: str) -> None:
+    answer = cli.call("submit", cli.workflow(GREET), *wrong)
+    assert answer.code == 2
+    assert said in answer.err
+
+
+def test_a_worker_that_is_killed_is_followed_by_the_next(cli: Cli) -> None:
+    gate = cli.folder / "gate"
+    first = cli.start("worker")
+    run_id = cli.call("submit", cli.workflow(WAIT), "--var", f"gate={gate}").out.strip()
+    read_until(first, "running")
+    while "holding" not in cli.call("logs", run_id).out:
+        pass
+    first.kill()
+    first.wait()
+    assert "the next worker continues it" in cli.call("explain", run_id).out
+    gate.touch()
+    second = cli.start("up")
+    read_until(second, "success")
+    run = cli.call("status", run_id, "--json").json
+    assert (run["status"], run["takeovers"]) == ("success", 1)
+
+
+def test_a_signal_drains_and_gives_back_what_does_not_end(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENURE_DRAIN_TIMEOUT", "0s")
+    worker = cli.start("worker", "--json")
+    run_id = cli.call("submit", cli.workflow(WAIT), "--var", "gate=/nowhere").out.strip()
+    read_until(worker, "host.running")
+    worker.send_signal(signal.SIGTERM)
+    done = finish(worker)
+    assert done.code == 0
+    assert "draining" in done.err
+    assert json.loads(done.out.splitlines()[-1])["type"] == "host.unknown"
+    run = cli.call("status", run_id, "--json").json
+    assert (run["status"], run["owner_id"]) == ("running", None)
+    assert "given back by its owner" in cli.call("explain", run_id).out
+
+
+def test_secrets_are_the_workers(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    flow = cli.workflow(SECRET_FLOW)
+    path = cli.folder / "token"
+    path.write_text("opensesame\n")
+    worker = cli.start("worker", "--secret", f"token=@{path}")
+    assert cli.call("submit", flow, "--wait").code == 0
+    worker.send_signal(signal.SIGTERM)
+    finish(worker)
+    monkeypatch.setenv("TENURE_SECRET_TOKEN", "opensesame")
+    worker = cli.start("worker")
+    assert cli.call("submit", flow, "--wait").code == 0
+    worker.send_signal(signal.SIGTERM)
+    finish(worker)
+    monkeypatch.delenv("TENURE_SECRET_TOKEN")
+    cli.start("worker")
+    refused = cli.call("submit", flow, "--wait")
+    assert refused.code == 1
+    assert "the secret 'token' is not given" in refused.out
