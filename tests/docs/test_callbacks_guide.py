@@ -85,6 +85,9 @@ def listening(home: Path, *command: str) -> Iterator[Listening]:
         process.communicate()
 
 
+SLOW_MACHINE = "callbacks are being sent; Ctrl-C ends the wait for them\n"
+
+
 @pytest.fixture(params=["python", "javascript"])
 def receiver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Listening]:
     suffix, program = {"python": (".py", sys.executable), "javascript": (".mjs", node())}[
@@ -103,7 +106,8 @@ def test_a_receiver_of_the_guide_takes_each_callback_once_and_no_forged_one(
     (tmp_path / "deploy.yaml").write_text(workflow(receiver.url))
     for run_id in ("run-00001", "run-00002"):
         ran = receiver.tenure("run", "deploy.yaml", "--run-id", run_id, "-q")
-        assert (ran.returncode, ran.stderr) == (0, "")
+        assert ran.returncode == 0
+        assert ran.stderr in ("", SLOW_MACHINE)
         told = [receiver.line()[:2] for _ in range(4)]
         assert told == [
             ["run.running", run_id],
