@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from hypothesis import strategies as st
+from msgspec import UNSET
 
 from tenure.model.events import Event
 from tenure.model.snapshot import (
@@ -184,6 +185,7 @@ def _next_host(draw: Draw, host: Plain) -> HostChange:
                 changed=True,
                 vars={"release": kind},
                 withheld=("token",),
+                kind="exit" if kind == "failed" else UNSET,
             )
 
 

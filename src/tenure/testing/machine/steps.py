@@ -64,7 +64,7 @@ def fresh_item() -> Plain:
 
 
 def fresh_host() -> Plain:
-    return {**fresh_item(), "items": []}
+    return {**fresh_item(), "kind": None, "items": []}
 
 
 def change_step(record: Plain, reached: Reached, index: int, change: StepChange) -> bool:
@@ -117,6 +117,8 @@ def _planned(index: int, change: StepChange) -> Plain:
 def _change_host(host: Plain, change: HostChange) -> None:
     """Whoever says anything of a host has started it."""
     _change_item(host, change)
+    if change.kind is not UNSET:
+        host["kind"] = change.kind
     _need(host["status"] != "pending")
     for position, item_change in sorted(change.items.items()):
         _need(0 <= position <= len(host["items"]))
