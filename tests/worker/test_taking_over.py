@@ -263,6 +263,27 @@ class TestSomebodyElseHasIt:
         assert run.status is RunStatus.SUCCESS
         assert act.begun == ["one/local", "two/local", "two/local#2", "three/local"]
 
+    async def test_who_was_frozen_after_its_claim_begins_nothing(
+        self, workers: Workers, act: Puppet
+    ) -> None:
+        door = Between(workers.store)
+        asked = asyncio.Event()
+
+        async def late(real: Any, run_id: str) -> Any:
+            asked.set()
+            await asyncio.sleep(SHORT.lease_duration)
+            return await real(run_id)
+
+        door.rules["get_definition"] = late
+        first = workers.start(timing=SHORT, store=door)
+        run_id = await workers.submit(THREE)
+        await asked.wait()
+        first.drain()
+        await workers.returns(first)
+        run = await workers.run(run_id)
+        assert (run.status, run.owner_id) == (RunStatus.QUEUED, None)
+        assert act.begun == []
+
 
 @pytest.mark.slow
 async def test_a_real_command_is_rerun(workers: Workers, tmp_path: Any) -> None:

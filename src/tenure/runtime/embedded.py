@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tenure.model.errors import NotRunnable
+from tenure.model.errors import LeaseLost, NotRunnable
 from tenure.model.leasing import ClaimedRun, Lease
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import Recovery, RunStatus
@@ -175,6 +175,7 @@ class EmbeddedRun:
         run = claimed.snapshot
         self._tracker.own(claimed)
         self._hold(claimed.lease, sent_at)
+        self._check_trusted(claimed.lease)
         end = early_end(run, self._around.max_takeovers)
         try:
             if end is None:
@@ -183,6 +184,12 @@ class EmbeddedRun:
             end = cannot_go_on(str(error))
         await self._tracker.record(Changes(run=end.change((), unconfirmed(run))))
         return end.status
+
+    def _check_trusted(self, lease: Lease) -> None:
+        """This process may have been frozen since it claimed: then it begins nothing."""
+        now = asyncio.get_running_loop().time()
+        if self._holding is not None and now >= self._holding.trusted_until:
+            raise LeaseLost(lease.run_id, fence=lease.fence, owner_id=None)
 
     async def _begin(self, changes: Changes) -> Changes:
         if self._planned.status is RunStatus.QUEUED:
