@@ -44,6 +44,9 @@ class ClaimedRun(Struct, frozen=True, gc=False, kw_only=True):
 
     lease: Lease
     snapshot: RunSnapshot
+    definition_digest: str | None = None
+    """Equal for runs of the same definition, where a store can tell: who has read it once need not
+    ask for it again."""
 
 
 class Renewal(Struct, frozen=True, gc=False, kw_only=True):

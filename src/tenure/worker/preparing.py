@@ -34,21 +34,23 @@ class Preparing:
     async def work(self, claim: Claim) -> Work:
         """``NotRunnable`` and ``InvalidWorkflow`` if this worker cannot execute it."""
         run = claim.run.snapshot
-        text = await surely(lambda: self._definitions.get_definition(run.run_id))
-        if text is None:
-            raise NotRunnable(run.run_id, "its store keeps no definition of it: start a new run")
-        ready = self._readied(text)
+        ready = await self._ready_for(run.run_id, claim.run.definition_digest)
         declared = ready.source.workflow.secrets
         secrets = {name: self._secrets[name] for name in declared if name in self._secrets}
         return replace(stored_work(ready, run, secrets), claim=claim)
 
-    def _readied(self, text: str) -> Ready:
+    async def _ready_for(self, run_id: str, digest: str | None) -> Ready:
         """Most runs of a queue are runs of a few workflows."""
-        ready = self._ready.get(text)
-        if ready is None:
-            ready = self._ready[text] = self._make_ready(decode_definition(text))
+        known = self._ready.get(digest) if digest is not None else None
+        if known is not None:
+            self._ready.move_to_end(digest or "")
+            return known
+        text = await surely(lambda: self._definitions.get_definition(run_id))
+        if text is None:
+            raise NotRunnable(run_id, "its store keeps no definition of it: start a new run")
+        ready = self._make_ready(decode_definition(text))
+        if digest is not None:
+            self._ready[digest] = ready
             if len(self._ready) > _MOST:
                 self._ready.popitem(last=False)
-        else:
-            self._ready.move_to_end(text)
         return ready

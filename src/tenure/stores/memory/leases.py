@@ -146,7 +146,9 @@ class MemoryLeases:
 
     def _claimed(self, stored: StoredRun) -> ClaimedRun:
         return ClaimedRun(
-            lease=self._state.lease(stored), snapshot=copied(self._state.seen(stored))
+            lease=self._state.lease(stored),
+            snapshot=copied(self._state.seen(stored)),
+            definition_digest=stored.definition_digest,
         )
 
     async def renew_leases(self, leases: Sequence[Lease], seconds: float) -> list[Renewal]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from hashlib import sha256
 from itertools import count
 
 import msgspec
@@ -33,6 +34,7 @@ class StoredRun:
         self.seq = seq
         self.snapshot = snapshot
         self.definition = definition
+        self.definition_digest = definition and sha256(definition.encode()).hexdigest()
         self.lease_until: LeaseEnd | None = None
         self.claim_id: str | None = None
         self.journal: list[JournalRow] = []

@@ -20,7 +20,6 @@ from tenure.model.leasing import (
 from tenure.model.leasing import (
     Purpose as ClaimPurpose,
 )
-from tenure.model.snapshot import RunSnapshot
 from tenure.model.update import Fencing, LeaseRequest
 from tenure.model.wakeups import news
 from tenure.stores.postgres.announcing import Announcing
@@ -30,7 +29,7 @@ from tenure.stores.postgres.connections import Connections, Purpose
 from tenure.stores.postgres.deciding import Deciding
 from tenure.stores.postgres.names import can_exist, must_exist
 from tenure.stores.postgres.patience import PAUSES, pause
-from tenure.stores.postgres.rows import Head, head_of, record_of, to_write
+from tenure.stores.postgres.rows import Head, Record, head_of, record_of, to_write
 from tenure.stores.postgres.session import Session
 
 
@@ -125,20 +124,20 @@ class Leasing:
         )
         claimed: dict[int, ClaimedRun] = {}
         for (text,) in texts:
-            head, snapshot = record_of(text)
+            record = record_of(text)
+            head = record.head
             if head.run.owner_id == owner_id and head.lease_expires_at is not None:
-                claimed[head.seq] = self._claimed(head, snapshot, owner_id, head.lease_expires_at)
+                claimed[head.seq] = self._claimed(record, owner_id, head.lease_expires_at)
         return [claimed[head.seq] for head in heads if head.seq in claimed]
 
-    def _claimed(
-        self, head: Head, snapshot: RunSnapshot, owner_id: str, expires_at: datetime
-    ) -> ClaimedRun:
+    def _claimed(self, record: Record, owner_id: str, expires_at: datetime) -> ClaimedRun:
         """The owner will write this run next, so it is remembered as it was read."""
+        head, snapshot, digest = record
         self._deciding.remember(head, snapshot.steps)
         lease = Lease(
             run_id=snapshot.run_id, owner_id=owner_id, fence=snapshot.fence, expires_at=expires_at
         )
-        return ClaimedRun(lease=lease, snapshot=copied(snapshot))
+        return ClaimedRun(lease=lease, snapshot=copied(snapshot), definition_digest=digest)
 
     # Renewing and releasing
 

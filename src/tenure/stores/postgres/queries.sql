@@ -221,7 +221,7 @@ from unnest($1::text[]) u(run_id),
   lateral (select * from tenure.run_specs where seq = r.seq limit 1) s
 
 -- name: runs_by_seq
-select json_build_array({head}, s.summary, s.callbacks, s.vars, s.plan, {steps})::text
+select json_build_array({head}, s.summary, s.callbacks, s.vars, s.plan, {steps}, s.definition_digest)::text
 from unnest($1::bigint[]) u(seq),
   lateral (select * from tenure.runs where seq = u.seq limit 1) r,
   lateral (select * from tenure.run_specs where seq = u.seq limit 1) s

@@ -136,6 +136,15 @@ class RecordRow(Struct, array_like=True, gc=False):
     plan: Raw
     steps: list[_Step] | None
     tasks: list[_Task] | None
+    definition_digest: str | None = None
+    """``runs_by_seq`` only."""
+
+
+class Record(NamedTuple):
+    head: Head
+    run: RunSnapshot
+    """As a reader sees it now."""
+    definition_digest: str | None
 
 
 class SummaryRow(Struct, array_like=True, gc=False):
@@ -171,8 +180,7 @@ def to_write(row: str) -> ToWriteRow:
     return decode(_to_write, row)
 
 
-def record_of(found: str) -> tuple[Head, RunSnapshot]:
-    """The row, and the whole record as a reader sees it now."""
+def record_of(found: str) -> Record:
     row = decode(_records, found)
     head = head_of(row.head, row.callbacks)
     run = replace(
@@ -181,7 +189,7 @@ def record_of(found: str) -> tuple[Head, RunSnapshot]:
         vars=row.vars or {},
         steps=steps_of(head.run, row.plan, row.steps, row.tasks),
     )
-    return head, _present(head, run)
+    return Record(head, _present(head, run), row.definition_digest)
 
 
 def summary_of(found: str) -> RunSummary:

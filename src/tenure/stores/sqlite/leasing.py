@@ -104,6 +104,7 @@ class Leasing:
         """The owner will write this run next, so it is remembered as it was read."""
         with one_view(self._connection):
             head, snapshot = self._reading.snapshot_by_seq(seq)
+            digest = self._reading.definition_digest(seq)
         if not snapshot.ended:
             self._loading.remember(head, snapshot.steps)
             snapshot = copied(snapshot)  # what is remembered is nobody else's
@@ -113,7 +114,7 @@ class Leasing:
             fence=snapshot.fence,
             expires_at=shown(head.lease_until) or self._writing.now(),
         )
-        return ClaimedRun(lease=lease, snapshot=snapshot)
+        return ClaimedRun(lease=lease, snapshot=snapshot, definition_digest=digest)
 
     # Renewing and releasing
 

@@ -59,6 +59,9 @@ from runs r join run_specs s on s.seq = r.seq where r.run_id = ?
 select {head}, s.summary, s.callbacks, s.vars, s.plan
 from runs r join run_specs s on s.seq = r.seq where r.seq = ?
 
+-- name: definition_digest
+select definition_digest from run_specs where seq = ?
+
 -- name: plan
 select plan from run_specs where seq = ?
 

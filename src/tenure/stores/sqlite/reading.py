@@ -82,6 +82,10 @@ class Reading:
         text: str | None = row[0]
         return text
 
+    def definition_digest(self, seq: int) -> str | None:
+        digest: str | None = self._sql.one("definition_digest", seq)[0]
+        return digest
+
     def _complete(self, row: Row) -> tuple[Head, RunSnapshot]:
         *columns, summary, callbacks, variables, plan = row
         head = rows.head_of(columns)

@@ -34,6 +34,19 @@ class ClaimsInBatches(ContractHarness):
             assert (one.snapshot.version, one.snapshot.takeovers) == (2, 0)
             assert record_of(await store.get_run(one.lease.run_id)) == record_of(one.snapshot)
 
+    async def test_digest_that_comes_with_a_claim_stands_for_one_definition(
+        self, store: LeasingStore
+    ) -> None:
+        """A store that does not tell says ``None``: it is then asked for each definition."""
+        texts = ("one", "two", "one", None)
+        runs = {(await create(store, definition=text)).run_id: text for text in texts}
+        claimed = await store.claim_runs(claim_request("worker-1", limit=4))
+        told = {(runs[one.lease.run_id], one.definition_digest) for one in claimed}
+        assert (None, None) in told
+        digests = [digest for _, digest in told if digest is not None]
+        assert len(digests) in (0, len(set(texts)) - 1)
+        assert len(digests) == len(set(digests))
+
     async def test_nothing_to_claim_is_an_empty_answer(self, store: LeasingStore) -> None:
         await create(store, approval=Approval(required=True))
         assert await store.claim_runs(claim_request(limit=5)) == []
