@@ -45,6 +45,9 @@ RUN = running(labels={"team": "web", "tier": "1"}, queue="blue")
         ({"owner_id": ALICE}, True),
         ({"owner_id": BOB}, False),
         ({"queue": "blue", "owner_id": BOB}, False),
+        ({"held": True}, True),
+        ({"held": True, "owner_id": BOB}, False),
+        ({"unapproved": True}, False),
     ],
 )
 def test_all_given_conditions_must_hold(conditions: dict[str, Any], matches: bool) -> None:

@@ -7,11 +7,18 @@ from pathlib import Path
 import apsw
 
 from tenure.model.outbox import origin_of
+from tenure.model.query import RunFilter
 from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.contracts.acts import create
+from tenure.testing.contracts.run_approval import ASKS
 from tenure.testing.factories import HOOK
 
+BEFORE_UNAPPROVED = """
+    drop index runs_unapproved;
+    pragma user_version = 2;
+"""
 BEFORE_ORIGINS = """
+    drop index runs_unapproved;
     drop index deliveries_due;
     alter table deliveries drop column origin;
     create index deliveries_due on deliveries (due_at, number)
@@ -33,3 +40,15 @@ async def test_callbacks_from_before_origins_are_still_sent(tmp_path: Path) -> N
         claimed = await store.claim_deliveries("relay", except_origins=[origin_of(HOOK)])
         assert [one.run_id for one in claimed] == [old.run_id]
         assert len(await store.claim_deliveries("another relay")) == 1
+
+
+async def test_runs_that_waited_for_approval_before_are_found(tmp_path: Path) -> None:
+    async with await SQLiteStore.open(tmp_path / "runs.db") as store:
+        await create(store)
+        old = await create(store, approval=ASKS)
+    with apsw.Connection(str(tmp_path / "runs.db")) as connection:
+        connection.execute(BEFORE_UNAPPROVED)
+    async with await SQLiteStore.open(tmp_path / "runs.db") as store:
+        assert (await store.check_store()).problems == ()
+        found = (await store.list_runs(RunFilter(unapproved=True))).items
+        assert [run.run_id for run in found] == [old.run_id]

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 from msgspec import DecodeError, Struct, json
 
+from tenure.model.approving import waits_for_approval
 from tenure.model.errors import InvalidCursor
 from tenure.model.snapshot import RunSummary
 from tenure.model.status import RunStatus
@@ -29,6 +30,10 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     created_to: datetime | None = None
     """Exclusive."""
     owner_id: str | None = None
+    held: bool = False
+    """Only runs that somebody owns, whether that owner lives or not."""
+    unapproved: bool = False
+    """Only runs that still wait for somebody's approval, in time or not."""
 
     def __post_init__(self) -> None:
         for moment in (self.created_from, self.created_to):
@@ -47,6 +52,10 @@ class RunFilter(Struct, frozen=True, kw_only=True):
             )
             and (self.created_to is None or (created is not None and created < self.created_to))
             and (self.owner_id is None or run.owner_id == self.owner_id)
+            and (not self.held or run.owner_id is not None)
+            and (
+                not self.unapproved or (run.status is RunStatus.QUEUED and waits_for_approval(run))
+            )
         )
 
 

@@ -34,8 +34,9 @@ class Values:
 def newest(where: RunFilter, before: int, limit: int) -> tuple[str, list[Any]]:
     """(seq, summary) of matching runs below ``before``, newest first."""
     values = Values()
-    conditions = [f"r.seq < {values.bind(before)}", *conditions_of(where, values)]
-    seqs = _ordered(where, " and ".join(conditions), values, values.bind(limit))
+    border = values.bind(before)
+    conditions = " and ".join([f"r.seq < {border}", *conditions_of(where, values)])
+    seqs = _ordered(where, border, conditions, values, values.bind(limit))
     statement = (
         f"select u.seq, json_build_array({FRAGMENTS['head']}, s.summary)::text from ({seqs}) u, "
         "lateral (select * from tenure.runs where seq = u.seq limit 1) r, "
@@ -51,6 +52,10 @@ def conditions_of(where: RunFilter, values: Values) -> Iterator[str]:
         yield f"r.queue = {values.bind(where.queue)}"
     if where.owner_id is not None:
         yield f"r.owner_id = {values.bind(where.owner_id)}"
+    if where.held:
+        yield "r.owner_id is not null"
+    if where.unapproved:
+        yield "r.readiness = 3"
     if where.created_from is not None:
         first = values.bind(where.created_from - _DISORDER)
         yield f"r.created_at >= {values.bind(where.created_from)}"
@@ -66,8 +71,9 @@ def conditions_of(where: RunFilter, values: Values) -> Iterator[str]:
             f"{last}::timestamptz order by o.created_at desc, o.seq desc limit 1)"
         )
     for key, value in where.labels.items():
+        # As a value, not `exists`: the planner would make that a join, and might begin at its end.
         yield (
-            f"exists (select 1 from tenure.run_labels l where l.key = {values.bind(key)} "
+            f"(select true from tenure.run_labels l where l.key = {values.bind(key)} "
             f"and l.value = {values.bind(value)} and l.seq = r.seq)"
         )
 
@@ -79,14 +85,14 @@ def status_and_workflow(where: RunFilter, values: Values) -> Iterator[str]:
         yield f"r.workflow_name = {values.bind(where.workflow_name)}"
 
 
-def _ordered(where: RunFilter, conditions: str, values: Values, limit: str) -> str:
+def _ordered(where: RunFilter, border: str, conditions: str, values: Values, limit: str) -> str:
     tail = f"order by r.seq desc limit {limit}"
+    few = _few(where, border, values)
+    if few is not None:
+        both = " and ".join([conditions, *status_and_workflow(where, values)])
+        return f"select r.seq from ({few}) r where {both} {tail}"
     if where.labels:
         return _driven_by_label(where, conditions, values, limit)
-    if where.owner_id is not None:
-        # Runs that ended have no owner: these are few, whatever else is asked.
-        both = " and ".join([conditions, *status_and_workflow(where, values)])
-        return f"select r.seq from tenure.runs r where {both} {tail}"
     if not where.statuses and where.workflow_name is None and where.queue is None:
         return f"select r.seq from tenure.runs r where {conditions} {tail}"
     named = ""
@@ -100,8 +106,22 @@ def _ordered(where: RunFilter, conditions: str, values: Values, limit: str) -> s
     return f"select p.seq from ({parts}) p order by p.seq desc limit {limit}"
 
 
+def _few(where: RunFilter, border: str, values: Values) -> str | None:
+    """Runs that ended have no owner, and those that wait for approval wait for people: these are
+    few, whatever else is asked. ``offset 0`` keeps the planner from indexes of many more."""
+    if where.owner_id is not None:
+        few = f"o.owner_id = {values.bind(where.owner_id)}"
+    elif where.held:
+        few = "o.owner_id is not null"
+    elif where.unapproved:
+        few = f"o.readiness = 3 and o.seq < {border} order by o.seq desc"
+    else:
+        return None
+    return f"select * from tenure.runs o where {few} offset 0"
+
+
 def _driven_by_label(where: RunFilter, conditions: str, values: Values, limit: str) -> str:
-    """A label is the most selective thing a filter can name."""
+    """A label is the most selective thing that a filter of ended runs can name."""
     key, value = next(iter(where.labels.items()))
     both = " and ".join([conditions, *status_and_workflow(where, values)])
     return (

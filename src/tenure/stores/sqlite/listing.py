@@ -48,6 +48,10 @@ def _conditions(where: RunFilter) -> tuple[list[str], _Values]:
     if where.owner_id is not None:
         conditions.append("r.owner_id = ?")
         values.append(where.owner_id)
+    if where.held:
+        conditions.append("r.owner_id is not null")
+    if where.unapproved:
+        conditions.append("r.readiness = 3")
     if where.created_from is not None:
         # Creation times never fall with seq: a bound in time is a bound in numbers.
         conditions.append(
@@ -71,13 +75,13 @@ def _conditions(where: RunFilter) -> tuple[list[str], _Values]:
 
 def _ordered(where: RunFilter, conditions: str, values: _Values, limit: int) -> tuple[str, _Values]:
     tail = f"{conditions} order by r.seq desc limit ?"
+    few = _index_of_few(where)
+    if few is not None:
+        extra, more = _status_and_workflow(where)
+        source = f"runs r indexed by {few}"
+        return f"select r.seq from {source} where {extra}{tail}", [*more, *values, limit]
     if where.labels:
         return _driven_by_label(where, conditions, values, limit)
-    if where.owner_id is not None:
-        # Runs that ended have no owner: these are few, whatever else is asked.
-        extra, more = _status_and_workflow(where)
-        source = "runs r indexed by runs_by_owner"
-        return f"select r.seq from {source} where {extra}{tail}", [*more, *values, limit]
     if not where.statuses and where.workflow_name is None and where.queue is None:
         return f"select r.seq from runs r where {tail}", [*values, limit]
     parts: list[str] = []
@@ -92,10 +96,18 @@ def _ordered(where: RunFilter, conditions: str, values: _Values, limit: int) -> 
     return f"select seq from ({merged}) order by seq desc limit ?", [*bound, limit]
 
 
+def _index_of_few(where: RunFilter) -> str | None:
+    """Runs that ended have no owner, and those that wait for approval wait for people: these are
+    few, whatever else is asked."""
+    if where.owner_id is not None or where.held:
+        return "runs_by_owner"
+    return "runs_unapproved" if where.unapproved else None
+
+
 def _driven_by_label(
     where: RunFilter, conditions: str, values: _Values, limit: int
 ) -> tuple[str, _Values]:
-    """A label is the most selective thing a filter can name."""
+    """A label is the most selective thing that a filter of ended runs can name."""
     key, value = next(iter(where.labels.items()))
     extra, more = _status_and_workflow(where)
     statement = (

@@ -131,6 +131,8 @@ class RunnableDiscovery(ContractHarness):
             (RunFilter(labels={"team": "web"}), "a"),
             (RunFilter(owner_id="owner-c"), "c"),
             (RunFilter(owner_id="owner-x"), ""),
+            (RunFilter(held=True), "c"),
+            (RunFilter(unapproved=True), ""),
         ],
         ids=str,
     )

@@ -7,6 +7,7 @@ from tenure.testing.contracts.run_approval import RunApproval
 from tenure.testing.contracts.run_checks import OrderOfChecks
 from tenure.testing.contracts.run_creation import RunCreation
 from tenure.testing.contracts.run_endings import RunEndings
+from tenure.testing.contracts.run_few import FewAmongMany
 from tenure.testing.contracts.run_listing import RunListing
 from tenure.testing.contracts.run_operators import OperatorUpdates
 from tenure.testing.contracts.run_transitions import RunTransitions
@@ -22,6 +23,7 @@ class RunStateStoreContract(
     RunTransitions,
     RunEndings,
     RunListing,
+    FewAmongMany,
 ):
     """Create, update, get, list: each part tells one side of it, in a file of its own."""
 

@@ -35,6 +35,8 @@ class ReadRules(RunRules):
             "created_from": draw.one(some),
             "created_to": draw.one(some),
             "owner_id": draw.one(OWNERS),
+            "held": True,
+            "unapproved": True,
         }
         chosen = draw(st.lists(st.sampled_from(sorted(conditions)), max_size=2, unique=True))
         return RunFilter(**{name: conditions[name] for name in chosen})
@@ -93,11 +95,14 @@ class ReadRules(RunRules):
 
 def _matches(run: Run, where: RunFilter) -> bool:
     record = run.record
+    asks = record["approval"]["required"] and record["approval"]["at"] is None
     return (
         (not where.statuses or record["status"] in where.statuses)
         and where.workflow_name in (None, record["workflow_name"])
         and where.queue in (None, record["queue"])
         and where.owner_id in (None, record["owner_id"])
+        and (not where.held or record["owner_id"] is not None)
+        and (not where.unapproved or (asks and record["status"] == "queued"))
         and where.labels.items() <= record["labels"].items()
         and (where.created_from is None or record["created_at"] >= where.created_from)
         and (where.created_to is None or record["created_at"] < where.created_to)

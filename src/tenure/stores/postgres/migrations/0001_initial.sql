@@ -40,6 +40,7 @@ create table tenure.runs (
 create index runs_by_claim_order on tenure.runs (queue, rank, ready_at, seq) where readiness = 1;
 create index runs_by_age on tenure.runs (queue, ready_at, seq) where readiness = 1;
 create index runs_parked on tenure.runs (ready_at) where readiness = 2;
+create index runs_unapproved on tenure.runs (seq) where readiness = 3;
 create index runs_held on tenure.runs (rank, ready_at, seq) where owner_id is not null;
 create index runs_by_owner on tenure.runs (owner_id, seq) where owner_id is not null;
 create index runs_orphaned on tenure.runs (seq)
