@@ -17,7 +17,7 @@ from tenure.model.status import RunStatus
 from tenure.runtime.keeper import Keeper, Timing
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.clock import ManualClock
-from tenure.testing.factories import embedded_run, end_run, lease_request
+from tenure.testing.factories import cancel, embedded_run, end_run, lease_request, new_run
 from tests.runtime.conftest import NewRunner
 from tests.runtime.puppets import PATIENCE, Between, Outage, Puppet, step, workflow
 
@@ -164,6 +164,22 @@ class TestRenewal:
         kept.keeper.hold(RUN_ID, older.lease, now, kept.calls.canceled, kept.calls.lost)
         kept.keeper.drop(older)
         await kept.renews(1)
+
+
+class TestRequests:
+    async def test_a_cancel_is_heard_before_the_run_has_begun(self) -> None:
+        """Claimed and still queued: whoever has it may take a while to prepare."""
+        kept = Kept(Timing(control_interval=0.01))
+        await kept.store.real.create_run(new_run(run_id=RUN_ID))
+        claimed = await kept.store.real.claim_run(RUN_ID, lease_request("me"))
+        now = asyncio.get_running_loop().time()
+        kept.keeper.hold(RUN_ID, claimed.lease, now, kept.calls.canceled, kept.calls.lost)
+        await kept.store.real.update_run(cancel(claimed.snapshot))
+        await kept.told()
+        await kept.keeper.close()
+        assert kept.calls.canceled_times
+        assert not kept.asked, "not by a renewal"
+        assert (await kept.store.real.get_run(RUN_ID)).status is RunStatus.QUEUED
 
 
 class TestTrust:

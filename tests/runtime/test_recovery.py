@@ -10,17 +10,20 @@ from typing import Any
 
 import pytest
 from examples.custom_store import DocumentStore, KeyValueService
+from msgspec.structs import replace
 
 import tenure
 from tenure.bootstrap import open_store
 from tenure.model.errors import StoreUnavailable
 from tenure.model.leasing import ClaimRequest
+from tenure.model.query import RunFilter
 from tenure.model.status import Recovery, RunStatus
 from tenure.ports.outbox import Outbox
 from tenure.stores.file import FileStore
 from tenure.stores.memory import InMemoryStore
 from tenure.system import new_owner_id
 from tenure.testing.clock import ManualClock
+from tenure.testing.contracts.run_approval import waiting
 from tenure.testing.factories import (
     CHATTY,
     HOOK,
@@ -353,6 +356,55 @@ class TestWithLeases:
         assert act.begun == ["one/local"]
         run = await store.get_run(RUN_ID)
         assert (run.status, run.interrupted_reason) == (RunStatus.INTERRUPTED, "it was silent")
+
+
+class TestAmongManyQueued:
+    async def test_runs_that_merely_wait_for_a_worker_are_not_read(
+        self, new_runner: NewRunner, dead_owner: str
+    ) -> None:
+        """Reconciling costs what is held and what wants approval, not what is queued."""
+        store = Between(InMemoryStore())
+        for _ in range(5000):
+            await store.real.create_run(new_run(steps=()))
+        dead, late = await left_behind(store.real, dead_owner)
+        read: list[str] = []
+
+        async def note(real: Any, *args: Any, **kwargs: Any) -> Any:
+            page = await real(*args, **kwargs)
+            read.extend(run.run_id for run in page.items)
+            return page
+
+        store.rules["list_runs"] = note
+        assert await new_runner(store, reconcile_interval=1000).reconcile() == 0, "at its start"
+        assert sorted(set(read)) == sorted([dead.run_id, late.run_id])
+        assert (await store.real.get_run(dead.run_id)).status is RunStatus.INTERRUPTED
+        assert (await store.real.get_run(late.run_id)).status is RunStatus.CANCELED
+
+    @pytest.mark.parametrize("leases", [True, False])
+    async def test_a_store_that_knows_no_such_conditions_harms_nobody(
+        self, new_runner: NewRunner, dead_owner: str, leases: bool
+    ) -> None:
+        """An application's own, written before there were any: it answers with too much."""
+        store = Between(InMemoryStore() if leases else DocumentStore(KeyValueService()))
+        queued = [new_run(recovery=Recovery.INTERRUPT) for _ in range(3)]
+        for new in queued:
+            await store.real.create_run(new)
+        dead, late = await left_behind(store.real, dead_owner)
+
+        async def as_before(real: Any, where: RunFilter, **page: Any) -> Any:
+            return await real(replace(where, held=False, unapproved=False), **page)
+
+        store.rules["list_runs"] = as_before
+        await new_runner(store, reconcile_interval=1000).reconcile()
+        assert (await store.real.get_run(dead.run_id)).status is RunStatus.INTERRUPTED
+        assert (await store.real.get_run(late.run_id)).status is RunStatus.CANCELED
+        for new in queued:
+            assert (await store.real.get_run(new.snapshot.run_id)).status is RunStatus.QUEUED
+
+
+async def left_behind(store: Any, owner_id: str) -> tuple[tenure.RunSnapshot, tenure.RunSnapshot]:
+    """One whose owner is gone, one that nobody approved in time."""
+    return await abandoned(store, owner_id), await waiting(store, 0.0)
 
 
 class TestWithoutLeases:

@@ -18,7 +18,6 @@ from msgspec import Struct
 
 from tenure.model.leasing import Lease
 from tenure.model.query import RunFilter
-from tenure.model.status import RunStatus
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.run_store import RunStateStore
 from tenure.ports.trust import TrustWindows
@@ -182,7 +181,7 @@ class Keeper:
 
     async def _look_for_requests(self) -> None:
         """One question for all runs of this owner, read only."""
-        where = RunFilter(owner_id=self._owner_id, statuses=frozenset({RunStatus.RUNNING}))
+        where = RunFilter(owner_id=self._owner_id)
         cursor = None
         while True:
             page = await self._store.list_runs(where, limit=500, cursor=cursor)

@@ -39,7 +39,11 @@ _log = logging.getLogger("tenure.runtime")
 
 ON_START = "the process that ran it is gone"
 
-_UNFINISHED = frozenset({RunStatus.QUEUED, RunStatus.RUNNING})
+_HELD = RunFilter(held=True, statuses=frozenset({RunStatus.QUEUED, RunStatus.RUNNING}))
+_UNAPPROVED = RunFilter(unapproved=True, statuses=frozenset({RunStatus.QUEUED}))
+"""Few, however many runs are queued. (The statuses go without saying. They are said for stores of
+others, written before there were these conditions: what such a store lists besides is left alone.)
+"""
 _BATCH = 100
 _CLAIM_SECONDS = 30.0
 
@@ -77,6 +81,7 @@ class Reconciler:
         """The runs that were interrupted. ``expired`` false leaves leases alone that merely ran
         out: for a process that cannot know yet whether their owners only wait for the store to
         return."""
+        await self.expire()
         if isinstance(self._store, LeaseStore):
             return await self._with_leases(self._store, reason, expired)
         return await self._without_leases(reason)
@@ -86,7 +91,7 @@ class Reconciler:
         that too."""
         return [
             run.run_id
-            async for run in self._unfinished()
+            async for run in self._all(_UNAPPROVED)
             if await self._approvals.expire_if_overdue(run)
         ]
 
@@ -150,14 +155,12 @@ class Reconciler:
         return self._proven_dead(owner_id)
 
     async def _abandoned(self) -> AsyncIterator[RunSummary]:
-        """Unfinished runs that would not resume. On the way, those nobody approved are ended."""
-        async for run in self._unfinished():
-            expired = await self._approvals.expire_if_overdue(run)
-            if run.recovery is Recovery.INTERRUPT and not expired:
+        """Runs with an owner, that would not resume without it."""
+        async for run in self._all(_HELD):
+            if run.recovery is Recovery.INTERRUPT:
                 yield run
 
-    async def _unfinished(self) -> AsyncIterator[RunSummary]:
-        where = RunFilter(statuses=_UNFINISHED)
+    async def _all(self, where: RunFilter) -> AsyncIterator[RunSummary]:
         cursor = None
         while True:
             page = await surely(partial(self._store.list_runs, where, limit=500, cursor=cursor))

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tenure.model.errors import StoreUnavailable
 from tenure.model.leasing import ClaimRequest
 from tenure.model.query import RunFilter
-from tenure.model.status import Recovery, RunStatus
+from tenure.model.status import Recovery
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.run_store import RunStateStore
 from tenure.runtime.embedded import Claim
@@ -86,7 +86,7 @@ class Claims:
 
 async def _owners(store: RunStateStore) -> AsyncIterator[str]:
     """Of runs that resume and are under way."""
-    where, cursor = RunFilter(statuses=frozenset({RunStatus.QUEUED, RunStatus.RUNNING})), None
+    where, cursor = RunFilter(held=True), None
     while True:
         page = await surely(partial(store.list_runs, where, limit=500, cursor=cursor))
         for run in page.items:
