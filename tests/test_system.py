@@ -85,6 +85,26 @@ def test_a_frozen_process_is_there(child: tuple[subprocess.Popen[str], str]) -> 
     assert system.presence(owner_id) is Presence.GONE
 
 
+def test_while_its_tasks_are_being_ended_it_is_not_gone(
+    child: tuple[subprocess.Popen[str], str],
+) -> None:
+    process, owner_id = child
+    *_, pid, start, _ = owner_id.split("/")
+    mark = system.supervisor_mark(int(pid), start)
+    with subprocess.Popen(["sleep", "60"], executable="/bin/sleep") as other:
+        process.kill()
+        process.wait()
+        assert system.presence(owner_id) is Presence.GONE
+        other.kill()
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()", mark], stdin=subprocess.PIPE
+    ) as at_work:
+        assert system.presence(owner_id) is Presence.ENDING
+        assert not system.proven_dead(owner_id)
+        at_work.communicate(b"\n")
+    assert system.presence(owner_id) is Presence.GONE
+
+
 def test_another_process_under_the_same_number_is_not_that_owner() -> None:
     mine = system.new_owner_id()
     assert not system.proven_dead(mine)

@@ -31,7 +31,7 @@ from tenure.runtime.ready import ReadyWorkflows
 from tenure.runtime.retention import RetentionPolicy
 from tenure.runtime.session import Identity, Session
 from tenure.runtime.sessions import Sessions
-from tenure.system import SystemClock, new_owner_id, new_update_id, proven_dead
+from tenure.system import SystemClock, new_owner_id, new_update_id, presence
 from tenure.workflow.spec import Workflow
 from tenure.workflow_file import WorkflowFile, as_file, read_workflow
 
@@ -72,7 +72,7 @@ class Assembly:
         self.identity = Identity(
             owner_id=new_owner_id(name),
             new_id=new_update_id,
-            proven_dead=proven_dead,
+            presence=presence,
             now=SystemClock().now,
             runner_id=name,
         )

@@ -34,7 +34,6 @@ from tenure.runtime.owners import doubt_about
 from tenure.runtime.packing import packed
 from tenure.runtime.patience import surely
 from tenure.runtime.ready import Ready
-from tenure.runtime.recovery import ON_START
 from tenure.runtime.relatives import Relatives, gave_way
 from tenure.runtime.retention import RetentionPolicy
 from tenure.runtime.retrying import RetryOptions, definition_of_retry
@@ -261,7 +260,7 @@ class Runner:
         run = await session.operators.cancel(run_id, reason=reason, by=by)
         session.keeper.look_now()
         if doubt_about(run, presence):
-            await session.reconciler.reconcile(ON_START, expired=False)
+            await session.reconciler.end_abandoned()
             run = await self.get_run(run_id)
         return run
 

@@ -8,6 +8,7 @@ import re
 import secrets
 import threading
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -94,12 +95,31 @@ def presence(owner_id: str) -> Presence:
     seen = process_start(pid)
     if seen == start:
         return Presence.ALIVE
-    return Presence.UNSEEN if seen is None and _hidden(pid) else Presence.GONE
+    if seen is None and _hidden(pid):
+        return Presence.UNSEEN
+    return Presence.ENDING if _is_supervised(pid, start) else Presence.GONE
 
 
 def proven_dead(owner_id: str) -> bool:
-    """Whether that owner was a process of this boot of this machine and is gone."""
+    """Whether that owner was a process of this boot of this machine, and is gone with its tasks."""
     return presence(owner_id) is Presence.GONE
+
+
+def supervisor_mark(pid: int | None = None, start: str | None = None) -> str:
+    """By this argument of its own, others know whose tasks a supervisor looks after: by default,
+    this process's."""
+    pid = os.getpid() if pid is None else pid
+    return f"tenure-supervisor:{pid}:{start or process_start(pid) or 0}"
+
+
+def _is_supervised(pid: int, start: str) -> bool:
+    mark = supervisor_mark(pid, start).encode()
+    for process in Path("/proc").iterdir():
+        if process.name.isdecimal():
+            with suppress(OSError):
+                if mark in (process / "cmdline").read_bytes().split(b"\0"):
+                    return True
+    return False
 
 
 def _hidden(pid: int) -> bool:

@@ -80,3 +80,35 @@ async def test_when_the_runner_is_frozen(cli: Cli, monkeypatch: pytest.MonkeyPat
         record["interrupted_reason"]
         == "stopped by its owner: its lease could not be renewed in time"
     )
+
+
+def test_a_retry_begins_when_the_old_task_is_gone(cli: Cli) -> None:
+    """Its runner was killed; the task itself takes its time."""
+    diary = cli.folder / "diary"
+    script = (
+        f'trap "" TERM; echo "begins $TENURE_RUN_ID" >> {diary}; echo up; '
+        f"for n in $(seq 40); do [ -e {cli.folder}/go ] && break; sleep 0.05; done; "
+        f'echo "ends $TENURE_RUN_ID" >> {diary}'
+    )
+    step = {"name": "slow", "action": "shell.run", "args": {"script": script}}
+    flow = cli.workflow(json.dumps({"version": "v1", "name": "slow", "steps": [step]}))
+    run = cli.start("run", flow, "--run-id", RUN)
+    read_until(run, "up")
+    run.kill()
+    run.wait()
+    assert cli.process("retry", RUN, "--run-id", "the-retry-1").code == 0
+    assert diary.read_text().split() == [
+        *("begins", RUN, "ends", RUN),
+        *("begins", "the-retry-1", "ends", "the-retry-1"),
+    ]
+
+
+def test_a_run_whose_process_was_killed_can_be_canceled(cli: Cli) -> None:
+    run = cli.start("run", hostile(cli, "setsid"), "--run-id", RUN)
+    read_until(run, "up")
+    run.kill()
+    run.wait()
+    answer = cli.process("cancel", RUN, "--reason", "wrong", "--json")
+    assert answer.code == 0
+    assert (answer.json["status"], answer.json["cancel_reason"]) == ("canceled", "wrong")
+    assert answer.err == ""

@@ -29,14 +29,20 @@ def _from_folder(task: Task, argument: str, name: str, most: int) -> bytes:
         )
     path = Path(task.folder, name)
     try:
-        with path.open("rb") as file:
-            return file.read(most + 1)
+        return _content(path, most + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InvalidArguments(
             f"{argument}: {path} cannot be read ({reason}); it is looked up from the folder of "
             "the workflow file"
         ) from error
+
+
+def _content(path: Path, most: int) -> bytes:
+    if path.exists() and not path.is_file():
+        raise ValueError("it is no regular file")  # a pipe might never end
+    with path.open("rb") as file:
+        return file.read(most)
 
 
 def encoded(text: str, argument: str) -> bytes:

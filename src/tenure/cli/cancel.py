@@ -9,11 +9,14 @@ import click
 from tenure.cli.display import json_lines
 from tenure.cli.display.paint import bold, in_color, say
 from tenure.cli.display.text import one_line
-from tenure.cli.opening import changing, meant_run, settings_for, this_user
+from tenure.cli.opening import meant_run, reading, settings_for, telling, this_user
 from tenure.cli.verb import json_option, run_argument, store_option, verb
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
+from tenure.runtime.operators import Operators
 from tenure.runtime.owners import owner_label
+from tenure.runtime.recovery import Reconciler
+from tenure.system import new_owner_id, new_update_id, presence
 
 
 @verb("cancel", 'tenure cancel latest --reason "wrong release"')
@@ -31,11 +34,18 @@ def command(run_id: str, reason: str | None, as_json: bool, store: str | None) -
     asyncio.run(_cancel(run_id, reason, as_json, store))
 
 
-async def _cancel(word: str, reason: str | None, as_json: bool, store: str | None) -> None:
-    async with changing(settings_for(store)) as runner:
-        run_id = await meant_run(runner, word)
-        had_ended = (await runner.get_run(run_id)).ended
-        run = await runner.cancel(run_id, reason=reason, by=this_user())
+async def _cancel(word: str, reason: str | None, as_json: bool, url: str | None) -> None:
+    """Not through a runner: opening one marks runs of dead processes as interrupted, and this one
+    is to be canceled."""
+    settings = settings_for(url)
+    async with reading(settings) as store, telling(store, settings) as callbacks:
+        run_id = await meant_run(store, word)
+        had_ended = (await store.get_run(run_id)).ended
+        operators = Operators(store, new_update_id, callbacks.told)
+        await operators.cancel(run_id, reason=reason, by=this_user())
+        reconciler = Reconciler(store, new_owner_id(), new_update_id, presence, told=callbacks.told)
+        await reconciler.end_abandoned()
+        run = await store.get_run(run_id)
     say(json_lines.as_json(run) if as_json else _answer(run, had_ended))
 
 

@@ -19,7 +19,7 @@ from tenure.model.snapshot import RunSummary
 from tenure.ports.recorder import Recorder
 from tenure.ports.run_store import RunStateStore
 from tenure.ports.upkeep import Upkeep
-from tenure.system import new_owner_id, new_update_id, proven_dead
+from tenure.system import new_owner_id, new_update_id, presence
 
 if TYPE_CHECKING:
     from tenure.runner import Runner
@@ -77,7 +77,7 @@ async def _mark_abandoned(store: RunStateStore, settings: Settings) -> None:
 
     made: list[tuple[Any, ...]] = []
     reconciler = Reconciler(
-        store, new_owner_id(), new_update_id, proven_dead, told=lambda *of: made.append(of)
+        store, new_owner_id(), new_update_id, presence, told=lambda *of: made.append(of)
     )
     await reconciler.mark_at_start()
     if made:

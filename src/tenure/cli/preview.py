@@ -119,6 +119,10 @@ def _rolling(planned: PlannedStep) -> RollingPreview | None:
     )
 
 
+def _depends_on(secrets: list[str]) -> str:
+    return f"depends on a secret, which only a run is given: {listed(secrets, 5)}"
+
+
 def _names_in(step: Step, recipe: Recipe) -> set[str]:
     """Variables without which its expressions have no value."""
     inside = [
@@ -156,7 +160,7 @@ class _Looking:
         index, hosts = planned.index, planned.hosts
         secrets = sorted(self._secrets & _names_in(planned.step, recipe)) if self._secrets else []
         if secrets:
-            said = f"depends on a secret, which only a run is given: {listed(secrets, 5)}"
+            said = _depends_on(secrets)
             yield from (_known(self._said(host, Decision.LATER, said)) for host in hosts)
             return
         opening = open_step(recipe, hosts, self._exports)
@@ -201,12 +205,15 @@ class _Looking:
             async with self._turns, asyncio.timeout(recipe.timeout or _PATIENCE):
                 found = await recipe.action.check(task, self._transport)
         except ExpressionError as error:
-            return self._said(host, Decision.LATER, str(error), item)
+            return self._said(host, Decision.LATER, self._why_later(error), item)
         except HostUnreachable as error:
             return self._said(host, Decision.UNREACHABLE, str(error), item)
         except TimeoutError:
             return self._said(host, Decision.FAIL, "gave no answer in time", item)
         except Exception as error:  # noqa: BLE001  whatever an action raises, apply would raise too
+            later = self._why_later(error)
+            if later != str(error):
+                return self._said(host, Decision.LATER, later, item)
             return self._said(host, Decision.FAIL, str(error) or repr(error), item)
         return TaskPreview(
             host=host,
@@ -217,6 +224,12 @@ class _Looking:
             summary=found.summary,
             diff=found.diff,
         )
+
+    def _why_later(self, error: Exception) -> str:
+        """What a template lacks may be a secret, which only the template's text names."""
+        said = str(error)
+        lacking = [name for name in sorted(self._secrets) if f"'{name}' is not defined" in said]
+        return _depends_on(lacking) if lacking else said
 
     def _task(
         self, index: int, host: str, recipe: Recipe, scope: Mapping[str, Any], number: int | None

@@ -13,7 +13,7 @@ from tenure.cli.opening import NoRunsYet, reading, settings_for, telling
 from tenure.cli.verb import json_option, store_option, verb
 from tenure.config import Settings
 from tenure.runtime.recovery import Reconciler
-from tenure.system import new_owner_id, new_update_id, proven_dead
+from tenure.system import new_owner_id, new_update_id, presence
 from tenure.workflow.wording import listed
 
 
@@ -49,8 +49,9 @@ async def _reconcile(settings: Settings, reason: str) -> tuple[list[str], list[s
     try:
         async with reading(settings) as store, telling(store, settings) as callbacks:
             reconciler = Reconciler(
-                store, new_owner_id(), new_update_id, proven_dead, told=callbacks.told
+                store, new_owner_id(), new_update_id, presence, told=callbacks.told
             )
+            await reconciler.let_tasks_end()
             expired = await reconciler.expire()
             return await reconciler.reconcile(reason), expired
     except NoRunsYet:

@@ -11,7 +11,10 @@ class Presence(Enum):
 
     ALIVE = "alive"
     """It is there; whether it moves is another question."""
+    ENDING = "ending"
+    """It is gone; the supervisor of its tasks is still at work, ending them."""
     GONE = "gone"
+    """And so is all that it started here."""
     UNSEEN = "unseen"
     """It may live where we cannot look: on another machine, in another container."""
 

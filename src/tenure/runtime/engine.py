@@ -16,7 +16,7 @@ from typing import Any
 from tenure.model.errors import LeaseLost, Refused
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import HostStatus, RunStatus
-from tenure.model.update import Changes, HostChange, ItemChange
+from tenure.model.update import Changes, HostChange, ItemChange, RunChange
 from tenure.ports.transport import Endpoint
 from tenure.runtime.crew import Crew
 from tenure.runtime.doubts import Doubts
@@ -202,6 +202,8 @@ class Engine:
             unfolding.halt()
         unfolding.proceed(draft)
         if unfolding.finished:
+            if crew.unconfirmed:
+                draft.run_changes(RunChange(unconfirmed_hosts=tuple(sorted(crew.unconfirmed))))
             return unfolding.end(draft)
         if crew.stopped is None or crew.busy:
             return None

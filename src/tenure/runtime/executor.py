@@ -170,6 +170,11 @@ class Executor:
         except TimeoutError:
             if not limit.expired():
                 raise  # the action's own
+        except StillRunning as error:
+            if not limit.expired():
+                raise
+            took = show_duration(at_most)
+            raise StillRunning(f"timed out after {took}, and then: {error}") from error
         return TaskResult(
             status=HostStatus.FAILED,
             kind="timeout",

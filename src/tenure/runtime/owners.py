@@ -32,7 +32,7 @@ def doubt_about(run: RunSummary, presence: Callable[[str], Presence]) -> Doubt |
         stuck = run.owner_lost and run.recovery is Recovery.INTERRUPT
         return Doubt.UNHEARD if stuck else None
     seen = presence(run.owner_id)
-    if seen is Presence.GONE:
+    if seen in (Presence.GONE, Presence.ENDING):
         return Doubt.GONE
     if not run.owner_lost:
         return None

@@ -27,12 +27,13 @@ from tenure.model.snapshot import ErrorInfo, RunSnapshot, RunSummary
 from tenure.model.status import Recovery, RunStatus
 from tenure.model.update import Fencing, RunChange
 from tenure.ports.lease_store import LeaseStore
-from tenure.ports.liveness import LiveRuns
+from tenure.ports.liveness import LiveRuns, Presence
 from tenure.ports.run_store import RunStateStore
 from tenure.runtime.approvals import Approvals
 from tenure.runtime.callbacks import Told
 from tenure.runtime.ending import end_run
 from tenure.runtime.patience import surely
+from tenure.runtime.waiting import pause
 from tenure.workflow.wording import listed
 
 _log = logging.getLogger("tenure.runtime")
@@ -46,17 +47,20 @@ others, written before there were these conditions: what such a store lists besi
 """
 _BATCH = 100
 _CLAIM_SECONDS = 30.0
+_TASKS_END = 15.0
+"""Seconds that tasks of a dead process are waited for; longer ones keep their run for later."""
+_LOOK_AGAIN = 0.05
 
 
 class Reconciler:
-    """``proven_dead`` tells of an owner id whether its process is gone for certain."""
+    """``presence`` tells of an owner id what can be seen of its process."""
 
     def __init__(
         self,
         store: RunStateStore,
         owner_id: str,
         new_id: Callable[[], str],
-        proven_dead: Callable[[str], bool],
+        presence: Callable[[str], Presence],
         runner_id: str | None = None,
         told: Told | None = None,
     ) -> None:
@@ -64,7 +68,7 @@ class Reconciler:
         self._told = told
         self._owner_id = owner_id
         self._new_id = new_id
-        self._proven_dead = proven_dead
+        self._presence = presence
         self._runner_id = runner_id
         self._approvals = Approvals(store, new_id, told)
 
@@ -73,9 +77,14 @@ class Reconciler:
         itself can tell the dead from the living, or this runner has a name."""
         can_tell = isinstance(self._store, LeaseStore | LiveRuns)
         if can_tell or self._runner_id is not None:
-            ended = await self.reconcile(ON_START, expired=False)
+            ended = await self.end_abandoned()
             if ended:
                 _log.warning("marked %s process is gone (%s)", as_interrupted(ended), listed(ended))
+
+    async def end_abandoned(self) -> list[str]:
+        """Runs whose process is gone for certain, once what it had started is gone too."""
+        await self.let_tasks_end()
+        return await self.reconcile(ON_START, expired=False)
 
     async def reconcile(self, reason: str, *, expired: bool = True) -> list[str]:
         """The runs that were interrupted. ``expired`` false leaves leases alone that merely ran
@@ -97,7 +106,7 @@ class Reconciler:
 
     async def _with_leases(self, store: LeaseStore, reason: str, expired: bool) -> list[str]:
         owners = {run.owner_id async for run in self._abandoned()} - {None, self._owner_id}
-        dead = frozenset(owner for owner in owners if owner and self._proven_dead(owner))
+        dead = frozenset(owner for owner in owners if owner and self._is_dead(owner))
         ended: list[str] = []
         while owners or expired:
             request = ClaimRequest(
@@ -146,13 +155,26 @@ class Reconciler:
     async def _gone(self, run_id: str, owner_id: str) -> bool:
         if owner_id == self._owner_id:
             return False
+        if self._presence(owner_id) is Presence.ENDING:
+            return False
         if isinstance(self._store, LiveRuns):
             return not await surely(partial(self._store.is_live, run_id))
         if _process_of(owner_id) == _process_of(self._owner_id):
             return False  # another runner of this very process
         if self._runner_id is not None and owner_id.endswith(f"@{self._runner_id}"):
             return True
-        return self._proven_dead(owner_id)
+        return self._is_dead(owner_id)
+
+    def _is_dead(self, owner_id: str) -> bool:
+        return self._presence(owner_id) is Presence.GONE
+
+    async def let_tasks_end(self) -> None:
+        """Of owners that are gone: whoever comes next must not find them still running."""
+        owners = {run.owner_id async for run in self._abandoned()} - {None, self._owner_id}
+        for _ in range(int(_TASKS_END / _LOOK_AGAIN)):
+            if not any(self._presence(owner or "") is Presence.ENDING for owner in owners):
+                return
+            await pause(_LOOK_AGAIN)
 
     async def _abandoned(self) -> AsyncIterator[RunSummary]:
         """Runs with an owner, that would not resume without it."""

@@ -13,6 +13,7 @@ from msgspec import Struct
 from tenure.model.update import MAX_LEASE_SECONDS
 from tenure.model.wakeups import topic_of_owner
 from tenure.ports.lease_store import LeaseStore
+from tenure.ports.liveness import Presence
 from tenure.ports.log_store import LogStore
 from tenure.ports.retention import Retention
 from tenure.ports.run_store import RunStateStore
@@ -38,7 +39,7 @@ class Identity(Struct, frozen=True, kw_only=True):
 
     owner_id: str
     new_id: Callable[[], str]
-    proven_dead: Callable[[str], bool]
+    presence: Callable[[str], Presence]
     now: Callable[[], datetime]
     runner_id: str | None = None
 
@@ -68,7 +69,7 @@ class Session:
             store,
             identity.owner_id,
             identity.new_id,
-            identity.proven_dead,
+            identity.presence,
             identity.runner_id,
             told,
         )

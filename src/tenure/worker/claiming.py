@@ -14,6 +14,7 @@ from tenure.model.leasing import ClaimRequest
 from tenure.model.query import RunFilter
 from tenure.model.status import Recovery
 from tenure.ports.lease_store import LeaseStore
+from tenure.ports.liveness import Presence
 from tenure.ports.run_store import RunStateStore
 from tenure.runtime.embedded import Claim
 from tenure.runtime.in_touch import InTouch
@@ -43,7 +44,7 @@ class Claims:
         at once."""
         identity, dead = self._session.identity, set()
         async for owner in _owners(self._session.store):
-            if owner != identity.owner_id and identity.proven_dead(owner):
+            if owner != identity.owner_id and identity.presence(owner) is Presence.GONE:
                 dead.add(owner)
         self._dead = frozenset(dead)
         return bool(dead)

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from tenure.system import supervisor_mark
 from tenure.transports.reaping import pidfds_work
 from tenure.transports.spawn import environment
 
@@ -51,6 +52,7 @@ def launch(token: int) -> Launched:
                 sys.executable,
                 *("-I", "-S", "-c", BOOT, _WHERE_TENURE_IS),
                 *map(str, (theirs.fileno(), os.getpid(), token)),
+                supervisor_mark(),
             ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
