@@ -91,14 +91,11 @@ def test_while_its_tasks_are_being_ended_it_is_not_gone(
     process, owner_id = child
     *_, pid, start, _ = owner_id.split("/")
     mark = system.supervisor_mark(int(pid), start)
-    with subprocess.Popen(["sleep", "60"], executable="/bin/sleep") as other:
-        process.kill()
-        process.wait()
-        assert system.presence(owner_id) is Presence.GONE
-        other.kill()
-    with subprocess.Popen(
-        [sys.executable, "-c", "input()", mark], stdin=subprocess.PIPE
-    ) as at_work:
+    process.kill()
+    process.wait()
+    assert system.presence(owner_id) is Presence.GONE
+    waiting = [sys.executable, "-c", "input()", mark]
+    with subprocess.Popen(waiting, stdin=subprocess.PIPE) as at_work:
         assert system.presence(owner_id) is Presence.ENDING
         assert not system.proven_dead(owner_id)
         at_work.communicate(b"\n")

@@ -451,6 +451,9 @@ class TestByTime:
         assert act.begun == ["one/local"]
         assert hosts(run) == {"local": "unknown"}
         assert run.status is RunStatus.FAILED
+        assert run.unconfirmed_hosts == ("local",)
+        said = run.steps[0].hosts["local"].message or ""
+        assert said.startswith("timed out after 20ms, and then: process 1234")
 
     def test_no_process_of_this_suite_is_left(self) -> None:
         children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()

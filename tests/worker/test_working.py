@@ -177,6 +177,30 @@ class TestDraining:
         assert act.begun == ["one/local", "two/local", "two/local#2", "three/local"]
         assert run.steps[1].hosts["local"].message is None
 
+    async def test_what_a_claim_under_way_still_brings_is_given_back(
+        self, workers: Workers, act: Puppet
+    ) -> None:
+        door = Between(workers.store)
+        asked, answered = asyncio.Event(), asyncio.Event()
+
+        async def late(real: Any, request: Any) -> Any:
+            claimed = await real(request)
+            if request.purpose is Purpose.EXECUTE and claimed:
+                asked.set()
+                await answered.wait()
+            return claimed
+
+        door.rules["claim_runs"] = late
+        worker = workers.start(store=door)
+        run_id = await workers.submit(ONE)
+        await asked.wait()
+        worker.drain()
+        answered.set()
+        await workers.returns(worker)
+        run = await workers.run(run_id)
+        assert (run.status, run.owner_id) == (RunStatus.QUEUED, None)
+        assert act.begun == []
+
     async def test_before_anything_was_claimed_it_is_over_at_once(self, workers: Workers) -> None:
         worker = workers.start()
         worker.drain()

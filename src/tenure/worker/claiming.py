@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from functools import partial
 
 from msgspec.structs import replace
 
-from tenure.model.errors import StoreUnavailable
+from tenure.model.errors import StoreUnavailable, TenureError
 from tenure.model.leasing import ClaimRequest
 from tenure.model.query import RunFilter
 from tenure.model.status import Recovery
@@ -73,6 +74,13 @@ class Claims:
         claimed = await surely(lambda: self._store.claim_runs(request), ENDLESS, be_careful)
         self._answered()
         return [Claim(run, sent_at) for run in claimed]
+
+    async def give_back(self, claims: Sequence[Claim]) -> None:
+        """Those we got when nobody wanted them any more: for others to claim at once."""
+        for lease in (claim.run.lease for claim in claims):
+            with suppress(TenureError):  # else they wait for the lease to end
+                new_id = self._session.identity.new_id()
+                await self._store.release_lease(lease.run_id, lease.fencing, new_id)
 
     def _note_trouble(self, error: StoreUnavailable) -> None:
         if not self._out_of_touch:

@@ -76,6 +76,9 @@ class Duty:
 
     async def _take(self, asked: int) -> int:
         claimed = await self._claims.next(asked)
+        if self._draining:
+            await self._claims.give_back(claimed)
+            return 0
         for claim in claimed:
             self._shift.begin(claim)
         return len(claimed)

@@ -277,7 +277,8 @@ where changed_in >= (select pg_snapshot_xmax(pg_current_snapshot()))
 select r.* from tenure.runs r
 where r.owner_id is not null
   and (($3::boolean and r.lease_expires_at <= (select tenure.clock())) or r.owner_id = any($4::text[]))
-  and (r.status = 'queued' or r.recovery = 'resume') and r.queue = any($1::text[])
+  and (r.status = 'queued' or r.recovery = 'resume')
+  and (r.queue || '') = any($1::text[])  -- or it would be the queue's whole history that is read
   and r.approved and (r.run_after is null or r.run_after <= (select tenure.clock()))
 
 -- name: held_under_claim

@@ -168,6 +168,16 @@ class RunnableDiscovery(ContractHarness):
         item.labels["vandal"] = "here"
         assert await store.get_run(run.run_id) == run
 
+    async def test_claimed_run_is_held_before_it_begins_and_until_it_is_released(
+        self, store: LeasingStore
+    ) -> None:
+        run, _ = await create(store), await create(store)
+        held = await claim(store, run.run_id)
+        (found,) = (await store.list_runs(RunFilter(held=True))).items
+        assert (found.run_id, found.status) == (run.run_id, RunStatus.QUEUED)
+        await store.release_lease(run.run_id, fencing_of(held), "release-it")
+        assert (await store.list_runs(RunFilter(held=True))).items == ()
+
     async def test_released_resumable_run_comes_back_with_its_priority(
         self, store: LeasingStore
     ) -> None:
