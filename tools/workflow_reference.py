@@ -33,12 +33,6 @@ BLOCK = re.compile(r"(?<=<!-- table: )(?P<name>\S+) -->\n.*?(?=<!-- end -->)", r
 
 NOT_YET = {
     ("host", "address"): "only `local` is reached",
-    ("workflow", "priority"): "there are no workers",
-    ("workflow", "queue"): "there are no workers",
-    ("workflow", "recovery"): "there are no workers; `run` always uses `interrupt`",
-    ("step", "on_takeover"): "nothing is taken over",
-    ("step", "verify"): "nothing is taken over",
-    ("defaults", "on_takeover"): "nothing is taken over",
 }
 """Keys this version checks without doing all they say, and what it does instead."""
 

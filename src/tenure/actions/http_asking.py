@@ -74,8 +74,10 @@ def _headers(given: dict[str, Any], kind: str | None) -> dict[str, str]:
     headers: dict[str, str] = {}
     for name, value in given.items():
         headers[name] = text_of(value)
-        if not are_headers({name: value}) or _UNFIT_IN_HEADER.search(headers[name]):
+        if not are_headers({name: "fine"}):
             raise InvalidArguments(f"headers: {name[:60]!r} is no header a request could carry")
+        if not are_headers({name: value}) or _UNFIT_IN_HEADER.search(headers[name]):
+            raise InvalidArguments(f"headers: {name[:60]!r}: no request could carry its value")
     if kind is not None and "content-type" not in map(str.lower, headers):
         headers["Content-Type"] = kind
     return headers

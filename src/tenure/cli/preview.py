@@ -69,6 +69,7 @@ class StepPreview(Struct, frozen=True, kw_only=True):
     loops: bool
     rolling: RollingPreview | None = None
     tasks: tuple[TaskPreview, ...]
+    become: str | None = None
 
 
 class Preview(Struct, frozen=True, kw_only=True):
@@ -94,6 +95,7 @@ async def preview(
                 name=planned.step.name,
                 action=planned.step.action,
                 needs=tuple(plan.steps[index].step.name for index in planned.needs),
+                become=planned.step.become,
                 when=planned.step.when,
                 loops=planned.step.loop is not None,
                 rolling=_rolling(planned),

@@ -42,6 +42,8 @@ def preview_lines(preview: Preview) -> Iterator[str]:
 
 def _step(step: StepPreview) -> Iterator[str]:
     facts = [step.action]
+    if step.become is not None:
+        facts.append(f"as {one_line(step.become)}")
     if step.needs != () and step.index:
         facts.append(f"after {listed(map(one_line, step.needs), 3)}")
     if step.when is not None:

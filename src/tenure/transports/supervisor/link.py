@@ -160,7 +160,7 @@ class Link:
             )
             self._ready.exception()
         if self._tasks:
-            _log.error("the supervisor of %d local tasks is gone: %s", len(self._tasks), why)
+            _log.error("the supervisor of local tasks (%d) is gone: %s", len(self._tasks), why)
             for who in self._tasks.values():
                 who.lose(why)
             self._rescuing = self._loop.create_task(self._rescue())
