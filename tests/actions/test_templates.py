@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -72,3 +73,10 @@ def test_a_file_that_is_no_template(data: bytes | None, why: str, tmp_path: Path
 def test_text_that_no_file_can_hold() -> None:
     with pytest.raises(InvalidArguments, match="half a surrogate pair"):
         filled_in({"template": "{{ x }}"}, vars={"x": "\ud800"})
+
+
+def test_a_pipe_is_no_file(tmp_path: Path) -> None:
+    """It might never end."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InvalidArguments, match="no regular file"):
+        filled_in({"src": "pipe"}, folder=str(tmp_path))

@@ -39,7 +39,7 @@ def _from_folder(task: Task, argument: str, name: str, most: int) -> bytes:
 
 
 def _content(path: Path, most: int) -> bytes:
-    if path.exists() and not path.is_file():
+    if path.exists() and not path.is_file() and not path.is_dir():
         raise ValueError("it is no regular file")  # a pipe might never end
     with path.open("rb") as file:
         return file.read(most)
