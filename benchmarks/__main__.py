@@ -22,6 +22,7 @@ NOT_SCRIPTS = {
     "figures",
     "postgres_server",
     "runs",
+    "worker_process",
     "workload",
 }
 

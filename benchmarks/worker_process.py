@@ -1,0 +1,33 @@
+"""A worker in a process of its own, with the actions that benchmarks use.
+
+python -m benchmarks.worker_process URL STAMPS
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+
+import benchmarks.runs  # noqa: F401  (its action)
+import tenure
+
+
+@tenure.action("benchmark.stamp")
+async def stamp() -> None:
+    """Say when it ran, by the clock all processes of this machine share."""
+    line = f"{time.monotonic_ns()}\n".encode()
+    os.write(_stamps, line)
+
+
+async def main(url: str) -> None:
+    worker = tenure.Worker(url, pace=tenure.Pace(concurrency=200, claim_batch=100))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.drain)
+    await worker.run()
+
+
+if __name__ == "__main__":
+    _stamps = os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    asyncio.run(main(sys.argv[1]))
