@@ -25,6 +25,8 @@ from benchmarks.runs import no_op_workflow
 
 RUNS = 3000
 STARTS = 200
+PAUSE = 0.03
+"""Between two of them, so that the worker has been idle."""
 STAMPED = tenure.Workflow(
     name="stamped", steps=[tenure.Step(name="stamp", action="benchmark.stamp")]
 )
@@ -135,6 +137,7 @@ async def _starts(server: Server) -> list[float]:
     with _workers(server, "started", 1) as stamps:
         async with store, tenure.Runner(store) as runner:
             for number in range(STARTS + 20):
+                await asyncio.sleep(PAUSE)
                 begun = time.monotonic_ns()
                 await runner.submit(STAMPED)
                 took.append((await _line(stamps, number) - begun) / 1e9)
@@ -169,6 +172,7 @@ async def _bare_starts(server: Server) -> list[float]:
     took: list[float] = []
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
         for _ in range(STARTS):
+            await asyncio.sleep(PAUSE)
             begun = time.monotonic_ns()
             async with connection.transaction():
                 await connection.execute("insert into jobs (state, body) values ('queued', 'x')")
