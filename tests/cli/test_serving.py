@@ -53,6 +53,13 @@ def test_waiting_for_it_shows_it_as_run_would(cli: Cli, worker: subprocess.Popen
     assert ["running" in line for line in lines] == [True, False]
 
 
+def test_the_doctor_knows_the_worker(cli: Cli, worker: subprocess.Popen[str]) -> None:
+    cli.call("submit", cli.workflow(GREET), "--wait")
+    said = cli.call("doctor").out
+    assert f"worker      process {worker.pid} on " in said
+    assert "default; 0 of 20 runs" in said
+
+
 def test_the_exit_code_of_waiting_is_the_runs(cli: Cli, worker: subprocess.Popen[str]) -> None:
     text = GREET.replace("name: greet", "name: broken") + "\n"
     flow = cli.workflow(text.replace("echo", "exit 3; echo"))

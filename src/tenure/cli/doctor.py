@@ -21,6 +21,8 @@ from tenure.cli.exits import Exit
 from tenure.cli.opening import settings_for
 from tenure.cli.verb import json_option, store_option, verb
 from tenure.config import InvalidSettings
+from tenure.runtime.owners import owner_label
+from tenure.workflow.wording import listed
 
 
 @verb("doctor", "tenure doctor", "tenure doctor --store sqlite:///runs.db --json")
@@ -67,6 +69,10 @@ def _lines(found: Examination) -> Iterator[str]:
     if found.store is not None:
         yield f"\n{bold('Store')}"
         yield from _facts(_store(found.store))
+        for worker in found.store.workers:
+            busy = f"{worker.running} of {worker.concurrency} runs"
+            serves = f"{listed(worker.queues)}; {busy}"
+            yield f"  {dim('worker'.ljust(12))}{one_line(owner_label(worker.owner_id))}  {dim(serves)}"
     yield f"\n{bold('Machine')}"
     yield from _facts(found.machine)
     yield ""

@@ -26,6 +26,7 @@ from tenure.model.status import DeliveryState, RunStatus
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.outbox import Outbox
 from tenure.ports.upkeep import Upkeep
+from tenure.ports.workers import WorkerInfo, WorkerRegistry
 from tenure.runtime.owners import doubt_about
 from tenure.system import presence
 from tenure.workflow.durations import show_duration
@@ -60,6 +61,7 @@ class StoreFact(Struct, frozen=True, kw_only=True):
     latency_ms: float | None = None
     schema: int | None = None
     runs: int | None = None
+    workers: tuple[WorkerInfo, ...] = ()
 
 
 class Examination(Struct, kw_only=True):
@@ -164,6 +166,7 @@ async def _examine_open(into: Examination, settings: Settings, store: OpenStore)
         latency_ms=round(latency * 1000, 2),
         schema=report.schema if report else None,
         runs=report.runs if report else None,
+        workers=tuple(await store.list_workers()) if isinstance(store, WorkerRegistry) else (),
     )
     if not store.durable:
         into.findings.append(
