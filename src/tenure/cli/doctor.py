@@ -70,9 +70,10 @@ def _lines(found: Examination) -> Iterator[str]:
         yield f"\n{bold('Store')}"
         yield from _facts(_store(found.store))
         for worker in found.store.workers:
+            name = one_line(owner_label(worker.owner_id))
             busy = f"{worker.running} of {worker.concurrency} runs"
-            serves = f"{listed(worker.queues)}; {busy}"
-            yield f"  {dim('worker'.ljust(12))}{one_line(owner_label(worker.owner_id))}  {dim(serves)}"
+            serves = dim(f"{listed(worker.queues)}; {busy}")
+            yield f"  {dim('worker'.ljust(12))}{name}  {serves}"
     yield f"\n{bold('Machine')}"
     yield from _facts(found.machine)
     yield ""
