@@ -311,16 +311,28 @@ class TestWhatIsKeptNowhere:
     async def test_a_limit_that_leaves_the_host_out_is_named(
         self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
     ) -> None:
-        """Each host has its own value: that of another is not its."""
+        """What one host exports the others see."""
         runner = new_runner(memory)
-        old = await self.failed(runner, act, "two/b")
-        given = tenure.RetryOptions(secrets=GIVEN, again=["one"], limit=["b"])
-        assert (await runner.retry(old.run_id, given)).status is RunStatus.SUCCESS
-        assert act.begun == ["one/b", "two/b", "three/b"]
-        other = await self.failed(runner, act, "two/b", "three/b", targets=["a"])
+        old = await self.failed(runner, act, "two/b", targets=["a", "b"])
         given = tenure.RetryOptions(secrets=GIVEN, again=["one"], limit=["b"])
         with pytest.raises(NotRunnable, match="and let the retry touch a too"):
-            await runner.retry(other.run_id, given)
+            await runner.retry(old.run_id, given)
+        given = tenure.RetryOptions(secrets=GIVEN, again=["one"], limit=["a", "b"])
+        assert (await runner.retry(old.run_id, given)).status is RunStatus.SUCCESS
+        assert act.begun == ["one/a", "one/b", "two/b", "three/a", "three/b"]
+
+    async def test_nobody_is_known_to_export_it_but_who_did(
+        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        """The step has a host left, which exports nothing."""
+        runner = new_runner(memory)
+        del act.results["one/b"]
+        old = await self.failed(runner, act, "one/b", targets=["a", "b"], expect_vars=["AUTH"])
+        with pytest.raises(NotRunnable, match="exported AUTH with a secret in it on a: "):
+            await runner.retry(old.run_id, tenure.RetryOptions(secrets=GIVEN))
+        given = tenure.RetryOptions(secrets=GIVEN, again=["one"])
+        assert (await runner.retry(old.run_id, given)).status is RunStatus.SUCCESS
+        assert act.tasks["three/c"].vars["AUTH"] == f"Bearer {SECRET}"
 
     async def test_who_failed_in_that_step_does_not_speak_for_the_others(
         self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet

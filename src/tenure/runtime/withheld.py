@@ -1,8 +1,9 @@
 """What a retry would miss: exports that held a secret, and so were kept nowhere.
 
 Every variable reaches every process of a later step, and what its script does with it nobody can
-see from here. So whatever comes after such an export may need it: a retry that would go on without
-is refused, and says which step to run again. It does not run that step by itself: to do again what
+see from here. So whatever comes after such an export may need it, on any host, and nobody but the
+very host that exported it is known to export it again: a retry that would go on without is refused,
+and says which step to run again, and where. It does not run that step by itself: to do again what
 was done is for somebody to decide who knows what it does.
 """
 
@@ -23,12 +24,11 @@ def what_is_missing(plan: Plan, by: Continuation) -> str | None:
 
 
 def _missing_of(step: PlannedStep, plan: Plan, by: Continuation) -> str | None:
-    withheld = by.past.get(step.index, NO_PAST).withheld
-    if not withheld:
-        return None
-    hosts = _hosts_after(step, plan, by)
-    others = hosts.difference(withheld) and not by.left(step)
-    gone = {host: names for host, names in withheld.items() if host in hosts or others}
+    withheld, again = by.past.get(step.index, NO_PAST).withheld, by.left(step)
+    gone = {host: names for host, names in withheld.items() if host not in again}
+    if not _goes_on_after(step, plan, by):
+        handled = {host for owed in by.owed(step.index).values() for host in owed}
+        gone = {host: names for host, names in gone.items() if host in handled}
     if not gone:
         return None
     names = listed(sorted({name for names in gone.values() for name in names}), 5)
@@ -48,15 +48,15 @@ def _advice(step: PlannedStep, gone: Iterable[str], by: Continuation) -> str:
     )
 
 
-def _hosts_after(step: PlannedStep, plan: Plan, by: Continuation) -> set[str]:
-    """Hosts on which the retry runs something that may see what the step exported: its own
-    handlers, and every step that it does not wait for."""
+def _goes_on_after(step: PlannedStep, plan: Plan, by: Continuation) -> bool:
+    """Whether the retry runs anything that may see what the step exported: of every step that it
+    does not wait for. (Its own handlers see what their host exported, and nothing of others.)"""
     before = _waited_for(step, plan)
-    hosts = {host for owed in by.owed(step.index).values() for host in owed}
-    for other in plan.steps:
-        if other.index != step.index and other.index not in before:
-            hosts.update(by.left(other), *by.owed(other.index).values())
-    return hosts
+    return any(
+        by.left(other) or by.owed(other.index)
+        for other in plan.steps
+        if other.index != step.index and other.index not in before
+    )
 
 
 def _waited_for(step: PlannedStep, plan: Plan) -> set[int]:
