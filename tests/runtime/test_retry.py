@@ -157,6 +157,31 @@ class TestWhatIsLeft:
             "failed on 1 of 2 hosts (c): it broke; a, b failed before and count too"
         )
 
+    @pytest.mark.parametrize("how", [{}, {"from_step": "one"}, {"again": ["one"]}])
+    async def test_who_failed_has_failed_until_it_comes_through(
+        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet, how: dict[str, Any]
+    ) -> None:
+        """Also where it is to run again, and where nobody came that far."""
+        runner = new_runner(memory)
+        rolling = Rolling(batch=1, max_failures=1)
+        played = workflow(step("one", rolling=rolling), hosts=("a", "b", "c", "d"))
+        old = await failing(runner, act, played, "one/c")
+        act.results["one/c"] = BROKEN
+        alone = tenure.RetryOptions(limit=["c"], **how)
+        assert (await runner.retry(old.run_id, alone)).status is RunStatus.FAILED
+        act.results.clear()
+        old = await failing(runner, act, played, "one/a", "one/b")
+        act.hold("one/a")
+        options = tenure.RetryOptions(run_id="cut-short", **how)
+        going = asyncio.create_task(runner.retry(old.run_id, options))
+        await act.begins("one/a")
+        await runner.cancel("cut-short")
+        assert (await going).status is RunStatus.CANCELED
+        act.results["one/c"] = BROKEN
+        run = await runner.retry("cut-short", tenure.RetryOptions(limit=["c", "d"]))
+        assert (run.status, act.begun) == (RunStatus.FAILED, ["one/a", "one/c"])
+        assert "a, b failed before and count too" in (run.steps[0].message or "")
+
     async def test_a_run_that_was_cut_short_is_retried_like_any_other(
         self, any_store: Any, new_runner: NewRunner, act: Puppet
     ) -> None:

@@ -19,7 +19,7 @@ import tenure
 from tenure.model.errors import HostUnreachable
 from tenure.model.status import RunStatus
 from tenure.ports.action import Task, TaskResult
-from tenure.runtime.lineage import Continuation, past_of
+from tenure.runtime.lineage import Continuation, StepPast, forgotten, past_of
 from tenure.workflow.plan import make_plan
 from tenure.workflow.spec import Rolling
 from tests.runtime import puppets
@@ -194,8 +194,10 @@ def test_shares_are_those_of_all_hosts_of_the_step_also_of_those_a_condition_lea
 HARD = st.lists(
     st.tuples(st.integers(0, 6), st.integers(1, 3), st.sampled_from(["success", *BAD])), max_size=9
 )
-RETRIES = st.lists(st.tuples(HARD, st.none() | st.sets(st.sampled_from(HOSTS[:5]))), min_size=1)
-"""How each retry goes, and the hosts it is asked for."""
+RETRIES = st.lists(
+    st.tuples(HARD, st.none() | st.sets(st.sampled_from(HOSTS[:5])), st.booleans()), min_size=1
+)
+"""How each retry goes, the hosts it is asked for, and whether those run again that were through."""
 SOME = st.sampled_from([0, 1, 2, 3, "20%", "40%", "60%"])
 TIGHT = st.builds(
     Rolling,
@@ -212,33 +214,38 @@ def test_a_chain_of_retries_has_one_budget(
     rolling: Rolling,
     at_once: int,
     turns: Turns,
-    retries: list[tuple[Turns, set[str] | None]],
+    retries: list[tuple[Turns, set[str] | None, bool]],
 ) -> None:
     """A share is one of all hosts; each host counts as it last ended, unless it is tried again;
-    and a retry in which a host fails again and none comes through has failed, budget or not."""
+    and a retry in which a host fails again and none comes through has failed, budget or not. To
+    run again who was through wipes out nothing."""
     hosts = HOSTS[:5]
     played = workflow(step("roll", rolling=rolling, concurrency=at_once), hosts=hosts)
-    plan, continues = make_plan(played), Continuation()
+    plan, past = make_plan(played), dict[int, StepPast]()
     ends: dict[str, str] = {}
     """As each host last ended."""
-    for how_it_goes, only in [(turns, None), *retries]:
-        left = [host for host in hosts if ends.get(host) != "success"]
-        if only is not None:
-            left = [host for host in left if host in only]
+    done: set[str] = set()
+    for how_it_goes, only, again in [(turns, None, False), *retries]:
+        asked = set(hosts) if only is None else only
+        left = [host for host in hosts if host in asked and (again or host not in done)]
         if not left:
             continue
+        if again:
+            done -= asked
+            past = forgotten(past, [0], only)
         chosen = None if only is None else tuple(sorted(only))
-        play = Play(played, Continuation(past=continues.past, hosts=chosen))
+        play = Play(played, Continuation(past=past, hosts=chosen))
         assert list(play.hosts("roll")) == left
         elsewhere = {host: end for host, end in ends.items() if end in BAD and host not in left}
         tally = Count(rolling, len(hosts), elsewhere)
         size = max(1, amount(rolling.batch, len(left)))
         now = beside(by_hand("".join(left), tally, size, 1, at_once), play, how_it_goes)
-        again = any(ends.get(host) in BAD for host in tally.failed)
-        failed = tally.spent or (again and "success" not in now.values())
+        once_more = any(ends.get(host) in BAD for host in tally.failed)
+        failed = tally.spent or (once_more and "success" not in now.values())
         assert play.status is (RunStatus.FAILED if failed else RunStatus.SUCCESS)
         ends |= {host: end for host, end in now.items() if end != "skipped"}
-        continues = Continuation(past=past_of(plan, play.record, continues.past))
+        done |= {host for host, end in now.items() if end == "success"}
+        past = past_of(plan, play.record, past)
 
 
 def _host(label: str) -> str:

@@ -263,9 +263,7 @@ class Course:
         """Nothing is expected of a step that fails anyway, or had nothing to do."""
         if not self.recipe.expect_vars or not self._worked or self._fails or self.trouble:
             return []
-        past = self.past
-        said = (*self.exported.values(), *past.done.values(), *past.withheld.values())
-        found = {name for names in said for name in names}
+        found = self.past.exported().union(*self.exported.values())
         return [name for name in self.recipe.expect_vars if name not in found]
 
     def message(self) -> str | None:

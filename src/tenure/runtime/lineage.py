@@ -22,7 +22,7 @@ do is still left for the next.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,8 +30,6 @@ from msgspec.structs import replace
 from tenure.model.snapshot import HostState, RunSnapshot, StepState
 from tenure.model.status import HostStatus, StepKind, StepStatus
 from tenure.workflow.plan import Plan, PlannedStep
-
-T = TypeVar("T")
 
 _BAD = frozenset({HostStatus.FAILED, HostStatus.UNREACHABLE, HostStatus.UNKNOWN})
 _CUT_SHORT = frozenset({HostStatus.CANCELED, HostStatus.INTERRUPTED})
@@ -49,6 +47,14 @@ class StepPast(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What hosts exported with a secret in it: the names, for nobody keeps such values."""
     failed: dict[str, HostStatus] = {}
     """If it rolls: hosts that failed, how, and have not come through since."""
+
+    def exported(self) -> set[str]:
+        """Names that those who are done exported, whether or not the values are known."""
+        return {
+            name
+            for host, said in self.done.items()
+            for name in (*said, *self.withheld.get(host, ()))
+        }
 
 
 NO_PAST = StepPast()
@@ -115,20 +121,20 @@ def _after(
     came_through = {
         name: host.vars for name, host in state.hosts.items() if host.status is HostStatus.SUCCESS
     }
-    done = {**before.done, **came_through}
     withheld = {host: names for host, names in before.withheld.items() if host not in came_through}
     withheld |= {host: names for host in came_through if (names := state.hosts[host].withheld)}
-    exported = {name for said in (*done.values(), *withheld.values()) for name in said}
-    missing = set(planned.step.expect_vars) - exported
-    if missing and (came_through or handlers) and _fails_as_a_whole(state, handlers):
-        return NO_PAST
     owed = {
         name: hosts
         for name in dict.fromkeys(planned.step.notify)
         if (hosts := _owed(name, state, handlers, before))
     }
     failed = {} if planned.step.rolling is None else _failed(state, before)
-    return StepPast(done=done, owed=owed, withheld=withheld, failed=failed)
+    done = {**before.done, **came_through}
+    past = StepPast(done=done, owed=owed, withheld=withheld, failed=failed)
+    missing = set(planned.step.expect_vars) - past.exported()
+    if missing and (came_through or handlers) and _fails_as_a_whole(state, handlers):
+        return _not_done(past, None)
+    return past
 
 
 def _failed(state: StepState, before: StepPast) -> dict[str, HostStatus]:
@@ -218,26 +224,17 @@ def followers(plan: Plan, index: int) -> tuple[int, ...]:
 def forgotten(
     past: Mapping[int, StepPast], steps: Collection[int], hosts: Collection[str] | None
 ) -> dict[int, StepPast]:
-    """The past as if these steps had never begun on these hosts; ``None``: on any."""
+    """The past of a retry that runs these steps again on these hosts; ``None``: on any.
+
+    They are not done any more, and that is all: who failed has failed until it comes through, and a
+    handler is owed until it does.
+    """
     return {
-        index: each if index not in steps else _without(each, hosts) for index, each in past.items()
+        index: each if index not in steps else _not_done(each, hosts)
+        for index, each in past.items()
     }
 
 
-def _without(past: StepPast, hosts: Collection[str] | None) -> StepPast:
-    if hosts is None:
-        return NO_PAST
-    owed = {
-        name: tuple(host for host in owing if host not in hosts)
-        for name, owing in past.owed.items()
-    }
-    return StepPast(
-        done=_apart_from(hosts, past.done),
-        owed={name: owing for name, owing in owed.items() if owing},
-        withheld=_apart_from(hosts, past.withheld),
-        failed=_apart_from(hosts, past.failed),
-    )
-
-
-def _apart_from(hosts: Collection[str], known: Mapping[str, T]) -> dict[str, T]:
-    return {host: each for host, each in known.items() if host not in hosts}
+def _not_done(past: StepPast, hosts: Collection[str] | None) -> StepPast:
+    done = {} if hosts is None else {h: said for h, said in past.done.items() if h not in hosts}
+    return replace(past, done=done)
