@@ -103,6 +103,34 @@ class TestWhatIsLeft:
         assert (third.status, act.begun) == (RunStatus.SUCCESS, ["reload/b", "tell/b"])
         assert third.steps[0].status == "success"
 
+    @pytest.mark.parametrize("how", [{"from_step": "one"}, {"again": ["one"]}])
+    async def test_what_is_owed_stays_owed_where_its_step_runs_again_and_comes_after_it(
+        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet, how: dict[str, Any]
+    ) -> None:
+        """The work is done, and the step changes nothing now; its handlers have not run since."""
+        reload = tenure.Handler(name="reload", action="act")
+        tell = tenure.Handler(name="tell", action="act")
+        played = workflow(
+            step("one", notify=["reload", "tell"]), hosts=HOSTS, handlers=[reload, tell]
+        )
+        runner = new_runner(memory)
+        old = await failing(runner, act, played, "reload/b")
+        unchanged = TaskResult(changed=False, vars={"N": "new"})
+        act.results |= {f"one/{host}": unchanged for host in HOSTS}
+        act.results["reload/b"] = BROKEN
+        second = await runner.retry(old.run_id, tenure.RetryOptions(limit=["b"], **how))
+        assert (second.status, act.begun) == (RunStatus.FAILED, ["one/b", "reload/b"])
+        assert act.tasks["reload/b"].vars["N"] == "new"
+        del act.results["reload/b"]
+        act.results["one/c"] = TaskResult()
+        act.begun.clear()
+        third = await runner.retry(second.run_id, tenure.RetryOptions(**how))
+        assert third.status is RunStatus.SUCCESS
+        assert act.begun[:3] == ["one/a", "one/b", "one/c"]
+        assert sorted(act.begun[3:]) == ["reload/b", "reload/c", "tell/a", "tell/b", "tell/c"]
+        with pytest.raises(NotRunnable, match="leaves nothing"):
+            await runner.retry(third.run_id)
+
     async def test_a_step_that_failed_as_a_whole_is_done_nowhere(
         self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
     ) -> None:
@@ -396,6 +424,10 @@ class TestWhatIsKeptNowhere:
         old = await failing(runner, act, played, "tell/b", secrets=GIVEN)
         with pytest.raises(NotRunnable, match="in it on b: "):
             await runner.retry(old.run_id, tenure.RetryOptions(secrets=GIVEN))
+        given = tenure.RetryOptions(secrets=GIVEN, again=["one"], limit=["b"])
+        assert (await runner.retry(old.run_id, given)).status is RunStatus.SUCCESS
+        assert act.begun == ["one/b", "tell/b"]
+        assert act.tasks["tell/b"].vars["AUTH"] == f"Bearer {SECRET}"
 
     async def test_it_was_exported_all_the_same(
         self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet

@@ -39,6 +39,7 @@ class Course:
     __slots__ = (
         "_budget",
         "_done",
+        "_later",
         "_owed",
         "_through",
         "_waves",
@@ -87,6 +88,10 @@ class Course:
             number = len(hosts) if in_all is None else in_all
             self._budget = Budget(recipe.rolling, number, hosts, past.failed)
         self._owed = owed
+        """Handlers to begin with, each with its hosts."""
+        self._later: dict[str, tuple[str, ...]] = {}
+        """Hosts on which the step runs again first, and the handlers owed to them: a handler comes
+        after the work it is for, and sees what that exported."""
         self.parent = parent
         """The step that notified this handler, and still is at the item it did so with."""
         self.status = StepStatus.PENDING
@@ -114,8 +119,8 @@ class Course:
         self.handler: Course | None = None
         """The handler that runs now; the step waits for it."""
         self._waves = _NO_WAVES
-        self._done: list[str] = []
-        """Hosts that notify the handlers of the present wave."""
+        self._done: dict[str, tuple[str, ...]] = {}
+        """Hosts after whose work in the present wave handlers run, and which."""
         self._through = 0
         """Hosts that came through."""
         self._worked = False
@@ -129,12 +134,23 @@ class Course:
         """Run on ``hosts``; ``items`` by host if it loops."""
         self.status = StepStatus.RUNNING
         self.items = items
+        if self._owed:
+            self._put_off(frozenset(hosts))
         if items is None and self.recipe.rolling is None and not self._owed:
             self.waiting = list(reversed(hosts))
         else:
             self._waves = self._planned_waves(hosts)
             if not self._owed:
                 self.next_wave()
+
+    def _put_off(self, again: frozenset[str]) -> None:
+        first: dict[str, tuple[str, ...]] = {}
+        for name, hosts in self._owed.items():
+            for host in again.intersection(hosts):
+                self._later[host] = (*self._later.get(host, ()), name)
+            if rest := tuple(host for host in hosts if host not in again):
+                first[name] = rest
+        self._owed = first
 
     @property
     def begins_with_handlers(self) -> bool:
@@ -160,7 +176,7 @@ class Course:
 
     def next_wave(self) -> bool:
         for position, hosts in self._waves:
-            self.position, self._done = position, []
+            self.position, self._done = position, {}
             self.waiting = [host for host in reversed(hosts) if self._may_go_on(host)]
             if self.waiting:
                 return True
@@ -182,6 +198,9 @@ class Course:
         self.running.discard(host)
         status = self._settled(host, outcome)
         self._through += status is HostStatus.SUCCESS
+        if host in self._later and (status is HostStatus.SUCCESS or status is HostStatus.SKIPPED):
+            self._done[host] = self._later.pop(host)
+            self._worked = True
         return status
 
     def _settled(self, host: str, outcome: Outcome) -> HostStatus | None:
@@ -205,7 +224,8 @@ class Course:
     def _note_success(self, host: str, outcome: Outcome) -> None:
         self._worked = True
         if self.recipe.notify and outcome.changed is not False:
-            self._done.append(host)
+            self._done[host] = self.recipe.notify
+            self._later.pop(host, None)
         if outcome.vars:
             self.exported.setdefault(host, {}).update(outcome.vars)
         if outcome.secret_vars or host in self.withheld:
@@ -220,8 +240,8 @@ class Course:
         return HostStatus.SUCCESS if worked else HostStatus.SKIPPED
 
     def handlers_due(self) -> list[Notice]:
-        """Handlers that are to run now, and on which hosts: those an earlier run owes, then after
-        each wave those it notifies.
+        """Handlers that are to run now, and on which hosts: those an earlier run owes to hosts that
+        have no more to do, then after each wave those it notifies or its hosts are owed.
 
         A step that fails runs no handler. A failure that its budget bears fails nobody else.
         """
@@ -229,8 +249,14 @@ class Course:
             owed, self._owed = self._owed, {}
             self._worked = True
             return list(owed.items())
-        hosts, self._done = tuple(self._done), []
-        return [(name, hosts) for name in self.recipe.notify] if hosts and not self._fails else []
+        notices, self._done = self._done, {}
+        if not notices or self._fails:
+            return []
+        due = {
+            name: tuple(host for host, names in notices.items() if name in names)
+            for name in self.recipe.notify
+        }
+        return [(name, hosts) for name, hosts in due.items() if hosts]
 
     @property
     def _fails(self) -> bool:

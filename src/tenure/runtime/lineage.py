@@ -7,8 +7,9 @@ left of a step are its hosts without those. Three rules make that exact:
 * only ``success`` is done. A host that failed, could not be reached, was cut short, is unknown, or
   was never reached runs again. One that its condition skipped is asked again: it sees what it would
   have seen then, since what earlier runs exported counts from where their step ends.
-* a handler that was due and did not come through is owed: it runs first when its step's turn comes,
-  on the very hosts that wait for it, whether or not these have anything else to do.
+* a handler that was due and did not come through is owed, until it does, whatever else is run
+  again: to hosts that are through with its step first when that step's turn comes, to the others
+  after they have run it.
 * a step that failed although none of its hosts did (it exported less than it should) did not do its
   work anywhere.
 
@@ -152,10 +153,11 @@ def _failed(state: StepState, before: StepPast) -> dict[str, HostStatus]:
 def _owed(
     name: str, state: StepState, handlers: list[StepState], before: StepPast
 ) -> tuple[str, ...]:
-    """Hosts on which the handler came through less often than it was due."""
+    """Hosts on which the handler came through less often than it was due. One that was owed to a
+    host is due once, whether or not the host is notified anew."""
     due = dict.fromkeys(before.owed.get(name, ()), 1)
     for host, at in state.hosts.items():
-        due[host] = due.get(host, 0) + _times_notified(at)
+        due[host] = max(due.get(host, 0), _times_notified(at))
     for handler in handlers:
         if handler.name == name:
             for host, at in handler.hosts.items():
