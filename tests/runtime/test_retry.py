@@ -244,6 +244,30 @@ class TestNarrowing:
         third = await runner.retry(second.run_id)
         assert (third.status, act.begun) == (RunStatus.SUCCESS, ["three/a", "three/c"])
 
+    async def test_who_failed_earlier_in_the_chain_has_failed_too(
+        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        reload = tenure.Handler(name="reload", action="act")
+        played = workflow(
+            step("one", notify=["reload"]), step("two"), hosts=HOSTS, handlers=[reload]
+        )
+        runner = new_runner(memory)
+        old = await failing(runner, act, played, "one/a", "one/b")
+        second = await runner.retry(old.run_id, tenure.RetryOptions(limit=["a"]))
+        assert second.status is RunStatus.SUCCESS
+        act.results["reload/b"] = BROKEN
+        act.begun.clear()
+        only = tenure.RetryOptions(only_failed=True)
+        third = await runner.retry(second.run_id, only)
+        assert (third.status, act.begun) == (RunStatus.FAILED, ["one/b", "reload/b"])
+        act.results.clear()
+        fourth = await runner.retry(third.run_id, tenure.RetryOptions(limit=["c"]))
+        act.begun.clear()
+        fifth = await runner.retry(fourth.run_id, only)
+        assert (fifth.status, act.begun) == (RunStatus.SUCCESS, ["reload/b", "two/b"])
+        with pytest.raises(NotRunnable, match="leaves nothing"):
+            await runner.retry(fifth.run_id, only)
+
     async def test_from_a_step_on_everything_runs_again_and_nothing_before(
         self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
     ) -> None:

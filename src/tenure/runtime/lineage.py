@@ -29,7 +29,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tenure.model.snapshot import HostState, RunSnapshot, StepState
-from tenure.model.status import HostStatus, StepKind, StepStatus
+from tenure.model.status import HostStatus, StepStatus
 from tenure.workflow.plan import Plan, PlannedStep
 
 _BAD = frozenset({HostStatus.FAILED, HostStatus.UNREACHABLE, HostStatus.UNKNOWN})
@@ -48,6 +48,9 @@ class StepPast(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What hosts exported with a secret in it: the names, for nobody keeps such values."""
     failed: dict[str, HostStatus] = {}
     """If it rolls: hosts that failed, how, and have not come through since."""
+    troubled: tuple[str, ...] = ()
+    """Hosts on which something of it, or of its handlers, began and did not end well, or that it
+    failed as a whole; and that is not made good yet."""
 
     def exported(self) -> set[str]:
         """Names that those who are done exported, whether or not the values are known."""
@@ -132,10 +135,20 @@ def _after(
     failed = {} if planned.step.rolling is None else _failed(state, before)
     done = {**before.done, **came_through}
     past = StepPast(done=done, owed=owed, withheld=withheld, failed=failed)
-    missing = set(planned.step.expect_vars) - past.exported()
-    if missing and (came_through or handlers) and _fails_as_a_whole(state, handlers):
-        return _not_done(past, None)
-    return past
+    wrong = _trouble_on(state, *handlers)
+    if not wrong and state.status is StepStatus.FAILED:
+        wrong = set(state.hosts)
+        missing = set(planned.step.expect_vars) - past.exported()
+        if missing and (came_through or handlers):
+            wrong.update(done)
+            past = _not_done(past, None)
+    return replace(past, troubled=_not_made_good(wrong.union(before.troubled), past))
+
+
+def _not_made_good(troubled: Iterable[str], past: StepPast) -> tuple[str, ...]:
+    """Of hosts with trouble: something is still left for them."""
+    owing = {host for hosts in past.owed.values() for host in hosts}
+    return tuple(sorted(host for host in troubled if host not in past.done or host in owing))
 
 
 def _failed(state: StepState, before: StepPast) -> dict[str, HostStatus]:
@@ -179,29 +192,14 @@ def _handled(handler: StepState, host: HostState) -> bool:
     return host.status is HostStatus.SUCCESS or skipped
 
 
-def failed_hosts(run: RunSnapshot) -> set[str]:
-    """Hosts on which something began and did not end well, or whose step failed as a whole."""
-    handlers = _handlers_by_step(run)
-    found: set[str] = set()
-    for step in run.steps:
-        found.update(_trouble_on(step))
-        if step.kind is StepKind.STEP and _fails_as_a_whole(step, handlers.get(step.index, [])):
-            found.update(step.hosts)
-    return found
-
-
-def _trouble_on(step: StepState) -> list[str]:
-    return [name for name, host in step.hosts.items() if _went_wrong(host)]
+def _trouble_on(*steps: StepState) -> set[str]:
+    """Hosts on which something began and did not end well."""
+    return {name for step in steps for name, host in step.hosts.items() if _went_wrong(host)}
 
 
 def _went_wrong(host: HostState) -> bool:
     begun = host.started_at is not None
     return host.status in _BAD or (host.status in _CUT_SHORT and begun)
-
-
-def _fails_as_a_whole(step: StepState, handlers: Iterable[StepState]) -> bool:
-    failed = step.status is StepStatus.FAILED
-    return failed and not any(_trouble_on(each) for each in (step, *handlers))
 
 
 def _handlers_by_step(run: RunSnapshot) -> dict[int, list[StepState]]:

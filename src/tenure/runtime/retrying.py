@@ -13,7 +13,6 @@ from tenure.ports.run_store import RunStateStore
 from tenure.runtime.definition import Definition
 from tenure.runtime.lineage import (
     Continuation,
-    failed_hosts,
     followers,
     forgotten,
     is_empty,
@@ -31,7 +30,8 @@ class RetryOptions(Struct, frozen=True, kw_only=True):
 
     run_id: str | None = None
     only_failed: bool = False
-    """Only hosts on which something went wrong, not those that were never reached."""
+    """Only hosts on which something went wrong, in this run or one that it retries, and is not made
+    good yet; not those that were never reached."""
     from_step: str | None = None
     """This step and all that wait for it run again, also where they succeeded; no other does. A
     name, or the step's index."""
@@ -61,8 +61,8 @@ def definition_of_retry(
     if options.limit:
         hosts = set(make_plan(workflow, limit=options.limit).hosts)
     if options.only_failed:
-        failed = failed_hosts(run)
-        hosts = failed if hosts is None else hosts & failed
+        troubled = {host for each in past.values() for host in each.troubled}
+        hosts = troubled if hosts is None else hosts & troubled
     again = [_index_of(word, "again", plan) for word in options.again]
     steps = None
     if options.from_step is not None:
