@@ -177,14 +177,14 @@ class Runner:
         Definition, files, variables, labels, callbacks and time-out are those of the old run;
         secrets have to be given again. As ``run``, and ``RunNotFound``, ``NotRunnable`` if the old
         run goes on, leaves nothing, or is being retried: of two that begin at the same moment one
-        goes on, the other ends as canceled.
+        goes on, the other ends as canceled and is not retried itself.
         """
         session = await self._parts.session(options.store)
         stored = await stored_run(session.store, run_id)
         file = self._parts.file_of(stored.definition)
         definition = definition_of_retry(stored, file.workflow, options)
         relatives = Relatives(session.store, stored.snapshot)
-        await relatives.check_none_lives()
+        await relatives.check_none_goes_on()
         ready = self._parts.ready.stored(file, definition)
         new_id = options.run_id or new_run_id()
         planned = planned_retry(stored.snapshot, new_id, ready, options.approved_by)

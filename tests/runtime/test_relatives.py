@@ -13,9 +13,10 @@ from tenure.model.errors import NotRunnable
 from tenure.model.snapshot import RunSnapshot, RunSummary
 from tenure.model.status import RunStatus
 from tenure.ports.definitions import Definitions
-from tenure.runtime.relatives import gives_way_to
+from tenure.runtime.relatives import Relatives, foremost, gives_way_to
 from tenure.stores.memory import InMemoryStore
 from tenure.stores.sqlite import SQLiteStore
+from tenure.testing import factories
 from tenure.workflow.spec import PlanSettings
 from tests.runtime.conftest import NewRunner
 from tests.runtime.puppets import BROKEN, PATIENCE, Between, Puppet, step, workflow
@@ -109,9 +110,37 @@ async def test_of_two_that_begin_at_once_one_goes_on(
         with pytest.raises(NotRunnable, match="keeps no definition"):
             await new_runner(any_store).retry(old.run_id)
         return
+    act.results["two/b"] = BROKEN
     went_on = await _two_at_once(any_store, new_runner, old)
-    assert went_on.status is RunStatus.SUCCESS
+    assert went_on.status is RunStatus.FAILED
     assert sorted(act.begun) == ["one/b", "two/a", "two/b"]
+    with pytest.raises(NotRunnable) as refused:
+        await new_runner(any_store).retry("retry-nr-b")
+    assert str(refused.value) == (
+        "run retry-nr-b: never began, and retry-nr-a went on instead: retry retry-nr-a"
+    )
+    act.results.clear()
+    act.begun.clear()
+    assert (await new_runner(any_store).retry("retry-nr-a")).status is RunStatus.SUCCESS
+    assert act.begun == ["two/b"]
+
+
+async def test_one_that_never_began_can_be_retried_as_long_as_no_other_went_on(
+    memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+) -> None:
+    runner = new_runner(memory)
+    plan = PlanSettings(mode="manual-approve")
+    asks = workflow(step("one"), step("two"), hosts=("a", "b"), plan=plan)
+    old = await failed(runner, act, asks, approved_by="ada")
+    fork = await runner.retry(old.run_id, tenure.RetryOptions(limit=["a"], approved_by="ada"))
+    for run_id, retried in (("nobody-came", fork.run_id), ("nor-now-here", "nobody-came")):
+        await runner.retry(retried, called(run_id))
+        await runner.cancel(run_id)
+    options = tenure.RetryOptions(run_id="went-on-now", limit=["b"], approved_by="ada")
+    assert (await runner.retry("nor-now-here", options)).status is RunStatus.SUCCESS
+    for run_id in ("nobody-came", "nor-now-here"):
+        with pytest.raises(NotRunnable, match="and went-on-now went on instead"):
+            await runner.retry(run_id)
 
 
 async def test_so_it_is_if_they_have_to_wait_for_approval(
@@ -161,6 +190,45 @@ def _meeting(store: Any, barrier: asyncio.Barrier) -> Between:
 
     between.rules["list_runs"] = list_runs
     return between
+
+
+@pytest.mark.parametrize("then", ["enters", "gives way"])
+async def test_who_comes_first_waits_for_the_others_at_the_door(
+    memory: InMemoryStore, then: str
+) -> None:
+    """The other may have looked before this one was there."""
+    old = RunSummary(run_id="the-old-run", workflow_name="deploy")
+    new = factories.new_run(
+        run_id="retry-nr-b",
+        workflow_name="deploy",
+        retry_of=old.run_id,
+        lease=factories.lease_request(),
+    )
+    await memory.create_run(new)
+    between = Between(memory)
+
+    async def list_runs(real: Any, *args: Any, **rest: Any) -> Any:
+        page = await real(*args, **rest)
+        other = await memory.get_run("retry-nr-b")
+        if other.status is RunStatus.QUEUED:
+            ends = RunStatus.RUNNING if then == "enters" else RunStatus.CANCELED
+            await memory.update_run(factories.change_run(other, status=ends))
+        return page
+
+    between.rules["list_runs"] = list_runs
+    first = await Relatives(between, old).in_front_of("retry-nr-a")
+    assert (first and first.run_id) == ("retry-nr-b" if then == "enters" else None)
+
+
+def test_who_is_refused_is_sent_to_the_one_that_all_others_give_way_to() -> None:
+    queued, running = RunStatus.QUEUED, RunStatus.RUNNING
+    runs = [
+        RunSummary(run_id=name, workflow_name="w", status=status)
+        for name, status in (("nr-2", queued), ("nr-3", running), ("nr-1", queued))
+    ]
+    assert foremost(runs).run_id == "nr-3"
+    assert foremost([run for run in runs if run.status is queued]).run_id == "nr-1"
+    assert gives_way_to("nr-4", [runs[0], runs[2]]) is runs[2]
 
 
 # -- the rule at the door, in every order ---------------------------------------------------------

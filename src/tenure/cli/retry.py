@@ -114,5 +114,5 @@ async def _find(settings: Settings, word: str) -> Found:
     """The run, if nobody retries it already: said before anything is said of what is left."""
     found = await find(settings, word)
     async with reading(settings) as store:
-        await Relatives(store, found.stored.snapshot).check_none_lives()
+        await Relatives(store, found.stored.snapshot).check_none_goes_on()
     return found

@@ -11,11 +11,14 @@ looks for living relatives:
 
 So never do two enter, whatever the clocks say, and of those who meet at the door one does. Nobody
 waits for long: who finds the door still taken gives way.
+
+One that never got past the door leaves what the run before it left. If another went on from there
+that is no longer true, and who retries it is sent to the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
 from tenure.model.approving import waits_for_approval
@@ -41,11 +44,17 @@ class Relatives:
         self._old = old
         self._parents: dict[str, str | None] = {old.run_id: old.retry_of}
 
-    async def check_none_lives(self) -> None:
-        """``NotRunnable`` if one does: before anything is stored."""
+    async def check_none_goes_on(self) -> None:
+        """``NotRunnable`` if one lives, or went on in place of ``old``: before anything is
+        stored."""
         living = await self._living()
         if living:
-            raise self.refusal(living[0])
+            raise self.refusal(foremost(living))
+        instead = await self._went_on_instead()
+        if instead is not None:
+            raise NotRunnable(
+                self._old.run_id, f"never began, and {instead} went on instead: retry {instead}"
+            )
 
     async def in_front_of(self, run_id: str) -> RunSummary | None:
         """For one that stands at the door: to whom it must give way; ``None`` if it may enter."""
@@ -56,7 +65,7 @@ class Relatives:
             if first is not None or not living:
                 return first
             await pause(_BETWEEN_LOOKS)
-        return living[0]
+        return foremost(living)
 
     def refusal(self, other: RunSummary) -> NotRunnable:
         name = other.run_id
@@ -69,21 +78,45 @@ class Relatives:
         )
 
     async def _living(self, apart_from: str | None = None) -> list[RunSummary]:
-        where = RunFilter(statuses=_LIVING, workflow_name=self._old.workflow_name)
-        found: list[RunSummary] = []
+        ours = await self._line(self._old.run_id)
+        return [
+            run
+            async for run in self._retries(_LIVING)
+            if run.run_id != apart_from and not ours.keys().isdisjoint(await self._line(run.run_id))
+        ]
+
+    async def _went_on_instead(self) -> str | None:
+        """If ``old`` retries a run and never began: the newest of those that did, from there."""
+        start = await self._begun_before()
+        if start is not None:
+            async for run in self._retries(frozenset()):
+                if run.started_at and run.run_id != start and start in await self._line(run.run_id):
+                    return run.run_id
+        return None
+
+    async def _begun_before(self) -> str | None:
+        """The nearest of the runs that ``old`` goes back to of which anything began."""
+        if self._old.started_at is not None:
+            return None
+        for run_id in list(await self._line(self._old.run_id))[1:]:
+            run = await self._found(run_id)
+            if run is None or run.started_at is not None:
+                return run_id
+        return None
+
+    async def _retries(self, statuses: frozenset[RunStatus]) -> AsyncIterator[RunSummary]:
+        """Of this workflow, the newest first."""
+        where = RunFilter(statuses=statuses, workflow_name=self._old.workflow_name)
         cursor = None
         while True:
             page = await surely(partial(self._store.list_runs, where, limit=_PAGE, cursor=cursor))
-            retries = (run for run in page.items if run.retry_of and run.run_id != apart_from)
-            found += [run for run in retries if await self._is_ours(run)]
+            for run in page.items:
+                if run.retry_of is not None:
+                    self._parents[run.run_id] = run.retry_of
+                    yield run
             cursor = page.cursor
             if cursor is None:
-                return found
-
-    async def _is_ours(self, run: RunSummary) -> bool:
-        self._parents[run.run_id] = run.retry_of
-        ours = await self._line(self._old.run_id)
-        return any(each in ours for each in await self._line(run.run_id))
+                return
 
     async def _line(self, run_id: str | None) -> dict[str, None]:
         """The run, the one it retries, and so on, as far as they are there."""
@@ -96,8 +129,12 @@ class Relatives:
         return line
 
     async def _parent(self, run_id: str) -> str | None:
+        run = await self._found(run_id)
+        return None if run is None else run.retry_of
+
+    async def _found(self, run_id: str) -> RunSummary | None:
         try:
-            return (await surely(partial(self._store.get_run, run_id))).retry_of
+            return await surely(partial(self._store.get_run, run_id))
         except RunNotFound:
             return None
 
@@ -109,6 +146,12 @@ def gave_way(first: RunSummary) -> str:
 
 def gives_way_to(run_id: str, living: Sequence[RunSummary]) -> RunSummary | None:
     """Which of its living relatives comes before one that stands at the door."""
-    return next(
-        (run for run in living if run.status is RunStatus.RUNNING or run.run_id < run_id), None
-    )
+    first = foremost(living) if living else None
+    if first is not None and (first.status is RunStatus.RUNNING or first.run_id < run_id):
+        return first
+    return None
+
+
+def foremost(living: Sequence[RunSummary]) -> RunSummary:
+    """To whom the others give way: who waits is sent to nobody that does so itself."""
+    return min(living, key=lambda run: (run.status is not RunStatus.RUNNING, run.run_id))
