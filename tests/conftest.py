@@ -14,6 +14,7 @@ from hypothesis import settings
 from tenure.system import new_owner_id
 
 if TYPE_CHECKING:
+    from tests.brokers.server import Server as ValkeyServer
     from tests.postgres.database import TestDatabase
     from tests.postgres.pooler import Pooler
     from tests.postgres.server import Server
@@ -71,6 +72,15 @@ def postgres_pooler(postgres_server: Server) -> Iterator[Pooler]:
 
     with Pooler(postgres_server.port) as pooler:
         yield pooler
+
+
+@pytest.fixture(scope="session")
+def valkey_server() -> Iterator[ValkeyServer]:
+    """One for each test process, begun when the first test asks for it."""
+    from tests.brokers.server import Server
+
+    with Server() as server:
+        yield server
 
 
 @pytest.fixture

@@ -1,8 +1,9 @@
 """The composition root: the only place that names adapters.
 
-A store is chosen by its URL. Tenure's own kinds are named here; further ones come from packages
-that declare the entry-point group ``tenure.stores``: the name is the URL's scheme, the value a
-callable that takes the URL and returns a store.
+A store is chosen by its URL, and so is a broker. Tenure's own kinds are named here; further ones
+come from packages that declare the entry-point group ``tenure.stores`` or ``tenure.brokers``: the
+name is the URL's scheme, the value a callable that takes the URL (for a broker also its visibility
+time-out in seconds) and returns what it opened.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 from urllib.parse import unquote, urlsplit
 
-from tenure.model.errors import UnknownStore
+from tenure.model.errors import UnknownBroker, UnknownStore
 from tenure.model.outbox import Delivery
 from tenure.model.snapshot import CallbackTarget
 from tenure.ports.action import Action
+from tenure.ports.broker import Broker
 from tenure.ports.run_store import RunStateStore
 from tenure.ports.sender import CallbackSender, NotTaken
 from tenure.ports.transport import Transport
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from aiohttp import TraceConfig
 
 ENTRY_POINTS = "tenure.stores"
+BROKERS = "tenure.brokers"
 
 _log = logging.getLogger("tenure")
 _warned = threading.Event()
@@ -45,7 +48,14 @@ class OpenStore(RunStateStore, Protocol):
     async def __aexit__(self, *exit_details: object) -> None: ...
 
 
+class OpenBroker(Broker, Protocol):
+    """A broker that was opened and wants to be closed."""
+
+    async def close(self) -> None: ...
+
+
 Opener = Callable[[str], OpenStore]
+BrokerOpener = Callable[[str, float], OpenBroker]
 
 
 def open_store(url: str | None = None) -> OpenStore:
@@ -134,6 +144,29 @@ def open_postgres(url: str) -> OpenStore:
     return PostgresStore(url)
 
 
+def open_broker(url: str, *, visibility_timeout: float = 30.0) -> OpenBroker:
+    """The broker behind ``redis://…``, ``rediss://…`` or an installed kind; it connects when it is
+    first used. ``UnknownBroker``."""
+    scheme, separator, _ = url.partition(":")
+    if not separator:
+        raise UnknownBroker(f"{url!r} is no broker URL; an example: redis://localhost:6379/0")
+    own = _OWN_BROKERS.get(scheme.lower())
+    opener = own or cast("BrokerOpener | None", _installed(BROKERS, scheme.lower()))
+    if opener is None:
+        raise UnknownBroker(_no_such_kind("broker", scheme, BROKERS, _OWN_BROKERS))
+    return opener(url, visibility_timeout)
+
+
+def open_redis(url: str, visibility_timeout: float) -> OpenBroker:
+    try:
+        from tenure.brokers.redis_streams import RedisStreams
+    except ModuleNotFoundError as error:
+        raise UnknownBroker(
+            f"redis brokers need the package {error.name!r}: pip install 'tenure[redis]'"
+        ) from error
+    return RedisStreams(url, visibility_timeout)
+
+
 def sqlite_version() -> str:
     """Of the library that the package brings, which need not be the system's."""
     try:
@@ -151,20 +184,31 @@ _OWN: dict[str, Opener] = {
     "postgres": open_postgres,
 }
 _ON_DISK = ("file", "sqlite")
+_OWN_BROKERS: dict[str, BrokerOpener] = {"redis": open_redis, "rediss": open_redis}
 
 
 def _opener(scheme: str) -> Opener:
-    own = _OWN.get(scheme)
-    if own is not None:
-        return own
+    opener = _OWN.get(scheme) or cast("Opener | None", _installed(ENTRY_POINTS, scheme))
+    if opener is None:
+        raise UnknownStore(_no_such_kind("store", scheme, ENTRY_POINTS, _OWN))
+    return opener
+
+
+def _installed(group: str, scheme: str) -> Any:
     from importlib.metadata import entry_points
 
-    for entry in entry_points(group=ENTRY_POINTS, name=scheme):
-        return cast("Opener", entry.load())
-    known = ", ".join(sorted({*_OWN, *entry_points(group=ENTRY_POINTS).names}))
-    raise UnknownStore(
-        f"no store kind {scheme!r} is installed (there are: {known}); install the package that "
-        f"declares it in the entry-point group {ENTRY_POINTS!r}"
+    for entry in entry_points(group=group, name=scheme):
+        return entry.load()
+    return None
+
+
+def _no_such_kind(what: str, scheme: str, group: str, own: Mapping[str, object]) -> str:
+    from importlib.metadata import entry_points
+
+    known = ", ".join(sorted({*own, *entry_points(group=group).names}))
+    return (
+        f"no {what} kind {scheme!r} is installed (there are: {known}); install the package that "
+        f"declares it in the entry-point group {group!r}"
     )
 
 

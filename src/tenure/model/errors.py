@@ -6,6 +6,8 @@ TenureError
 ├── RunnerClosed                 this runner was closed; open it again, or make another
 ├── InvalidCursor                a page cursor this store did not hand out
 ├── UnknownStore                 no such kind of store URL, or its extra is not installed
+├── UnknownBroker                the same of a broker URL
+├── BrokerUnavailable            hints do not arrive; what they hint at is found all the same
 ├── InvalidWorkflow              all mistakes of a workflow, each with its place
 ├── ExpressionError              an expression or a variable that cannot be brought to a value
 ├── InvalidAction                cannot be offered: its name is taken, or its shape is wrong
@@ -87,6 +89,14 @@ class InvalidCursor(TenureError, ValueError):
 
 class UnknownStore(TenureError, ValueError):
     """The store URL names no installed kind of store."""
+
+
+class UnknownBroker(TenureError, ValueError):
+    """The broker URL names no installed kind of broker."""
+
+
+class BrokerUnavailable(TenureError):
+    """The broker did not answer, or not as one of ours would: runs are found by looking."""
 
 
 class Mistake(Struct, frozen=True, kw_only=True):

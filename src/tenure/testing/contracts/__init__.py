@@ -17,9 +17,12 @@ Subclass the contract of each protocol your store has, and give one fixture, a f
 
 If your store takes a clock, nothing needs to wait: ``class Mine(ManualTime)``, and build it with
 the fixture ``clock``. See ``ContractHarness`` for the rest; ``SUITE_VERSION`` is what you passed.
+
+A broker has one contract, ``BrokerContract``, and a fixture of its own.
 """
 
 from tenure.testing.contracts.batch import BatchUpdatesContract
+from tenure.testing.contracts.broker import BrokerContract
 from tenure.testing.contracts.changes import ChangeFeedContract
 from tenure.testing.contracts.definitions import DefinitionsContract
 from tenure.testing.contracts.durability import DurabilityContract
@@ -45,6 +48,7 @@ from tenure.testing.contracts.workers import WorkerRegistryContract
 __all__ = [
     "SUITE_VERSION",
     "BatchUpdatesContract",
+    "BrokerContract",
     "ChangeFeedContract",
     "ContractHarness",
     "DefinitionsContract",

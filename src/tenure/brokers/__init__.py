@@ -1,0 +1,1 @@
+"""Brokers: adapters of ``tenure.ports.broker``, chosen by URL in ``tenure.bootstrap``."""

@@ -1,0 +1,240 @@
+"""Redis Streams keep the contract, and survive what happens to servers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from tenure.brokers.redis_streams import RedisStreams
+from tenure.model.errors import BrokerUnavailable, UnknownBroker
+from tenure.testing.contracts.broker import (
+    ONE,
+    TWO,
+    BrokerContract,
+    NewBroker,
+    ids,
+    nothing_comes,
+    taken,
+)
+from tests.brokers.server import Server
+
+pytestmark = pytest.mark.slow
+
+STREAM, LATER, GROUP = "tenure:hints:q", "tenure:later:q", "workers"
+
+
+@pytest.fixture
+def server(valkey_server: Server) -> Server:
+    valkey_server.empty()
+    return valkey_server
+
+
+class TestContract(BrokerContract):
+    hidden_for = 0.8
+
+    @pytest.fixture
+    async def new_broker(self, server: Server) -> AsyncIterator[NewBroker]:
+        async with AsyncExitStack() as opened:
+
+            async def opening() -> RedisStreams:
+                broker = RedisStreams(server.url, self.hidden_for)
+                return await opened.enter_async_context(broker)
+
+            yield opening
+
+
+@pytest.fixture
+async def broker(server: Server) -> AsyncIterator[RedisStreams]:
+    async with RedisStreams(server.url) as opened:
+        yield opened
+
+
+class TestWhatIsNotOurs:
+    async def test_is_dropped_and_never_handed_out(
+        self, server: Server, broker: RedisStreams
+    ) -> None:
+        strange: list[dict[Any, Any]] = [
+            {"run": "short"},
+            {"run": "x" * 1_000_000},
+            {"run": b"run-\xff\xfe0001"},
+            {"run": "../../etc/passwd"},
+            {"task": ONE},
+            {"run": ONE, "state": "running"},
+        ]
+        with server.client() as client:
+            for fields in strange:
+                client.xadd(STREAM, fields)
+            await broker.publish("q", TWO)
+            assert ids(await taken(broker)) == [TWO]
+            assert client.xlen(STREAM) == 1
+            pending: Any = client.xpending(STREAM, GROUP)
+            assert pending["pending"] == 1
+
+    async def test_taken_over_from_another_it_is_dropped_too(self, server: Server) -> None:
+        with server.client() as client:
+            client.xadd(STREAM, {"odd": "one"})
+            client.xadd(STREAM, {"run": ONE})
+            client.xgroup_create(STREAM, GROUP, "0")
+            client.xreadgroup(GROUP, "somebody", {STREAM: ">"})
+            async with RedisStreams(server.url, 0.01) as broker:
+                assert ids(await taken(broker)) == [ONE]
+            assert client.xlen(STREAM) == 1
+
+    async def test_a_key_of_another_kind_is_said(
+        self, server: Server, broker: RedisStreams
+    ) -> None:
+        with server.client() as client:
+            client.set(STREAM, "mine")
+        with pytest.raises(BrokerUnavailable, match="WRONGTYPE"):
+            await broker.take(["q"], limit=1, wait=0.1)
+
+
+class TestBounds:
+    async def test_the_stream_does_not_grow_without_end(
+        self, server: Server, broker: RedisStreams
+    ) -> None:
+        with server.client() as client, client.pipeline() as many:
+            for number in range(20_000):
+                many.xadd(STREAM, {"run": f"run-{number:05}"})
+            many.execute()
+            await broker.publish("q", ONE)
+            assert client.xlen(STREAM) < 11_000
+
+    async def test_an_answered_hint_leaves_nothing(
+        self, server: Server, broker: RedisStreams
+    ) -> None:
+        await broker.publish("q", ONE)
+        await broker.publish("q", TWO)
+        one, two = await taken(broker)
+        await broker.acknowledge([one])
+        await broker.give_back(two, 3600)
+        with server.client() as client:
+            assert client.xlen(STREAM) == 0
+            assert client.zrange(LATER, 0, -1) == [TWO]
+
+    async def test_a_reader_is_not_left_waiting_by_a_delay_that_ends(
+        self, server: Server, broker: RedisStreams
+    ) -> None:
+        """It is the taker who moves what is due; waiting for new ones only would miss it."""
+        await broker.publish("q", ONE)
+        (hint,) = await taken(broker)
+        await broker.give_back(hint, 0.2)
+        assert await broker.take(["q"], limit=1, wait=1.0) == []
+        assert ids(await broker.take(["q"], limit=1, wait=0.0)) == [ONE]
+
+
+class TestConsumers:
+    def names(self, server: Server) -> list[str]:
+        with server.client() as client:
+            consumers: Any = client.xinfo_consumers(STREAM, GROUP)
+            return [consumer["name"] for consumer in consumers]
+
+    async def test_who_goes_takes_its_name_along(
+        self, server: Server, broker: RedisStreams
+    ) -> None:
+        await broker.publish("q", ONE)
+        await broker.acknowledge(await taken(broker))
+        assert len(self.names(server)) == 1
+        await broker.close()
+        assert self.names(server) == []
+
+    async def test_what_it_still_held_comes_again(self, server: Server) -> None:
+        async with RedisStreams(server.url, 0.2) as going:
+            await going.publish("q", ONE)
+            await taken(going)
+        async with RedisStreams(server.url, 0.2) as staying:
+            assert ids(await taken(staying)) == [ONE]
+
+    async def test_the_name_of_one_that_died_is_forgotten(self, server: Server) -> None:
+        with server.client() as client:
+            client.xadd(STREAM, {"run": ONE})
+            client.xgroup_create(STREAM, GROUP, "0")
+            client.xreadgroup(GROUP, "died", {STREAM: ">"})
+        async with RedisStreams(server.url, 0.05) as broker:
+            await broker.acknowledge(await taken(broker))
+            async with asyncio.timeout(20):
+                while "died" in self.names(server):
+                    await broker.take(["q"], limit=1, wait=0.05)
+
+
+class TestWhatHappensToServers:
+    @pytest.fixture
+    def server(self) -> Iterator[Server]:
+        with Server(durable=True) as server:
+            yield server
+
+    async def test_restarted_it_has_what_was_published_held_and_given_back(
+        self, server: Server
+    ) -> None:
+        async with RedisStreams(server.url, 0.2) as broker:
+            for run_id in ("run-later", "run-taken", "run-fresh"):
+                await broker.publish("q", run_id)
+            later, _ = await taken(broker, limit=2)
+            await broker.give_back(later, 0.05)
+            server.kill()
+            with pytest.raises(BrokerUnavailable):
+                await broker.take(["q"], limit=1, wait=0.1)
+            server.start()
+            found: set[str] = set()
+            async with asyncio.timeout(20):
+                while found != {"run-later", "run-taken", "run-fresh"}:
+                    hints = await broker.take(["q"], limit=10, wait=0.1)
+                    found.update(ids(hints))
+                    await broker.acknowledge(hints)
+
+    async def test_emptied_while_somebody_waits_it_goes_on(self, server: Server) -> None:
+        async with RedisStreams(server.url) as broker, RedisStreams(server.url) as other:
+            assert await nothing_comes(broker)
+            waiting = asyncio.create_task(taken(broker))
+            with server.client() as client:
+                while not client.client_list(_type="normal") or not _blocked(client):
+                    await asyncio.sleep(0.01)
+            server.empty()
+            await other.publish("q", ONE)
+            assert ids(await waiting) == [ONE]
+
+    async def test_frozen_it_holds_nobody_up_for_long(self, server: Server) -> None:
+        async with RedisStreams(server.url) as broker:
+            await broker.ping()
+            server.freeze()
+            try:
+                async with asyncio.timeout(20):
+                    with pytest.raises(BrokerUnavailable):
+                        await broker.publish("q", ONE)
+            finally:
+                server.thaw()
+            await broker.ping()
+
+
+def _blocked(client: Any) -> bool:
+    return bool(client.info("clients")["blocked_clients"])
+
+
+class TestAddress:
+    async def test_namespaces_are_apart(self, server: Server) -> None:
+        async with (
+            RedisStreams(f"{server.url}?namespace=staging") as staging,
+            RedisStreams(server.url) as live,
+        ):
+            await staging.publish("q", ONE)
+            assert await nothing_comes(live)
+            assert ids(await taken(staging)) == [ONE]
+
+    @pytest.mark.parametrize(
+        ("url", "said"),
+        [
+            ("redis://", "names a host"),
+            ("redis://h:nonsense/0", "Port"),
+            ("redis://h/0?namespace=a b", "namespace"),
+            ("redis://h/0?nonsense=1", "nonsense"),
+            ("redis://:opensesame@h/0?socket_timeout=opensesame", "socket_timeout"),
+        ],
+    )
+    def test_what_cannot_be_meant_is_refused(self, url: str, said: str) -> None:
+        with pytest.raises(UnknownBroker, match=said) as refused:
+            RedisStreams(url)
+        assert "opensesame" not in str(refused.value)
