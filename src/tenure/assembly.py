@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 
 from tenure.bootstrap import (
+    OpenBroker,
     OpenStore,
     default_actions,
     default_sender,
     default_transport,
+    open_broker,
     open_store,
     private_memory,
     warn_unless_durable,
 )
 from tenure.ports.action import Action
+from tenure.ports.broker import Broker
 from tenure.ports.notifier import RunStateNotifier
 from tenure.ports.recorder import Recorder
 from tenure.ports.run_store import RunStateStore
@@ -26,6 +30,7 @@ from tenure.runtime.callbacks import Callbacks
 from tenure.runtime.definition import Definition
 from tenure.runtime.embedded import Surroundings
 from tenure.runtime.executions import Executions
+from tenure.runtime.hinting import Hinting
 from tenure.runtime.keeper import Timing
 from tenure.runtime.ready import ReadyWorkflows
 from tenure.runtime.retention import RetentionPolicy
@@ -55,6 +60,8 @@ class Assembly:
         log_cap: int,
         callbacks: CallbackSettings,
         retention: RetentionPolicy | None,
+        broker: Broker | str | None,
+        visibility_timeout: float = 30.0,
         max_takeovers: int = 5,
         tracking: bool = True,
     ) -> None:
@@ -83,6 +90,11 @@ class Assembly:
         self._reconcile_interval = reconcile_interval
         self._retention = retention
         self._own_store: OpenStore | None = None
+        self._main: RunStateStore | None = None
+        self._wanted_broker = broker
+        self._visibility_timeout = visibility_timeout
+        self._own_broker: OpenBroker | None = None
+        self._opening_broker = asyncio.Lock()
         self._sessions = Sessions(self._main_store, self._new_session)
         self._actions: Callable[[], Mapping[str, Action]] = (
             default_actions if actions is None else lambda: actions
@@ -97,11 +109,12 @@ class Assembly:
 
     async def close(self) -> None:
         """All of it, also if one part cannot be closed: runs that have not ended, sessions, the
-        store and the transport if they are ours."""
+        store, the broker and the transport if they are ours."""
         async with AsyncExitStack() as closing:
             if self._own_transport:
                 closing.push_async_callback(self.around.transport.close)
             closing.push_async_callback(self._close_own_store)
+            closing.push_async_callback(self._close_own_broker)
             closing.push_async_callback(self._sessions.close)
             closing.push_async_callback(self.executions.stop)
             await self._sessions.refuse()
@@ -124,16 +137,34 @@ class Assembly:
             actions=self._actions(),
         )
 
+    async def broker(self) -> Broker | None:
+        """Opened when it is first asked for: most who could give hints never do.
+        ``UnknownBroker``."""
+        wanted = self._wanted_broker
+        if not isinstance(wanted, str):
+            return wanted
+        async with self._opening_broker:
+            if self._own_broker is None:
+                opening = partial(open_broker, wanted, visibility_timeout=self._visibility_timeout)
+                self._own_broker = await asyncio.to_thread(opening)
+            return self._own_broker
+
     async def _main_store(self) -> RunStateStore:
         wanted = self._wanted_store
         if wanted is None or isinstance(wanted, str):
             wanted = self._own_store = await asyncio.to_thread(open_store, wanted)
+        self._main = wanted
         return wanted
 
     async def _close_own_store(self) -> None:
         store, self._own_store = self._own_store, None
         if store is not None:
             await store.close()
+
+    async def _close_own_broker(self) -> None:
+        broker, self._own_broker = self._own_broker, None
+        if broker is not None:
+            await broker.close()
 
     def _new_session(self, store: RunStateStore) -> Session:
         callbacks = None
@@ -151,4 +182,11 @@ class Assembly:
             callbacks,
             transport if isinstance(transport, TrustWindows) else None,
             self._retention if self.tracking else None,
+            self._new_hinting(store),
         )
+
+    def _new_hinting(self, store: RunStateStore) -> Hinting | None:
+        """Hints are about runs of the main store: those of another, workers would not find."""
+        if self._wanted_broker is None or store is not self._main:
+            return None
+        return Hinting(self.broker)

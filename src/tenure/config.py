@@ -51,6 +51,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Durations are seconds, sizes bytes."""
 
     store: str = ""
+    broker: str = ""
+    """Where hints go; empty: workers only look."""
     lease_duration: float = 60.0
     renew_interval: float = 20.0
     visibility_timeout: float = 30.0
@@ -206,6 +208,16 @@ def _url(value: object) -> str:
     return value
 
 
+def _broker_url(value: object) -> str:
+    if value == "":
+        return ""
+    if not isinstance(value, str) or ":" not in value:
+        raise ValueError(
+            f'must be a broker URL like "redis://localhost:6379/0", not {_kind(value)}'
+        )
+    return value
+
+
 def _targets(value: object) -> tuple[CallbackSpec, ...]:
     if isinstance(value, str):
         raise ValueError(f"are tables, [[callbacks]], and stand in {FILE_NAME}")  # noqa: TRY004
@@ -223,6 +235,7 @@ def _kind(value: object) -> str:
 
 READERS: dict[str, Callable[[object], Any]] = {
     "store": _url,
+    "broker": _broker_url,
     "lease_duration": _positive_duration,
     "renew_interval": _positive_duration,
     "visibility_timeout": _positive_duration,
@@ -257,6 +270,8 @@ def shown_value(settings: Settings, name: str) -> str:
         return str(value).lower()
     if isinstance(value, tuple):
         return f"{len(value)} in all" if value else "none"
+    if value == "":
+        return "none"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -19,6 +19,7 @@ from tenure.model.query import Page, RunFilter
 from tenure.model.snapshot import RunSnapshot, RunSummary
 from tenure.model.status import RunStatus
 from tenure.ports.action import Action
+from tenure.ports.broker import Broker
 from tenure.ports.definitions import Definitions
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.notifier import RunStateNotifier
@@ -39,7 +40,7 @@ from tenure.runtime.retention import RetentionPolicy
 from tenure.runtime.retrying import RetryOptions, definition_of_retry
 from tenure.runtime.session import Session
 from tenure.runtime.stored import stored_run, stored_work
-from tenure.runtime.submit import submit
+from tenure.runtime.submit import hint_at, submit
 from tenure.system import (
     new_run_id,
     presence,
@@ -55,7 +56,8 @@ class Runner:
 
     ``store`` is an open store, which stays yours to close, or a URL. Without one runs live in
     memory, and a warning says so. ``tracking=False`` executes without store and notifier: recorders
-    are called, and the snapshot that comes back is all that remains.
+    are called, and the snapshot that comes back is all that remains. A ``broker`` (or its URL)
+    tells workers of what is queued; without it they find it by looking.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Runner:
         log_cap: int = 10 * 1024 * 1024,
         callbacks: CallbackSettings = CallbackSettings(),
         retention: RetentionPolicy | None = None,
+        broker: Broker | str | None = None,
     ) -> None:
         self._parts = Assembly(
             store,
@@ -90,6 +93,7 @@ class Runner:
             log_cap=log_cap,
             callbacks=callbacks,
             retention=retention,
+            broker=broker,
             tracking=tracking,
         )
         self._tracking = tracking
@@ -249,7 +253,10 @@ class Runner:
         The first approval stands: the record says whose. ``InvalidTransition`` for a run that does
         not ask for it, has ended, or could be approved only until a while ago.
         """
-        return await (await self._parts.session()).operators.approve(run_id, by=by, note=note)
+        session = await self._parts.session()
+        run = await session.operators.approve(run_id, by=by, note=note)
+        await hint_at(session, run)
+        return run
 
     async def cancel(
         self, run_id: str, *, reason: str | None = None, by: str | None = None

@@ -39,10 +39,10 @@ class NoRunsYet(StoreError):
     """The default store comes into being with the first run."""
 
 
-def settings_for(store: str | None) -> Settings:
+def settings_for(store: str | None, broker: str | None = None) -> Settings:
     """``InvalidSettings``."""
     _show_warnings()
-    return load_settings({"store": store})
+    return load_settings({"store": store, "broker": broker})
 
 
 @asynccontextmanager
@@ -137,6 +137,7 @@ def new_worker(
         secrets=secrets,
         worker_id=name,
         max_takeovers=settings.max_takeovers,
+        visibility_timeout=settings.visibility_timeout,
         recorders=recorders,
         **_for_execution(settings),
     )
@@ -158,6 +159,7 @@ def _for_execution(settings: Settings) -> dict[str, Any]:
         "log_cap": settings.log_cap,
         "callbacks": callback_settings(settings),
         "retention": _retention(settings),
+        "broker": settings.broker or None,
     }
 
 

@@ -21,7 +21,14 @@ from tenure.cli.opening import reading, settings_for, this_user, writing
 from tenure.cli.secrets import check_not_typed
 from tenure.cli.stopping import Stopped, stoppable
 from tenure.cli.variables import variables
-from tenure.cli.verb import completes, json_option, store_option, verb, workflow_options
+from tenure.cli.verb import (
+    broker_option,
+    completes,
+    json_option,
+    store_option,
+    verb,
+    workflow_options,
+)
 from tenure.cli.viewing import View, conclude, showing, style_of
 from tenure.config import Settings
 from tenure.model.leasing import MAX_PRIORITY, MIN_PRIORITY
@@ -66,6 +73,7 @@ from tenure.workflow_file import WorkflowFile
 @click.option("--wait", is_flag=True, help="Follow it to its end; the exit code is the run's.")
 @json_option
 @store_option
+@broker_option
 def command(
     workflow: str,
     given: tuple[str, ...],
@@ -83,6 +91,7 @@ def command(
     wait: bool,
     as_json: bool,
     store: str | None,
+    broker: str | None,
 ) -> int:
     """Queue a workflow for workers.
 
@@ -91,7 +100,7 @@ def command(
     have them. Without --wait the exit code is 0 as soon as the run is stored; with it, it is that
     of the run. Ctrl-C then only ends the waiting.
     """
-    settings = settings_for(store)
+    settings = settings_for(store, broker)
     known = variables(vars_files, given)
     file = load_for(known.keys(), workflow)
     for text in file.notices:

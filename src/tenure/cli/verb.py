@@ -51,6 +51,15 @@ def store_option(function: F) -> F:
     )(function)
 
 
+def broker_option(function: F) -> F:
+    return click.option(
+        "--broker",
+        metavar="URL",
+        help="What tells workers of queued runs, like redis://localhost:6379/0; without it they "
+        "look.  [env: TENURE_BROKER; default: none]",
+    )(function)
+
+
 def page_options(function: F) -> F:
     """For lists, which may be long."""
     from tenure.cli.arguments import (

@@ -9,7 +9,7 @@ from tenure.cli.display.places import place_of
 from tenure.cli.opening import settings_for
 from tenure.cli.secrets import for_worker
 from tenure.cli.serving import serve
-from tenure.cli.verb import json_option, secrets_option, store_option, verb
+from tenure.cli.verb import broker_option, json_option, secrets_option, store_option, verb
 from tenure.workflow.wording import listed
 
 
@@ -35,6 +35,7 @@ from tenure.workflow.wording import listed
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing unless something goes wrong.")
 @json_option
 @store_option
+@broker_option
 def command(
     queues: tuple[str, ...],
     concurrency: int,
@@ -43,6 +44,7 @@ def command(
     quiet: bool,
     as_json: bool,
     store: str | None,
+    broker: str | None,
 ) -> int:
     """Execute queued runs, and go on with those whose worker was lost.
 
@@ -51,7 +53,7 @@ def command(
     they have come. A second signal stops at once. Secrets that workflows declare are taken from
     --secret and from TENURE_SECRET_…; runs carry none.
     """
-    settings = settings_for(store)
+    settings = settings_for(store, broker)
     queues = queues or ("default",)
     opening = (
         f"serving {listed(queues)} of {place_of(settings.store)}, {concurrency} runs at once; "

@@ -21,6 +21,7 @@ from tenure.ports.trust import TrustWindows
 from tenure.ports.wakeups import Wakeups
 from tenure.runtime.callbacks import Callbacks
 from tenure.runtime.combiner import Combiner
+from tenure.runtime.hinting import Hinting
 from tenure.runtime.in_touch import InTouch
 from tenure.runtime.keeper import Keeper, Timing
 from tenure.runtime.operators import Operators
@@ -54,6 +55,7 @@ class Session:
         callbacks: Callbacks | None = None,
         windows: TrustWindows | None = None,
         retention: RetentionPolicy | None = None,
+        hinting: Hinting | None = None,
     ) -> None:
         """``callbacks`` becomes ours to open and to close. ``windows`` ends tasks if we cannot."""
         self.store = store
@@ -61,6 +63,7 @@ class Session:
         self.identity = identity
         self.timing = timing
         self.callbacks = callbacks
+        self.hinting = hinting
         told = callbacks.told if callbacks is not None else None
         self.combiner = Combiner(store)
         self.keeper = Keeper(store, identity.owner_id, timing, windows)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from tenure.model.approving import waits_for_approval
 from tenure.model.compose import new_run
 from tenure.model.snapshot import RunSnapshot
+from tenure.model.status import RunStatus
 from tenure.ports.notifier import RunStateNotifier
 from tenure.runtime.patience import surely
 from tenure.runtime.session import Session
@@ -30,4 +32,15 @@ async def submit(
     told = session.callbacks and session.callbacks.told_of(planned, notifier)
     if told:
         told(planned, creation.events, creation.deliveries, receipt)
+    await hint_at(session, planned)
     return await surely(lambda: session.store.get_run(planned.run_id))
+
+
+async def hint_at(session: Session, run: RunSnapshot) -> None:
+    """If a worker could claim it now; when its time comes, or somebody approves it, is told by the
+    store and by who approves."""
+    if session.hinting is None or run.status is not RunStatus.QUEUED:
+        return
+    waits = waits_for_approval(run) and run.approval.by is None
+    if not waits and (run.run_after is None or run.run_after <= session.identity.now()):
+        await session.hinting.hint(run.queue, run.run_id)

@@ -14,6 +14,7 @@ from tenure.model.errors import StoreUnavailable, TenureError
 from tenure.model.leasing import ClaimRequest
 from tenure.model.query import RunFilter
 from tenure.model.status import Recovery
+from tenure.model.update import LeaseRequest
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.liveness import Presence
 from tenure.ports.run_store import RunStateStore
@@ -74,6 +75,25 @@ class Claims:
         claimed = await surely(lambda: self._store.claim_runs(request), ENDLESS, be_careful)
         self._answered()
         return [Claim(run, sent_at) for run in claimed]
+
+    async def this_one(self, run_id: str) -> Claim:
+        """``RunNotFound``, ``LeaseHeld``, ``NotRunnable``, and ``StoreUnavailable`` at once: it is
+        found again."""
+        identity = self._session.identity
+        request = LeaseRequest(
+            owner_id=identity.owner_id,
+            seconds=self._session.lease_seconds,
+            claim_id=identity.new_id(),
+            expired=self._touch.long_enough,
+        )
+        sent_at = asyncio.get_running_loop().time()
+        try:
+            claimed = await self._store.claim_run(run_id, request)
+        except StoreUnavailable as error:
+            self._touch.lost()
+            self._note_trouble(error)
+            raise
+        return Claim(claimed, sent_at)
 
     async def give_back(self, claims: Sequence[Claim]) -> None:
         """Those we got when nobody wanted them any more: for others to claim at once."""

@@ -12,6 +12,7 @@ from tenure.runtime.executor import times_cancelled
 from tenure.runtime.in_touch import InTouch
 from tenure.runtime.waiting import happens_within
 from tenure.worker.claiming import Claims
+from tenure.worker.room import Room
 from tenure.worker.shift import Shift
 
 _log = logging.getLogger("tenure.worker")
@@ -33,14 +34,21 @@ class Duty:
     """``wake`` is set when there may be something to claim, or room for it."""
 
     def __init__(
-        self, claims: Claims, shift: Shift, touch: InTouch, pace: Pace, wake: asyncio.Event
+        self,
+        claims: Claims,
+        shift: Shift,
+        room: Room,
+        touch: InTouch,
+        pace: Pace,
+        wake: asyncio.Event,
     ) -> None:
         self._claims = claims
         self._shift = shift
+        self._room = room
         self._touch = touch
         self._pace = pace
         self._wake = wake
-        self._claiming: asyncio.Task[int] | None = None
+        self._claiming: asyncio.Task[bool] | None = None
         self._draining = False
         self._at_once = False
 
@@ -48,6 +56,7 @@ class Duty:
         """Claim nothing more; ``at_once``: wait for nothing to end by itself."""
         self._draining = True
         self._at_once |= at_once
+        self._room.close()
         self._wake.set()
         if self._claiming is not None:
             asyncio.get_running_loop().call_later(_A_MOMENT, self._claiming.cancel)
@@ -56,32 +65,35 @@ class Duty:
         """Until it is drained and nothing runs any more."""
         while not self._draining:
             self._wake.clear()
-            asked = min(self._pace.concurrency - len(self._shift), self._pace.claim_batch)
-            if asked > 0 and await self._claim(asked) == asked:
+            if self._room.left and await self._claim():
                 continue
             if not self._draining:
                 await self._look_away()
         await self._finish()
 
-    async def _claim(self, asked: int) -> int:
-        self._claiming = asyncio.create_task(self._take(asked))
+    async def _claim(self) -> bool:
+        """Whether there may be more to claim."""
+        self._claiming = asyncio.create_task(self._take())
         try:
             return await self._claiming
         except asyncio.CancelledError:
             if times_cancelled():
                 raise
-            return 0  # nobody knows whether we got any; their leases will end
+            return False  # nobody knows whether we got any; their leases will end
         finally:
             self._claiming = None
 
-    async def _take(self, asked: int) -> int:
-        claimed = await self._claims.next(asked)
-        if self._draining:
-            await self._claims.give_back(claimed)
-            return 0
-        for claim in claimed:
-            self._shift.begin(claim)
-        return len(claimed)
+    async def _take(self) -> bool:
+        async with self._room.claiming() as left:
+            asked = min(left, self._pace.claim_batch)
+            claimed = await self._claims.next(asked) if asked else []
+            if self._draining:
+                await self._claims.give_back(claimed)
+                return False
+            for claim in claimed:
+                self._shift.begin(claim)
+            self._room.looked(found_all=len(claimed) < asked)
+        return 0 < asked == len(claimed)
 
     async def _look_away(self) -> None:
         """Workers that all looked at the same moment would take it from one another."""
@@ -91,6 +103,7 @@ class Duty:
         self._touch.woke(due)
 
     async def _finish(self) -> None:
+        await self._room.quiet()
         time = asyncio.get_running_loop().time
         deadline = time() + self._pace.drain_timeout
         if len(self._shift):

@@ -15,7 +15,7 @@ from tenure.model.errors import (
     TenureError,
 )
 from tenure.model.snapshot import ErrorInfo
-from tenure.model.status import RunStatus
+from tenure.model.status import TERMINAL_RUN, RunStatus
 from tenure.model.update import RunChange
 from tenure.ports.lease_store import LeaseStore
 from tenure.runtime.embedded import Claim, EmbeddedRun, Surroundings
@@ -42,20 +42,23 @@ class Shift:
         self._around = around
         self._preparing = preparing
         self._ended = ended
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], str] = {}
         self._runs: set[EmbeddedRun] = set()
         self._closing = False
 
     def __len__(self) -> int:
         return len(self._tasks)
 
+    def __contains__(self, run_id: object) -> bool:
+        return run_id in self._tasks.values()
+
     def begin(self, claim: Claim) -> None:
         task = asyncio.create_task(self._execute(claim))
-        self._tasks.add(task)
+        self._tasks[task] = claim.run.snapshot.run_id
         task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        del self._tasks[task]
         self._ended()
 
     async def over(self) -> None:
@@ -94,6 +97,8 @@ class Shift:
         try:
             status = await run.execute()
             _log.debug("run %s: %s", run_id, status)
+            if status not in TERMINAL_RUN:
+                await self._hint(claim)
         except LeaseLost:
             _log.warning("run %s was lost: nothing of it runs here any more", run_id)
             await self._let_go(claim)
@@ -118,3 +123,10 @@ class Shift:
         lease, new_id = claim.run.lease, self._session.identity.new_id
         with suppress(TenureError):
             await self._store.release_lease(lease.run_id, lease.fencing, new_id())
+            await self._hint(claim)
+
+    async def _hint(self, claim: Claim) -> None:
+        """Others may have it from now on."""
+        if self._session.hinting is not None:
+            run = claim.run.snapshot
+            await self._session.hinting.hint(run.queue, run.run_id)

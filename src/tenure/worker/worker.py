@@ -11,6 +11,7 @@ from tenure.assembly import Assembly
 from tenure.model.errors import InvalidOptions, TenureError
 from tenure.model.wakeups import topic_of_queue
 from tenure.ports.action import Action
+from tenure.ports.broker import Broker
 from tenure.ports.definitions import Definitions
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.notifier import RunStateNotifier
@@ -28,7 +29,9 @@ from tenure.runtime.retention import RetentionPolicy
 from tenure.runtime.waiting import pause, to_a_good_end
 from tenure.worker.claiming import Claims
 from tenure.worker.duty import Duty, Pace
+from tenure.worker.hearing import Hearing
 from tenure.worker.preparing import Preparing
+from tenure.worker.room import Room
 from tenure.worker.shift import Shift
 
 _log = logging.getLogger("tenure.worker")
@@ -41,7 +44,9 @@ class Worker:
     """``await Worker("postgresql://…").run()`` executes queued runs until ``drain``.
 
     ``pace`` says how many at once. ``secrets`` are values for the secrets that workflows declare,
-    since runs carry none. The rest is as for ``Runner``.
+    since runs carry none. With a ``broker`` (or its URL; then ``visibility_timeout`` is how long a
+    hint that was handed out stays hidden) runs are also found by its hints. The rest is as for
+    ``Runner``.
     """
 
     def __init__(
@@ -64,6 +69,8 @@ class Worker:
         log_cap: int = 10 * 1024 * 1024,
         callbacks: CallbackSettings = CallbackSettings(),
         retention: RetentionPolicy | None = None,
+        broker: Broker | str | None = None,
+        visibility_timeout: float = 30.0,
     ) -> None:
         self._parts = Assembly(
             store,
@@ -79,8 +86,12 @@ class Worker:
             log_cap=log_cap,
             callbacks=callbacks,
             retention=retention,
+            broker=broker,
+            visibility_timeout=visibility_timeout,
             max_takeovers=max_takeovers,
         )
+        if isinstance(broker, str):
+            _check_visibility(visibility_timeout, self._parts.timing)
         self._queues = tuple(dict.fromkeys(queues))
         self._pace = pace
         self._secrets: Mapping[str, str] = {} if secrets is None else secrets
@@ -121,11 +132,17 @@ class Worker:
         claims = Claims(session, store, self._queues, touch)
         preparing = Preparing(store, self._made_ready, self._secrets)
         shift = Shift(session, store, self._parts.around, preparing, self._wake.set)
-        self._duty = Duty(claims, shift, touch, self._pace, self._wake)
+        room = Room(shift, self._pace.concurrency)
+        self._duty = Duty(claims, shift, room, touch, self._pace, self._wake)
+        hearing = await self._new_hearing(claims, shift, room)
         for at_once in self._told_to_end:
             self._duty.drain(at_once=at_once)
         try:
-            async with self._listening(store), self._tending(store, claims, shift):
+            async with (
+                self._listening(store, hearing),
+                self._tending(store, claims, shift),
+                _going_on(hearing),
+            ):
                 await self._duty.run()
         finally:
             self._duty = None
@@ -134,12 +151,25 @@ class Worker:
     def _made_ready(self, definition: Definition) -> Ready:
         return self._parts.ready.stored(self._parts.file_of(definition), definition)
 
+    async def _new_hearing(self, claims: Claims, shift: Shift, room: Room) -> Hearing | None:
+        broker = await self._parts.broker()
+        if broker is None:
+            return None
+        lease, now = self._parts.timing.lease_duration, self._parts.identity.now
+        return Hearing(broker, self._queues, claims, shift, room, self._pace, lease, now)
+
     @asynccontextmanager
-    async def _listening(self, store: LeaseStore) -> AsyncIterator[None]:
+    async def _listening(self, store: LeaseStore, hearing: Hearing | None) -> AsyncIterator[None]:
+        """The store wakes every worker of a queue; a broker that answers wakes one."""
+
+        def heard() -> None:
+            if hearing is None or not hearing.hears:
+                self._wake.set()
+
         if not isinstance(store, Wakeups):
             yield
             return
-        async with store.listen([topic_of_queue(queue) for queue in self._queues], self._wake.set):
+        async with store.listen([topic_of_queue(queue) for queue in self._queues], heard):
             yield
 
     @asynccontextmanager
@@ -178,4 +208,29 @@ class Worker:
             queues=self._queues,
             concurrency=self._pace.concurrency,
             running=len(shift),
+        )
+
+
+@asynccontextmanager
+async def _going_on(hearing: Hearing | None) -> AsyncIterator[None]:
+    if hearing is None:
+        yield
+        return
+    task = asyncio.create_task(hearing.run())
+    try:
+        yield
+    finally:
+        while not task.done():  # a client whose answer came in this very moment forgets the first
+            task.cancel()
+            await asyncio.wait([task], timeout=0.1)
+
+
+def _check_visibility(seconds: float, timing: Timing) -> None:
+    if not timing.renew_interval < seconds <= timing.lease_duration:
+        raise InvalidOptions(
+            [
+                f"visibility_timeout ({seconds:g}s) must be more than renew_interval "
+                f"({timing.renew_interval:g}s) and at most lease_duration "
+                f"({timing.lease_duration:g}s)"
+            ]
         )
