@@ -157,6 +157,19 @@ class TestAHint:
         await door.hears(lambda: set(door.acknowledged) == {run_id, "run-unknown"})
         assert door.given_back == []
 
+    async def test_of_a_run_that_runs_here_already_begins_nothing(
+        self, workers: Workers, broker: RedisStreams, hinting: Any, act: Puppet
+    ) -> None:
+        act.hold("one/local")
+        door = await deaf(workers, broker)
+        run_id = await hinting()
+        await act.begins("one/local")
+        await broker.publish("default", run_id)
+        await door.hears(lambda: door.acknowledged == [run_id, run_id])
+        act.let_go("one/local")
+        assert (await workers.ended(run_id)).fence == 1
+        assert act.begun == ["one/local"]
+
     async def test_is_not_taken_without_room(
         self, workers: Workers, broker: RedisStreams, hinting: Any, act: Puppet
     ) -> None:

@@ -10,8 +10,10 @@ from tenure.cli.display import json_lines
 from tenure.cli.display.paint import bold, dim, in_color, say, sign
 from tenure.cli.display.text import counted, one_line
 from tenure.cli.examining import (
+    BrokerFact,
     Examination,
     StoreFact,
+    examine_broker,
     examine_callbacks,
     examine_machine,
     examine_settings,
@@ -29,10 +31,10 @@ from tenure.workflow.wording import listed
 @json_option
 @store_option
 def command(as_json: bool, store: str | None) -> int:
-    """Check settings, store and machine; explain what is wrong.
+    """Check settings, store, broker and machine; explain what is wrong.
 
     Shows every setting with where it comes from, whether the lease settings fit together and why
-    they must, and how fast the store answers. Exit code 1 if there is something to do.
+    they must, and how fast store and broker answer. Exit code 1 if there is something to do.
     """
     found = Examination()
     examine_machine(found, os.environ)
@@ -44,6 +46,7 @@ def command(as_json: bool, store: str | None) -> int:
         examine_settings(found, settings)
         examine_callbacks(found, settings, os.environ)
         asyncio.run(examine_store(found, settings))
+        asyncio.run(examine_broker(found, settings))
     say(json_lines.as_json(found) if as_json else "\n".join(_lines(found)))
     return Exit.FAILED if found.findings else Exit.SUCCESS
 
@@ -74,6 +77,9 @@ def _lines(found: Examination) -> Iterator[str]:
             busy = f"{worker.running} of {worker.concurrency} runs"
             serves = dim(f"{listed(worker.queues)}; {busy}")
             yield f"  {dim('worker'.ljust(12))}{name}  {serves}"
+    if found.broker is not None:
+        yield f"\n{bold('Broker')}"
+        yield from _facts(_broker(found.broker))
     yield f"\n{bold('Machine')}"
     yield from _facts(found.machine)
     yield ""
@@ -97,6 +103,14 @@ def _store(store: StoreFact) -> dict[str, object]:
         "answers in": f"{store.latency_ms:g} ms",
         "schema": store.schema,
         "runs": store.runs,
+    }
+
+
+def _broker(broker: BrokerFact) -> dict[str, object]:
+    away = broker.latency_ms is None
+    return {
+        "place": broker.place,
+        "answers in": "not at all" if away else f"{broker.latency_ms:g} ms",
     }
 
 

@@ -6,7 +6,7 @@ import os
 import platform
 import resource
 import shutil
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -14,7 +14,7 @@ from time import perf_counter
 from msgspec import Struct
 
 from tenure._version import __version__
-from tenure.bootstrap import OpenStore, sqlite_version
+from tenure.bootstrap import OpenStore, open_broker, sqlite_version
 from tenure.cli.callbacks.targets import ShownTarget, problem_with, shown_target, target_of
 from tenure.cli.display.places import place_of
 from tenure.cli.display.text import counted
@@ -64,6 +64,12 @@ class StoreFact(Struct, frozen=True, kw_only=True):
     workers: tuple[WorkerInfo, ...] = ()
 
 
+class BrokerFact(Struct, frozen=True, kw_only=True):
+    place: str
+    latency_ms: float | None = None
+    """``None``: it does not answer."""
+
+
 class Examination(Struct, kw_only=True):
     versions: dict[str, str] = {}
     settings: list[SettingFact] = []
@@ -71,6 +77,7 @@ class Examination(Struct, kw_only=True):
     callbacks: list[ShownTarget] = []
     """Targets from settings, told of every run."""
     store: StoreFact | None = None
+    broker: BrokerFact | None = None
     machine: dict[str, str] = {}
     findings: list[str] = []
 
@@ -108,7 +115,7 @@ def examine_settings(into: Examination, settings: Settings) -> None:
     into.settings = [
         SettingFact(
             name=name,
-            value=place_of(settings.store) if name == "store" else shown_value(settings, name),
+            value=_shown(settings, name),
             source=settings.source_of(name),
         )
         for name in READERS
@@ -119,6 +126,12 @@ def examine_settings(into: Examination, settings: Settings) -> None:
     folder = data_folder()
     if folder is not None and settings.source_of("store") == DEFAULT:
         _examine_folder(into, folder)
+
+
+def _shown(settings: Settings, name: str) -> str:
+    """Addresses never with a password."""
+    value = getattr(settings, name)
+    return place_of(value) if name in ("store", "broker") and value else shown_value(settings, name)
 
 
 def examine_callbacks(into: Examination, settings: Settings, environ: Mapping[str, str]) -> None:
@@ -154,7 +167,7 @@ async def examine_store(into: Examination, settings: Settings) -> None:
 
 
 async def _examine_open(into: Examination, settings: Settings, store: OpenStore) -> None:
-    latency = await _latency(store)
+    latency = await _latency(lambda: store.list_runs(limit=1))
     report = await store.check_store() if isinstance(store, Upkeep) else None
     into.store = StoreFact(
         place=place_of(settings.store),
@@ -190,12 +203,31 @@ async def _examine_open(into: Examination, settings: Settings, store: OpenStore)
         into.findings.append("callbacks were given up: tenure callbacks list --state dead")
 
 
-async def _latency(store: OpenStore) -> float:
+async def examine_broker(into: Examination, settings: Settings) -> None:
+    if not settings.broker:
+        return
+    latency = None
+    try:
+        broker = open_broker(settings.broker, visibility_timeout=settings.visibility_timeout)
+        try:
+            latency = await _latency(broker.ping)
+        finally:
+            await broker.close()
+    except TenureError as error:
+        into.findings.append(
+            f"the broker cannot be used ({error}): workers find runs by looking, up to "
+            f"{show_duration(settings.poll_interval)} later"
+        )
+    milliseconds = None if latency is None else round(latency * 1000, 2)
+    into.broker = BrokerFact(place=place_of(settings.broker), latency_ms=milliseconds)
+
+
+async def _latency(ask: Callable[[], Awaitable[object]]) -> float:
     """Of one question, typically."""
     samples = []
     for _ in range(_ROUNDS):
         start = perf_counter()
-        await store.list_runs(limit=1)
+        await ask()
         samples.append(perf_counter() - start)
     return median(samples)
 
