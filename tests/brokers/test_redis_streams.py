@@ -142,11 +142,24 @@ class TestConsumers:
         await broker.close()
         assert self.names(server) == []
 
-    async def test_what_it_still_held_comes_again(self, server: Server) -> None:
-        async with RedisStreams(server.url, 0.2) as going:
+    async def test_what_it_still_held_is_others_at_once(self, server: Server) -> None:
+        async with RedisStreams(server.url, 3600) as going:
             await going.publish("q", ONE)
             await taken(going)
-        async with RedisStreams(server.url, 0.2) as staying:
+        async with RedisStreams(server.url, 3600) as staying:
+            assert ids(await taken(staying)) == [ONE]
+
+    async def test_so_is_what_came_when_it_no_longer_waited(self, server: Server) -> None:
+        async with RedisStreams(server.url, 3600) as going:
+            waiting = asyncio.create_task(going.take(["q"], limit=1, wait=5.0))
+            with server.client() as client:
+                while not _blocked(client):
+                    await asyncio.sleep(0.005)
+                waiting.cancel()
+                await asyncio.wait([waiting])
+                client.xadd(STREAM, {"run": ONE})
+        assert waiting.cancelled()
+        async with RedisStreams(server.url, 3600) as staying:
             assert ids(await taken(staying)) == [ONE]
 
     async def test_the_name_of_one_that_died_is_forgotten(self, server: Server) -> None:

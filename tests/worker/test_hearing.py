@@ -76,7 +76,8 @@ def server(valkey_server: Server) -> Server:
 
 
 @pytest.fixture
-def store_url(tmp_path: Any) -> str:
+def store_url(broker: RedisStreams) -> str:
+    """Opened after the broker: workers end before it is closed."""
     return "memory:"
 
 
@@ -166,6 +167,7 @@ class TestAHint:
         await act.begins("one/local")
         await broker.publish("default", run_id)
         await door.hears(lambda: door.acknowledged == [run_id, run_id])
+        assert len(door.worker._duty._shift) == 1
         act.let_go("one/local")
         assert (await workers.ended(run_id)).fence == 1
         assert act.begun == ["one/local"]
@@ -209,10 +211,11 @@ class TestAHint:
         """What waits in the store goes by priority; hints come in the order of submitting."""
         names = {"low": -5, "middle": 0, "high": 5}
         waiting = [await hinting(workflow(step(n)), priority=p) for n, p in names.items()]
-        workers.start(broker=broker, concurrency=1)
-        for run_id in waiting:
-            await workers.ended(run_id)
+        door = Door(broker)
+        workers.start(broker=door, concurrency=1)
+        await door.hears(lambda: sorted(door.acknowledged) == sorted(waiting))
         assert act.begun == ["high/local", "middle/local", "low/local"]
+        assert door.given_back == [], "taken without room for it"
 
     async def test_of_a_run_that_is_handed_over_is_given(
         self, workers: Workers, broker: RedisStreams, hinting: Any, act: Puppet

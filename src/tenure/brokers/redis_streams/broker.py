@@ -9,7 +9,7 @@ from itertools import groupby
 from math import ceil, inf
 from typing import Any, Self
 
-from tenure.brokers.redis_streams.address import ANSWERS_WITHIN, read_address
+from tenure.brokers.redis_streams.address import read_address
 from tenure.brokers.redis_streams.server import NoGroup, Server
 from tenure.model.errors import BrokerUnavailable, InvalidRunId
 from tenure.model.ids import check_run_id
@@ -19,7 +19,9 @@ from tenure.system import new_owner_id
 _GROUP = "workers"
 _MOST = 10_000
 """Hints of one queue, about. A run whose hint was dropped is found by looking."""
-_LONGEST_READ = ANSWERS_WITHIN / 2
+_LONGEST_READ = 0.5
+"""Seconds that the server lets a reader wait: well below the time-out of a call, and the longest
+that closing waits for one."""
 _FORGOTTEN_AFTER = 10
 """Visibility time-outs without a word from a consumer."""
 
@@ -46,6 +48,8 @@ class RedisStreams:
         await self.close()
 
     async def close(self) -> None:
+        """What was taken and not answered goes to others at once."""
+        await self._server.left_behind()
         try:
             for queue in sorted(self._served):
                 with suppress(NoGroup):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
@@ -23,13 +24,31 @@ class NoGroup(BrokerUnavailable):
 
 
 class Server:
+    """An exchange that has begun is never cancelled: a client that is interrupted in one may lose
+    the connection, or the cancellation. Who no longer waits leaves it behind, and it ends soon."""
+
     def __init__(self, address: Address) -> None:
         self._place = address.place
         self._pool = open_pool(address)
         self._client = Redis(connection_pool=self._pool)
+        self._exchanges: set[asyncio.Task[Any]] = set()
+        self._closed = False
 
     async def call(self, *words: str | int) -> Any:
         """``NoGroup``, ``BrokerUnavailable``."""
+        if self._closed:  # nobody would close what it opens
+            raise BrokerUnavailable(f"the broker at {self._place} was closed here")
+        exchange = asyncio.create_task(self._exchange(words))
+        self._exchanges.add(exchange)
+        exchange.add_done_callback(self._over)
+        return await asyncio.shield(exchange)
+
+    def _over(self, exchange: asyncio.Task[Any]) -> None:
+        self._exchanges.discard(exchange)
+        if not exchange.cancelled():
+            exchange.exception()  # perhaps nobody else asks any more
+
+    async def _exchange(self, words: Sequence[str | int]) -> Any:
         try:
             answer = self._client.execute_command(*words)  # type: ignore[no-untyped-call]
             return await answer
@@ -43,6 +62,13 @@ class Server:
         """Sent whole each time: a server that was restarted remembers none."""
         return await self.call("EVAL", _SCRIPTS[script], len(keys), *keys, *arguments)
 
+    async def left_behind(self) -> None:
+        """Returns when no exchange is under way any more."""
+        if self._exchanges:
+            await asyncio.wait(self._exchanges)
+
     async def close(self) -> None:
+        self._closed = True
+        await self.left_behind()
         await self._client.aclose()
         await self._pool.disconnect()
