@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import tenure
-from tenure.bootstrap import not_there_yet, open_store
-from tenure.model.errors import StoreUnavailable, UnknownStore
+from tenure.bootstrap import not_there_yet, open_broker, open_store
+from tenure.model.errors import StoreUnavailable, UnknownBroker, UnknownStore
 from tenure.stores.file import FileStore
 from tenure.stores.memory import InMemoryStore
 from tenure.stores.sqlite import SQLiteStore
@@ -92,6 +92,26 @@ def test_only_stores_on_disk_can_be_missing(tmp_path: Path) -> None:
     assert not_there_yet(f"sqlite:///{tmp_path}/file/runs.db") == tmp_path / "file/runs.db"
     with pytest.raises(UnknownStore, match="names no path"):
         not_there_yet("sqlite:///")
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("localhost", "no broker URL"),
+        ("amqp://here", r"no broker kind 'amqp' is installed \(there are: redis, rediss\)"),
+    ],
+)
+def test_a_bad_broker_url_says_what_there_is(url: str, said: str) -> None:
+    with pytest.raises(UnknownBroker, match=said):
+        open_broker(url)
+
+
+def test_a_broker_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith(("redis", "tenure.brokers"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "redis", None)
+    with pytest.raises(UnknownBroker, match=r"pip install 'tenure\[redis\]'"):
+        open_broker("redis://localhost")
 
 
 def test_public_names_exist() -> None:

@@ -140,6 +140,7 @@ class TestAHint:
         seen: list[tuple[str | None, list[str]]] = []
 
         async def look() -> None:
+            await asyncio.sleep(0.05)  # in which a run that had been begun would begin its step
             seen.append(((await workers.run(run_id)).owner_id, list(act.begun)))
 
         door.before_acknowledging = look

@@ -31,7 +31,7 @@ from tenure.workflow.wording import listed
 @json_option
 @store_option
 def command(as_json: bool, store: str | None) -> int:
-    """Check settings, store, broker and machine; explain what is wrong.
+    """Check settings, store and machine; explain what is wrong.
 
     Shows every setting with where it comes from, whether the lease settings fit together and why
     they must, and how fast store and broker answer. Exit code 1 if there is something to do.
