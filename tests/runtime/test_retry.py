@@ -142,6 +142,23 @@ class TestWhatIsLeft:
         run = await runner.retry(old.run_id)
         assert (run.status, act.begun) == (RunStatus.SUCCESS, ["one/a", "one/b"])
 
+    async def test_what_is_done_nowhere_still_owes_what_it_owed(
+        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        reload = tenure.Handler(name="reload", action="act")
+        one = step("one", expect_vars=["TOKEN"], notify=["reload"])
+        runner = new_runner(memory)
+        old = await failing(runner, act, workflow(one, hosts=HOSTS, handlers=[reload]), "one/c")
+        act.results["one/c"] = TaskResult(changed=False)
+        second = await runner.retry(old.run_id, tenure.RetryOptions(limit=["c"]))
+        assert second.steps[0].message == "expected vars missing: TOKEN"
+        act.results |= dict.fromkeys(
+            ["one/a", "one/b", "one/c"], TaskResult(changed=False, vars={"TOKEN": "t"})
+        )
+        act.begun.clear()
+        assert (await runner.retry(second.run_id)).status is RunStatus.SUCCESS
+        assert act.begun == ["one/a", "one/b", "one/c", "reload/a", "reload/b"]
+
     async def test_a_host_that_is_tried_again_counts_only_if_it_fails_again(
         self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
     ) -> None:

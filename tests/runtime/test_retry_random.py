@@ -1,7 +1,8 @@
 """Chains of retries of random workflows with random results, against a ledger that only counts.
 
-The ledger looks at what is started and how it ends, run after run. It knows no past, no sets of
-hosts left, no continuation: what these must say follows from its sums.
+The ledger looks at what is started and how it ends, run after run, and at what each retry is asked
+for. It knows no past, no sets of hosts left, no continuation: what these must say follows from its
+sums.
 """
 
 from __future__ import annotations
@@ -15,31 +16,45 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tenure
-from tenure.model.snapshot import StepState
-from tenure.model.status import HostStatus, StepKind, StepStatus
+from tenure.model.errors import NotRunnable
+from tenure.model.snapshot import HostState, StepState
+from tenure.model.status import ENDED_STEP, HostStatus, StepKind, StepStatus
+from tenure.runtime.definition import Definition
 from tenure.runtime.executor import Outcome
 from tenure.runtime.lineage import Continuation, StepPast, is_empty, past_of
+from tenure.runtime.retrying import RetryOptions, definition_of_retry
+from tenure.runtime.stored import StoredRun
 from tenure.runtime.unfolding import Start
-from tenure.workflow.plan import make_plan
+from tenure.workflow.plan import Plan, make_plan
 from tests.runtime.playing import CHANGED, FAILED, OK, UNCHANGED, UNREACHABLE, Play, handler, step
 from tests.runtime.playing import workflow as made
 from tests.runtime.test_unfolding_random import HOSTS, OUTCOMES, workflows
 
+Place = tuple[int, str]
+"""Step, host."""
 Due = tuple[int, str, str]
 """Step, handler, host."""
-RESULTS = OUTCOMES | st.sampled_from([CHANGED, UNCHANGED])
+UNKNOWN = Outcome(status=HostStatus.UNKNOWN, message="nobody saw it end", kind="still_running")
+SECRET = Outcome(status=HostStatus.SUCCESS, vars={"A": 1}, secret_vars=frozenset({"A"}))
+RESULTS = OUTCOMES | st.sampled_from([CHANGED, UNCHANGED, UNKNOWN, SECRET])
 WELL = (HostStatus.SUCCESS, HostStatus.SKIPPED)
-BAD = (HostStatus.FAILED, HostStatus.UNREACHABLE)
+BAD = (HostStatus.FAILED, HostStatus.UNREACHABLE, HostStatus.UNKNOWN)
 
 
 class Ledger:
     def __init__(self, played: tenure.Workflow) -> None:
         self.steps = played.steps
-        self.succeeded: dict[tuple[int, str], set[str]] = {}
+        self.succeeded: dict[Place, set[str]] = {}
         """Hosts of steps, with the names they exported."""
+        self.secret: dict[Place, set[str]] = {}
+        """Names they exported, when they last came through, that nobody keeps."""
         self.due: Counter[Due] = Counter()
-        self.failed: dict[tuple[int, str], str] = {}
+        self._notified: set[Due] = set()
+        """In this run."""
+        self.failed: dict[Place, str] = {}
         """Hosts of rolling steps whose last word was a failure."""
+        self.troubled: set[Place] = set()
+        """Where something went wrong that is not made good."""
 
     def ended(self, start: Start, outcome: Outcome) -> None:
         course, host, _ = start
@@ -49,7 +64,12 @@ class Ledger:
             self.due[course.parent.index, course.recipe.name, host] -= 1
         elif outcome.changed is not False:
             for name in set(self.steps[course.index].notify):
-                self.due[course.index, name, host] += 1
+                self._notify((course.index, name, host))
+
+    def _notify(self, key: Due) -> None:
+        """The first time in a run is also for what was owed before."""
+        self.due[key] = self.due[key] + 1 if key in self._notified else 1
+        self._notified.add(key)
 
     def close(self, record: tenure.RunSnapshot) -> None:
         handlers = [each for each in record.steps if each.kind is StepKind.HANDLER]
@@ -60,27 +80,46 @@ class Ledger:
                     assert each.notified_by is not None
                     self.due[each.notified_by, each.name, host] -= 1
         for index, planned in enumerate(self.steps):
-            state = record.steps[index]
             mine = [each for each in handlers if each.notified_by == index]
-            for host, at in state.hosts.items():
-                if at.status is HostStatus.SUCCESS:
-                    self.succeeded[index, host] = set(at.vars)
-                    self.failed.pop((index, host), None)
-                elif at.status in BAD and planned.rolling is not None:
-                    self.failed[index, host] = at.status
-            if _failed_with_nobody_failing(state, mine) and not self._exported(index, planned):
-                self._strike_out(index)
+            self._close_step(planned, record.steps[index], mine)
         self.due = Counter(dict.fromkeys(self.owed(), 1))  # one run settles all items of a loop
+        self._notified.clear()
+        owing = {(index, host) for index, _, host in self.due}
+        self.troubled -= self.succeeded.keys() - owing
 
-    def _exported(self, index: int, planned: tenure.Step) -> bool:
-        said = [names for (step, _), names in self.succeeded.items() if step == index]
-        return set(planned.expect_vars) <= set().union(*said)
+    def _close_step(
+        self, planned: tenure.Step, state: StepState, handlers: list[StepState]
+    ) -> None:
+        index = state.index
+        for host, at in state.hosts.items():
+            place = (index, host)
+            if at.status is HostStatus.SUCCESS:
+                self.succeeded[place] = {*at.vars, *at.withheld}
+                self.secret.pop(place, None)
+                if at.withheld:
+                    self.secret[place] = set(at.withheld)
+                self.failed.pop(place, None)
+            elif at.status in BAD and planned.rolling is not None:
+                self.failed[place] = at.status
+        hosts = [item for each in (state, *handlers) for item in each.hosts.items()]
+        bad = {(index, host) for host, at in hosts if _went_wrong(at)}
+        if state.status is StepStatus.FAILED and not bad:
+            bad = {(index, host) for host in state.hosts}
+            began = any(at.started_at for at in state.hosts.values()) or bool(handlers)
+            if began and not self._exported(index) >= set(planned.expect_vars):
+                undone = [place for place in self.succeeded if place[0] == index]
+                bad.update(undone)
+                self.again(undone)
+        self.troubled |= bad
 
-    def _strike_out(self, index: int) -> None:
-        self.succeeded = {key: said for key, said in self.succeeded.items() if key[0] != index}
-        self.failed = {key: how for key, how in self.failed.items() if key[0] != index}
-        for key in [key for key in self.due if key[0] == index]:
-            del self.due[key]
+    def _exported(self, index: int) -> set[str]:
+        said = (names for (step, _), names in self.succeeded.items() if step == index)
+        return set[str]().union(*said)
+
+    def again(self, places: Iterable[Place]) -> None:
+        """These are to do once more what they have done."""
+        for place in places:
+            self.succeeded.pop(place, None)
 
     def left(self, index: int, hosts: Iterable[str]) -> set[str]:
         return {host for host in hosts if (index, host) not in self.succeeded}
@@ -89,27 +128,43 @@ class Ledger:
         return {key for key, count in self.due.items() if count > 0}
 
 
-def _failed_with_nobody_failing(state: StepState, handlers: list[StepState]) -> bool:
-    hosts = [host for each in (state, *handlers) for host in each.hosts.values()]
-    began = any(host.started_at for host in state.hosts.values()) or bool(handlers)
-    return state.status is StepStatus.FAILED and began and all(h.status in WELL for h in hosts)
+def _went_wrong(at: HostState) -> bool:
+    return at.status in BAD or (at.status not in WELL and at.started_at is not None)
 
 
 class Chained(Play):
+    """A run of the chain: what begins must be left to do, and find what it may need."""
+
     def __init__(
         self, played: tenure.Workflow, ledger: Ledger, continues: Continuation | None = None
     ) -> None:
         self.ledger = ledger
-        self.began: set[tuple[int, str]] = set()
+        self.began: set[Place] = set()
+        self.handled: set[Place] = set()
         super().__init__(played, continues, mode="x")
 
     def _known_outcome(self, start: Start) -> Any:
         course, host, _ = start
         if course.parent is None:
-            place = (course.index, host)
-            assert place not in self.ledger.succeeded, f"{place} had come through, and runs again"
-            self.began.add(place)
+            self._check_task((course.index, host))
+        else:
+            self._check_handler((course.parent.index, host))
+        for index, other in self.ledger.secret:
+            state = self.record.steps[index]
+            gone = state.status in ENDED_STEP and other not in state.hosts
+            assert not gone, f"{start} goes on without what step {index} exported on {other}"
         return super()._known_outcome(start)
+
+    def _check_task(self, place: Place) -> None:
+        assert place not in self.ledger.succeeded, f"{place} had come through, and runs again"
+        assert place in self.began or place not in self.handled, f"{place} is late for its handler"
+        self.began.add(place)
+
+    def _check_handler(self, place: Place) -> None:
+        index, host = place
+        known = host in self.record.steps[index].hosts or place not in self.ledger.secret
+        assert known, f"a handler goes on without what step {index} exported on {host}"
+        self.handled.add(place)
 
     def turn(self, results: Iterable[tuple[str, Outcome]]) -> Play:
         results = list(results)
@@ -136,6 +191,12 @@ def check_past(past: dict[int, StepPast], ledger: Ledger) -> None:
     """Nothing that failed is left out; nothing that came through is in."""
     done = {(index, host) for index, each in past.items() for host in each.done}
     assert done == ledger.succeeded.keys()
+    withheld = {
+        (index, host): set(names)
+        for index, each in past.items()
+        for host, names in each.withheld.items()
+    }
+    assert withheld == ledger.secret
     failed = {
         (index, host): how for index, each in past.items() for host, how in each.failed.items()
     }
@@ -147,6 +208,48 @@ def check_past(past: dict[int, StepPast], ledger: Ledger) -> None:
         for host in hosts
     }
     assert owed == ledger.owed()
+    troubled = {(index, host) for index, each in past.items() for host in each.troubled}
+    assert troubled == ledger.troubled
+
+
+class Asked:
+    """What one retry is to do, by the sentences of the manual."""
+
+    def __init__(self, plan: Plan, ledger: Ledger, options: RetryOptions) -> None:
+        hosts = set(options.limit or HOSTS)
+        if options.only_failed:
+            hosts &= {host for _, host in ledger.troubled}
+        again = {int(index) for index in options.again}
+        chosen = set(range(len(plan.steps)))
+        if options.from_step is not None:
+            first = int(options.from_step)
+            again |= {index for index in chosen if _waits_for(plan, index, first)}
+            chosen = again
+        self.again = {(index, host) for index in again for host in hosts}
+        self.tasks = {
+            (step.index, host)
+            for step in plan.steps
+            for host in hosts.intersection(step.hosts)
+            if step.index in chosen
+            and (step.index in again or (step.index, host) not in ledger.succeeded)
+        }
+        self.owed = {key for key in ledger.owed() if key[0] in chosen and key[2] in hosts}
+
+
+def _waits_for(plan: Plan, later: int, first: int) -> bool:
+    needs = plan.steps[later].needs
+    return later == first or any(_waits_for(plan, each, first) for each in needs)
+
+
+@st.composite
+def retry_options(draw: st.DrawFn, steps: int) -> RetryOptions:
+    names = st.sampled_from([str(index) for index in range(steps)])
+    return RetryOptions(
+        limit=draw(st.just([]) | st.lists(st.sampled_from(HOSTS), unique=True)),
+        only_failed=draw(st.sampled_from([False, False, True])),
+        from_step=draw(st.none() | st.none() | names),
+        again=draw(st.just([]) | st.lists(names, max_size=2, unique=True)),
+    )
 
 
 @pytest.mark.slow
@@ -156,28 +259,49 @@ def test_a_chain_of_retries_does_what_is_left_and_nothing_twice(
     played: tenure.Workflow, data: st.DataObject
 ) -> None:
     plan, ledger = make_plan(played), Ledger(played)
-    continues = Continuation()
-    play = Chained(played, ledger)
+    play, continues = Chained(played, ledger), Continuation()
     for _ in range(4):
         play_on(play, data, RESULTS)
         ledger.close(play.record)
-        past = past_of(plan, play.record, continues.past)
-        check_past(past, ledger)
-        only = data.draw(st.none() | st.lists(st.sampled_from(HOSTS), unique=True), label="only")
-        continues = Continuation(past=past, hosts=None if only is None else tuple(only))
-        if is_empty(plan, continues):
-            assert is_empty(plan, Continuation(past=past)) or only is not None
-            continues = Continuation(past=past)
-            if is_empty(plan, continues):
-                assert all(not ledger.left(each.index, each.hosts) for each in plan.steps)
-                assert not ledger.owed()
-                return
+        check_past(past_of(plan, play.record, continues.past), ledger)
+        stored = StoredRun(play.record, Definition(workflow="", continues=continues))
+        options = data.draw(retry_options(len(plan.steps)), label="options")
+        asked = Asked(plan, ledger, options)
+        found = continuation(stored, played, options)
+        if isinstance(found, str) and "with a secret in it" in found:
+            assert ledger.secret.keys() - asked.tasks
+            options = RetryOptions(again=[str(index) for index, _ in ledger.secret])
+            asked = Asked(plan, ledger, options)
+            found = continuation(stored, played, options)
+        if isinstance(found, str):
+            assert "leaves nothing" in found
+            assert not asked.tasks
+            assert not asked.owed
+            return
+        continues = found
+        ledger.again(asked.again)
         play = Chained(played, ledger, continues)
-        for planned in plan.steps:
-            wanted = ledger.left(planned.index, planned.hosts)
-            if continues.hosts is not None:
-                wanted &= set(continues.hosts)
-            assert set(play.record.steps[planned.index].hosts) == wanted
+        begun = play.record.steps[: len(plan.steps)]
+        assert {(each.index, host) for each in begun for host in each.hosts} == asked.tasks
+        owed = {
+            (each.index, name, host)
+            for each in plan.steps
+            for name, hosts in continues.owed(each.index).items()
+            for host in hosts
+        }
+        assert owed == asked.owed
+
+
+def continuation(
+    stored: StoredRun, played: tenure.Workflow, options: RetryOptions
+) -> Continuation | str:
+    """Or why there is none."""
+    try:
+        continues = definition_of_retry(stored, played, options).continues
+    except NotRunnable as refused:
+        return str(refused)
+    assert continues is not None
+    return continues
 
 
 @st.composite
