@@ -405,10 +405,16 @@ def test_with_nothing_left_to_look_with_a_released_task_stays_under_suspicion(
 
 
 def test_new_children_are_held_and_asked() -> None:
+    """It cannot fork and be gone while somebody finds out whose it is."""
     marks, branding = Marks(7), Branding()
-    orphans = Orphans(lambda pid, others: Adopted(0, frozenset((marks.whose(pid) or 0,))))
+    held: dict[int, bool] = {}
+
+    def asked(pid: int, others: object) -> Adopted:
+        held[pid] = comes_to(pid, "T")
+        return Adopted(0, frozenset((marks.whose(pid) or 0,)))
+
+    orphans = Orphans(asked)
     present = set(children())
-    orphans.catch(lambda orphan: False, present, hold=False)
 
     def first(orphan: Adopted) -> bool:
         return orphan.suspects == {1}
@@ -424,16 +430,25 @@ def test_new_children_are_held_and_asked() -> None:
         try:
             ours = present | {leader.pid}
             assert orphans.catch(first, ours, hold=True)
+            assert held == {doomed.pid: True, other.pid: True}
             assert doomed.wait(10) == -signal.SIGKILL
             orphans.reaped(doomed.pid)
             assert not orphans.catch(first, ours, hold=True), "nobody is asked twice"
             assert other.poll() is None
-            while " S " not in Path(f"/proc/{other.pid}/stat").read_text():
-                time.sleep(0.001)  # it goes on as if nothing had been
+            assert comes_to(other.pid, "S"), "it goes on as if nothing had been"
             assert leader.poll() is None
         finally:
             for process in (other, leader):
                 process.kill()
+
+
+def comes_to(pid: int, state: str) -> bool:
+    """As the kernel calls it: ``T`` is held, ``S`` sleeps."""
+    for _ in range(5000):
+        if f" {state} " in Path(f"/proc/{pid}/stat").read_text():
+            return True
+        time.sleep(0.001)
+    return False
 
 
 def children() -> list[int]:
