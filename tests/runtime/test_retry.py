@@ -345,7 +345,10 @@ class TestNarrowing:
         old = await failing(runner, act, THREE, "three/b")
         with pytest.raises(NotRunnable, match="others are left"):
             await runner.retry(old.run_id, tenure.RetryOptions(limit=["a"]))
-        assert len((await memory.list_runs()).items) == 2
+        limited = await runner.run(THREE, tenure.RunOptions(limit=["a"]))
+        with pytest.raises(NotRunnable, match="had no part for b, c: it was limited to a"):
+            await runner.retry(limited.run_id, tenure.RetryOptions(limit=["b", "c"]))
+        assert len((await memory.list_runs()).items) == 3
 
     async def test_a_run_that_goes_on_is_not_retried(
         self, memory: InMemoryStore, new_runner: NewRunner

@@ -22,7 +22,7 @@ from tenure.runtime.stored import StoredRun
 from tenure.runtime.withheld import what_is_missing
 from tenure.workflow.plan import Plan, make_plan
 from tenure.workflow.spec import Workflow
-from tenure.workflow.wording import instead_of
+from tenure.workflow.wording import instead_of, listed
 
 
 class RetryOptions(Struct, frozen=True, kw_only=True):
@@ -100,6 +100,10 @@ def _index_of(word: str, option: str, plan: Plan) -> int:
 
 
 def _nothing_left(plan: Plan, continues: Continuation) -> str:
+    chosen = continues.hosts or ()
+    if chosen and plan.hosts.keys().isdisjoint(chosen):
+        limits = f"it was limited to {listed(plan.hosts, 5)}"
+        return f"had no part for {listed(chosen, 5)}: {limits}; start a new run for the others"
     if is_empty(plan, Continuation(past=continues.past)):
         return "leaves nothing to retry: every host came through every step"
     return "leaves nothing to retry on the hosts and steps asked for; others are left"
