@@ -50,14 +50,21 @@ class TestTiming:
         with pytest.raises(ValueError, match=rule):
             Timing(**fields)
 
-    @pytest.mark.parametrize("margin", [0, 8, 1000])
+    @pytest.mark.parametrize("margin", [None, 0, 8, 1000])
     @pytest.mark.parametrize("renew", [0.001, 10, 30])
     def test_a_lease_is_never_trusted_longer_than_it_lasts(
-        self, margin: float, renew: float
+        self, margin: float | None, renew: float
     ) -> None:
         timing = Timing(lease_duration=60, renew_interval=renew, margin=margin)
         assert timing.trust <= timing.lease_duration
         assert timing.trust > timing.renew_interval
+
+    @pytest.mark.parametrize(("lease", "trusted"), [(60, 52), (4, 3)])
+    def test_a_short_lease_is_trusted_for_most_of_its_time(
+        self, lease: float, trusted: float
+    ) -> None:
+        """Or whoever is kept waiting for a moment would give up runs that nobody wanted."""
+        assert Timing(lease_duration=lease, renew_interval=lease / 3).trust == trusted
 
 
 class Calls:

@@ -33,8 +33,9 @@ class Timing(Struct, frozen=True, kw_only=True):
     lease_duration: float = 60.0
     renew_interval: float = 20.0
     control_interval: float = 0.5
-    margin: float = 8.0
-    """To end tasks in, before the lease can expire."""
+    margin: float | None = None
+    """To end tasks in, before the lease can expire. ``None``: eight seconds, and of a short lease a
+    quarter."""
 
     def __post_init__(self) -> None:
         if not 0 < self.renew_interval <= self.lease_duration / 2:
@@ -44,13 +45,14 @@ class Timing(Struct, frozen=True, kw_only=True):
             )
         if not self.control_interval > 0:
             raise ValueError(f"control_interval ({self.control_interval:g}s) must be above zero")
-        if not self.margin >= 0:
+        if self.margin is not None and not self.margin >= 0:
             raise ValueError(f"margin ({self.margin:g}s) must not be negative")
 
     @property
     def trust(self) -> float:
         """Seconds a renewal is trusted for: room for a whole renewal to be missed, at least."""
-        return max(self.lease_duration - self.margin, self.renew_interval * 1.5)
+        margin = min(8.0, self.lease_duration / 4) if self.margin is None else self.margin
+        return max(self.lease_duration - margin, self.renew_interval * 1.5)
 
 
 class Holding:
