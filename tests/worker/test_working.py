@@ -171,6 +171,8 @@ class TestDraining:
             "pending",
         ]
         assert act.cancelled == ["two/local"]
+        last = (await workers.events(run_id))[-1]
+        assert (last.type, last.version) == ("lease.released", run.version)
         workers.start()
         run = await workers.ended(run_id)
         assert (run.status, run.takeovers) == (RunStatus.SUCCESS, 0)

@@ -262,7 +262,7 @@ def release(run: RunSnapshot, fencing: Fencing, at: datetime) -> Claimed:
         raise LeaseLost(run.run_id, fence=run.fence, owner_id=run.owner_id)
     if run.owner_id is None:
         return Claimed(run, None)
-    event = Event(type="lease.released", data={"owner_id": fencing.owner_id, "fence": run.fence})
+    event = released(fencing)
     snapshot = replace(
         run,
         version=run.version + 1,
@@ -270,6 +270,11 @@ def release(run: RunSnapshot, fencing: Fencing, at: datetime) -> Claimed:
         updated_at=moved_forward(run, at),
     )
     return Claimed(snapshot, event)
+
+
+def released(fencing: Fencing) -> Event:
+    """What an owner that gives its run back says of it, alone or with its last changes."""
+    return Event(type="lease.released", data={"owner_id": fencing.owner_id, "fence": fencing.fence})
 
 
 def holds(run: RunSnapshot, fencing: Fencing) -> bool:

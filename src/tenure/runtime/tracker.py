@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from tenure.model.compose import effect_of, new_run
 from tenure.model.errors import StoreUnavailable, VersionConflict
 from tenure.model.events import Event
-from tenure.model.leasing import ClaimedRun, Lease
+from tenure.model.leasing import ClaimedRun, Lease, released
 from tenure.model.retry import RetryPolicy
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.update import (
@@ -110,6 +110,8 @@ class RunTracker:
         for index, change in changes.steps.items():
             if change.plan is not None and index == len(self._known.steps):
                 self._known = replace(self._known, steps=(*self._known.steps, change.plan))
+        if release:
+            extra = (*extra, released(self.fencing))
         effect = effect_of(self._known, changes, self._ids, *extra)
         update = Update(
             run_id=self._known.run_id,
