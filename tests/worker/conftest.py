@@ -68,7 +68,7 @@ class Workers:
         pace = tenure.Pace(
             concurrency=rest.pop("concurrency", 20),
             claim_batch=rest.pop("claim_batch", 10),
-            poll_interval=0.02,
+            poll_interval=rest.pop("poll_interval", 0.02),
             drain_timeout=rest.pop("drain_timeout", 30.0),
         )
         rest.setdefault("actions", self.actions)

@@ -1,0 +1,28 @@
+"""Workers as processes of their own, on both stores that can have several."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.postgres.database import TestDatabase
+from tests.worker_processes.fleet import Fleet
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/runs.db"
+    database: TestDatabase = request.getfixturevalue("postgres_going")
+    database.empty()
+    return database.url
+
+
+@pytest.fixture
+async def fleet(store_url: str, tmp_path: Path) -> AsyncIterator[Fleet]:
+    opened = Fleet(store_url, tmp_path)
+    await opened.open()
+    yield opened
+    await opened.close()

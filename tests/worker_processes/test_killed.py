@@ -1,0 +1,74 @@
+"""Workers are killed, one after another, and replaced; their runs go on as if nothing had been."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from tenure.model.status import RunStatus
+from tests.worker_processes.fleet import UNDER_LOAD, Fleet, Leases, WorkerProcess
+from tests.worker_processes.load import Load, bring
+from tests.worker_processes.passing_on import percentile, taken_over
+from tests.worker_processes.stalls import stalls
+
+WORKERS = 4
+
+
+@pytest.mark.slow
+async def test_a_task_that_will_not_end_is_gone_before_its_successor_begins(fleet: Fleet) -> None:
+    """Its worker is known to be dead long before its lease ends, and long before it is gone."""
+    fleet.leases = Leases(lease=20.0, renew=5.0)
+    deaf = fleet.workflow("trap '' TERM; for n in 1 2 3 4 5 6 7 8 9 10; do sleep 0.2; done")
+    run_id = await fleet.submit(deaf)
+    first = fleet.start()
+    await fleet.starts(run_id)
+    fleet.start()
+    await fleet.kill(first)
+    run = await fleet.ended(run_id)
+    assert (run.status, run.takeovers) == (RunStatus.SUCCESS, 1)
+    await fleet.sound()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+async def test_workers_that_are_killed_at_random_lose_nothing(fleet: Fleet) -> None:
+    await storm(fleet, runs=30, seed=1)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("seed", range(5))
+async def test_a_minute_of_killing(fleet: Fleet, seed: int) -> None:
+    """Five on each store: ten minutes in all."""
+    await storm(fleet, runs=150, seed=seed)
+
+
+async def storm(fleet: Fleet, runs: int, seed: int) -> None:
+    """Every second worker believes to be on another machine: that it is dead, only its lease
+    tells."""
+    fleet.leases, chance = UNDER_LOAD, random.Random(seed)
+    async with stalls() as stalled:
+        workers = [start(fleet, number) for number in range(WORKERS)]
+        load = asyncio.create_task(bring(Load(runs=runs), fleet, chance))
+        while not load.done():
+            await asyncio.wait([load], timeout=chance.uniform(1.0, 2.0))
+            number = chance.randrange(WORKERS)
+            await fleet.serving(workers[number])  # or none would ever begin, on a busy machine
+            await fleet.kill(workers[number])
+            workers[number] = start(fleet, number)
+        await load
+        await fleet.all_ended()
+        history = await fleet.sound()
+    assert {run and run.status for run in history.runs.values()} == {RunStatus.SUCCESS}
+    took = [
+        (gap.ended - gap.begun).total_seconds() - stalled.between(*gap)
+        for gap in taken_over(history)
+    ]
+    assert len(took) >= runs / 20, "nothing was ever taken over"
+    assert percentile(took, 0.99) <= 1.25 * fleet.leases.lease + fleet.leases.poll
+
+
+def start(fleet: Fleet, number: int) -> WorkerProcess:
+    return fleet.start("--concurrency", "3") if number % 2 else fleet.start_odd(elsewhere=True)
