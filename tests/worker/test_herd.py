@@ -41,7 +41,9 @@ class Asked:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("store_url", ["sqlite", "postgres"], indirect=True)
+@pytest.mark.parametrize(
+    "store_url", ["sqlite", pytest.param("postgres", marks=pytest.mark.long)], indirect=True
+)
 async def test_a_thousand_leases_that_end_at_once_cost_few_more_claims_than_needed(
     workers: Workers, act: Puppet
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shlex import quote
+
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import HostStatus, RunStatus
 from tenure.runtime.stop import REQUESTED, Stop
@@ -28,7 +30,7 @@ def early_end(run: RunSnapshot, max_takeovers: int) -> Stop | None:
             return cannot_go_on(
                 f"its worker was lost, and with it what step {step.name!r} exported as "
                 f"{listed(withheld, 5)}: it held a secret, which is kept nowhere; "
-                f"tenure retry {run.run_id} --again {step.name!r} exports it again"
+                f"tenure retry {run.run_id} --again {quote(step.name)} exports it again"
             )
     return None
 
