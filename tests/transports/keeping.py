@@ -110,9 +110,10 @@ def children() -> list[int]:
 
 
 def tasks() -> set[int]:
-    """All processes below this one, zombies included, but for supervisors."""
+    """All processes below this one, zombies included, but for supervisors, and for servers that
+    other tests of this process have started."""
     census = everybody()
-    below = set(children())
+    below = {pid for pid in children() if not _is_server(pid)}
     while True:
         more = {each.pid for each in census.values() if each.parent in below} - below
         if not more:
@@ -121,7 +122,16 @@ def tasks() -> set[int]:
 
 
 def _supervises(pid: int) -> bool:
+    return b"tenure.transports.supervisor" in _command_line(pid)
+
+
+def _is_server(pid: int) -> bool:
+    program = _command_line(pid).partition(b"\0")[0]
+    return any(name in program for name in (b"postgres", b"valkey", b"redis"))
+
+
+def _command_line(pid: int) -> bytes:
     try:
-        return b"tenure.transports.supervisor" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
-        return False
+        return b""

@@ -175,7 +175,9 @@ def _next_host(draw: Draw, host: Plain) -> HostChange:
             return HostChange(stdout=draw.one(("a\n", "ü\x00")), truncated=True)
         case "item":
             status = draw.one((HostStatus.RUNNING, HostStatus.SUCCESS))
-            return HostChange(items={len(host["items"]): ItemChange(status=status, exit_code=0)})
+            return HostChange(
+                items={len(host["items"]): ItemChange(status=status, kind="exit", exit_code=0)}
+            )
         case "unknown" if host["status"] == "unknown":
             return HostChange(status=HostStatus.RUNNING, attempts=host["attempts"] + 1)
         case _:

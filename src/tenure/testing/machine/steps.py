@@ -26,6 +26,7 @@ Reached = set[tuple[int, str | None]]
 
 _ITEM_FIELDS = (
     "message",
+    "kind",
     "exit_code",
     "attempts",
     "changed",
@@ -50,6 +51,7 @@ def fresh_item() -> Plain:
     return {
         "status": "pending",
         "message": None,
+        "kind": None,
         "exit_code": None,
         "attempts": 0,
         "changed": None,
@@ -64,7 +66,7 @@ def fresh_item() -> Plain:
 
 
 def fresh_host() -> Plain:
-    return {**fresh_item(), "kind": None, "items": []}
+    return {**fresh_item(), "items": []}
 
 
 def change_step(record: Plain, reached: Reached, index: int, change: StepChange) -> bool:
@@ -117,8 +119,6 @@ def _planned(index: int, change: StepChange) -> Plain:
 def _change_host(host: Plain, change: HostChange) -> None:
     """Whoever says anything of a host has started it."""
     _change_item(host, change)
-    if change.kind is not UNSET:
-        host["kind"] = change.kind
     _need(host["status"] != "pending")
     for position, item_change in sorted(change.items.items()):
         _need(0 <= position <= len(host["items"]))
