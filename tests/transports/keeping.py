@@ -104,16 +104,15 @@ def open_files() -> int:
 
 
 def children() -> list[int]:
-    """Of this process, zombies included."""
+    """Of this process, zombies included, but for servers that other suites have started in it."""
     listed = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
-    return [int(pid) for pid in listed.split()]
+    return [pid for pid in map(int, listed.split()) if not _is_server(pid)]
 
 
 def tasks() -> set[int]:
-    """All processes below this one, zombies included, but for supervisors, and for servers that
-    other tests of this process have started."""
+    """All processes below this one, zombies included, but for supervisors."""
     census = everybody()
-    below = {pid for pid in children() if not _is_server(pid)}
+    below = set(children())
     while True:
         more = {each.pid for each in census.values() if each.parent in below} - below
         if not more:
