@@ -14,6 +14,8 @@ from tenure.workflow.spec import OnTakeover, Verify
 from tests.runtime.puppets import Between, Puppet, shell, step, workflow
 from tests.worker.conftest import LONG, NEXT, SHORT, Workers
 
+pytestmark = pytest.mark.slow
+
 THREE = workflow(step("one"), step("two"), step("three"))
 WIDE = workflow(step("one"), hosts=("a", "b", "c", "d"))
 
