@@ -116,7 +116,8 @@ class Runner:
         await self._parts.open()
 
     async def close(self) -> None:
-        """End runs that have not ended, as canceled, and let go of everything that is this
+        """End runs that have not ended, as canceled (one that resumes is given back, for workers to
+        go on with), and let go of everything that is this
         runner's own: all of it, also if one part cannot be closed. From now on it refuses with
         ``RunnerClosed``, until somebody opens it again."""
         await self._parts.close()

@@ -335,3 +335,18 @@ def test_the_schema_knows_the_actions(cli: Cli) -> None:
     assert schema["$schema"].startswith("https://json-schema.org/")
     assert "args of cmd.run" in schema["$defs"]
     assert cli.call("schema").json == schema
+
+
+def test_a_plan_says_so_too_where_only_a_template_names_the_secret(cli: Cli) -> None:
+    (cli.folder / "conf.j2").write_text("password = {{ token }}\n")
+    flow = """
+version: v1
+name: conf
+secrets: [token]
+steps:
+  - {name: file, action: template.render, args: {src: conf.j2, dest: /nowhere/conf}}
+  - {name: inline, action: template.render, args: {template: "{{ token }}", dest: /nowhere/conf}}
+"""
+    planned = cli.call("plan", cli.workflow(flow), "--secret", "token")
+    assert planned.out.count("depends on a secret, which only a run is given: token") == 2
+    assert "is not defined" not in planned.out

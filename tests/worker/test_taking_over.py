@@ -220,9 +220,6 @@ async def test_the_runs_time_goes_on(workers: Workers, act: Puppet) -> None:
     assert run.status is RunStatus.FAILED
     assert run.error is not None
     assert run.error.kind == "timeout"
-    assert run.started_at is not None
-    assert run.finished_at is not None
-    assert (run.finished_at - run.started_at).total_seconds() < SHORT.lease_duration * 3
 
 
 async def test_whose_process_is_gone_is_replaced_without_waiting_for_its_lease(

@@ -11,7 +11,6 @@ import pytest
 import tenure
 from tenure.model.leasing import Purpose
 from tenure.model.status import RunStatus
-from tenure.runtime.definition import decode_definition
 from tests.runtime.puppets import Between, Inbox, Outage, Puppet, step, workflow
 from tests.worker.conftest import SHORT, Workers
 
@@ -97,6 +96,23 @@ async def test_what_this_worker_cannot_execute_fails_and_says_why(workers: Worke
     assert run.error is not None
     assert run.error.kind == "definition"
     assert "'act'" in run.error.message
+
+
+async def test_a_definition_that_cannot_be_read_fails_its_run_and_no_other(
+    workers: Workers,
+) -> None:
+    door = Between(workers.store)
+    damaged = await workers.submit(ONE)
+
+    async def read(real: Any, run_id: str) -> Any:
+        return "no definition" if run_id == damaged else await real(run_id)
+
+    door.rules["get_definition"] = read
+    workers.start(store=door)
+    run = await workers.ended(damaged)
+    assert run.error is not None
+    assert (run.status, run.error.kind) == (RunStatus.FAILED, "definition")
+    assert (await workers.ended(await workers.submit(THREE))).status is RunStatus.SUCCESS
 
 
 class TestSecrets:
@@ -281,9 +297,3 @@ async def test_it_is_listed_while_it_works(workers: Workers) -> None:
 async def test_a_store_without_leases_is_refused(tmp_path: Any) -> None:
     with pytest.raises(tenure.InvalidOptions, match="leases"):
         await tenure.Worker(f"file://{tmp_path}/runs").run()
-
-
-async def test_definitions_are_read_as_they_were_submitted(workers: Workers) -> None:
-    run_id = await workers.submit(ONE)
-    text = await workers.store.get_definition(run_id)
-    assert decode_definition(text).workflow

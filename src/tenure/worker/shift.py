@@ -8,9 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from tenure.model.errors import (
-    InvalidWorkflow,
     LeaseLost,
-    NotRunnable,
     StoreUnavailable,
     TenureError,
 )
@@ -83,12 +81,12 @@ class Shift:
         run_id = claim.run.snapshot.run_id
         try:
             work = await self._preparing.work(claim)
-        except (NotRunnable, InvalidWorkflow) as error:
-            _log.warning("run %s cannot be executed: %s", run_id, error)
-            await self._fail(claim, error)
-            return
         except StoreUnavailable as error:
             _log.warning("run %s is left to others: %s", run_id, error)
+            return
+        except Exception as error:  # noqa: BLE001  (others would fare no better with it)
+            _log.warning("run %s cannot be executed: %s", run_id, error)
+            await self._fail(claim, error)
             return
         run = EmbeddedRun(self._session, self._around, work)
         self._runs.add(run)
@@ -107,9 +105,9 @@ class Shift:
         finally:
             self._runs.discard(run)
 
-    async def _fail(self, claim: Claim, error: TenureError) -> None:
+    async def _fail(self, claim: Claim, error: Exception) -> None:
         told = self._session.callbacks.told if self._session.callbacks is not None else None
-        info = ErrorInfo(kind="definition", message=str(error))
+        info = ErrorInfo(kind="definition", message=str(error) or repr(error))
         change = RunChange(
             status=RunStatus.FAILED, message=info.message, error=info, last_error=info
         )
