@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tenure.cli.arguments import Duration, pairs
+from tenure.cli.arguments import pairs
 from tenure.cli.callbacks.targets import checked_targets
 from tenure.cli.display.paint import note
 from tenure.cli.executing import execute
@@ -16,6 +16,7 @@ from tenure.cli.variables import variables
 from tenure.cli.verb import (
     completes,
     json_option,
+    new_run_options,
     secrets_option,
     store_option,
     verb,
@@ -34,20 +35,8 @@ from tenure.system import new_run_id
 )
 @click.argument("workflow", metavar="FILE", shell_complete=completes("workflow_files"))
 @workflow_options
-@click.option("--approve", is_flag=True, help="Approve a workflow that asks for approval.")
+@new_run_options
 @secrets_option
-@click.option("--run-id", metavar="ID", help="Your own id for the run.")
-@click.option(
-    "--label", "labels", metavar="KEY=VALUE", multiple=True, help="A label to find the run by."
-)
-@click.option(
-    "--callback",
-    "callbacks",
-    metavar="URL",
-    multiple=True,
-    help="Tell this address of every status of the run, unsigned.",
-)
-@click.option("--timeout", type=Duration(), metavar="2h", help="For the whole run; 0: no limit.")
 @click.option("--no-tracking", is_flag=True, help="Keep no record; execute only.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing unless something goes wrong.")
 @json_option

@@ -7,35 +7,33 @@ from datetime import datetime
 
 import click
 
-from tenure.cli.arguments import Duration, Moment, Whole, moment_after, pairs
+from tenure.cli.arguments import Moment, Whole, moment_after, pairs
 from tenure.cli.callbacks.targets import checked_targets
 from tenure.cli.display import json_lines
 from tenure.cli.display.paint import bold, note, say
-from tenure.cli.display.places import place_of
 from tenure.cli.display.text import neutral
 from tenure.cli.exits import Exit
-from tenure.cli.following import follow
 from tenure.cli.limiting import check_limit
 from tenure.cli.loading import load_for
 from tenure.cli.opening import reading, settings_for, this_user, writing
 from tenure.cli.secrets import check_not_typed
-from tenure.cli.stopping import Stopped, stoppable
 from tenure.cli.variables import variables
 from tenure.cli.verb import (
     broker_option,
     completes,
     json_option,
+    new_run_options,
     store_option,
     verb,
     workflow_options,
 )
-from tenure.cli.viewing import View, conclude, showing, style_of
+from tenure.cli.watching import watch
 from tenure.config import Settings
 from tenure.model.leasing import MAX_PRIORITY, MIN_PRIORITY
 from tenure.model.snapshot import RunSnapshot
 from tenure.runner import RunOptions
 from tenure.runtime.queries import explain_run
-from tenure.system import SystemClock, new_run_id, presence, proven_dead
+from tenure.system import SystemClock, new_run_id, presence
 from tenure.workflow_file import WorkflowFile
 
 
@@ -57,19 +55,7 @@ from tenure.workflow_file import WorkflowFile
 @click.option(
     "--after", type=Moment(), metavar="WHEN", help="Not before: 2h from now, or 2026-05-01T12:00Z."
 )
-@click.option("--approve", is_flag=True, help="Approve a workflow that asks for approval.")
-@click.option("--run-id", metavar="ID", help="Your own id for the run.")
-@click.option(
-    "--label", "labels", metavar="KEY=VALUE", multiple=True, help="A label to find the run by."
-)
-@click.option(
-    "--callback",
-    "callbacks",
-    metavar="URL",
-    multiple=True,
-    help="Tell this address of every status of the run, unsigned.",
-)
-@click.option("--timeout", type=Duration(), metavar="2h", help="For the whole run; 0: no limit.")
+@new_run_options
 @click.option("--wait", is_flag=True, help="Follow it to its end; the exit code is the run's.")
 @json_option
 @store_option
@@ -122,7 +108,8 @@ def command(
     )
     run = asyncio.run(_submit(settings, file, options))
     if wait:
-        return _wait(settings, run.run_id, as_json=as_json)
+        stopped = f"stopped waiting; the run goes on: tenure watch {run.run_id}"
+        return watch(settings, run.run_id, stopped, as_json=as_json)
     if as_json:
         say(json_lines.as_json(run))
     else:
@@ -141,21 +128,3 @@ async def _standing(settings: Settings, run_id: str) -> str:
     async with reading(settings) as store:
         now = SystemClock().now()
         return neutral((await explain_run(store, run_id, now=now, presence=presence)).text)
-
-
-def _wait(settings: Settings, run_id: str, *, as_json: bool) -> int:
-    style = style_of(as_json=as_json, quiet=False)
-    place = f"store {place_of(settings.store)}"
-    try:
-        with showing(style, place) as view:
-            run = asyncio.run(_follow(settings, run_id, view))
-    except Stopped:
-        note(f"stopped waiting; the run goes on: tenure watch {run_id}")
-        return Exit.HARD_STOP
-    return conclude(run, style, place)
-
-
-async def _follow(settings: Settings, run_id: str, view: View) -> RunSnapshot:
-    async with reading(settings) as store:
-        interval = settings.control_interval
-        return await stoppable(follow(store, run_id, view, interval, proven_dead))

@@ -127,6 +127,35 @@ def workflow_options(function: F) -> F:
     return function
 
 
+def new_run_options(function: F) -> F:
+    """What may be said of a run that comes into being, wherever it is executed."""
+    from tenure.cli.arguments import Duration  # not for the help of groups
+
+    for option in (
+        click.option(
+            "--timeout", type=Duration(), metavar="2h", help="For the whole run; 0: no limit."
+        ),
+        click.option(
+            "--callback",
+            "callbacks",
+            metavar="URL",
+            multiple=True,
+            help="Tell this address of every status of the run, unsigned.",
+        ),
+        click.option(
+            "--label",
+            "labels",
+            metavar="KEY=VALUE",
+            multiple=True,
+            help="A label to find the run by.",
+        ),
+        click.option("--run-id", metavar="ID", help="Your own id for the run."),
+        click.option("--approve", is_flag=True, help="Approve a workflow that asks for approval."),
+    ):
+        function = option(function)
+    return function
+
+
 def secrets_option(function: F) -> F:
     return click.option(
         "--secret",
