@@ -94,8 +94,11 @@ def test_while_its_tasks_are_being_ended_it_is_not_gone(
     process.kill()
     process.wait()
     assert system.presence(owner_id) is Presence.GONE
-    waiting = [sys.executable, "-c", "input()", mark]
-    with subprocess.Popen(waiting, stdin=subprocess.PIPE) as at_work:
+    waiting = [sys.executable, "-c", "print(flush=True); input()", mark]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(waiting, stdin=pipe, stdout=pipe) as at_work:
+        assert at_work.stdout
+        at_work.stdout.readline()
         assert system.presence(owner_id) is Presence.ENDING
         assert not system.proven_dead(owner_id)
         at_work.communicate(b"\n")
