@@ -6,6 +6,7 @@ from __future__ import annotations
 import signal
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,6 +28,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background by a shell: the processes of the tests would inherit that, and
     # could not be asked to stop.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where slow tests are left out, a file of slow tests is not even read: reading all of them
+    costs each test process seconds."""
+    if "not slow" not in config.option.markexpr or collection_path.suffix != ".py":
+        return None
+    slow = "\npytestmark = pytest.mark.slow\n" in collection_path.read_text(encoding="utf-8")
+    return True if slow else None
 
 
 @pytest.fixture(scope="session")
