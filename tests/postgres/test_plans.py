@@ -120,7 +120,7 @@ select 'run-' || lpad(n::text, 8, '0'), 'deploy-' || n % 50,
   now() + n * interval '1 second', case when n % 10 = 0 then 1 else 0 end, true,
   now() + n * interval '1 second',
   case when n % 10 > 1 then now() + n * interval '1 second' end, now(), '{}'
-from generate_series(1, 20000) n;
+from generate_series(1, :runs) n;
 insert into tenure.run_specs (seq, definition_digest, summary, plan)
 select seq, 'digest-' || seq % 4000, '{}', '[]' from tenure.runs;
 insert into tenure.run_labels (key, value, seq)
@@ -153,18 +153,26 @@ async def database(postgres_server: Server) -> str:
     return postgres_server.url("plans")
 
 
-@pytest.mark.parametrize("tables", ["empty", "not analysed", "analysed"])
-def test_no_statement_reads_a_whole_table(database: str, tables: str) -> None:
+@pytest.mark.parametrize(
+    ("runs", "analysed"),
+    [
+        pytest.param(0, False, id="empty"),
+        pytest.param(20_000, False, id="not analysed"),
+        pytest.param(20_000, True, id="analysed"),
+        pytest.param(1_000_000, False, id="a million, not analysed", marks=pytest.mark.long),
+        pytest.param(1_000_000, True, id="a million, analysed", marks=pytest.mark.long),
+    ],
+)
+def test_no_statement_reads_a_whole_table(database: str, runs: int, analysed: bool) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
-        if tables != "empty":
-            connection.execute(MANY)
-        if tables == "analysed":
+        _fill(connection, runs)
+        if analysed:
             connection.execute("analyze")
         # Prepared while a table is empty, used when it is not any more.
         connection.execute(SQL["for_prepared_statements"])
         assert _reading_whole_tables(connection, STATEMENTS) == {}
         assert _reading_indexes_of_many(connection) == {}
-        if tables == "empty":
+        if not runs:
             return  # to read an empty table whole, planned for this once, is no mistake
         connection.execute(SQL["carefully"].replace("true", "false"))
         careful = {name for name in STATEMENTS if _is_careful(name)}
@@ -175,8 +183,12 @@ def test_no_statement_reads_a_whole_table(database: str, tables: str) -> None:
 
 def test_whole_table_that_is_read_is_noticed(database: str) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute(MANY)
+        _fill(connection, 20_000)
         assert _whole_table(connection, "select count(*) from tenure.runs where detail::text = $1")
+
+
+def _fill(connection: psycopg.Connection, runs: int) -> None:
+    connection.execute(MANY.replace(":runs", str(runs)))
 
 
 def _is_careful(name: str) -> bool:
