@@ -1,5 +1,5 @@
 """Whole runs on PostgreSQL (fsync, synchronous_commit): ours, every status durable, against
-pgbench with 32 clients that commits the five events of such a run one by one."""
+pgbench with 32 clients that commits the five events of such a run one by one, and against DBOS."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tests.postgres.server import Server, programs
 import tenure
 from benchmarks.figures import Figure
 from benchmarks.postgres_server import commits, durable_server, fresh_store
+from benchmarks.rivals import dbos_rate
 from benchmarks.runs import many_runs, no_op_workflow
 
 RUNS = 3000
@@ -28,6 +29,7 @@ def measure() -> list[Figure]:
     with durable_server() as server:
         limit = _pgbench(server)
         ours, per_run = asyncio.run(_ours(server))
+        rival = dbos_rate(server)
     return [
         Figure(
             name="postgres: 3-step runs, 200 in flight, against pgbench -c 32",
@@ -42,6 +44,13 @@ def measure() -> list[Figure]:
             ours=per_run,
             limit=0.5,
             at_most=1.0,
+        ),
+        Figure(
+            name="postgres: 3-step runs, against DBOS",
+            unit="runs/s",
+            ours=ours,
+            limit=rival,
+            at_least=15,
         ),
     ]
 
