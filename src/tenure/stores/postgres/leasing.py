@@ -168,7 +168,8 @@ class Leasing:
             [lease.fence for lease in leases],
             seconds,
         )
-        renewed, found = await session.together(("renew_leases", *given), ("lease_facts", *given))
+        rows, found = await session.together(("renew_leases", *given), ("lease_facts", *given))
+        renewed = set(rows)
         facts: dict[int, _Facts] = {}
         for i, seq, expires_at, cancel_requested_at, version, lasts in found:
             run_id = leases[i - 1].run_id
