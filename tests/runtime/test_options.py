@@ -34,7 +34,7 @@ WRONG: list[tuple[str, Any, str]] = [
         [tenure.CallbackSpec(url="htps://ada:opensesame@shop.example")],
         "callbacks[0].url: must begin with http:// or https://",
     ),
-    ("queue", 7, "queue must be text, and is 7"),
+    ("queue", 7, "queue must be a queue's name: printable, 1 to 100 characters, and is 7"),
     ("priority", "high", "priority must be a whole number from -100 to 100, and is text"),
     ("priority", 101, "and is 101"),
     ("priority", True, "and is true or false"),

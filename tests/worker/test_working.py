@@ -297,3 +297,9 @@ async def test_it_is_listed_while_it_works(workers: Workers) -> None:
 async def test_a_store_without_leases_is_refused(tmp_path: Any) -> None:
     with pytest.raises(tenure.InvalidOptions, match="leases"):
         await tenure.Worker(f"file://{tmp_path}/runs").run()
+
+
+@pytest.mark.parametrize("queues", [(), ("",), ("default", "a\nb"), "default", ("x" * 101,)])
+def test_a_queue_must_have_a_name(queues: Any) -> None:
+    with pytest.raises(tenure.InvalidOptions, match="queues must be a list"):
+        tenure.Worker("memory:", queues=queues)

@@ -22,6 +22,9 @@ from tenure.workflow.wording import called
 Rules = Mapping[str, tuple[Callable[[Any], bool], str]]
 """For each option whether a value fits, and what would."""
 
+MAX_QUEUE_NAME = 100
+A_QUEUE = f"a queue's name: printable, 1 to {MAX_QUEUE_NAME} characters"
+
 
 def problems_of(options: Any) -> list[str]:
     """Everything that is not what it must be, naming the option."""
@@ -74,6 +77,10 @@ def _told(value: object) -> str:
 
 def _is_text(value: object) -> bool:
     return isinstance(value, str)
+
+
+def is_queue(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= MAX_QUEUE_NAME and value.isprintable()
 
 
 def is_flag(value: object) -> bool:
@@ -134,7 +141,7 @@ _RULES: Rules = {
     "secrets": (_names_text, "a map from names to text"),
     "labels": (_names_text, "a map from text to text"),
     "callbacks": (is_list_of(CallbackSpec, CallbackTarget), "a list of CallbackSpec"),
-    "queue": (_is_text, "text"),
+    "queue": (is_queue, A_QUEUE),
     "priority": (
         is_whole(MIN_PRIORITY, MAX_PRIORITY),
         f"a whole number from {MIN_PRIORITY} to {MAX_PRIORITY}",

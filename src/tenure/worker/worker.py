@@ -24,6 +24,7 @@ from tenure.runtime.callback_settings import CallbackSettings
 from tenure.runtime.definition import Definition
 from tenure.runtime.in_touch import InTouch
 from tenure.runtime.keeper import Timing
+from tenure.runtime.option_rules import A_QUEUE, is_queue
 from tenure.runtime.ready import Ready
 from tenure.runtime.retention import RetentionPolicy
 from tenure.runtime.waiting import pause, to_a_good_end
@@ -92,6 +93,7 @@ class Worker:
         )
         if isinstance(broker, str):
             _check_visibility(visibility_timeout, self._parts.timing)
+        _check_queues(queues)
         self._queues = tuple(dict.fromkeys(queues))
         self._pace = pace
         self._secrets: Mapping[str, str] = {} if secrets is None else secrets
@@ -223,6 +225,11 @@ async def _going_on(hearing: Hearing | None) -> AsyncIterator[None]:
         while not task.done():  # a client whose answer came in this very moment forgets the first
             task.cancel()
             await asyncio.wait([task], timeout=0.1)
+
+
+def _check_queues(queues: Sequence[str]) -> None:
+    if isinstance(queues, str) or not queues or not all(map(is_queue, queues)):
+        raise InvalidOptions([f"queues must be a list, and each of it {A_QUEUE}"])
 
 
 def _check_visibility(seconds: float, timing: Timing) -> None:
