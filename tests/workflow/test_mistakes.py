@@ -286,8 +286,8 @@ def test_a_mistake_in_arguments(args: str, action: str, said: str) -> None:
 WHOLE = [
     ("- a", ["1:1: must be a map, not a list"]),
     ("just text", ["1:1: must be a map, not text"]),
-    ("{}", ["1:1: version: 'version' is missing", "1:1: name: 'name' is missing",
-            "1:1: steps: 'steps' is missing"]),
+    ("{}", ["1:1: version: 'version' is missing; write version: v1",
+            "1:1: name: 'name' is missing", "1:1: steps: 'steps' is missing"]),
     ("version: v2\nname: a\n" + TWO,
      ["1:10: version: must be one of v1, v0.1, 1, 0.1, not 'v2'"]),
     ("version: v1\nname: ''\n" + TWO, ["2:7: name: must not be empty"]),

@@ -259,7 +259,7 @@ def grammar(catalogue: Catalogue) -> Part:
     return Part(
         Workflow,
         [
-            Key("version", Choice(VERSIONS), "v1", required=True),
+            Key("version", Choice(VERSIONS), "v1", required=True, example="v1"),
             Key("name", TEXT, "of the workflow", required=True),
             Key("description", TEXT, "for people"),
             Key("queue", TEXT, "which workers may take it"),

@@ -244,6 +244,8 @@ class Key(Struct, frozen=True):
     shape: Any
     description: str
     required: bool = False
+    example: str = ""
+    """What to write where a required one is missing, if that is always the same."""
 
 
 class Part(Struct, frozen=True):
@@ -276,7 +278,8 @@ class Part(Struct, frozen=True):
             return BAD
         inside = (*path, key.name)
         if given is None:
-            reading.mistake(node.mark, inside, f"{key.name!r} is missing")
+            hint = f"write {key.name}: {key.example}" if key.example else None
+            reading.mistake(node.mark, inside, f"{key.name!r} is missing", hint)
             return blank(key.shape)
         value = key.shape.read(given, inside, reading)
         return blank(key.shape) if value is BAD and key.required else value
