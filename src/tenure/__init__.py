@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from tenure.runner import Runner as Runner
     from tenure.runner import RunOptions as RunOptions
     from tenure.runtime.callback_settings import CallbackSettings as CallbackSettings
-    from tenure.runtime.keeper import Timing as Timing
+    from tenure.runtime.lease_timing import Timing as Timing
     from tenure.runtime.retention import RetentionPolicy as RetentionPolicy
     from tenure.runtime.tracker import RunTracker as RunTracker
     from tenure.stores.file import FileStore as FileStore
@@ -93,7 +93,7 @@ _HOME = {
     "RunOptions": "runner",
     "Runner": "runner",
     "CallbackSettings": "runtime.callback_settings",
-    "Timing": "runtime.keeper",
+    "Timing": "runtime.lease_timing",
     "RetentionPolicy": "runtime.retention",
     "RunTracker": "runtime.tracker",
     "CallbackPayload": "wire.callback",

@@ -31,7 +31,7 @@ from tenure.runtime.definition import Definition
 from tenure.runtime.embedded import Surroundings
 from tenure.runtime.executions import Executions
 from tenure.runtime.hinting import Hinting
-from tenure.runtime.keeper import Timing
+from tenure.runtime.lease_timing import Timing
 from tenure.runtime.ready import ReadyWorkflows
 from tenure.runtime.retention import RetentionPolicy
 from tenure.runtime.session import Identity, Session

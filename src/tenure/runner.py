@@ -29,7 +29,7 @@ from tenure.ports.transport import Transport
 from tenure.runtime.birth import cannot_wait, planned_retry, planned_run, secret_values
 from tenure.runtime.callback_settings import CallbackSettings
 from tenure.runtime.embedded import Work
-from tenure.runtime.keeper import Timing
+from tenure.runtime.lease_timing import Timing
 from tenure.runtime.options import RunOptions
 from tenure.runtime.owners import doubt_about
 from tenure.runtime.packing import packed

@@ -14,6 +14,7 @@ from tenure.testing.contracts import (
     DefinitionsContract,
     DurabilityContract,
     EventLogContract,
+    KeptApartContract,
     LeaseStoreContract,
     LogListingContract,
     LogStoreContract,
@@ -57,6 +58,9 @@ class TestBatches(Postgres, BatchUpdatesContract): ...
 
 
 class TestLeases(Postgres, LeaseStoreContract): ...
+
+
+class TestKeptApart(Postgres, KeptApartContract): ...
 
 
 class TestEvents(Postgres, EventLogContract): ...

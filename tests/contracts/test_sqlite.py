@@ -14,6 +14,7 @@ from tenure.testing.contracts import (
     DefinitionsContract,
     DurabilityContract,
     EventLogContract,
+    KeptApartContract,
     LeaseStoreContract,
     LogListingContract,
     LogStoreContract,
@@ -50,6 +51,9 @@ class TestBatches(SQLite, BatchUpdatesContract): ...
 
 
 class TestLeases(SQLite, LeaseStoreContract): ...
+
+
+class TestKeptApart(SQLite, KeptApartContract): ...
 
 
 class TestMachineClock(SQLite, MachineClockContract): ...

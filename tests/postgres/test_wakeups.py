@@ -14,7 +14,7 @@ from msgspec import json
 import tenure
 from tenure.model.status import RunStatus
 from tenure.model.wakeups import topic_of_queue
-from tenure.runtime.keeper import Timing
+from tenure.runtime.lease_timing import Timing
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.announcing import payloads
 from tenure.testing.contracts.acts import create, create_embedded, write

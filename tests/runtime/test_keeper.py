@@ -14,7 +14,8 @@ import tenure
 from tenure.model.errors import StoreUnavailable
 from tenure.model.leasing import Lease, Purpose
 from tenure.model.status import RunStatus
-from tenure.runtime.keeper import Keeper, Timing
+from tenure.runtime.keeper import Keeper
+from tenure.runtime.lease_timing import Timing
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.clock import ManualClock
 from tenure.testing.factories import cancel, embedded_run, end_run, lease_request, new_run
@@ -156,12 +157,12 @@ class TestRenewal:
     async def test_what_was_dropped_is_asked_for_no_more(self, kept: Kept) -> None:
         await kept.hold()
         kept.keeper.drop(kept.holding)
-        keeping = kept.keeper._keeping
-        assert keeping is not None
-        await asyncio.wait_for(keeping, PATIENCE)
-        assert kept.asked == []
+        async with asyncio.timeout(PATIENCE):
+            while not kept.keeper._holdings._resting:
+                await asyncio.sleep(0.001)
+        assert kept.store.calls == [], "nobody looks either"
         await kept.hold("another-run-1")
-        assert kept.keeper._keeping is not keeping, "it begins again with the next run"
+        await kept.renews(1)  # it begins again with the next run
 
     async def test_dropping_an_older_hold_leaves_the_newer_one(self, kept: Kept) -> None:
         """As when a run was given back and claimed again by the same process."""
@@ -223,12 +224,11 @@ class TestTrust:
 
         kept.store.rules["renew_leases"] = slowly
         await kept.hold()
-        before = kept.keeper._held[RUN_ID].trusted_until
+        before = kept.holding.trusted_until
         async with asyncio.timeout(PATIENCE):
-            while kept.keeper._held[RUN_ID].trusted_until == before:
+            while kept.holding.trusted_until == before:
                 await asyncio.sleep(0.001)
-        trusted = kept.keeper._held[RUN_ID].trusted_until
-        assert trusted == pytest.approx(kept.asked[0] + SHORT.trust, abs=0.01)
+        assert kept.holding.trusted_until == pytest.approx(kept.asked[0] + SHORT.trust, abs=0.01)
 
     async def test_any_error_is_survived_and_told_once(
         self, caplog: pytest.LogCaptureFixture

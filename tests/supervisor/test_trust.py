@@ -14,7 +14,9 @@ from tenure.model.errors import Untrusted
 from tenure.ports.transport import Command
 from tenure.ports.trust import TrustWindows
 from tenure.transports.local import LocalTransport
+from tenure.transports.plumbing import Ends, lay_pipes
 from tenure.transports.routing import RoutingTransport
+from tenure.transports.supervisor import starter
 from tenure.transports.unreachable import UnreachableTransport
 from tests.supervisor.hostile import UP, left_of, nothing_left
 from tests.supervisor.promise import AT_LEISURE
@@ -136,6 +138,21 @@ async def test_from_another_thread_while_the_loop_is_busy(transport: LocalTransp
         time.sleep(2.3)  # on purpose: the loop is busy until the first window is over
         await thread
         assert (await task).code == 3
+
+
+async def test_from_another_thread_while_a_task_is_being_started(
+    transport: LocalTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is said between the order and its way to the supervisor counts, too."""
+    await transport.run(HERE, sh("true"), Kept())
+
+    def prolong(*, feed: bool) -> tuple[Ends, Ends]:
+        transport.trust("run-1", soon(20), margin=8)
+        return lay_pipes(feed=feed)
+
+    transport.trust("run-1", soon(0.5), margin=8)
+    monkeypatch.setattr(starter, "lay_pipes", prolong)
+    assert (await transport.run(HERE, of_run("run-1", "sleep 1; exit 3"), Kept())).code == 3
 
 
 async def test_routing_passes_it_on(transport: LocalTransport) -> None:

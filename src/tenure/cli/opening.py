@@ -145,7 +145,7 @@ def new_worker(
 
 def _for_execution(settings: Settings) -> dict[str, Any]:
     """What whoever executes runs takes from the settings, by the names of its parameters."""
-    from tenure.runtime.keeper import Timing
+    from tenure.runtime.lease_timing import Timing
 
     return {
         "timing": Timing(

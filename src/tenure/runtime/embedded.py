@@ -21,8 +21,8 @@ from tenure.ports.transport import Transport
 from tenure.runtime.audience import Audience
 from tenure.runtime.engine import Engine
 from tenure.runtime.executor import Executor
+from tenure.runtime.holdings import Holding
 from tenure.runtime.intents import not_born
-from tenure.runtime.keeper import Holding
 from tenure.runtime.masking import Masks
 from tenure.runtime.outputs import Outputs
 from tenure.runtime.patience import surely

@@ -2,81 +2,46 @@
 
 The holder trusts a lease until *the moment its last successful renewal was sent*, plus the
 duration, minus a margin in which its tasks can be ended. Past that somebody else may hold the run,
-whatever we believe: its tasks are stopped before the lease can expire, not after. No answer is
-waited for beyond that moment. A transport that can end them without us (``TrustWindows``) is told
-of each such moment: it does so if we are frozen or killed.
+whatever we believe: its tasks are stopped before the lease can expire, not after.
+
+Two parts that share nothing but the holdings (``holdings`` says who may do what). Renewals are made
+by ``rounds``: in a thread of their own where the store lets them (``KeptApart``), so that no task
+and no callback of this process can hold them up, else in the loop that drives the runs. That loop
+itself gives up what was not renewed in time, whatever became of the rounds.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
+from functools import partial
 from math import inf
-
-from msgspec import Struct
+from typing import Protocol
 
 from tenure.model.leasing import Lease
-from tenure.model.query import RunFilter
+from tenure.ports.keeping import KeptApart
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.run_store import RunStateStore
 from tenure.ports.trust import TrustWindows
-from tenure.runtime.stop import NOT_RENEWED
-from tenure.runtime.waiting import happens_within
-
-_log = logging.getLogger("tenure.runtime")
-
-
-class Timing(Struct, frozen=True, kw_only=True):
-    """Seconds. Refused when it cannot work, naming the broken rule."""
-
-    lease_duration: float = 60.0
-    renew_interval: float = 20.0
-    control_interval: float = 0.5
-    margin: float | None = None
-    """To end tasks in, before the lease can expire. ``None``: eight seconds, and of a short lease a
-    quarter."""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.renew_interval <= self.lease_duration / 2:
-            raise ValueError(
-                f"renew_interval ({self.renew_interval:g}s) must be more than zero and at most "
-                f"half of lease_duration ({self.lease_duration:g}s)"
-            )
-        if not self.control_interval > 0:
-            raise ValueError(f"control_interval ({self.control_interval:g}s) must be above zero")
-        if self.margin is not None and not self.margin >= 0:
-            raise ValueError(f"margin ({self.margin:g}s) must not be negative")
-
-    @property
-    def trust(self) -> float:
-        """Seconds a renewal is trusted for: room for a whole renewal to be missed, at least."""
-        margin = min(8.0, self.lease_duration / 4) if self.margin is None else self.margin
-        return max(self.lease_duration - margin, self.renew_interval * 1.5)
+from tenure.runtime.holdings import Holding, Holdings
+from tenure.runtime.keeper_thread import Apart
+from tenure.runtime.lease_timing import Timing
+from tenure.runtime.rounds import Rounds
 
 
-class Holding:
-    """One run this process drives. Without a lease there is nothing to renew or to lose in time."""
+class Place(Protocol):
+    """Where the rounds are made."""
 
-    __slots__ = ("canceled", "lease", "lost", "run_id", "trusted_until")
+    def begin(self, *, rested: bool) -> None:
+        """There is something to keep; ``rested``: after a time when there was nothing."""
+        ...
 
-    def __init__(
-        self,
-        run_id: str,
-        lease: Lease | None,
-        trusted_until: float,
-        canceled: Callable[[], None],
-        lost: Callable[[str], None],
-    ) -> None:
-        self.run_id = run_id
-        self.lease = lease
-        self.trusted_until = trusted_until
-        self.canceled = canceled
-        self.lost = lost
+    def look_now(self) -> None: ...
+    async def close(self) -> None: ...
 
 
 class Keeper:
-    """One loop for all runs of the process: a renewal for all of them is one call to the store."""
+    """One for all runs of the process: a renewal for all of them is one call to the store."""
 
     def __init__(
         self,
@@ -85,16 +50,15 @@ class Keeper:
         timing: Timing,
         windows: TrustWindows | None = None,
     ) -> None:
-        self._store = store
-        self._leases = store if isinstance(store, LeaseStore) else None
-        self._owner_id = owner_id
-        self._timing = timing
-        self._windows = windows
-        self._held: dict[str, Holding] = {}
-        self._look_now = asyncio.Event()
-        self._keeping: asyncio.Task[None] | None = None
-        self._renew_at = 0.0
-        self._out_of_touch = False
+        self._has_leases = isinstance(store, LeaseStore)
+        self._holdings = Holdings(timing, windows)
+        rounds = partial(Rounds, holdings=self._holdings, owner_id=owner_id, timing=timing)
+        self._place: Place
+        if self._has_leases and isinstance(store, KeptApart):
+            self._place = Apart(store, self._holdings, rounds, timing.pace)
+        else:
+            self._place = _Here(partial(rounds, store))
+        self._alarm: asyncio.TimerHandle | None = None
 
     def hold(
         self,
@@ -105,107 +69,57 @@ class Keeper:
         lost: Callable[[str], None],
     ) -> Holding:
         """``sent_at`` is the loop's time when the claim was sent, not when it was answered."""
-        if self._leases is None:
+        if not self._has_leases:
             lease = None
-        until = inf if lease is None else sent_at + self._timing.trust
-        holding = self._held[run_id] = Holding(run_id, lease, until, canceled, lost)
-        self._tell_trust(holding)
-        if self._keeping is None or self._keeping.done():
-            self._renew_at = sent_at + self._timing.renew_interval
-            self._keeping = asyncio.create_task(self._keep())
+        holding = Holding(run_id, lease, sent_at, canceled, lost)
+        rested = self._holdings.add(holding)
+        self._place.begin(rested=rested)
+        if self._alarm is None or holding.trusted_until < self._alarm.when():
+            self._set_alarm(holding.trusted_until)
         return holding
 
     def drop(self, holding: Holding) -> None:
-        if self._held.get(holding.run_id) is holding:
-            del self._held[holding.run_id]
-            if self._windows is not None:
-                self._windows.forget(holding.run_id)
+        self._holdings.drop(holding)
+        if not self._holdings:
+            self._set_alarm(inf)
 
     def look_now(self) -> None:
         """A hint that an operator may have said something; carries no state, may be lost."""
+        self._place.look_now()
+
+    async def close(self) -> None:
+        self._set_alarm(inf)
+        await self._place.close()
+
+    def _set_alarm(self, at: float) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        loop = asyncio.get_running_loop()
+        self._alarm = None if at == inf else loop.call_at(at, self._end_trust)
+
+    def _end_trust(self) -> None:
+        self._set_alarm(self._holdings.end_trust(asyncio.get_running_loop().time()))
+
+
+class _Here:
+    """In the event loop that drives the runs."""
+
+    def __init__(self, new_rounds: Callable[..., Rounds]) -> None:
+        self._new_rounds = new_rounds
+        self._look_now = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self, *, rested: bool) -> None:
+        if self._task is None or self._task.done():
+            loop = asyncio.get_running_loop()
+            self._look_now = asyncio.Event()
+            rounds = self._new_rounds(loop.call_soon, self._look_now)
+            self._task = loop.create_task(rounds.go())
+
+    def look_now(self) -> None:
         self._look_now.set()
 
     async def close(self) -> None:
-        if self._keeping is not None:
-            self._keeping.cancel()
-            await asyncio.wait([self._keeping])
-
-    async def _keep(self) -> None:
-        loop = asyncio.get_running_loop()
-        while self._held:
-            await happens_within(self._look_now, self._until_next(loop.time()))
-            self._look_now.clear()
-            self._give_up_untrusted(loop.time())  # we may have been frozen until now
-            try:
-                async with asyncio.timeout_at(self._answer_by(loop.time())):
-                    if self._leases is not None and loop.time() >= self._renew_at:
-                        await self._renew(self._leases, loop.time())
-                    else:
-                        await self._look_for_requests()
-            except Exception as error:  # noqa: BLE001  whatever it is, leases must be tried again
-                self._note_out_of_touch(error)
-            else:
-                self._out_of_touch = False
-            self._give_up_untrusted(loop.time())
-
-    def _until_next(self, now: float) -> float:
-        """Never later than the next renewal and the next end of trust; what is overdue already is
-        tried again at the usual pace."""
-        moments = [self._renew_at, *(each.trusted_until for each in self._held.values())]
-        ahead = (moment - now for moment in moments if moment > now)
-        pace = min(self._timing.control_interval, self._timing.renew_interval)
-        return min(pace, *ahead, inf)
-
-    def _answer_by(self, now: float) -> float:
-        trusted = (each.trusted_until for each in self._held.values() if each.trusted_until > now)
-        return min(now + self._timing.renew_interval, *trusted, inf)
-
-    async def _renew(self, store: LeaseStore, sent_at: float) -> None:
-        held = [(each, each.lease) for each in self._held.values() if each.lease is not None]
-        leases = [lease for _, lease in held]
-        renewals = await store.renew_leases(leases, self._timing.lease_duration)
-        self._renew_at = sent_at + self._timing.renew_interval
-        for (holding, _), renewal in zip(held, renewals, strict=True):
-            if self._held.get(renewal.run_id) is not holding:
-                continue  # it ended meanwhile
-            if not renewal.ok:
-                holding.lost("another owner has it")
-                continue
-            holding.trusted_until = sent_at + self._timing.trust
-            self._tell_trust(holding)
-            if renewal.cancel_requested_at is not None:
-                holding.canceled()
-
-    def _tell_trust(self, holding: Holding) -> None:
-        if self._windows is not None:
-            margin = self._timing.lease_duration - self._timing.trust
-            self._windows.trust(holding.run_id, holding.trusted_until, margin)
-
-    async def _look_for_requests(self) -> None:
-        """One question for all runs of this owner, read only."""
-        where = RunFilter(owner_id=self._owner_id)
-        cursor = None
-        while True:
-            page = await self._store.list_runs(where, limit=500, cursor=cursor)
-            for run in page.items:
-                holding = self._held.get(run.run_id)
-                if holding is not None and run.cancel_requested_at is not None:
-                    holding.canceled()
-            cursor = page.cursor
-            if cursor is None:
-                return
-
-    def _give_up_untrusted(self, now: float) -> None:
-        for holding in list(self._held.values()):
-            if now >= holding.trusted_until:
-                holding.lost(NOT_RENEWED)
-
-    def _note_out_of_touch(self, error: Exception) -> None:
-        if not self._out_of_touch:
-            self._out_of_touch = True
-            _log.warning(
-                "the store does not answer for the leases of %d runs (%s); their tasks are stopped "
-                "if it does not before the leases end",
-                len(self._held),
-                str(error) or type(error).__name__,
-            )
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])

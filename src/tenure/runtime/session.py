@@ -23,7 +23,8 @@ from tenure.runtime.callbacks import Callbacks
 from tenure.runtime.combiner import Combiner
 from tenure.runtime.hinting import Hinting
 from tenure.runtime.in_touch import InTouch
-from tenure.runtime.keeper import Keeper, Timing
+from tenure.runtime.keeper import Keeper
+from tenure.runtime.lease_timing import Timing
 from tenure.runtime.operators import Operators
 from tenure.runtime.recovery import Reconciler, as_interrupted
 from tenure.runtime.retention import Forgetting, RetentionPolicy

@@ -23,7 +23,7 @@ from tenure.ports.workers import WorkerInfo, WorkerRegistry
 from tenure.runtime.callback_settings import CallbackSettings
 from tenure.runtime.definition import Definition
 from tenure.runtime.in_touch import InTouch
-from tenure.runtime.keeper import Timing
+from tenure.runtime.lease_timing import Timing
 from tenure.runtime.option_rules import A_QUEUE, is_queue
 from tenure.runtime.ready import Ready
 from tenure.runtime.retention import RetentionPolicy

@@ -6,8 +6,8 @@ transaction; ``writing`` tells how a batch of updates gets by with one of each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from typing import Self
 
@@ -53,13 +53,14 @@ from tenure.stores.postgres.writing import Writing
 class PostgresStore:
     """``RunStateStore``, ``BatchUpdates``, ``LeaseStore``, ``EventLog``, ``ChangeFeed``,
     ``Definitions``, ``Outbox``, ``OutboxBatches``, ``LogStore``, ``LogListing``,
-    ``WorkerRegistry``, ``Wakeups``, ``Retention`` and ``Upkeep``."""
+    ``WorkerRegistry``, ``Wakeups``, ``KeptApart``, ``Retention`` and ``Upkeep``."""
 
     durable = True
 
     def __init__(self, url: str, clock: Clock | None = None) -> None:
         """``clock``: one that a test has put in the place of the server's. ``UnknownStore`` for a
         URL that cannot be meant; nothing is connected to yet."""
+        self._url, self._clock = url, clock
         self._connections = Connections(Address.parse(url), ServerClock(clock))
         deciding = Deciding()
         self._announcing = Announcing(self._connections)
@@ -127,6 +128,13 @@ class PostgresStore:
 
     async def release_lease(self, run_id: str, fencing: Fencing, update_id: str) -> None:
         await self._leasing.release(run_id, fencing, update_id)
+
+    @asynccontextmanager
+    async def keeping(self) -> AsyncIterator[Self]:
+        """With connections of its own, and nothing remembered: what another thread renews must not
+        meet what this one is about to write."""
+        async with type(self)(self._url, self._clock) as apart:
+            yield apart
 
     # EventLog, ChangeFeed and Definitions
 

@@ -8,7 +8,8 @@ one hop into its thread and one transaction there. Writers of other processes ar
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Self, TypeVar
@@ -49,8 +50,8 @@ Thread = TypeVar("Thread", bound=DatabaseThread)
 
 class SQLiteStore:
     """``RunStateStore``, ``BatchUpdates``, ``LeaseStore``, ``EventLog``, ``Definitions``,
-    ``Outbox``, ``OutboxBatches``, ``LogStore``, ``LogListing``, ``WorkerRegistry``, ``Retention``
-    and ``Upkeep``."""
+    ``Outbox``, ``OutboxBatches``, ``LogStore``, ``LogListing``, ``WorkerRegistry``, ``KeptApart``,
+    ``Retention`` and ``Upkeep``."""
 
     durable = True
 
@@ -161,6 +162,12 @@ class SQLiteStore:
 
     async def release_lease(self, run_id: str, fencing: Fencing, update_id: str) -> None:
         await self._writer.run(self._leasing.release, run_id, fencing, update_id)
+
+    @asynccontextmanager
+    async def keeping(self) -> AsyncIterator[Self]:
+        """This very store: its work is done by threads that wait for no event loop, in the order
+        it was asked for; another connection would have to wait for the writer's lock."""
+        yield self
 
     # EventLog and Definitions
 

@@ -28,6 +28,7 @@ from tenure.testing.contracts.definitions import DefinitionsContract
 from tenure.testing.contracts.durability import DurabilityContract
 from tenure.testing.contracts.events import EventLogContract, OwnershipEventsContract
 from tenure.testing.contracts.harness import SUITE_VERSION, ContractHarness, ManualTime
+from tenure.testing.contracts.keeping import KeptApartContract
 from tenure.testing.contracts.leases import LeaseStoreContract
 from tenure.testing.contracts.log_listing import LogListingContract
 from tenure.testing.contracts.logs import LogStoreContract
@@ -54,6 +55,7 @@ __all__ = [
     "DefinitionsContract",
     "DurabilityContract",
     "EventLogContract",
+    "KeptApartContract",
     "LeaseStoreContract",
     "LogListingContract",
     "LogStoreContract",

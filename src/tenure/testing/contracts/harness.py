@@ -11,6 +11,7 @@ from tenure.ports.batch import BatchUpdates
 from tenure.ports.change_feed import ChangeFeed
 from tenure.ports.definitions import Definitions
 from tenure.ports.event_log import EventLog
+from tenure.ports.keeping import KeptApart
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.log_listing import LogListing
 from tenure.ports.log_store import LogStore
@@ -79,6 +80,10 @@ class FeedingStore(RunStateStore, EventLog, ChangeFeed, Protocol):
 
 class LeasingStore(RunStateStore, LeaseStore, Protocol):
     """What the lease contract needs."""
+
+
+class ApartKeptStore(RunStateStore, LeaseStore, KeptApart, Protocol):
+    """What the contract about keeping leases apart needs."""
 
 
 class JournalingStore(RunStateStore, EventLog, Protocol):

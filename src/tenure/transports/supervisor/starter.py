@@ -100,15 +100,20 @@ class SupervisedStarter:
         image = image_of(command)
         if image.cwd is None or not image.cwd.startswith(b"/"):
             image = image._replace(cwd=_here(image.cwd))
-        order = self._order(command, image).encode()
-        if len(order) > frames.MOST_ASKED:
+        order = self._order(command, image)
+        text = order.encode()
+        if len(text) > frames.MOST_ASKED:
             raise NotStarted(too_long(image))
         try:
             pipes, given = lay_pipes(feed=bool(command.stdin))
         except OSError as error:
             raise NotStarted(why_not(error, image)) from error
         ward = Ward(asyncio.get_running_loop(), link, command, image, pipes)
-        ward.begin(order, given)
+        ward.begin(text, given)
+        window = self._windows.get(command.env.get(_RUN, ""), _ALWAYS)
+        if window != (order.until, order.late_grace):
+            # Another thread prolonged the trust before the supervisor knew of this task.
+            link.send(frames.TRUST, body=frames.trust(order.run, *window))
         return ward
 
     def _order(self, command: Command, image: Image) -> Spawn:
