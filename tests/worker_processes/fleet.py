@@ -93,8 +93,23 @@ class WorkerProcess:
             stopped = os.WSTOPPED | os.WEXITED | os.WNOWAIT
             await asyncio.to_thread(os.waitid, os.P_PID, self.pid, stopped)
         assert self.lives, self.complaints
-        (moment,) = (line.split()[1] for line in self.said if line.startswith("freezes "))
+        return await self.says_that_it_freezes()
+
+    async def says_that_it_freezes(self) -> datetime:
+        (moment,) = (await self.says("freezes"))[0]
         return datetime.fromtimestamp(float(moment), UTC)
+
+    async def says(self, word: str, times: int = 1) -> list[list[str]]:
+        """What follows that word, once it was said so often."""
+        async with asyncio.timeout(PATIENCE):
+            while len(found := self.words_after(word)) < times:
+                assert self.lives, self.complaints
+                await asyncio.sleep(0.02)
+        return found
+
+    def words_after(self, word: str) -> list[list[str]]:
+        lines = (line.split() for line in self.said)
+        return [rest for first, *rest in lines if first == word]
 
     def put_down(self) -> None:
         self.process.kill()
@@ -142,14 +157,8 @@ class Fleet:
 
     def start_odd(self, **oddity: Any) -> WorkerProcess:
         name, leases = next(self._names), self.leases
-        odd = Oddity(
-            url=self.url,
-            name=name,
-            lease=leases.lease,
-            renew=leases.renew,
-            poll=leases.poll,
-            **oddity,
-        )
+        usual = {"lease": leases.lease, "renew": leases.renew, "poll": leases.poll}
+        odd = Oddity(url=self.url, name=name, **{**usual, **oddity})
         argv = [sys.executable, "-m", "tests.worker_processes.odd_worker"]
         return self._started(name, [*argv, msgspec.json.encode(odd).decode()])
 
@@ -176,6 +185,10 @@ class Fleet:
 
     async def is_frozen(self, worker: WorkerProcess) -> None:
         self.lost[worker.name] = await worker.freezes()
+
+    async def is_hung(self, worker: WorkerProcess) -> None:
+        """Only its event loop."""
+        self.lost[worker.name] = await worker.says_that_it_freezes()
 
     async def drain_all(self) -> None:
         """They end in good order, and none of them met what it did not expect."""

@@ -1,5 +1,5 @@
-"""A worker with something odd about it: it freezes itself at one exact point, it believes to be on
-another machine, or its wall clock is wrong.
+"""A worker with something odd about it: it comes to a standstill at one exact point, its event loop
+has no time for it, it believes to be on another machine, or its wall clock is wrong.
 
 ``python -m tests.worker_processes.odd_worker ODDITY`` (as JSON) serves until SIGTERM. It says when
 it freezes, and of each write that ends after that how it was answered.
@@ -8,12 +8,11 @@ it freezes, and of each write that ends after that how it was answered.
 from __future__ import annotations
 
 import asyncio
-import os
 import platform
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
 from datetime import datetime, tzinfo
 from typing import Any
 
@@ -22,8 +21,8 @@ from msgspec import Struct
 
 import tenure
 import tenure.system
-from tenure.model.events import Event
-from tenure.testing.faults import METHODS
+from tenure.bootstrap import open_broker
+from tests.worker_processes.standstill import Broker, Standstill, Store
 
 
 class Oddity(Struct, frozen=True, kw_only=True):
@@ -32,103 +31,19 @@ class Oddity(Struct, frozen=True, kw_only=True):
     lease: float
     renew: float
     poll: float
+    concurrency: int = 3
     freeze: str | None = None
+    """One of the points of ``standstill``."""
+    hung: bool = False
+    """It hangs there instead."""
+    broker: str | None = None
+    busy: int = 0
+    """From SIGUSR1 on, and until the next, so many callbacks hold up its event loop by turns."""
     elsewhere: bool = False
     """Nobody here can tell from its process number whether it lives."""
     ahead: float = 0.0
     """Seconds that its wall clock is off."""
     speed: float = 1.0
-
-
-# Freezing
-
-
-class Point(Struct, frozen=True):
-    """The first call of ``method`` for which ``meant`` holds, before it is sent or after it was
-    answered (then ``meant`` gets the answer too)."""
-
-    method: str
-    before: bool
-    meant: Callable[..., bool]
-
-
-def _tells(kind: str) -> Callable[..., bool]:
-    def meant(writes: Sequence[Any], *_: object) -> bool:
-        return any(event.type == kind for event in _events(writes))
-
-    return meant
-
-
-def _events(writes: Sequence[Any]) -> Iterator[Event]:
-    return (event for write in writes for event in write.effect.events)
-
-
-POINTS = {
-    "after claim": Point("claim_runs", False, lambda request, claimed: bool(claimed)),
-    "after intent": Point("update_runs", False, _tells("host.running")),
-    "in mid-command": Point("renew_leases", False, lambda *_: True),
-    "before result": Point("update_runs", True, _tells("host.success")),
-    "in mid-output": Point("append", True, lambda *args: args[3] > 0),
-    "before the end": Point("update_runs", True, _tells("run.success")),
-    "before renewal": Point("renew_leases", True, lambda *_: True),
-}
-"""Seven; the eighth, before a broker's message is acknowledged, needs a broker."""
-WRITES = ("update_runs", "update_run", "append", "release_lease")
-
-
-class Freezing:
-    """A store before which the whole process stops, once. Not while another call is under way: a
-    frozen process must not hold a lock of SQLite's, which has nobody to take it away."""
-
-    def __init__(self, store: Any, point: Point | None) -> None:
-        self._real = store
-        self._point = point
-        self._thawed = False
-        self._under_way = 0
-        self.durable: bool = store.durable
-        for name in METHODS:
-            if hasattr(store, name):
-                setattr(self, name, self._through(name))
-
-    def _through(self, name: str) -> Callable[..., Awaitable[Any]]:
-        real = getattr(self._real, name)
-
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            point = self._point if self._point and self._point.method == name else None
-            if point and point.before and point.meant(*args):
-                await self._freeze()
-            self._under_way += 1
-            try:
-                answer = await real(*args, **kwargs)
-            except tenure.TenureError as error:
-                self._answered(name, type(error).__name__)
-                raise
-            finally:
-                self._under_way -= 1
-            if point and not point.before and point.meant(*args, answer):
-                await self._freeze()
-            elif name == "update_runs":
-                for outcome in answer:
-                    self._answered(name, type(outcome).__name__)
-            else:
-                self._answered(name, "accepted")
-            return answer
-
-        return call
-
-    def _answered(self, name: str, how: str) -> None:
-        if self._thawed and name in WRITES:
-            print(name, how, flush=True)
-
-    async def _freeze(self) -> None:
-        if self._point is None:
-            return
-        self._point = None
-        while self._under_way:
-            await asyncio.sleep(0.001)
-        print("freezes", time.time(), flush=True)
-        os.kill(os.getpid(), signal.SIGSTOP)
-        self._thawed = True
 
 
 # Wrong about place and time
@@ -155,19 +70,55 @@ def shift_wall_clock(ahead: float, speed: float) -> None:
     tenure.system.datetime = WrongDatetime  # type: ignore[attr-defined]
 
 
+# Busy
+
+
+class Busy:
+    """Callbacks that compute for a while, again and again: the loop goes round, but slowly."""
+
+    def __init__(self, callbacks: int) -> None:
+        self._callbacks = callbacks
+        self._on = False
+
+    def toggle(self) -> None:
+        self._on = not self._on
+        print("busy" if self._on else "idle", flush=True)
+        for _ in range(self._callbacks if self._on else 0):
+            self._hold_up()
+
+    def _hold_up(self) -> None:
+        end = time.monotonic() + 0.3
+        while time.monotonic() < end:
+            pass
+        if self._on:
+            asyncio.get_running_loop().call_soon(self._hold_up)
+
+
 async def serve(odd: Oddity) -> None:
-    async with tenure.open_store(odd.url) as store:
+    standstill = Standstill(odd.freeze, hung=odd.hung)
+    async with AsyncExitStack() as closing:
+        store = await closing.enter_async_context(tenure.open_store(odd.url))
+        broker: Any = None
+        if odd.broker is not None:
+            broker = open_broker(odd.broker, visibility_timeout=odd.lease)
+            closing.push_async_callback(broker.close)
+            broker = Broker(broker, standstill)
         worker = tenure.Worker(
-            Freezing(store, POINTS[odd.freeze] if odd.freeze else None),  # type: ignore[arg-type]
-            pace=tenure.Pace(poll_interval=odd.poll, concurrency=3),
+            Store(store, standstill),  # type: ignore[arg-type]
+            pace=tenure.Pace(poll_interval=odd.poll, concurrency=odd.concurrency),
             timing=tenure.Timing(
                 lease_duration=odd.lease, renew_interval=odd.renew, control_interval=0.2
             ),
             reconcile_interval=0.5,
             max_takeovers=1000,
             worker_id=odd.name,
+            broker=broker,
+            log_cap=100_000,
         )
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.drain)
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, worker.drain)
+        if odd.busy:
+            loop.add_signal_handler(signal.SIGUSR1, Busy(odd.busy).toggle)
         await worker.run()
 
 

@@ -1,18 +1,21 @@
 """A worker is frozen at a point where it is about to do something, or has just done it, until its
 run is somebody else's; then it thaws, and believes that no time has passed.
 
-The points are those of ``odd_worker``.
+The points are those of ``standstill``.
 """
 
 from __future__ import annotations
 
+import asyncio
 import signal
 
 import pytest
 
+from tenure.brokers.redis_streams import RedisStreams
 from tenure.model.status import RunStatus
-from tests.worker_processes.fleet import Fleet
-from tests.worker_processes.odd_worker import POINTS
+from tests.brokers.server import Server
+from tests.worker_processes.fleet import PATIENCE, Fleet, WorkerProcess
+from tests.worker_processes.standstill import POINTS
 
 pytestmark = pytest.mark.slow
 
@@ -29,9 +32,11 @@ SPEAKS_AGAIN = {
     "before the end",
 }
 """Where there is something left to write that the frozen one had already made up its mind about."""
+UNACKNOWLEDGED = "before acknowledgement"
+"""The eighth point: claimed in the store, and the broker does not know it yet."""
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", [each for each in POINTS if each != UNACKNOWLEDGED])
 async def test_a_worker_that_thaws_after_its_run_was_taken_over_changes_nothing(
     fleet: Fleet, point: str
 ) -> None:
@@ -44,12 +49,59 @@ async def test_a_worker_that_thaws_after_its_run_was_taken_over_changes_nothing(
     if point != "before the end":
         await fleet.sees(lambda lines: any(line.fence == 2 for line in lines))
     first.send(signal.SIGCONT)
+    await nothing_changed(fleet, run_id, first, second, speaks_again=point in SPEAKS_AGAIN)
+
+
+async def test_nor_one_that_had_not_acknowledged_its_hint(
+    fleet: Fleet, valkey_server: Server
+) -> None:
+    """The broker hands it to somebody else, who is told by the store whose the run is."""
+    valkey_server.empty()
+    first = fleet.start_odd(freeze=UNACKNOWLEDGED, broker=valkey_server.url, poll=60.0)
+    with valkey_server.client() as client:
+        async with asyncio.timeout(PATIENCE):
+            while not client.info("clients")["blocked_clients"]:
+                assert first.lives, first.complaints
+                await asyncio.sleep(0.02)
+        run_id = await fleet.submit(fleet.workflow(WORK, WORK, hosts=("a", "b")))
+        async with RedisStreams(valkey_server.url, fleet.leases.lease) as broker:
+            await broker.publish("default", run_id)
+        await fleet.is_frozen(first)
+        assert (await fleet.get(run_id)).fence == 1
+        second = fleet.start("--broker", valkey_server.url)
+        await fleet.starts(run_id, fence=2)
+        first.send(signal.SIGCONT)
+        await nothing_changed(fleet, run_id, first, second, speaks_again=True)
+        assert client.xlen("tenure:hints:default") == 0
+
+
+@pytest.mark.parametrize("point", ["before result", "in mid-output"])
+async def test_nor_one_whose_event_loop_hung(fleet: Fleet, point: str) -> None:
+    """Its keeper was there all the time, and did not keep what nobody drove."""
+    work = LASTS if point in LASTING else WORK
+    run_id = await fleet.submit(fleet.workflow(work, work, hosts=("a", "b")))
+    first = fleet.start_odd(freeze=point, hung=True)
+    await fleet.is_hung(first)
+    second = fleet.start()
+    await fleet.starts(run_id, fence=2)
+    first.send(signal.SIGUSR1)
+    await nothing_changed(fleet, run_id, first, second, speaks_again=True)
+
+
+async def nothing_changed(
+    fleet: Fleet,
+    run_id: str,
+    first: WorkerProcess,
+    second: WorkerProcess,
+    *,
+    speaks_again: bool,
+) -> None:
     run = await fleet.ended(run_id)
     assert (run.status, run.takeovers) == (RunStatus.SUCCESS, 1)
     history = await fleet.sound()
     assert second.process.returncode == 0
-    answers = [line.split() for line in first.said if not line.startswith("freezes")]
+    answers = first.words_after("answered")
     assert {how for _, how in answers} <= {"LeaseLost"}
-    assert bool(answers) >= (point in SPEAKS_AGAIN)
+    assert bool(answers) >= speaks_again
     taken = next(e.version for e in history.journals[run_id] if e.type == "lease.taken_over")
     assert {e.fence for e in history.journals[run_id] if e.version >= taken} == {2}

@@ -1,0 +1,175 @@
+"""Bringing a worker to a standstill at one exact point: what it asks of store and broker passes
+through here.
+
+Frozen, the whole process stops until SIGCONT, its threads too. Hung, only its event loop does, and
+until SIGUSR1: its keeper lives on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from msgspec import Struct
+
+import tenure
+from tenure.model.events import Event
+from tenure.testing.faults import METHODS
+
+
+class Point(Struct, frozen=True):
+    """The first call of ``method`` for which ``meant`` holds, before it is sent or after it was
+    answered (then ``meant`` gets the answer too)."""
+
+    method: str
+    before: bool
+    meant: Callable[..., bool]
+
+
+def _tells(kind: str) -> Callable[..., bool]:
+    def meant(writes: Sequence[Any], *_: object) -> bool:
+        return any(event.type == kind for event in _events(writes))
+
+    return meant
+
+
+def _events(writes: Sequence[Any]) -> Iterator[Event]:
+    return (event for write in writes for event in write.effect.events)
+
+
+POINTS = {
+    "after claim": Point("claim_runs", False, lambda request, claimed: bool(claimed)),
+    "after intent": Point("update_runs", False, _tells("host.running")),
+    "in mid-command": Point("renew_leases", False, lambda *_: True),
+    "before result": Point("update_runs", True, _tells("host.success")),
+    "in mid-output": Point("append", True, lambda *args: args[3] > 0),
+    "before the end": Point("update_runs", True, _tells("run.success")),
+    "before renewal": Point("renew_leases", True, lambda *_: True),
+    "before acknowledgement": Point("acknowledge", True, lambda *_: True),
+}
+"""All on the way to the store, but for the last, on the way to a broker."""
+WRITES = ("update_runs", "update_run", "append", "release_lease")
+_OF_A_BROKER = ("publish", "take", "acknowledge", "give_back", "purge", "ping")
+
+
+class Standstill:
+    """Once."""
+
+    def __init__(self, name: str | None, *, hung: bool) -> None:
+        self._point = POINTS[name] if name else None
+        self._hung = hung
+        self._gate = threading.Lock()
+        self._under_way = 0
+        self.over = False
+
+    async def here(self, name: str, *args: Any, before: bool) -> bool:
+        point = self._point
+        if (
+            point is None
+            or (point.method, point.before) != (name, before)
+            or not point.meant(*args)
+        ):
+            return False
+        self._point = None
+        if self._hung:
+            _hang()
+        else:
+            while not self._frozen():
+                await asyncio.sleep(0.001)
+        self.over = True
+        return True
+
+    def _frozen(self) -> bool:
+        """Not while a call to the store is under way, from whichever thread: a frozen process must
+        not hold a lock of SQLite's, which has nobody to take it away."""
+        with self._gate:
+            if self._under_way:
+                return False
+            print("freezes", time.time(), flush=True)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            return True
+
+    @asynccontextmanager
+    async def call(self) -> AsyncIterator[None]:
+        with self._gate:
+            self._under_way += 1
+        try:
+            yield
+        finally:
+            with self._gate:
+                self._under_way -= 1
+
+
+def _hang() -> None:
+    """In the thread of the event loop, where Python hears signals too."""
+    over: list[int] = []
+    signal.signal(signal.SIGUSR1, lambda number, _: over.append(number))
+    print("freezes", time.time(), flush=True)
+    while not over:
+        time.sleep(0.01)
+
+
+class Store:
+    """A real one behind it. Of each write that ends after the standstill it says how it was
+    answered; of each renewal, until when."""
+
+    def __init__(self, store: Any, standstill: Standstill) -> None:
+        self._real = store
+        self._standstill = standstill
+        self.durable: bool = store.durable
+        for name in METHODS:
+            if hasattr(store, name):
+                setattr(self, name, self._through(name, store))
+
+    @asynccontextmanager
+    async def keeping(self) -> AsyncIterator[Any]:
+        async with self._real.keeping() as line:
+            yield Store(line, self._standstill) if line is not self._real else self
+
+    def _through(self, name: str, store: Any) -> Callable[..., Awaitable[Any]]:
+        real = getattr(store, name)
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            await self._standstill.here(name, *args, before=True)
+            try:
+                async with self._standstill.call():
+                    answer = await real(*args, **kwargs)
+            except tenure.TenureError as error:
+                self._answered(name, type(error).__name__)
+                raise
+            if name == "renew_leases":
+                ends = [each.expires_at.timestamp() for each in answer if each.ok]
+                print("renewed", max(ends, default=0.0), flush=True)
+            if await self._standstill.here(name, *args, answer, before=False):
+                return answer
+            for outcome in answer if name == "update_runs" else ():
+                self._answered(name, type(outcome).__name__)
+            if name != "update_runs":
+                self._answered(name, "accepted")
+            return answer
+
+        return call
+
+    def _answered(self, name: str, how: str) -> None:
+        if self._standstill.over and name in WRITES:
+            print("answered", name, how, flush=True)
+
+
+class Broker:
+    def __init__(self, broker: Any, standstill: Standstill) -> None:
+        self._standstill = standstill
+        for name in _OF_A_BROKER:
+            setattr(self, name, self._through(name, getattr(broker, name)))
+
+    def _through(self, name: str, real: Any) -> Callable[..., Awaitable[Any]]:
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            await self._standstill.here(name, *args, before=True)
+            return await real(*args, **kwargs)
+
+        return call
