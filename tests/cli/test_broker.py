@@ -20,9 +20,10 @@ def broker(valkey_server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
     return valkey_server
 
 
-def test_a_hint_goes_from_one_process_to_another(cli: Cli, broker: Server) -> None:
+@pytest.mark.parametrize("verb", ["worker", "up"])
+def test_a_hint_goes_from_one_process_to_another(cli: Cli, broker: Server, verb: str) -> None:
     """The worker has looked, and will not look again for long."""
-    worker = cli.start("worker", "--broker", broker.url)
+    worker = cli.start(verb, "--broker", broker.url)
     with broker.client() as client:
         while not client.info("clients")["blocked_clients"]:
             assert worker.poll() is None

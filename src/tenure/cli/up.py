@@ -9,7 +9,7 @@ from tenure.cli.display.places import place_of
 from tenure.cli.opening import settings_for
 from tenure.cli.secrets import for_worker
 from tenure.cli.serving import serve
-from tenure.cli.verb import json_option, secrets_option, store_option, verb
+from tenure.cli.verb import broker_option, json_option, secrets_option, store_option, verb
 
 
 @verb("up", "tenure up", "tenure up --store sqlite:///runs.db --concurrency 5")
@@ -25,8 +25,14 @@ from tenure.cli.verb import json_option, secrets_option, store_option, verb
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing unless something goes wrong.")
 @json_option
 @store_option
+@broker_option
 def command(
-    concurrency: int, secrets: tuple[str, ...], quiet: bool, as_json: bool, store: str | None
+    concurrency: int,
+    secrets: tuple[str, ...],
+    quiet: bool,
+    as_json: bool,
+    store: str | None,
+    broker: str | None,
 ) -> int:
     """Everything one machine needs, in one process.
 
@@ -34,7 +40,7 @@ def command(
     another store is named. Then, from anywhere on this machine: tenure submit FILE. Ctrl-C drains,
     as with tenure worker.
     """
-    settings = settings_for(store)
+    settings = settings_for(store, broker)
     return serve(
         settings,
         f"up on {place_of(settings.store)}; tenure submit FILE queues a run, Ctrl-C drains",

@@ -3,7 +3,8 @@
 *The lease.* A worker claims a run in the store: from then on it is the run's owner, until a moment
 that renewing moves on. Every claim raises the run's *fence*, and the store refuses each write under
 an older one. So whatever a worker believes that was frozen, cut off, or slow: once somebody else
-has claimed its run, it cannot write a word of it.
+has claimed its run, it cannot write a word of it. Renewing has a thread of its own, which nothing
+that a worker does can hold up; it stops when the worker itself no longer moves.
 
 *Before the lease can end* a worker that could not renew in time stops the run's tasks by itself;
 its supervisor does so if the worker is frozen or dead. So no task runs beside its successor's.
