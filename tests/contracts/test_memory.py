@@ -21,6 +21,7 @@ from tenure.testing.contracts import (
     OutboxMachineClockContract,
     OutboxRetentionContract,
     OutputRetentionContract,
+    OwnerListingContract,
     OwnershipEventsContract,
     RetentionContract,
     RetentionCountsContract,
@@ -70,6 +71,9 @@ class TestLogs(Memory, LogStoreContract): ...
 
 
 class TestWorkers(Memory, WorkerRegistryContract): ...
+
+
+class TestOwnerListing(Memory, OwnerListingContract): ...
 
 
 class TestChangeFeed(Memory, ChangeFeedContract): ...

@@ -23,6 +23,7 @@ from tenure.testing.contracts import (
     OutboxContract,
     OutboxRetentionContract,
     OutputRetentionContract,
+    OwnerListingContract,
     OwnershipEventsContract,
     RetentionContract,
     RetentionCountsContract,
@@ -82,6 +83,9 @@ class TestLogs(Postgres, LogStoreContract): ...
 
 
 class TestWorkers(Postgres, WorkerRegistryContract): ...
+
+
+class TestOwnerListing(Postgres, OwnerListingContract): ...
 
 
 class TestLogListing(Postgres, LogListingContract): ...

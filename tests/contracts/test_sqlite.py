@@ -25,6 +25,7 @@ from tenure.testing.contracts import (
     OutboxMachineClockContract,
     OutboxRetentionContract,
     OutputRetentionContract,
+    OwnerListingContract,
     OwnershipEventsContract,
     RetentionContract,
     RetentionCountsContract,
@@ -81,6 +82,9 @@ class TestLogs(SQLite, LogStoreContract): ...
 
 
 class TestWorkers(SQLite, WorkerRegistryContract): ...
+
+
+class TestOwnerListing(SQLite, OwnerListingContract): ...
 
 
 class TestLogListing(SQLite, LogListingContract): ...

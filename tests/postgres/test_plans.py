@@ -54,6 +54,7 @@ CAREFULLY = {
     "pick_by_age",
     "pick_interrupted",
     "changes_after",
+    "owners",
     "hold_due_deliveries",
     "hold_named_deliveries",
     "put_deliveries",
@@ -97,6 +98,7 @@ FEW = {
     "newest: owner": OF_HELD,
     "newest: held": OF_HELD,
     "newest: held, and more": OF_HELD,
+    "owners": {*OF_HELD, "runs_orphaned"},
     "newest: unapproved": {"runs_unapproved"},
     "newest: unapproved, and more": {"runs_unapproved"},
 }

@@ -22,12 +22,12 @@ from tenure.cli.opening import NoRunsYet, reading
 from tenure.config import DEFAULT, PREFIX, READERS, RULES, Settings, data_folder, shown_value
 from tenure.model.errors import TenureError
 from tenure.model.query import RunFilter
-from tenure.model.status import DeliveryState, RunStatus
+from tenure.model.status import DeliveryState
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.outbox import Outbox
 from tenure.ports.upkeep import Upkeep
 from tenure.ports.workers import WorkerInfo, WorkerRegistry
-from tenure.runtime.owners import doubt_about
+from tenure.runtime.owners import UNFINISHED, owned_runs, unattended
 from tenure.system import presence
 from tenure.workflow.durations import show_duration
 from tenure.workflow.wording import did_you_mean
@@ -194,7 +194,8 @@ async def _examine_open(into: Examination, settings: Settings, store: OpenStore)
                 f"the store takes {latency * 1000:.0f} ms to answer; {name} is only "
                 f"{show_duration(interval)}: raise it, or use a nearer store"
             )
-    lost = await _without_owner(store)
+    owned = await owned_runs(store, RunFilter(statuses=UNFINISHED))
+    lost = unattended(owned, presence)
     if lost:
         into.findings.append(
             f"{counted(lost, 'unfinished run')} without an owner that renews: tenure reconcile"
@@ -230,9 +231,3 @@ async def _latency(ask: Callable[[], Awaitable[object]]) -> float:
         await ask()
         samples.append(perf_counter() - start)
     return median(samples)
-
-
-async def _without_owner(store: OpenStore) -> int:
-    where = RunFilter(statuses=frozenset({RunStatus.QUEUED, RunStatus.RUNNING}))
-    page = await store.list_runs(where, limit=1000)
-    return sum(doubt_about(run, presence) is not None for run in page.items)

@@ -1,15 +1,22 @@
-"""Whether a run's owner still drives it, and what to call that owner."""
+"""Whether a run's owner still drives it, who has runs at all, and what to call an owner."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from enum import Enum
+from functools import partial
 
+from tenure.model.owning import Ownership, ownerships
+from tenure.model.query import RunFilter
 from tenure.model.snapshot import RunSummary
-from tenure.model.status import Recovery
+from tenure.model.status import Recovery, RunStatus
 from tenure.ports.liveness import Presence
+from tenure.ports.owner_listing import OwnerListing
+from tenure.ports.run_store import RunStateStore
+from tenure.runtime.patience import surely
 
 _OWNER_PARTS = 6
+_NO_LONGER = (Presence.GONE, Presence.ENDING)
 
 
 class Doubt(Enum):
@@ -32,11 +39,46 @@ def doubt_about(run: RunSummary, presence: Callable[[str], Presence]) -> Doubt |
         stuck = run.owner_lost and run.recovery is Recovery.INTERRUPT
         return Doubt.UNHEARD if stuck else None
     seen = presence(run.owner_id)
-    if seen in (Presence.GONE, Presence.ENDING):
+    if seen in _NO_LONGER:
         return Doubt.GONE
     if not run.owner_lost:
         return None
     return Doubt.SILENT if seen is Presence.ALIVE else Doubt.UNHEARD
+
+
+UNFINISHED = frozenset({RunStatus.QUEUED, RunStatus.RUNNING})
+HELD = RunFilter(held=True, statuses=UNFINISHED)
+"""Few, however many runs are queued. (The statuses go without saying. They are said for stores of
+others, written before there was this condition: what such a store lists besides is left alone.)
+"""
+
+
+async def owned_runs(store: RunStateStore, where: RunFilter = HELD) -> list[Ownership]:
+    """One question, where the store can answer it; else every run that is meant is read."""
+    if isinstance(store, OwnerListing):
+        return await surely(store.list_owners)
+    return ownerships([run async for run in all_runs(store, where)])
+
+
+def unattended(owned: Iterable[Ownership], presence: Callable[[str], Presence]) -> int:
+    """How many of these runs there is a doubt about, as ``doubt_about`` has it for one."""
+    return sum(
+        each.runs
+        if each.owner_id is not None and presence(each.owner_id) in _NO_LONGER
+        else each.lost
+        for each in owned
+    )
+
+
+async def all_runs(store: RunStateStore, where: RunFilter) -> AsyncIterator[RunSummary]:
+    cursor = None
+    while True:
+        page = await surely(partial(store.list_runs, where, limit=500, cursor=cursor))
+        for run in page.items:
+            yield run
+        cursor = page.cursor
+        if cursor is None:
+            return
 
 
 def owner_label(owner_id: str | None) -> str:

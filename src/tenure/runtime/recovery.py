@@ -15,7 +15,7 @@ own fence: whoever else might own it by then makes the write fail.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from functools import partial
 
 from msgspec.structs import replace
@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from tenure.model.errors import StoreUnavailable
 from tenure.model.leasing import ClaimedRun, ClaimRequest, Purpose
 from tenure.model.query import RunFilter
-from tenure.model.snapshot import ErrorInfo, RunSnapshot, RunSummary
+from tenure.model.snapshot import ErrorInfo, RunSnapshot
 from tenure.model.status import Recovery, RunStatus
 from tenure.model.update import Fencing, RunChange
 from tenure.ports.lease_store import LeaseStore
@@ -32,6 +32,7 @@ from tenure.ports.run_store import RunStateStore
 from tenure.runtime.approvals import Approvals
 from tenure.runtime.callbacks import Told
 from tenure.runtime.ending import end_run
+from tenure.runtime.owners import HELD, all_runs, owned_runs
 from tenure.runtime.patience import surely
 from tenure.runtime.waiting import pause
 from tenure.workflow.wording import listed
@@ -40,11 +41,8 @@ _log = logging.getLogger("tenure.runtime")
 
 ON_START = "the process that ran it is gone"
 
-_HELD = RunFilter(held=True, statuses=frozenset({RunStatus.QUEUED, RunStatus.RUNNING}))
 _UNAPPROVED = RunFilter(unapproved=True, statuses=frozenset({RunStatus.QUEUED}))
-"""Few, however many runs are queued. (The statuses go without saying. They are said for stores of
-others, written before there were these conditions: what such a store lists besides is left alone.)
-"""
+"""Few, however many runs are queued. (The status goes without saying, as with ``HELD``.)"""
 _BATCH = 100
 _CLAIM_SECONDS = 30.0
 _TASKS_END = 15.0
@@ -100,13 +98,13 @@ class Reconciler:
         that too."""
         return [
             run.run_id
-            async for run in self._all(_UNAPPROVED)
+            async for run in all_runs(self._store, _UNAPPROVED)
             if await self._approvals.expire_if_overdue(run)
         ]
 
     async def _with_leases(self, store: LeaseStore, reason: str, expired: bool) -> list[str]:
-        owners = {run.owner_id async for run in self._abandoned()} - {None, self._owner_id}
-        dead = frozenset(owner for owner in owners if owner and self._is_dead(owner))
+        owners = await self._owners()
+        dead = frozenset(owner for owner in owners if self._is_dead(owner))
         ended: list[str] = []
         while owners or expired:
             request = ClaimRequest(
@@ -142,9 +140,11 @@ class Reconciler:
 
     async def _without_leases(self, reason: str) -> list[str]:
         ended: list[str] = []
-        async for run in self._abandoned():
+        async for run in all_runs(self._store, HELD):
             owner_id = run.owner_id
-            if owner_id is None or not await self._gone(run.run_id, owner_id):
+            if owner_id is None or run.recovery is not Recovery.INTERRUPT:
+                continue
+            if not await self._gone(run.run_id, owner_id):
                 continue
             snapshot = await surely(partial(self._store.get_run, run.run_id))
             fencing = Fencing(owner_id, run.fence)
@@ -170,27 +170,20 @@ class Reconciler:
 
     async def let_tasks_end(self) -> None:
         """Of owners that are gone: whoever comes next must not find them still running."""
-        owners = {run.owner_id async for run in self._abandoned()} - {None, self._owner_id}
+        owners = await self._owners()
         for _ in range(int(_TASKS_END / _LOOK_AGAIN)):
-            if not any(self._presence(owner or "") is Presence.ENDING for owner in owners):
+            if not any(self._presence(owner) is Presence.ENDING for owner in owners):
                 return
             await pause(_LOOK_AGAIN)
 
-    async def _abandoned(self) -> AsyncIterator[RunSummary]:
-        """Runs with an owner, that would not resume without it."""
-        async for run in self._all(_HELD):
-            if run.recovery is Recovery.INTERRUPT:
-                yield run
-
-    async def _all(self, where: RunFilter) -> AsyncIterator[RunSummary]:
-        cursor = None
-        while True:
-            page = await surely(partial(self._store.list_runs, where, limit=500, cursor=cursor))
-            for run in page.items:
-                yield run
-            cursor = page.cursor
-            if cursor is None:
-                return
+    async def _owners(self) -> set[str]:
+        """All others who have runs that would not resume without them."""
+        owned = await owned_runs(self._store)
+        return {
+            each.owner_id
+            for each in owned
+            if each.recovery is Recovery.INTERRUPT and each.owner_id not in (None, self._owner_id)
+        }
 
     async def _end(self, run: RunSnapshot, fencing: Fencing, reason: str) -> bool:
         if run.cancel_requested_at is not None:

@@ -30,6 +30,7 @@ from tenure.ports.liveness import LiveRuns
 from tenure.ports.log_listing import LogListing
 from tenure.ports.log_store import LogStore
 from tenure.ports.outbox import Outbox, OutboxBatches
+from tenure.ports.owner_listing import OwnerListing
 from tenure.ports.retention import Retention
 from tenure.ports.run_store import RunStateStore
 from tenure.ports.upkeep import Upkeep
@@ -48,6 +49,7 @@ PROTOCOLS: tuple[type, ...] = (
     LogStore,
     LogListing,
     WorkerRegistry,
+    OwnerListing,
     LiveRuns,
     Retention,
     Upkeep,

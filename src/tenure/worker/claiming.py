@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 
 from msgspec.structs import replace
 
 from tenure.model.errors import StoreUnavailable, TenureError
 from tenure.model.leasing import ClaimRequest
-from tenure.model.query import RunFilter
 from tenure.model.status import Recovery
 from tenure.model.update import LeaseRequest
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.liveness import Presence
-from tenure.ports.run_store import RunStateStore
 from tenure.runtime.embedded import Claim
 from tenure.runtime.in_touch import InTouch
+from tenure.runtime.owners import owned_runs
 from tenure.runtime.patience import ENDLESS, surely
 from tenure.runtime.session import Session
 
@@ -45,8 +43,11 @@ class Claims:
         """Whether runs have an owner whose process is gone for certain: such leases count as ended
         at once."""
         identity, dead = self._session.identity, set()
-        async for owner in _owners(self._session.store):
-            if owner != identity.owner_id and identity.presence(owner) is Presence.GONE:
+        for each in await owned_runs(self._session.store):
+            owner, resumes = each.owner_id, each.recovery is Recovery.RESUME
+            if owner is None or owner == identity.owner_id or not resumes:
+                continue
+            if identity.presence(owner) is Presence.GONE:
                 dead.add(owner)
         self._dead = frozenset(dead)
         return bool(dead)
@@ -111,16 +112,3 @@ class Claims:
         if self._out_of_touch:
             self._out_of_touch = False
             _log.info("the store answers again")
-
-
-async def _owners(store: RunStateStore) -> AsyncIterator[str]:
-    """Of runs that resume and are under way."""
-    where, cursor = RunFilter(held=True), None
-    while True:
-        page = await surely(partial(store.list_runs, where, limit=500, cursor=cursor))
-        for run in page.items:
-            if run.owner_id is not None and run.recovery is Recovery.RESUME:
-                yield run.owner_id
-        cursor = page.cursor
-        if cursor is None:
-            return

@@ -18,6 +18,7 @@ from tenure.model.leasing import (
     release,
     why_not_runnable,
 )
+from tenure.model.owning import Ownership, ownerships
 from tenure.model.query import Page, RunFilter, bounded_limit, decode_cursor, encode_cursor
 from tenure.model.snapshot import RunSummary, summarize
 from tenure.model.update import Fencing, LeaseRequest
@@ -26,11 +27,16 @@ from tenure.stores.memory.state import MemoryState, StoredRun
 
 
 class MemoryLeases:
-    """``LeaseStore``."""
+    """``LeaseStore`` and ``OwnerListing``."""
 
     def __init__(self, state: MemoryState) -> None:
         self._state = state
         self._claims = 0
+
+    async def list_owners(self) -> list[Ownership]:
+        with self._state.lock:
+            unfinished = self._state.unfinished.values()
+            return ownerships(self._state.seen(stored) for stored in unfinished)
 
     async def list_runnable(
         self, where: RunFilter = RunFilter(), *, limit: int = 50, cursor: str | None = None

@@ -518,6 +518,15 @@ on conflict (owner_id) do update set seen_until = excluded.seen_until, body = ex
 -- name: forget_silent_workers
 delete from tenure.workers where seen_until <= tenure.clock()
 
+-- name: owners
+-- Who has runs, by recovery; and how many of these are under way without a live lease.
+select r.owner_id, r.recovery, count(*), count(*) filter (
+  where r.status = 'running' and r.lease_expires_at <= (select tenure.clock()))
+from (select * from tenure.runs where owner_id is not null offset 0) r group by r.owner_id, r.recovery
+union all
+select null, 'interrupt', count(*), count(*) from tenure.runs o
+where o.owner_id is null and o.status = 'running' and o.recovery = 'interrupt' having count(*) > 0
+
 -- name: workers
 select body::text from tenure.workers where seen_until > tenure.clock() order by owner_id
 

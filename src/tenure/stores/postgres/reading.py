@@ -10,8 +10,10 @@ import msgspec
 from tenure.model.codec import decode
 from tenure.model.errors import RunNotFound
 from tenure.model.events import Event, Position, RecordedEvent, record
+from tenure.model.owning import Ownership
 from tenure.model.query import Page, RunFilter, bounded_limit, decode_cursor, encode_cursor
 from tenure.model.snapshot import RunSnapshot, RunSummary
+from tenure.model.status import Recovery
 from tenure.stores.postgres.connections import Connections, Purpose
 from tenure.stores.postgres.failures import DATA_ERRORS
 from tenure.stores.postgres.gathering import Gathering
@@ -19,6 +21,7 @@ from tenure.stores.postgres.listing import newest
 from tenure.stores.postgres.names import must_exist
 from tenure.stores.postgres.rows import record_of, summary_of
 from tenure.stores.postgres.session import Row
+from tenure.stores.postgres.statements import SQL
 
 _NEWEST = 1 << 62
 _journal = msgspec.json.Decoder(tuple[int, datetime, int, tuple[Event, ...]])
@@ -58,6 +61,14 @@ class Reading:
             items=tuple(summary_of(text) for _, text in found[:limit]),
             cursor=encode_cursor("runs", found[limit - 1][0]) if len(found) > limit else None,
         )
+
+    async def owners(self) -> list[Ownership]:
+        async with self._connections.session(Purpose.READING) as session:
+            found = await session.carefully(SQL["owners"], ())
+        return [
+            Ownership(owner_id=owner_id, recovery=Recovery(recovery), runs=runs, lost=lost)
+            for owner_id, recovery, runs, lost in found
+        ]
 
     async def events(self, run_id: str, after: Position, limit: int) -> list[RecordedEvent]:
         must_exist(run_id)

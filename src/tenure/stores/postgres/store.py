@@ -15,6 +15,7 @@ from tenure.model.errors import TenureError
 from tenure.model.events import Changes, Position, RecordedEvent
 from tenure.model.leasing import ClaimedRun, ClaimRequest, Lease, Purpose, Renewal
 from tenure.model.outbox import Delivery, Outcome, Settlement
+from tenure.model.owning import Ownership
 from tenure.model.query import Page, RunFilter
 from tenure.model.snapshot import RunSnapshot, RunSummary
 from tenure.model.status import DeliveryState
@@ -53,7 +54,8 @@ from tenure.stores.postgres.writing import Writing
 class PostgresStore:
     """``RunStateStore``, ``BatchUpdates``, ``LeaseStore``, ``EventLog``, ``ChangeFeed``,
     ``Definitions``, ``Outbox``, ``OutboxBatches``, ``LogStore``, ``LogListing``,
-    ``WorkerRegistry``, ``Wakeups``, ``KeptApart``, ``Retention`` and ``Upkeep``."""
+    ``WorkerRegistry``, ``OwnerListing``, ``Wakeups``, ``KeptApart``, ``Retention`` and
+    ``Upkeep``."""
 
     durable = True
 
@@ -222,13 +224,16 @@ class PostgresStore:
     async def list_logs(self, run_id: str) -> list[LogKey]:
         return await self._logging.streams(run_id)
 
-    # WorkerRegistry
+    # WorkerRegistry and OwnerListing
 
     async def heartbeat(self, worker: WorkerInfo, seconds: float) -> None:
         await self._workers.heartbeat(worker, seconds)
 
     async def list_workers(self) -> list[WorkerInfo]:
         return await self._workers.present()
+
+    async def list_owners(self) -> list[Ownership]:
+        return await self._reading.owners()
 
     # Wakeups
 

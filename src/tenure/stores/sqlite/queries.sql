@@ -282,6 +282,14 @@ on conflict (owner_id) do update set
 -- name: forget_silent_workers
 delete from workers where seen_boot <> ? or seen_until <= ?
 
+-- name: owners
+-- Who has runs, by recovery; and how many of these are under way without a live lease.
+select owner_id, recovery, count(*), sum(status = 'running' and not (lease_boot = ?1 and lease_until > ?2))
+from runs indexed by runs_by_owner where owner_id is not null group by owner_id, recovery
+union all
+select null, 'interrupt', count(*), count(*) from runs indexed by runs_orphaned
+where owner_id is null and status = 'running' and recovery = 'interrupt' having count(*) > 0
+
 -- name: workers
 select body from workers where seen_boot = ? and seen_until > ? order by owner_id
 

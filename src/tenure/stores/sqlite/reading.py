@@ -12,8 +12,10 @@ from tenure.model.codec import decode
 from tenure.model.errors import RunNotFound
 from tenure.model.events import Event, Position, RecordedEvent, record
 from tenure.model.leasing import present
+from tenure.model.owning import Ownership
 from tenure.model.query import RunFilter
 from tenure.model.snapshot import RunSnapshot, RunSummary, StepState, summarize
+from tenure.model.status import Recovery
 from tenure.stores import record_rows, step_rows
 from tenure.stores.lease_clock import LeaseClock, shown
 from tenure.stores.sqlite import rows
@@ -69,6 +71,12 @@ class Reading:
             if len(found) >= limit:
                 break
         return found[:limit]
+
+    def owners(self) -> list[Ownership]:
+        return [
+            Ownership(owner_id=owner_id, recovery=Recovery(recovery), runs=runs, lost=lost)
+            for owner_id, recovery, runs, lost in self._sql.all("owners", *self._clock.read().boot)
+        ]
 
     def prunable(self, ended_before: datetime, limit: int) -> list[int]:
         """Numbers of runs that nobody needs any more, the one that ended first first."""

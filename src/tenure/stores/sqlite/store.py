@@ -18,6 +18,7 @@ from tenure.model.errors import TenureError
 from tenure.model.events import Position, RecordedEvent
 from tenure.model.leasing import ClaimedRun, ClaimRequest, Lease, Purpose, Renewal
 from tenure.model.outbox import Delivery, Outcome, Settlement
+from tenure.model.owning import Ownership
 from tenure.model.query import Page, RunFilter, bounded_limit, decode_cursor, encode_cursor
 from tenure.model.snapshot import RunSnapshot, RunSummary
 from tenure.model.status import DeliveryState
@@ -50,8 +51,8 @@ Thread = TypeVar("Thread", bound=DatabaseThread)
 
 class SQLiteStore:
     """``RunStateStore``, ``BatchUpdates``, ``LeaseStore``, ``EventLog``, ``Definitions``,
-    ``Outbox``, ``OutboxBatches``, ``LogStore``, ``LogListing``, ``WorkerRegistry``, ``KeptApart``,
-    ``Retention`` and ``Upkeep``."""
+    ``Outbox``, ``OutboxBatches``, ``LogStore``, ``LogListing``, ``WorkerRegistry``,
+    ``OwnerListing``, ``KeptApart``, ``Retention`` and ``Upkeep``."""
 
     durable = True
 
@@ -266,13 +267,16 @@ class SQLiteStore:
         await self._output.run(self._logging.find, run_id)  # half removed is no answer
         return found
 
-    # WorkerRegistry
+    # WorkerRegistry and OwnerListing
 
     async def heartbeat(self, worker: WorkerInfo, seconds: float) -> None:
         await self._writer.run(self._workers.heartbeat, worker, seconds)
 
     async def list_workers(self) -> list[WorkerInfo]:
         return await self._writer.run(self._workers.present)
+
+    async def list_owners(self) -> list[Ownership]:
+        return await self._reader.run(self._reading.owners)
 
     # Retention and Upkeep
 

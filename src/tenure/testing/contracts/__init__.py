@@ -38,6 +38,7 @@ from tenure.testing.contracts.machine_clock import (
 )
 from tenure.testing.contracts.outbox import OutboxContract
 from tenure.testing.contracts.outbox_batches import OutboxBatchesContract
+from tenure.testing.contracts.owner_listing import OwnerListingContract
 from tenure.testing.contracts.retention import RetentionContract, RetentionCountsContract
 from tenure.testing.contracts.retention_outbox import OutboxRetentionContract
 from tenure.testing.contracts.retention_output import OutputRetentionContract
@@ -66,6 +67,7 @@ __all__ = [
     "OutboxMachineClockContract",
     "OutboxRetentionContract",
     "OutputRetentionContract",
+    "OwnerListingContract",
     "OwnershipEventsContract",
     "RetentionContract",
     "RetentionCountsContract",

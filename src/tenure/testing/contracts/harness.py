@@ -16,6 +16,7 @@ from tenure.ports.lease_store import LeaseStore
 from tenure.ports.log_listing import LogListing
 from tenure.ports.log_store import LogStore
 from tenure.ports.outbox import Outbox, OutboxBatches
+from tenure.ports.owner_listing import OwnerListing
 from tenure.ports.retention import Retention
 from tenure.ports.run_store import RunStateStore
 from tenure.ports.upkeep import Upkeep
@@ -84,6 +85,10 @@ class LeasingStore(RunStateStore, LeaseStore, Protocol):
 
 class ApartKeptStore(RunStateStore, LeaseStore, KeptApart, Protocol):
     """What the contract about keeping leases apart needs."""
+
+
+class OwnedStore(RunStateStore, LeaseStore, OwnerListing, Protocol):
+    """What the contract about lists of owners needs."""
 
 
 class JournalingStore(RunStateStore, EventLog, Protocol):
