@@ -12,7 +12,7 @@ from msgspec import Struct
 class Figure(Struct, frozen=True, kw_only=True):
     """``ours`` and ``limit`` in ``unit``; ``ratio`` is ours / limit.
 
-    ``at_least``/``at_most`` is the goal for the ratio, whichever fits.
+    ``at_least``/``at_most`` is the goal for the ratio, whichever fits; neither: for information.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Figure(Struct, frozen=True, kw_only=True):
     def goal(self) -> str:
         if self.at_least is not None:
             return f"≥ {self.at_least:g}"
-        return f"≤ {self.at_most:g}"
+        return f"≤ {self.at_most:g}" if self.at_most is not None else "-"
 
     @property
     def ok(self) -> bool:

@@ -91,12 +91,12 @@ async def _measure(server: Server) -> list[Figure]:
 
 
 @contextmanager
-def _workers(server: Server, name: str, count: int) -> Iterator[Path]:
+def _workers(server: Server, name: str, count: int, *broker: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as folder:
         stamps = Path(folder, "stamps")
         command = [
             sys.executable, "-m", "benchmarks.worker_process", server.url(name, prepared="yes"),
-            str(stamps),
+            str(stamps), *broker,
         ]  # fmt: skip
         started = [subprocess.Popen(command) for _ in range(count)]
         try:
@@ -131,11 +131,12 @@ def _ended(server: Server, name: str) -> tuple[int, float]:
     return (int(row[0]), float(row[1])) if row else (0, 0.0)
 
 
-async def _starts(server: Server) -> list[float]:
-    store = await fresh_store(server, "started")
+async def _starts(server: Server, *broker: str) -> list[float]:
+    name = "hinted" if broker else "started"
+    store = await fresh_store(server, name)
     took: list[float] = []
-    with _workers(server, "started", 1) as stamps:
-        async with store, tenure.Runner(store) as runner:
+    with _workers(server, name, 1, *broker) as stamps:
+        async with store, tenure.Runner(store, broker=broker[0] if broker else None) as runner:
             for number in range(STARTS + 20):
                 await asyncio.sleep(PAUSE)
                 begun = time.monotonic_ns()
