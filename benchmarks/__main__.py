@@ -18,6 +18,7 @@ HERE = Path(__file__).parent
 NOT_SCRIPTS = {
     "__init__",
     "__main__",
+    "bare_worker",
     "callback_receivers",
     "dbos_process",
     "figures",
