@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from tenure.model.approving import waits_for_approval
+from tenure.model.codec import copied
 from tenure.model.compose import new_run
+from tenure.model.errors import StoreUnavailable
+from tenure.model.leasing import create
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
 from tenure.ports.notifier import RunStateNotifier
@@ -19,7 +22,8 @@ async def submit(
     approval_seconds: float | None = None,
     notifier: RunStateNotifier | None = None,
 ) -> RunSnapshot:
-    """The run as stored. ``approval_seconds`` is how long it may wait for approval, if it does."""
+    """The run as it was stored; where an answer was lost, as it is by now. ``approval_seconds`` is
+    how long it may wait for approval, if it does."""
     new_id = session.identity.new_id
     creation = new_run(
         planned,
@@ -28,12 +32,20 @@ async def submit(
         definition=definition,
         approval_seconds=approval_seconds or None,
     )
-    receipt = await surely(lambda: session.combiner.write(creation))
+    doubtful = False
+
+    def note(_: StoreUnavailable) -> None:
+        nonlocal doubtful
+        doubtful = True
+
+    receipt = await surely(lambda: session.combiner.write(creation), failed=note)
     told = session.callbacks and session.callbacks.told_of(planned, notifier)
     if told:
         told(planned, creation.events, creation.deliveries, receipt)
     await hint_at(session, planned)
-    return await surely(lambda: session.store.get_run(planned.run_id))
+    if doubtful or receipt.updated_at is None:
+        return await surely(lambda: session.store.get_run(planned.run_id))
+    return copied(create(creation, receipt.updated_at))
 
 
 async def hint_at(session: Session, run: RunSnapshot) -> None:

@@ -5,6 +5,10 @@ with sixteen writers a fifth of their commits is left. So hints go out after the
 transaction of their own that writes nothing and waits for no disk; however many there are, one such
 transaction per process in ten milliseconds. If it fails the hints are lost, which costs whoever
 waits no more than the interval at which he looks anyway.
+
+A process that has had nothing to say for a while lets its hints ride in the transaction that
+writes, and whoever waits hears them a trip earlier. That is ten times a second at most: the lock is
+then held for a hundredth of the time, and nobody queues for it.
 """
 
 from __future__ import annotations
@@ -24,6 +28,8 @@ from tenure.stores.postgres.patience import pause
 _log = logging.getLogger("tenure.stores")
 
 _EVERY = 0.01
+_QUIET = 0.1
+"""Seconds without a word after which hints ride in the transaction that writes."""
 _FAREWELL = 1.0
 """Seconds that closing waits for hints to go out."""
 _LARGEST = 7000
@@ -38,13 +44,21 @@ class Announcing:
     def announce(self, topics: Iterable[str]) -> None:
         """Returns at once."""
         new = frozenset(topics)
-        if not new:
-            return
+        if new:
+            self._teller().add(new)
+
+    def aboard(self, topics: Iterable[str]) -> list[str]:
+        """What the transaction that writes is to tell of them, in its own statement. Nothing, if
+        they are to be announced when it has committed."""
+        new = frozenset(topics)
+        return list(payloads(new)) if new and self._teller().may_ride() else []
+
+    def _teller(self) -> _Telling:
         loop = asyncio.get_running_loop()
         telling = self._telling.get(loop)
         if telling is None:
             telling = self._telling[loop] = _Telling(self._connections)
-        telling.add(new)
+        return telling
 
     async def close(self) -> None:
         telling = self._telling.pop(asyncio.get_running_loop(), None)
@@ -57,8 +71,16 @@ class _Telling:
         self._connections = connections
         self._topics: set[str] = set()
         self._task: asyncio.Task[None] | None = None
+        self._told_at = -_QUIET
+
+    def may_ride(self) -> bool:
+        """Whether it is quiet; from now on it is not."""
+        now = asyncio.get_running_loop().time()
+        quiet, self._told_at = now - self._told_at >= _QUIET, now
+        return quiet
 
     def add(self, topics: frozenset[str]) -> None:
+        self._told_at = asyncio.get_running_loop().time()
         self._topics |= topics
         if self._task is None or self._task.done():
             self._task = asyncio.ensure_future(self._tell())

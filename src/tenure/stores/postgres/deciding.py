@@ -68,11 +68,18 @@ class Decided:
         """What there is to announce once these are durable."""
         return chain.from_iterable(self._news[i] for i in self._news if i in written)
 
-    async def send(self, session: Session, *, commit: bool = False) -> dict[int, Receipt]:
-        """Receipts of those that were written; they are durable."""
+    def news_of_births(self) -> Iterable[str]:
+        """What there will be to announce, if all that is written is runs that are born."""
+        return () if self._accepted else self.news_of(self._born)
+
+    async def send(
+        self, session: Session, aboard: Sequence[str] = (), *, commit: bool = False
+    ) -> dict[int, Receipt]:
+        """Receipts of those that were written; they are durable. ``aboard`` is announced with the
+        creations."""
         calls: list[Call] = []
         if self.creations:
-            calls.append(("create_runs", *self.creations.parameters()))
+            calls.append(("create_runs", *self.creations.parameters(), list(aboard)))
         if self.updates:
             calls.append(("update_runs", *self.updates.parameters()))
         if commit:
@@ -86,7 +93,7 @@ class Decided:
         for (name, *_), answer in zip(calls, answers, strict=True):
             if name == "commit":
                 continue
-            ((at, text),) = answer
+            ((at, text, *_),) = answer
             session.heard(at)
             if name == "create_runs":
                 receipts |= {i: self._born[i](seq, end) for i, seq, end in decode(_created, text)}

@@ -129,7 +129,8 @@ with given as materialized (
   join ok on ok.i = d.i order by d.i, d.ordinal
 )
 select tenure.clock(),
-  coalesce((select json_agg(json_build_array(i, seq, lease_expires_at)) from ok), '[]')::text
+  coalesce((select json_agg(json_build_array(i, seq, lease_expires_at)) from ok), '[]')::text,
+  array(select pg_notify('tenure', topics)::text from unnest($6::text[]) as t(topics))
 
 -- name: update_runs
 -- Of those still as they were when the update was decided, and that nobody else is writing now.

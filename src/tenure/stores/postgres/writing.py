@@ -122,8 +122,10 @@ class Writing:
                     outcomes[i] = refusal
                 else:
                     left.append((i, write))
-        written = await decided.send(session)
-        self._announcing.announce(decided.news_of(written))
+        aboard = self._announcing.aboard(decided.news_of_births())
+        written = await decided.send(session, aboard)
+        if not aboard:
+            self._announcing.announce(decided.news_of(written))
         outcomes |= written
         return left + [(i, write) for i, write in work if i in decided and i not in written]
 
