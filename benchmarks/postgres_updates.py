@@ -17,6 +17,7 @@ from tenure.model.errors import TenureError
 from tenure.model.update import Update
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.batch import Batch
+from tenure.stores.postgres.session import Call
 from tenure.stores.postgres.statements import SQL
 
 BATCH = 200
@@ -24,7 +25,7 @@ RUNS = 2000
 ATTEMPTS = 3
 HOSTS = ("web1",)
 
-_Sent = list[tuple[str, str, str, str, str]]
+_Sent = list[Call]
 
 
 def measure() -> list[Figure]:
@@ -73,14 +74,14 @@ def _calls() -> list[list[Update]]:
 async def _ours(server: Server) -> tuple[float, _Sent]:
     store = await _created(server, "ours")
     sent: _Sent = []
-    parameters = Batch.parameters
+    update = Batch.update
 
-    def noted(batch: Batch) -> tuple[str, str, str, str, str]:
-        sent.append(parameters(batch))
+    def noted(batch: Batch) -> Call:
+        sent.append(update(batch))
         return sent[-1]
 
     calls = _calls()
-    setattr(Batch, "parameters", noted)  # noqa: B010
+    setattr(Batch, "update", noted)  # noqa: B010
     try:
         async with store:
             start = perf_counter()
@@ -88,7 +89,7 @@ async def _ours(server: Server) -> tuple[float, _Sent]:
             await asyncio.gather(_send(store, calls[::2]), _send(store, calls[1::2]))
             return perf_counter() - start, sent
     finally:
-        setattr(Batch, "parameters", parameters)  # noqa: B010
+        setattr(Batch, "update", update)  # noqa: B010
 
 
 async def _send(store: PostgresStore, calls: Sequence[Sequence[Update]]) -> None:
@@ -120,5 +121,5 @@ async def _connect(url: str) -> psycopg.AsyncConnection[tuple[object, ...]]:
 
 
 async def _play(connection: psycopg.AsyncConnection[tuple[object, ...]], sent: _Sent) -> None:
-    for values in sent:
-        await connection.execute(SQL["update_runs"], values)
+    for name, *values in sent:
+        await connection.execute(SQL[name], values)

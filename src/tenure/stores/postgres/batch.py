@@ -8,6 +8,7 @@ a row apart the server would otherwise stumble over a NUL in somebody's output.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from msgspec import Struct
@@ -18,6 +19,7 @@ from tenure.model.snapshot import Counts, RunSnapshot
 from tenure.model.update import LeaseRequest, NewDelivery, NewRun
 from tenure.stores import record_rows
 from tenure.stores.postgres.rows import Head, detail_text
+from tenure.stores.postgres.session import Call
 from tenure.stores.record_rows import Text
 from tenure.stores.step_rows import ChangedStep
 
@@ -109,7 +111,7 @@ class _Delivery(Struct, gc=False):
 
 
 class Batch:
-    """For ``create_runs`` or for ``update_runs``."""
+    """For creations or for updates."""
 
     def __init__(self) -> None:
         self._runs: list[_NewRun | _ChangedRun] = []
@@ -121,15 +123,25 @@ class Batch:
     def __bool__(self) -> bool:
         return bool(self._runs)
 
-    def parameters(self) -> tuple[str, str, str, str, str]:
-        """In the order both statements take them."""
-        return (
-            record_rows.text(self._runs),
-            record_rows.text(self._steps),
-            record_rows.text(self._tasks),
-            record_rows.text(self._journal),
-            record_rows.text(self._deliveries),
-        )
+    def creation(self, aboard: Sequence[str] = ()) -> Call:
+        """The statement that writes it. What there is no row for it does not mention: to begin with
+        a table costs the server more than a row of it."""
+        if self._steps or self._tasks or self._deliveries:
+            return ("create_runs", *self._all(), list(aboard))
+        return ("create_plain_runs", *self._texts(self._runs, self._journal), list(aboard))
+
+    def update(self) -> Call:
+        if self._deliveries:
+            return ("update_runs", *self._all())
+        rows = (self._runs, self._journal, self._steps, self._tasks)
+        return ("update_quiet_runs", *self._texts(*rows))
+
+    def _all(self) -> Iterator[str]:
+        return self._texts(self._runs, self._journal, self._steps, self._tasks, self._deliveries)
+
+    @staticmethod
+    def _texts(*rows: object) -> Iterator[str]:
+        return map(record_rows.text, rows)
 
     def create(self, i: int, new: NewRun, run: RunSnapshot, at: datetime) -> None:
         lease, definition = new.lease, new.definition

@@ -136,6 +136,9 @@ class Connections:
                 await lane.close()
 
     async def _wait_for_room(self, lane: _Lane, purpose: Purpose) -> None:
+        if not lane.free.locked():
+            await lane.free.acquire()  # at once
+            return
         try:
             async with asyncio.timeout(self.address.connect_timeout):
                 await lane.free.acquire()

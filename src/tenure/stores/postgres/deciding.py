@@ -79,9 +79,9 @@ class Decided:
         creations."""
         calls: list[Call] = []
         if self.creations:
-            calls.append(("create_runs", *self.creations.parameters(), list(aboard)))
+            calls.append(self.creations.creation(aboard))
         if self.updates:
-            calls.append(("update_runs", *self.updates.parameters()))
+            calls.append(self.updates.update())
         if commit:
             calls.append(("commit",))
         if len(calls) == 1:
@@ -95,7 +95,7 @@ class Decided:
                 continue
             ((at, text, *_),) = answer
             session.heard(at)
-            if name == "create_runs":
+            if name.startswith("create"):
                 receipts |= {i: self._born[i](seq, end) for i, seq, end in decode(_created, text)}
             else:
                 receipts |= {i: self._accepted[i]() for i in decode(_updated, text)}

@@ -118,7 +118,7 @@ class Leasing:
             return []
         self._deciding.forget(head.run.run_id for head in heads)
         *_, texts = await session.together(
-            ("update_runs", *batch.parameters()),
+            batch.update(),
             ("commit",),
             ("runs_by_seq", [head.seq for head in heads]),
         )
@@ -210,7 +210,7 @@ class Leasing:
             batch = Batch()
             _put(batch, 0, head, given_back, update_id, at)
             self._deciding.forget((run_id,))
-            await session.together(("update_runs", *batch.parameters()), ("commit",))
+            await session.together(batch.update(), ("commit",))
         self._announcing.announce(news(head.run, given_back.snapshot, at))
 
     async def _lock(self, session: Session, run_id: str) -> Head:

@@ -30,21 +30,21 @@ lateral (select * from tenure.run_specs where seq = d.seq limit 1) s
 -- fragment: new_steps
 insert into tenure.steps (seq, step, body, added_hosts)
 select ok.seq, t.step, t.body::json, t.added::json
-from json_to_recordset($2::json) as t(i integer, step integer, body text, added text)
+from json_to_recordset($3::json) as t(i integer, step integer, body text, added text)
 join ok on ok.i = t.i
 on conflict (seq, step) do update set body = excluded.body
 
 -- fragment: new_tasks
 insert into tenure.tasks (seq, step, host, item, body)
 select ok.seq, t.step, t.host, t.item, t.body::json
-from json_to_recordset($3::json) as t(i integer, step integer, host text, item integer, body text)
+from json_to_recordset($4::json) as t(i integer, step integer, host text, item integer, body text)
 join ok on ok.i = t.i
 on conflict (seq, step, host, item) do update set body = excluded.body
 
 -- fragment: new_journal
 insert into tenure.journal (seq, version, at, fence, update_id, changed_in, events)
 select ok.seq, ok.version, ok.updated_at, ok.fence, j.update_id, ok.changed_in, j.events::json
-from json_to_recordset($4::json) as j(i integer, update_id text, events text)
+from json_to_recordset($2::json) as j(i integer, update_id text, events text)
 join ok on ok.i = j.i
 
 -- name: begin
@@ -79,7 +79,7 @@ select tenure.clock()
 -- The first words on every connection. Times are told in UTC; poolers keep this setting.
 select coalesce(max(number), 0), set_config('timezone', 'UTC', false) from tenure.migrations
 
--- name: create_runs
+-- fragment: created
 -- In order of their ids: two creators of the same never wait for each other in a circle.
 with given as materialized (
   select * from json_to_recordset($1::json) as g(i integer, run_id text, workflow_name text,
@@ -112,12 +112,15 @@ with given as materialized (
   select distinct on (digest) digest, definition::json from ok where digest is not null
   order by digest
   on conflict (digest) do nothing
-), steps as (
+), journal as (
+  {new_journal}
+)
+
+-- name: create_runs
+{created}, steps as (
   {new_steps}
 ), tasks as (
   {new_tasks}
-), journal as (
-  {new_journal}
 ), deliveries as (
   insert into tenure.deliveries (id, seq, target, version, ordinal, origin, run_status, state,
     blocked, attempts, due_at, redelivery, event)
@@ -132,10 +135,15 @@ select tenure.clock(),
   coalesce((select json_agg(json_build_array(i, seq, lease_expires_at)) from ok), '[]')::text,
   array(select pg_notify('tenure', topics)::text from unnest($6::text[]) as t(topics))
 
--- name: update_runs
+-- name: create_plain_runs
+-- Of which nothing starts yet, and nobody is told by callback: most of what is submitted.
+{created}
+select tenure.clock(),
+  coalesce((select json_agg(json_build_array(i, seq, lease_expires_at)) from ok), '[]')::text,
+  array(select pg_notify('tenure', topics)::text from unnest($3::text[]) as t(topics))
+
+-- fragment: updated
 -- Of those still as they were when the update was decided, and that nobody else is writing now.
--- A new callback that finds an earlier one of its target waiting holds it until the commit:
--- whoever settles that one then sees the new one too.
 with given as materialized (
   select * from json_to_recordset($1::json) as g(i integer, seq bigint, base bigint,
     base_fence bigint, base_owner text, status text, version bigint, fence bigint, owner_id text,
@@ -174,7 +182,12 @@ with given as materialized (
   {new_tasks}
 ), journal as (
   {new_journal}
-), deliveries as (
+)
+
+-- name: update_runs
+-- A new callback that finds an earlier one of its target waiting holds it until the commit:
+-- whoever settles that one then sees the new one too.
+{updated}, deliveries as (
   insert into tenure.deliveries (id, seq, target, version, ordinal, origin, run_status, state,
     blocked, attempts, due_at, redelivery, event)
   select d.id, d.seq, d.target, d.version, d.ordinal, d.origin, d.status, 'waiting',
@@ -191,6 +204,11 @@ with given as materialized (
     order by e.version, e.ordinal limit 1 for share skip locked) e on true
   order by d.i, d.ordinal
 )
+select tenure.clock(), coalesce((select json_agg(i) from ok), '[]')::text
+
+-- name: update_quiet_runs
+-- Nobody is told by callback.
+{updated}
 select tenure.clock(), coalesce((select json_agg(i) from ok), '[]')::text
 
 -- name: lock_runs
