@@ -17,10 +17,7 @@ TABLE = """
 create table jobs (id bigserial primary key, state text not null, body text not null);
 create index on jobs (id) where state = 'queued'
 """
-SUBMIT = """
-with made as (insert into jobs (state, body) values ('queued', 'x') returning id)
-select pg_notify('jobs', id::text) from made
-"""
+INSERT = "insert into jobs (state, body) values ('queued', 'x')"
 CLAIM = """
 update jobs set state = 'running' where id = any(array(
   select id from jobs where state = 'queued' order by id limit 1 for update skip locked))

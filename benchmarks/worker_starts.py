@@ -20,7 +20,7 @@ import psycopg
 from tests.postgres.server import Server
 
 import tenure
-from benchmarks.bare_worker import SUBMIT, TABLE
+from benchmarks.bare_worker import INSERT, TABLE
 from benchmarks.figures import Figure
 from benchmarks.postgres_server import durable_server, fresh_store
 
@@ -91,7 +91,13 @@ async def _bare(server: Server) -> AsyncIterator[tuple[Submit, asyncio.Queue[int
         ) as connection,
     ):
         await heard.get()
-        yield lambda: connection.execute(SUBMIT), heard
+
+        async def submit() -> None:
+            async with connection.transaction():
+                await connection.execute(INSERT)
+                await connection.execute("notify jobs")
+
+        yield submit, heard
 
 
 @asynccontextmanager
