@@ -8,6 +8,7 @@ from tenure.stores.memory import InMemoryStore
 from tenure.testing.clock import ManualClock
 from tenure.testing.contracts import (
     BatchUpdatesContract,
+    BeginningsContract,
     ChangeFeedContract,
     DefinitionsContract,
     EventLogContract,
@@ -44,6 +45,9 @@ class TestBatches(Memory, BatchUpdatesContract): ...
 
 
 class TestLeases(Memory, LeaseStoreContract): ...
+
+
+class TestBeginnings(Memory, BeginningsContract): ...
 
 
 class TestMachineClock(Memory, MachineClockContract): ...

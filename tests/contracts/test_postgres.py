@@ -10,6 +10,7 @@ from tenure.stores.postgres import PostgresStore
 from tenure.testing.clock import ManualClock
 from tenure.testing.contracts import (
     BatchUpdatesContract,
+    BeginningsContract,
     ChangeFeedContract,
     DefinitionsContract,
     DurabilityContract,
@@ -62,6 +63,9 @@ class TestLeases(Postgres, LeaseStoreContract): ...
 
 
 class TestKeptApart(Postgres, KeptApartContract): ...
+
+
+class TestBeginnings(Postgres, BeginningsContract): ...
 
 
 class TestEvents(Postgres, EventLogContract): ...

@@ -54,7 +54,7 @@ POINTS = {
     "before acknowledgement": Point("acknowledge", True, lambda *_: True),
 }
 """All on the way to the store, but for the last, on the way to a broker."""
-WRITES = ("update_runs", "update_run", "append", "release_lease")
+WRITES = ("update_runs", "begin_run", "update_run", "append", "release_lease")
 _OF_A_BROKER = ("publish", "take", "acknowledge", "give_back", "purge", "ping")
 
 

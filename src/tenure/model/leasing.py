@@ -236,11 +236,7 @@ def claim(
         raise NotRunnable(run.run_id, f"not runnable: {reason}")
     takeover = run.owner_id is not None
     fence = run.fence + 1
-    event = Event(
-        type="lease.taken_over" if takeover else "lease.claimed",
-        data={"owner_id": owner_id, "fence": fence, "purpose": purpose}
-        | ({"from": run.owner_id} if takeover else {}),
-    )
+    event = claimed(owner_id, fence, purpose, run.owner_id)
     snapshot = replace(
         run,
         version=run.version + 1,
@@ -251,6 +247,14 @@ def claim(
         updated_at=moved_forward(run, at),
     )
     return Claimed(snapshot, event)
+
+
+def claimed(owner_id: str, fence: int, purpose: Purpose, former: str | None = None) -> Event:
+    """What is said of a run that gets an owner: of a ``former`` one it is taken over."""
+    said = {"owner_id": owner_id, "fence": fence, "purpose": purpose}
+    if former is None:
+        return Event(type="lease.claimed", data=said)
+    return Event(type="lease.taken_over", data={**said, "from": former})
 
 
 def release(run: RunSnapshot, fencing: Fencing, at: datetime) -> Claimed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -13,7 +13,8 @@ from tenure.model.errors import LeaseLost, NotRunnable
 from tenure.model.leasing import ClaimedRun, Lease
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import Recovery, RunStatus
-from tenure.model.update import Changes, LeaseRequest, RunChange
+from tenure.model.update import Changes, Fencing, LeaseRequest, RunChange
+from tenure.ports.beginnings import Beginnings
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.notifier import RunStateNotifier
 from tenure.ports.recorder import Recorder
@@ -67,6 +68,8 @@ class Work(Struct, frozen=True, kw_only=True):
     """With which it is to be created; ``None``: it is there."""
     claim: Claim | None = None
     """How this process got it; of a run that is there and has none it is made first."""
+    waits: Beginnings | None = None
+    """Its store, if it was seen to wait and is to be claimed in the commit that begins it."""
     relatives: Relatives | None = None
     """Of a retry: as long as one of them lives it does not begin."""
     variables: Mapping[str, Any] = {}
@@ -87,6 +90,7 @@ class EmbeddedRun:
         self._planned = planned
         self._definition = work.definition
         self._claimed = work.claim
+        self._waits = work.waits
         self._relatives = work.relatives
         self._holding: Holding | None = None
         masks = Masks(work.secrets)
@@ -122,14 +126,18 @@ class EmbeddedRun:
         """Cancelled once, it ends the run as canceled, or gives it back if it resumes, and lets the
         cancellation out when the record says so; cancelled twice, it stops at once and leaves the
         record as it is."""
-        driving = self._go_on() if self._definition is None else self._live()
         try:
-            return await to_a_good_end(driving, self.stop)
+            return await to_a_good_end(self._whole(), self.stop)
         finally:
             if self._holding is not None:
                 self._session.keeper.drop(self._holding)
                 self._holding = None
             await self._onlookers_leave()
+
+    def _whole(self) -> Coroutine[Any, Any, RunStatus]:
+        if self._definition is not None:
+            return self._live()
+        return self._go_on() if self._waits is None else self._take(self._waits)
 
     async def _onlookers_leave(self) -> None:
         time = asyncio.get_running_loop().time
@@ -138,6 +146,11 @@ class EmbeddedRun:
         if self._session.callbacks is not None:
             left = max(end_by - time(), 0.0)
             await self._session.callbacks.notified(self._planned.run_id, left)
+
+    @property
+    def fencing(self) -> Fencing:
+        """The right to write as its owner, once this process has it."""
+        return self._tracker.fencing
 
     def stop(self) -> None:
         """The process, or who uses the runner, wants to end: what nobody else would go on with
@@ -168,6 +181,20 @@ class EmbeddedRun:
             await self._tracker.record(Changes(run=ended))
             raise relatives.refusal(first)
 
+    # From where it waits
+
+    async def _take(self, store: Beginnings) -> RunStatus:
+        """What ``begin_run`` raises if somebody else was faster."""
+
+        async def begin(changes: Changes) -> Changes:
+            request, sent_at = self._request(), asyncio.get_running_loop().time()
+            lease = await self._tracker.take(_begun(changes), store, request)
+            self._hold(lease, sent_at)
+            self._check_trusted()
+            return Changes()
+
+        return await self._engine.drive(begin, self._planned.timeout, self._planned)
+
     # From where somebody left it
 
     async def _go_on(self) -> RunStatus:
@@ -175,7 +202,7 @@ class EmbeddedRun:
         run = claimed.snapshot
         self._tracker.own(claimed)
         self._hold(claimed.lease, sent_at)
-        self._check_trusted(claimed.lease)
+        self._check_trusted()
         end = early_end(run, self._around.max_takeovers)
         try:
             if end is None:
@@ -185,16 +212,15 @@ class EmbeddedRun:
         await self._tracker.record(Changes(run=end.change((), unconfirmed(run))))
         return end.status
 
-    def _check_trusted(self, lease: Lease) -> None:
+    def _check_trusted(self) -> None:
         """This process may have been frozen since it claimed: then it begins nothing."""
         now = asyncio.get_running_loop().time()
         if self._holding is not None and now >= self._holding.trusted_until:
-            raise LeaseLost(lease.run_id, fence=lease.fence, owner_id=None)
+            raise LeaseLost(self._planned.run_id, fence=self.fencing.fence, owner_id=None)
 
     async def _begin(self, changes: Changes) -> Changes:
         if self._planned.status is RunStatus.QUEUED:
-            begun = replace(changes.run, status=RunStatus.RUNNING)
-            changes = replace(changes, run=begun)
+            changes = _begun(changes)
         if changes != Changes():
             await self._tracker.record(changes)
         return Changes()
@@ -229,3 +255,7 @@ class EmbeddedRun:
             canceled=lambda: self._engine.stop(REQUESTED),
             lost=self._engine.lose,
         )
+
+
+def _begun(changes: Changes) -> Changes:
+    return replace(changes, run=replace(changes.run, status=RunStatus.RUNNING))

@@ -25,6 +25,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from tenure.model.beginning import beginning_of
 from tenure.model.compose import effect_of, new_run
 from tenure.model.errors import StoreUnavailable, VersionConflict
 from tenure.model.events import Event
@@ -41,6 +42,7 @@ from tenure.model.update import (
     Update,
     Write,
 )
+from tenure.ports.beginnings import Beginnings
 from tenure.runtime.audience import Audience
 from tenure.runtime.callbacks import Told
 from tenure.runtime.intents import with_intents
@@ -89,14 +91,22 @@ class RunTracker:
         receipt = await self._durably(creation, PATIENCE)
         self._fencing = Fencing(request.owner_id, receipt.fence)
         self._take(receipt, creation.events, creation.deliveries)
-        if receipt.lease_expires_at is None:
-            return None
-        return Lease(
-            run_id=receipt.run_id,
-            owner_id=request.owner_id,
-            fence=receipt.fence,
-            expires_at=receipt.lease_expires_at,
-        )
+        return _lease_of(receipt, request.owner_id)
+
+    async def take(
+        self, changes: Changes, store: Beginnings, request: LeaseRequest
+    ) -> Lease | None:
+        """Claim the run, which waits, with its first intents, in one commit. What ``begin_run``
+        raises."""
+        run = self._known
+        beginning = beginning_of(run, changes, request, self._new_id(), self._ids)
+        send = partial(store.begin_run, beginning)
+        receipt = await surely(send, ENDLESS, self._note_stuck)
+        self._fencing = beginning.fencing
+        self._audience.join(run.version)
+        effect = beginning.effect
+        self._take(receipt, effect.events, effect.deliveries)
+        return _lease_of(receipt, request.owner_id)
 
     def own(self, claimed: ClaimedRun) -> None:
         """Write from here on as the owner of a run that was there before."""
@@ -159,3 +169,14 @@ class RunTracker:
         self._stuck_since = None
         seconds = asyncio.get_running_loop().time() - since
         _log.info("run %s: the store answers again after %.1f s", self._known.run_id, seconds)
+
+
+def _lease_of(receipt: Receipt, owner_id: str) -> Lease | None:
+    if receipt.lease_expires_at is None:
+        return None
+    return Lease(
+        run_id=receipt.run_id,
+        owner_id=owner_id,
+        fence=receipt.fence,
+        expires_at=receipt.lease_expires_at,
+    )

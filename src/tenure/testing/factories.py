@@ -14,6 +14,7 @@ from itertools import count
 from typing import Any
 
 from tenure.model import compose
+from tenure.model.beginning import Beginning, beginning_of
 from tenure.model.leasing import ClaimRequest
 from tenure.model.snapshot import (
     Annotation,
@@ -122,6 +123,16 @@ def claim_request(
     return ClaimRequest(
         owner_id=owner_id, seconds=seconds, claim_id=claim_id or unique("claim"), **rest
     )
+
+
+def begin_run(
+    run: RunSnapshot, owner_id: str = "owner-a", *, seconds: float = LONG, **fields: Any
+) -> Beginning:
+    """Of a run seen as ``run``: taken, and its first step begins. ``fields`` of ``RunChange``."""
+    starting = start_step(run).effect.changes.steps
+    changes = Changes(run=RunChange(status=RunStatus.RUNNING, **fields), steps=starting)
+    lease = lease_request(owner_id, seconds=seconds)
+    return beginning_of(run, changes, lease, unique("update"), delivery_ids())
 
 
 def fencing_of(run: RunSnapshot) -> Fencing:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from tenure.model.errors import StoreUnavailable, TenureError
 from tenure.ports.batch import BatchUpdates
+from tenure.ports.beginnings import Beginnings
 from tenure.ports.change_feed import ChangeFeed
 from tenure.ports.definitions import Definitions
 from tenure.ports.event_log import EventLog
@@ -41,6 +42,7 @@ PROTOCOLS: tuple[type, ...] = (
     RunStateStore,
     BatchUpdates,
     LeaseStore,
+    Beginnings,
     EventLog,
     ChangeFeed,
     Definitions,

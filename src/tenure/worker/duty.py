@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Sequence
 
 from msgspec import Struct
 
+from tenure.runtime.embedded import Work
 from tenure.runtime.executor import times_cancelled
 from tenure.runtime.in_touch import InTouch
 from tenure.runtime.waiting import happens_within
 from tenure.worker.claiming import Claims
+from tenure.worker.lone import Lone
 from tenure.worker.room import Room
 from tenure.worker.shift import Shift
 
@@ -36,6 +39,7 @@ class Duty:
     def __init__(
         self,
         claims: Claims,
+        lone: Lone,
         shift: Shift,
         room: Room,
         touch: InTouch,
@@ -43,6 +47,7 @@ class Duty:
         wake: asyncio.Event,
     ) -> None:
         self._claims = claims
+        self._lone = lone
         self._shift = shift
         self._room = room
         self._touch = touch
@@ -51,6 +56,9 @@ class Duty:
         self._claiming: asyncio.Task[bool] | None = None
         self._draining = False
         self._at_once = False
+        self._claim_by = 0.0
+        """Loop time from when on it is not enough to see whether a run waits alone: leases may have
+        ended."""
 
     def drain(self, *, at_once: bool = False) -> None:
         """Claim nothing more; ``at_once``: wait for nothing to end by itself."""
@@ -86,20 +94,35 @@ class Duty:
     async def _take(self) -> bool:
         async with self._room.claiming() as left:
             asked = min(left, self._pace.claim_batch)
-            claimed = await self._claims.next(asked) if asked else []
+            if not asked:
+                return False
+            now = asyncio.get_running_loop().time()
+            alone = await self._lone.look() if now < self._claim_by else None
+            if alone is not None:
+                self._begin(alone)
+                return False
+            self._claim_by = now + self._pace.poll_interval
+            claimed = await self._claims.next(asked)
             if self._draining:
                 await self._claims.give_back(claimed)
                 return False
             for claim in claimed:
                 self._shift.begin(claim)
             self._room.looked(found_all=len(claimed) < asked)
-        return 0 < asked == len(claimed)
+        return len(claimed) == asked
+
+    def _begin(self, alone: Sequence[Work]) -> None:
+        if not self._draining:
+            for work in alone:
+                self._shift.take(work)
+            self._room.looked(found_all=True)
 
     async def _look_away(self) -> None:
         """Workers that all looked at the same moment would take it from one another."""
         wait = self._pace.poll_interval * random.uniform(0.75, 1.25)  # noqa: S311
         due = asyncio.get_running_loop().time() + wait
-        await happens_within(self._wake, wait)
+        if not await happens_within(self._wake, wait):
+            self._claim_by = 0.0
         self._touch.woke(due)
 
     async def _finish(self) -> None:

@@ -1,16 +1,16 @@
-"""A claimed run made ready to be executed: from what the store keeps of it, and nothing else."""
+"""A run made ready to be executed: from what the store keeps of it, and nothing else."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
-from msgspec.structs import replace
-
+from tenure.model.beginning import WaitingRun
 from tenure.model.errors import NotRunnable
+from tenure.model.leasing import ClaimedRun
 from tenure.ports.definitions import Definitions
 from tenure.runtime.definition import Definition, decode_definition
-from tenure.runtime.embedded import Claim, Work
+from tenure.runtime.embedded import Work
 from tenure.runtime.patience import surely
 from tenure.runtime.ready import Ready
 from tenure.runtime.stored import stored_work
@@ -31,13 +31,13 @@ class Preparing:
         self._secrets = secrets
         self._ready: OrderedDict[str, Ready] = OrderedDict()
 
-    async def work(self, claim: Claim) -> Work:
+    async def work(self, found: ClaimedRun | WaitingRun) -> Work:
         """``NotRunnable`` and ``InvalidWorkflow`` if this worker cannot execute it."""
-        run = claim.run.snapshot
-        ready = await self._ready_for(run.run_id, claim.run.definition_digest)
+        run = found.snapshot
+        ready = await self._ready_for(run.run_id, found.definition_digest)
         declared = ready.source.workflow.secrets
         secrets = {name: self._secrets[name] for name in declared if name in self._secrets}
-        return replace(stored_work(ready, run, secrets), claim=claim)
+        return stored_work(ready, run, secrets)
 
     async def _ready_for(self, run_id: str, digest: str | None) -> Ready:
         """Most runs of a queue are runs of a few workflows."""

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from typing import Any
+
+from msgspec.structs import replace
 
 from tenure.model.errors import (
+    LeaseHeld,
     LeaseLost,
+    NotRunnable,
+    RunNotFound,
     StoreUnavailable,
     TenureError,
+    VersionConflict,
 )
-from tenure.model.snapshot import ErrorInfo
+from tenure.model.snapshot import ErrorInfo, RunSnapshot
 from tenure.model.status import TERMINAL_RUN, RunStatus
-from tenure.model.update import RunChange
+from tenure.model.update import Fencing, RunChange
 from tenure.ports.lease_store import LeaseStore
-from tenure.runtime.embedded import Claim, EmbeddedRun, Surroundings
+from tenure.runtime.embedded import Claim, EmbeddedRun, Surroundings, Work
 from tenure.runtime.ending import end_run
 from tenure.runtime.session import Session
 from tenure.worker.preparing import Preparing
@@ -51,8 +58,15 @@ class Shift:
         return run_id in self._tasks.values()
 
     def begin(self, claim: Claim) -> None:
-        task = asyncio.create_task(self._execute(claim))
-        self._tasks[task] = claim.run.snapshot.run_id
+        self._start(claim.run.snapshot.run_id, self._prepare_and_execute(claim))
+
+    def take(self, work: Work) -> None:
+        """A run that waits, and is claimed when it begins; perhaps by somebody else."""
+        self._start(work.planned.run_id, self._take(work))
+
+    def _start(self, run_id: str, execution: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(execution)
+        self._tasks[task] = run_id
         task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[None]) -> None:
@@ -77,10 +91,16 @@ class Shift:
                 task.cancel()
             await asyncio.wait(self._tasks, timeout=0.1)
 
-    async def _execute(self, claim: Claim) -> None:
+    async def _take(self, work: Work) -> None:
+        try:
+            await self._execute(work)
+        except (LeaseHeld, NotRunnable, RunNotFound, VersionConflict) as refusal:
+            _log.debug("somebody else was faster: %s", refusal)
+
+    async def _prepare_and_execute(self, claim: Claim) -> None:
         run_id = claim.run.snapshot.run_id
         try:
-            work = await self._preparing.work(claim)
+            work = await self._preparing.work(claim.run)
         except StoreUnavailable as error:
             _log.warning("run %s is left to others: %s", run_id, error)
             return
@@ -88,6 +108,10 @@ class Shift:
             _log.warning("run %s cannot be executed: %s", run_id, error)
             await self._fail(claim, error)
             return
+        await self._execute(replace(work, claim=claim))
+
+    async def _execute(self, work: Work) -> None:
+        run_id = work.planned.run_id
         run = EmbeddedRun(self._session, self._around, work)
         self._runs.add(run)
         if self._closing:
@@ -96,10 +120,12 @@ class Shift:
             status = await run.execute()
             _log.debug("run %s: %s", run_id, status)
             if status not in TERMINAL_RUN:
-                await self._hint(claim)
+                await self._hint(work.planned)
         except LeaseLost:
             _log.warning("run %s was lost: nothing of it runs here any more", run_id)
-            await self._let_go(claim)
+            await self._let_go(work.planned, run.fencing)
+        except (LeaseHeld, NotRunnable, RunNotFound, VersionConflict):
+            raise
         except Exception:  # noqa: BLE001  (the log has it; others go on)
             _log.exception("run %s", run_id)
         finally:
@@ -116,15 +142,14 @@ class Shift:
         with suppress(StoreUnavailable):  # then whoever claims it next says so
             await end_run(self._session.store, new_id, told, snapshot, fencing, change)
 
-    async def _let_go(self, claim: Claim) -> None:
+    async def _let_go(self, run: RunSnapshot, fencing: Fencing) -> None:
         """If it is still ours nobody needs to wait for the lease to end."""
-        lease, new_id = claim.run.lease, self._session.identity.new_id
+        new_id = self._session.identity.new_id
         with suppress(TenureError):
-            await self._store.release_lease(lease.run_id, lease.fencing, new_id())
-            await self._hint(claim)
+            await self._store.release_lease(run.run_id, fencing, new_id())
+            await self._hint(run)
 
-    async def _hint(self, claim: Claim) -> None:
+    async def _hint(self, run: RunSnapshot) -> None:
         """Others may have it from now on."""
         if self._session.hinting is not None:
-            run = claim.run.snapshot
             await self._session.hinting.hint(run.queue, run.run_id)

@@ -31,6 +31,7 @@ from tenure.runtime.waiting import pause, to_a_good_end
 from tenure.worker.claiming import Claims
 from tenure.worker.duty import Duty, Pace
 from tenure.worker.hearing import Hearing
+from tenure.worker.lone import Lone
 from tenure.worker.preparing import Preparing
 from tenure.worker.room import Room
 from tenure.worker.shift import Shift
@@ -135,7 +136,8 @@ class Worker:
         preparing = Preparing(store, self._made_ready, self._secrets)
         shift = Shift(session, store, self._parts.around, preparing, self._wake.set)
         room = Room(shift, self._pace.concurrency)
-        self._duty = Duty(claims, shift, room, touch, self._pace, self._wake)
+        lone = Lone(store, self._queues, preparing, shift)
+        self._duty = Duty(claims, lone, shift, room, touch, self._pace, self._wake)
         hearing = await self._new_hearing(claims, shift, room)
         for at_once in self._told_to_end:
             self._duty.drain(at_once=at_once)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Self
 
 from tenure.ports.clock import Clock
+from tenure.stores.memory.beginnings import MemoryBeginnings
 from tenure.stores.memory.changes import MemoryChanges
 from tenure.stores.memory.leases import MemoryLeases
 from tenure.stores.memory.logs import MemoryLogs
@@ -26,6 +27,7 @@ class InMemoryStore(
     MemoryRuns,
     MemoryChanges,
     MemoryLeases,
+    MemoryBeginnings,
     MemoryOutbox,
     MemoryLogs,
     MemoryWorkers,
@@ -41,6 +43,7 @@ class InMemoryStore(
         MemoryRuns.__init__(self, state)
         MemoryChanges.__init__(self, state)
         MemoryLeases.__init__(self, state)
+        MemoryBeginnings.__init__(self, state)
         MemoryOutbox.__init__(self, state)
         MemoryLogs.__init__(self, state)
         MemoryWorkers.__init__(self, state)

@@ -47,14 +47,14 @@ class MemoryLeases:
             at = self._state.clock.now()
             found = sorted(
                 (stored for stored in self._free(at) if where.matches(stored.snapshot)),
-                key=_by_priority,
+                key=by_priority,
             )
             if after is not None:
-                found = [stored for stored in found if _by_priority(stored) > after]
+                found = [stored for stored in found if by_priority(stored) > after]
             page = found[:limit]
             return Page(
                 items=tuple(copied(summarize(self._state.seen(stored))) for stored in page),
-                cursor=encode_cursor("runnable", *_by_priority(page[-1]))
+                cursor=encode_cursor("runnable", *by_priority(page[-1]))
                 if len(found) > limit
                 else None,
             )
@@ -81,7 +81,7 @@ class MemoryLeases:
             lease = LeaseRequest(
                 owner_id=request.owner_id, seconds=request.seconds, claim_id=request.claim_id
             )
-            repeated.sort(key=_by_priority)
+            repeated.sort(key=by_priority)
             picked = repeated or self._pick(request)
             for stored in picked:
                 self._claim(stored, lease, request.purpose, held=bool(repeated))
@@ -98,7 +98,7 @@ class MemoryLeases:
         while waiting and len(picked) < request.limit:
             self._claims += 1
             key: Callable[[StoredRun], tuple[int, ...]]
-            key = _by_age if self._claims % OLDEST_EVERY == 0 else _by_priority
+            key = _by_age if self._claims % OLDEST_EVERY == 0 else by_priority
             chosen = min(waiting, key=key)
             waiting.remove(chosen)
             picked.append(chosen)
@@ -190,5 +190,5 @@ def _by_age(stored: StoredRun) -> tuple[int, ...]:
     return (int(max(moments).timestamp() * 1_000_000) if moments else 0, stored.seq)
 
 
-def _by_priority(stored: StoredRun) -> tuple[int, ...]:
+def by_priority(stored: StoredRun) -> tuple[int, ...]:
     return (-stored.snapshot.priority, *_by_age(stored))

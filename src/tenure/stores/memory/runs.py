@@ -11,7 +11,7 @@ from tenure.model.events import Position, RecordedEvent
 from tenure.model.leasing import check_repeated, create
 from tenure.model.query import Page, RunFilter, bounded_limit, decode_cursor, encode_cursor
 from tenure.model.snapshot import RunSnapshot, RunSummary, summarize
-from tenure.model.update import NewDelivery, NewRun, Receipt, Update, Write, run_id_of
+from tenure.model.update import NewRun, Receipt, Update, Write, run_id_of
 from tenure.stores.memory.state import MemoryState, StoredRun
 
 
@@ -51,7 +51,7 @@ class MemoryRuns:
         if existing is not None:
             check_repeated(existing.snapshot, existing.update_id_of(1), new)
             return state.receipt(existing, 1)
-        self._check_new(run_id, new.deliveries)
+        state.check_new(run_id, new.deliveries)
         snapshot = create(storable(run_id, new), state.clock.now())
         stored = StoredRun(next(state.numbers), snapshot, new.definition)
         if new.lease is not None:
@@ -72,16 +72,11 @@ class MemoryRuns:
         )
         if applied.effect is not None:
             effect = applied.effect
-            self._check_new(update.run_id, effect.deliveries)
+            state.check_new(update.run_id, effect.deliveries)
             state.write(
                 stored, applied.snapshot, update.update_id, effect.events, effect.deliveries
             )
         return state.receipt(stored, applied.version)
-
-    def _check_new(self, run_id: str, deliveries: tuple[NewDelivery, ...]) -> None:
-        for delivery in deliveries:
-            if delivery.id in self._state.deliveries:
-                raise StoreRejected(run_id, f"delivery id {delivery.id} is taken")
 
     async def get_run(self, run_id: str) -> RunSnapshot:
         with self._state.lock:

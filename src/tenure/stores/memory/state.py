@@ -9,7 +9,7 @@ from itertools import count
 
 import msgspec
 
-from tenure.model.errors import RunNotFound
+from tenure.model.errors import RunNotFound, StoreRejected
 from tenure.model.events import Event, RecordedEvent, record
 from tenure.model.judge import Circumstances
 from tenure.model.leasing import Lease, present
@@ -85,6 +85,11 @@ class MemoryState:
             applied_id=applied_id,
             lease_expires_at=shown(stored.lease_until),
         )
+
+    def check_new(self, run_id: str, deliveries: tuple[NewDelivery, ...]) -> None:
+        for delivery in deliveries:
+            if delivery.id in self.deliveries:
+                raise StoreRejected(run_id, f"delivery id {delivery.id} is taken")
 
     def write(
         self,

@@ -333,6 +333,18 @@ select {head}::text from (
     {ended_leases} order by r.ready_at, r.seq limit $2 for no key update skip locked) e
 ) r order by r.ready_at, r.seq limit $2
 
+-- name: waiting_runs
+-- What a claim would get first, as it stands: nothing is locked.
+select json_build_array({head}, s.summary, s.callbacks, s.vars, s.plan, {steps},
+  s.definition_digest)::text
+from (
+  select p.* from unnest($1::text[]) q(queue), lateral (
+    select * from tenure.runs r where r.readiness = 1 and r.queue = q.queue
+    order by r.rank, r.ready_at, r.seq limit $2) p
+  order by p.rank, p.ready_at, p.seq limit $2
+) r, lateral (select * from tenure.run_specs where seq = r.seq limit 1) s
+order by r.rank, r.ready_at, r.seq
+
 -- name: pick_interrupted
 -- A reconciler's: they do not resume, and their owner gave them back, ran out of time or is dead.
 select {head}::text from (

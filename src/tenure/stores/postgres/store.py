@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from typing import Self
 
+from tenure.model.beginning import Beginning, WaitingRun
 from tenure.model.errors import TenureError
 from tenure.model.events import Changes, Position, RecordedEvent
 from tenure.model.leasing import ClaimedRun, ClaimRequest, Lease, Purpose, Renewal
@@ -34,6 +35,7 @@ from tenure.ports.upkeep import StoreReport
 from tenure.ports.workers import WorkerInfo
 from tenure.stores.postgres.address import Address
 from tenure.stores.postgres.announcing import Announcing
+from tenure.stores.postgres.beginning import Beginnings
 from tenure.stores.postgres.changes import ChangeFeeding
 from tenure.stores.postgres.checking import Checking
 from tenure.stores.postgres.choosing import runnable
@@ -52,8 +54,8 @@ from tenure.stores.postgres.writing import Writing
 
 
 class PostgresStore:
-    """``RunStateStore``, ``BatchUpdates``, ``LeaseStore``, ``EventLog``, ``ChangeFeed``,
-    ``Definitions``, ``Outbox``, ``OutboxBatches``, ``LogStore``, ``LogListing``,
+    """``RunStateStore``, ``BatchUpdates``, ``LeaseStore``, ``Beginnings``, ``EventLog``,
+    ``ChangeFeed``, ``Definitions``, ``Outbox``, ``OutboxBatches``, ``LogStore``, ``LogListing``,
     ``WorkerRegistry``, ``OwnerListing``, ``Wakeups``, ``KeptApart``, ``Retention`` and
     ``Upkeep``."""
 
@@ -69,6 +71,7 @@ class PostgresStore:
         self._listening = Listening(self._connections)
         self._writing = Writing(self._connections, deciding, self._announcing)
         self._leasing = Leasing(self._connections, deciding, self._announcing)
+        self._beginnings = Beginnings(self._connections, deciding)
         self._reading = Reading(self._connections)
         self._changes = ChangeFeeding(self._connections)
         self._outboxing = Outboxing(self._connections)
@@ -137,6 +140,14 @@ class PostgresStore:
         meet what this one is about to write."""
         async with type(self)(self._url, self._clock) as apart:
             yield apart
+
+    # Beginnings
+
+    async def find_waiting(self, queues: Sequence[str], *, limit: int) -> list[WaitingRun]:
+        return await self._beginnings.waiting(queues, limit)
+
+    async def begin_run(self, beginning: Beginning) -> Receipt:
+        return await self._beginnings.begin(beginning)
 
     # EventLog, ChangeFeed and Definitions
 

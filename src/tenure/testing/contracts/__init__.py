@@ -22,6 +22,7 @@ A broker has one contract, ``BrokerContract``, and a fixture of its own.
 """
 
 from tenure.testing.contracts.batch import BatchUpdatesContract
+from tenure.testing.contracts.beginnings import BeginningsContract
 from tenure.testing.contracts.broker import BrokerContract
 from tenure.testing.contracts.changes import ChangeFeedContract
 from tenure.testing.contracts.definitions import DefinitionsContract
@@ -50,6 +51,7 @@ from tenure.testing.contracts.workers import WorkerRegistryContract
 __all__ = [
     "SUITE_VERSION",
     "BatchUpdatesContract",
+    "BeginningsContract",
     "BrokerContract",
     "ChangeFeedContract",
     "ContractHarness",

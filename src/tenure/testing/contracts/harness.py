@@ -8,6 +8,7 @@ from typing import Protocol
 import pytest
 
 from tenure.ports.batch import BatchUpdates
+from tenure.ports.beginnings import Beginnings
 from tenure.ports.change_feed import ChangeFeed
 from tenure.ports.definitions import Definitions
 from tenure.ports.event_log import EventLog
@@ -89,6 +90,10 @@ class ApartKeptStore(RunStateStore, LeaseStore, KeptApart, Protocol):
 
 class OwnedStore(RunStateStore, LeaseStore, OwnerListing, Protocol):
     """What the contract about lists of owners needs."""
+
+
+class BeginningStore(RunStateStore, LeaseStore, Beginnings, EventLog, Outbox, Protocol):
+    """What the contract about beginnings needs."""
 
 
 class JournalingStore(RunStateStore, EventLog, Protocol):

@@ -1,0 +1,118 @@
+"""Runs that wait, and beginning one of them: a statement that looks, and one that claims it with
+its first changes. Between the two nothing is locked; that nothing has happened meanwhile is found
+out by the second."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace
+
+from tenure.model.beginning import Beginning, WaitingRun, begin
+from tenure.model.codec import copied, storable
+from tenure.model.errors import RunNotFound, StoreRejected, StoreUnavailable
+from tenure.model.status import RunStatus
+from tenure.model.update import Receipt, receipt
+from tenure.stores.postgres.batch import Batch
+from tenure.stores.postgres.connections import Connections, Purpose
+from tenure.stores.postgres.deciding import Deciding
+from tenure.stores.postgres.failures import DATA_ERRORS
+from tenure.stores.postgres.names import must_exist
+from tenure.stores.postgres.patience import PAUSES, pause
+from tenure.stores.postgres.rows import Head, head_of, record_of, steps_of, to_write
+from tenure.stores.postgres.session import Session
+from tenure.stores.recent import Known
+from tenure.stores.step_rows import changed_steps
+
+
+class Beginnings:
+    def __init__(self, connections: Connections, deciding: Deciding) -> None:
+        self._connections = connections
+        self._deciding = deciding
+
+    async def waiting(self, queues: Sequence[str], limit: int) -> list[WaitingRun]:
+        """What is seen is remembered: who looks is about to begin it."""
+        async with self._connections.session(Purpose.READING) as session:
+            found = await session.all("waiting_runs", sorted(set(queues)), limit)
+        waiting: list[WaitingRun] = []
+        for (text,) in found:
+            head, snapshot, digest = record_of(text)
+            if snapshot.status is RunStatus.QUEUED:
+                self._deciding.remember(head, snapshot.steps)
+            # What else is remembered of a run that has not begun cannot be changed by who gets it.
+            given = copied(snapshot) if snapshot.annotations else snapshot
+            waiting.append(WaitingRun(snapshot=given, definition_digest=digest))
+        return waiting
+
+    async def begin(self, beginning: Beginning) -> Receipt:
+        run_id = must_exist(beginning.run_id)
+        beginning = storable(run_id, beginning)
+        async with self._connections.session(Purpose.WRITING) as session:
+            try:
+                return await self._begin(session, beginning)
+            except DATA_ERRORS as error:
+                reason = str(error).splitlines()[0]
+                raise StoreRejected(run_id, f"cannot be stored: {reason}") from error
+
+    async def _begin(self, session: Session, beginning: Beginning) -> Receipt:
+        run_id = beginning.run_id
+        known, applied_id = self._deciding.recent.get(run_id), None
+        for seconds in PAUSES:
+            await pause(seconds)
+            self._deciding.forget((run_id,))
+            if known is None or known.head.run.version != beginning.base_version:
+                known, applied_id = await self._read(session, beginning)
+            written = await self._write(session, beginning, known, applied_id)
+            if written is not None:
+                return written
+            known = None
+        raise StoreUnavailable(
+            f"run {run_id} is locked in {self._connections.address.place} by somebody else's "
+            "transaction; nothing was written, send it again"
+        )
+
+    async def _read(self, session: Session, beginning: Beginning) -> tuple[Known[Head], str | None]:
+        run_id, base = beginning.run_id, beginning.base_version
+        row = await session.first("runs_to_write", [run_id], [base], [True])
+        if row is None:
+            raise RunNotFound(run_id)
+        found = to_write(row[0])
+        head = head_of(found.head, found.callbacks)
+        return Known(
+            head, steps_of(head.run, found.plan, found.steps, found.tasks)
+        ), found.applied_id
+
+    async def _write(
+        self, session: Session, beginning: Beginning, known: Known[Head], applied_id: str | None
+    ) -> Receipt | None:
+        """``None``: it is not as it was known, or somebody else is writing it."""
+        head, at = known.head, await session.now()
+        steps = known.concerned(beginning.effect.changes.steps, False, lambda *_: None)
+        before = replace(head.run, steps=steps)
+        after, version, effect = begin(before, beginning, at=at, applied_id=applied_id)
+        if effect is None:
+            return receipt(after, version, head.lease_expires_at)
+        batch = Batch()
+        batch.change(0, head, after, at, beginning.lease)
+        changed = list(changed_steps(before, after, effect))
+        for each in changed:
+            batch.put_step(0, each)
+        batch.journal(0, after, beginning.update_id, effect.events, effect.deliveries, at)
+        name, *values = batch.update()
+        ((heard, accepted),) = await session.all(name, *values)
+        session.heard(heard)
+        if accepted != "[0]":
+            return None
+        until = _at_least_until(at, beginning.lease.seconds)
+        owned = Head(
+            head.seq, replace(after, steps=()), beginning.lease.claim_id, until, lease_live=True
+        )
+        known.advance(owned, after, effect, {each.bare.index: each.bare for each in changed})
+        self._deciding.recent.put(after.run_id, known)
+        return receipt(after, version, until)
+
+
+def _at_least_until(at: datetime, seconds: float) -> datetime:
+    """The lease counts from the statement, which came later than ``at``."""
+    return at + timedelta(seconds=seconds)

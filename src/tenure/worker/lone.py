@@ -1,0 +1,46 @@
+"""A run that waits alone is begun in the very commit that claims it.
+
+That is how most runs meet an idle worker, and it spares them a commit and a trip. Where several
+wait, or one that somebody has begun before, they are claimed: each worker then gets others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from tenure.model.status import RunStatus
+from tenure.ports.beginnings import Beginnings
+from tenure.ports.lease_store import LeaseStore
+from tenure.runtime.embedded import Work
+from tenure.worker.preparing import Preparing
+from tenure.worker.shift import Shift
+
+
+class Lone:
+    def __init__(
+        self, store: LeaseStore, queues: Sequence[str], preparing: Preparing, shift: Shift
+    ) -> None:
+        self._store = store if isinstance(store, Beginnings) else None
+        self._queues = queues
+        self._preparing = preparing
+        self._shift = shift
+
+    async def look(self) -> list[Work] | None:
+        """The run that waits, or none; ``None``: whatever it is, it is to be claimed."""
+        if self._store is None:
+            return None
+        try:
+            found = await self._store.find_waiting(self._queues, limit=2)
+            if not found:
+                return []
+            run = found[0].snapshot
+            if run.run_id in self._shift:
+                return []  # it was seen before its beginning was written
+            if len(found) > 1 or run.status is not RunStatus.QUEUED or run.takeovers:
+                return None
+            work = await self._preparing.work(found[0])
+        except Exception:  # noqa: BLE001  (whoever claims it says what is wrong)
+            return None
+        return [replace(work, waits=self._store)]

@@ -1,0 +1,140 @@
+"""A run that comes alone, to a worker that waits for one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import tenure
+from tenure.model.beginning import Beginning
+from tenure.model.status import RunStatus
+from tests.runtime.puppets import Between, Puppet, step, workflow
+from tests.worker.conftest import LONG, SHORT, Workers
+
+FIRST = workflow(step("first"))
+THREE = workflow(step("one"), step("two"), step("three"))
+THREES = ["one/local", "two/local", "three/local"]
+
+pytestmark = pytest.mark.parametrize(
+    "store_url", ["memory", pytest.param("postgres", marks=pytest.mark.slow)], indirect=True
+)
+
+
+@pytest.fixture
+async def door(workers: Workers) -> Between:
+    door = Between(workers.store)
+    setattr(door, "listen", workers.store.listen)  # noqa: B010
+    return door
+
+
+async def idle_behind(
+    door: Between, workers: Workers, act: Puppet, timing: tenure.Timing = LONG
+) -> Any:
+    """A worker that has looked at everything, and now hears of what comes."""
+    worker = workers.start(store=door, timing=timing, poll_interval=30)
+    await workers.ended(await workers.submit(FIRST))
+    door.calls.clear()
+    act.begun.clear()
+    return worker
+
+
+async def test_it_is_claimed_in_the_commit_that_begins_it(
+    workers: Workers, act: Puppet, door: Between
+) -> None:
+    worker = await idle_behind(door, workers, act)
+    run = await workers.ended(await workers.submit(THREE))
+    assert run.status is RunStatus.SUCCESS
+    assert act.begun == THREES
+    assert (run.version, run.fence) == (1 + len(THREE.steps) + 1, 1)
+    assert (door.count("begin_run"), door.count("claim_runs")) == (1, 0)
+    events = await workers.events(run.run_id)
+    begun = [event for event in events if event.version == 2]
+    assert [event.type for event in begun] == [
+        "lease.claimed", "run.running", "step.running", "host.running",
+    ]  # fmt: skip
+    assert begun[0].data is not None
+    assert begun[0].data["owner_id"] == worker.owner_id
+
+
+async def test_two_that_come_together_are_claimed(
+    workers: Workers, act: Puppet, door: Between
+) -> None:
+    await idle_behind(door, workers, act)
+    for run_id in await asyncio.gather(workers.submit(THREE), workers.submit(THREE)):
+        run = await workers.ended(run_id)
+        assert run.version == 1 + 1 + len(THREE.steps) + 1
+    assert door.count("begin_run") == 0
+
+
+async def test_what_somebody_else_got_first_is_left_to_him(
+    workers: Workers, act: Puppet, door: Between
+) -> None:
+    await idle_behind(door, workers, act)
+
+    async def too_late(real: Any, beginning: Beginning) -> Any:
+        del door.rules["begin_run"]
+        await workers.runner.cancel(beginning.run_id)
+        return await real(beginning)
+
+    door.rules["begin_run"] = too_late
+    run = await workers.ended(await workers.submit(THREE))
+    assert (run.status, run.fence) == (RunStatus.CANCELED, 1)
+    assert act.begun == []
+    assert (await workers.ended(await workers.submit(THREE))).status is RunStatus.SUCCESS
+
+
+async def test_a_lost_answer_is_asked_for_again_and_nothing_starts_twice(
+    workers: Workers, act: Puppet, door: Between
+) -> None:
+    await idle_behind(door, workers, act)
+
+    async def lose(real: Any, beginning: Beginning) -> Any:
+        del door.rules["begin_run"]
+        await real(beginning)
+        raise tenure.StoreUnavailable("the answer was lost")
+
+    door.rules["begin_run"] = lose
+    run = await workers.ended(await workers.submit(THREE))
+    assert (run.status, run.version, run.takeovers) == (RunStatus.SUCCESS, 5, 0)
+    assert act.begun == THREES
+    sent = [args for name, args in door.calls if name == "begin_run"]
+    assert len(sent) == 2
+    assert sent[0] == sent[1]
+
+
+async def test_who_was_frozen_in_between_begins_nothing(
+    workers: Workers, act: Puppet, door: Between
+) -> None:
+    worker = await idle_behind(door, workers, act, SHORT)
+    asked = asyncio.Event()
+
+    async def late(real: Any, beginning: Beginning) -> Any:
+        receipt = await real(beginning)
+        asked.set()
+        await asyncio.sleep(SHORT.lease_duration)
+        return receipt
+
+    door.rules["begin_run"] = late
+    run_id = await workers.submit(THREE)
+    await asked.wait()
+    worker.drain()
+    await workers.returns(worker)
+    run = await workers.run(run_id)
+    assert (run.status, run.owner_id, run.fence) == (RunStatus.RUNNING, None, 1)
+    assert act.begun == []
+
+
+async def test_what_this_worker_cannot_execute_is_claimed_and_failed(
+    workers: Workers, act: Puppet, door: Between
+) -> None:
+    await idle_behind(door, workers, act)
+
+    async def damaged(real: Any, run_id: str) -> str:
+        return "nothing that anybody could read"
+
+    door.rules["get_definition"] = damaged
+    run = await workers.ended(await workers.submit(THREE))
+    assert run.status is RunStatus.FAILED
+    assert door.count("begin_run") == 0
