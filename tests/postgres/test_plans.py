@@ -28,6 +28,7 @@ NO_PLAN = {
     "lock_definitions",
     "clock",
     "listen",
+    "listen_to_queues",
     "oldest_at_work",
     "announce",
 }

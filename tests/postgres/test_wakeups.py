@@ -13,20 +13,22 @@ from msgspec import json
 
 import tenure
 from tenure.model.status import RunStatus
-from tenure.model.wakeups import topic_of_queue
+from tenure.model.wakeups import topic_of_owner, topic_of_queue
 from tenure.runtime.lease_timing import Timing
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.announcing import payloads
 from tenure.testing.contracts.acts import create, create_embedded, write
 from tenure.testing.contracts.wakeups import listening
-from tenure.testing.factories import end_run, new_run, start_step
+from tenure.testing.factories import cancel, end_run, new_run, start_step
 from tests.postgres.database import TestDatabase
 from tests.runtime.puppets import Puppet, step, workflow
 
 pytestmark = pytest.mark.slow
 
 QUEUE = topic_of_queue("default")
-_LISTENER = "select pid from pg_stat_activity where query = 'listen tenure' and datname = 'shared'"
+_LISTENER = (
+    "select pid from pg_stat_activity where query like 'listen tenure%' and datname = 'shared'"
+)
 
 
 async def test_hint_reaches_another_store(postgres_database: TestDatabase) -> None:
@@ -66,7 +68,7 @@ async def test_owners_writes_announce_nothing_and_many_births_announce_little(
 ) -> None:
     async with PostgresStore(postgres_database.url) as store:
         with psycopg.connect(postgres_database.url, autocommit=True) as somebody:
-            somebody.execute("listen tenure")
+            somebody.execute("listen tenure; listen tenure_queue")
             run = await create_embedded(store)
             run = await write(store, start_step(run))
             await write(store, end_run(run, RunStatus.FAILED))
@@ -76,6 +78,47 @@ async def test_owners_writes_announce_nothing_and_many_births_announce_little(
             heard = [each.payload for each in somebody.notifies(timeout=0)]
     assert 1 <= len(heard) < 100
     assert set(heard) == {json.encode([QUEUE]).decode()}
+
+
+async def test_a_quiet_process_tells_in_the_very_commit_and_a_busy_one_after_it(
+    postgres_database: TestDatabase,
+) -> None:
+    async with PostgresStore(postgres_database.url) as store:
+        with psycopg.connect(postgres_database.url, autocommit=True) as somebody:
+            somebody.execute("listen tenure_queue")
+            await create(store)
+            await create(store)
+            await store.close()
+            somebody.execute("select 1")
+            first, *later = [each.pid for each in somebody.notifies(timeout=0)]
+    assert later, "the second is told too"
+    assert first not in later, "on a connection that writes nothing"
+
+
+async def test_who_waits_for_no_run_is_not_woken_by_those_of_others(
+    postgres_database: TestDatabase,
+) -> None:
+    async with PostgresStore(postgres_database.url) as store:
+        with psycopg.connect(postgres_database.url, autocommit=True) as somebody:
+            somebody.execute("listen tenure")
+            run = await create_embedded(store)
+            await create(store)
+            await write(store, cancel(run))
+            await store.close()
+            somebody.execute("select 1")
+            heard = [json.decode(each.payload) for each in somebody.notifies(timeout=0)]
+    assert heard == [[topic_of_owner("owner-a")]]
+
+
+async def test_who_begins_to_listen_for_more_hears_it(postgres_database: TestDatabase) -> None:
+    async with PostgresStore(postgres_database.url) as store:
+        async with listening(store, topic_of_owner("owner-a")) as asked:
+            async with listening(store, QUEUE) as heard:
+                await create(store)
+                await heard.wait()
+            asked.clear()
+            await write(store, cancel(await create_embedded(store)))
+            await asked.wait()
 
 
 async def test_owner_hears_of_a_cancel_request_long_before_it_looks(

@@ -11,10 +11,16 @@ from datetime import datetime
 from tenure.model.leasing import why_not_runnable
 from tenure.model.snapshot import RunSummary
 
+_QUEUE = "queue:"
+
 
 def topic_of_queue(queue: str) -> str:
     """A run of this queue has become claimable."""
-    return f"queue:{queue}"
+    return f"{_QUEUE}{queue}"
+
+
+def is_of_queue(topic: str) -> bool:
+    return topic.startswith(_QUEUE)
 
 
 def topic_of_owner(owner_id: str) -> str:

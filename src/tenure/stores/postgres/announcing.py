@@ -16,14 +16,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 from weakref import WeakKeyDictionary
 
 import msgspec
 
 from tenure.model.errors import TenureError
+from tenure.stores.postgres.channels import channel_of
 from tenure.stores.postgres.connections import Connections, Purpose
 from tenure.stores.postgres.names import can_be_stored
 from tenure.stores.postgres.patience import pause
+from tenure.stores.postgres.session import Call
 
 _log = logging.getLogger("tenure.stores")
 
@@ -48,8 +51,8 @@ class Announcing:
             self._teller().add(new)
 
     def aboard(self, topics: Iterable[str]) -> list[str]:
-        """What the transaction that writes is to tell of them, in its own statement. Nothing, if
-        they are to be announced when it has committed."""
+        """What the transaction that makes these runs is to tell of them, in its own statement.
+        Nothing, if they are to be announced when it has committed."""
         new = frozenset(topics)
         return list(payloads(new)) if new and self._teller().may_ride() else []
 
@@ -95,12 +98,19 @@ class _Telling:
             topics, self._topics = self._topics, set()
             try:
                 async with self._connections.session(Purpose.READING) as session:
-                    await session.together(
-                        ("begin",), ("announce", list(payloads(topics))), ("commit",)
-                    )
+                    await session.together(("begin",), _announcement(topics), ("commit",))
             except TenureError as error:
                 _log.debug("hints were lost: %s", error)
             await pause(_EVERY)
+
+
+def _announcement(topics: Iterable[str]) -> Call:
+    told = [
+        (channel, payload)
+        for channel, those in groupby(sorted(topics, key=channel_of), channel_of)
+        for payload in payloads(those)
+    ]
+    return ("announce", [channel for channel, _ in told], [payload for _, payload in told])
 
 
 def payloads(topics: Iterable[str]) -> Iterator[str]:

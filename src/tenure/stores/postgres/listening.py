@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from tenure.model.errors import TenureError
+from tenure.stores.postgres.channels import LISTEN, channel_of
 from tenure.stores.postgres.connections import Connections
 from tenure.stores.postgres.failures import DRIVER_ERRORS
 from tenure.stores.postgres.patience import pause
@@ -59,20 +60,32 @@ class Listening:
 
 
 class _Ear:
-    """One line for all who listen in an event loop, there while somebody does."""
+    """One line for all who listen in an event loop, there while somebody does. Made anew when
+    somebody wants to hear more than was listened for."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
         self._listeners: list[_Listener] = []
+        self._channels: frozenset[str] = frozenset()
         self._task: asyncio.Task[None] | None = None
+        self._former: set[asyncio.Task[None]] = set()
         self._hears = False
 
     def add(self, listener: _Listener) -> None:
         self._listeners.append(listener)
-        if self._task is None:
-            self._task = asyncio.ensure_future(self._go_on())
+        channels = frozenset(map(channel_of, listener.topics))
+        if self._task is None or not channels <= self._channels:
+            self._begin(self._channels | channels)
         elif self._hears:
             listener.heard()
+
+    def _begin(self, channels: frozenset[str]) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._former.add(self._task)
+            self._task.add_done_callback(self._former.discard)
+        self._channels, self._hears = channels, False
+        self._task = asyncio.ensure_future(self._go_on(channels))
 
     async def remove(self, listener: _Listener) -> None:
         self._listeners.remove(listener)
@@ -83,14 +96,16 @@ class _Ear:
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
-            await asyncio.wait([task])
+            self._channels, self._hears = frozenset(), False
+            await asyncio.wait([task, *self._former])
 
-    async def _go_on(self) -> None:
+    async def _go_on(self, channels: frozenset[str]) -> None:
         failures = 0
         while True:
             try:
                 async with self._connections.own_line() as connection:
-                    await connection.execute(SQL["listen"], prepare=False)
+                    for channel in sorted(channels):
+                        await connection.execute(SQL[LISTEN[channel]], prepare=False)
                     failures, self._hears = 0, True
                     self._tell(None)  # whatever was said while nobody listened
                     async with aclosing(connection.notifies()) as notifications:
@@ -98,8 +113,7 @@ class _Ear:
                             self._tell(_topics.decode(notification.payload))
             except (TenureError, msgspec.DecodeError, *DRIVER_ERRORS) as error:
                 _log.debug("hints are not heard: %s", error)
-            finally:
-                self._hears = False
+            self._hears = False
             await pause(_AGAIN[min(failures, len(_AGAIN) - 1)])
             failures += 1
 

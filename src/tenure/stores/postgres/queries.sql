@@ -67,10 +67,14 @@ select set_config('idle_in_transaction_session_timeout', '10s', true),
 -- name: listen
 listen tenure
 
+-- name: listen_to_queues
+listen tenure_queue
+
 -- name: announce
 -- Nothing is written, so nothing need be on disk before those who listen are told.
 select set_config('synchronous_commit', 'off', true),
-  array(select pg_notify('tenure', topics)::text from unnest($1::text[]) as t(topics))
+  array(select pg_notify(channel, topics)::text
+    from unnest($1::text[], $2::text[]) as t(channel, topics))
 
 -- name: clock
 select tenure.clock()
@@ -133,14 +137,14 @@ with given as materialized (
 )
 select tenure.clock(),
   coalesce((select json_agg(json_build_array(i, seq, lease_expires_at)) from ok), '[]')::text,
-  array(select pg_notify('tenure', topics)::text from unnest($6::text[]) as t(topics))
+  array(select pg_notify('tenure_queue', topics)::text from unnest($6::text[]) as t(topics))
 
 -- name: create_plain_runs
 -- Of which nothing starts yet, and nobody is told by callback: most of what is submitted.
 {created}
 select tenure.clock(),
   coalesce((select json_agg(json_build_array(i, seq, lease_expires_at)) from ok), '[]')::text,
-  array(select pg_notify('tenure', topics)::text from unnest($3::text[]) as t(topics))
+  array(select pg_notify('tenure_queue', topics)::text from unnest($3::text[]) as t(topics))
 
 -- fragment: updated
 -- Of those still as they were when the update was decided, and that nobody else is writing now.
