@@ -111,14 +111,14 @@ async def test_who_waits_for_no_run_is_not_woken_by_those_of_others(
 
 
 async def test_who_begins_to_listen_for_more_hears_it(postgres_database: TestDatabase) -> None:
-    async with PostgresStore(postgres_database.url) as store:
-        async with listening(store, topic_of_owner("owner-a")) as asked:
-            async with listening(store, QUEUE) as heard:
-                await create(store)
-                await heard.wait()
-            asked.clear()
-            await write(store, cancel(await create_embedded(store)))
-            await asked.wait()
+    store = PostgresStore(postgres_database.url)
+    async with store, listening(store, topic_of_owner("owner-a")) as asked:
+        async with listening(store, QUEUE) as heard:
+            await create(store)
+            await heard.wait()
+        asked.clear()
+        await write(store, cancel(await create_embedded(store)))
+        await asked.wait()
 
 
 async def test_owner_hears_of_a_cancel_request_long_before_it_looks(
