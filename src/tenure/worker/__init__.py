@@ -13,8 +13,8 @@ its supervisor does so if the worker is frozen or dead. So no task runs beside i
 the record. Finished hosts do not run again. What had been started and has no result is unknown, and
 its step says what is done about it (``on_takeover``).
 
-``claiming`` asks the store for runs, ``preparing`` makes one ready to be executed, ``shift``
-executes it, ``worker`` keeps all of that going, and drains.
+``claiming`` asks the store for runs, ``lone`` sees whether just one waits, ``preparing`` makes one
+ready to be executed, ``shift`` executes it, ``duty`` keeps all of that going, and drains.
 """
 
 from tenure.worker.duty import Pace
