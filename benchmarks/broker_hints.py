@@ -10,7 +10,7 @@ from tests.postgres.server import Server
 
 from benchmarks.figures import Figure
 from benchmarks.postgres_server import durable_server
-from benchmarks.workers import _starts as starts
+from benchmarks.worker_starts import begun_by_worker, in_turns
 
 
 def measure() -> list[Figure]:
@@ -19,8 +19,11 @@ def measure() -> list[Figure]:
 
 
 async def _measure(server: Server, broker: Broker) -> list[Figure]:
-    notified = await starts(server)
-    hinted = await starts(server, broker.url)
+    async with (
+        begun_by_worker(server, "notified") as one,
+        begun_by_worker(server, "hinted", broker.url) as other,
+    ):
+        notified, hinted = await in_turns(one, other)
     return [
         Figure(
             name=f"submit to first task by a broker's hint, {name}; limit: by NOTIFY",

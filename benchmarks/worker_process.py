@@ -1,6 +1,6 @@
 """A worker in a process of its own, with the actions that benchmarks use.
 
-python -m benchmarks.worker_process URL STAMPS
+python -m benchmarks.worker_process URL STAMPS [BROKER]
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ async def stamp() -> None:
     os.write(_stamps, line)
 
 
-async def main(url: str) -> None:
-    worker = tenure.Worker(url, pace=tenure.Pace(concurrency=200, claim_batch=100))
+async def main(url: str, *broker: str) -> None:
+    pace = tenure.Pace(concurrency=200, claim_batch=100)
+    worker = tenure.Worker(url, pace=pace, broker=broker[0] if broker else None)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.drain)
     await worker.run()
 
 
 if __name__ == "__main__":
     _stamps = os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND)
-    asyncio.run(main(sys.argv[1]))
+    asyncio.run(main(sys.argv[1], *sys.argv[3:]))

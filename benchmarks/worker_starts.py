@@ -34,6 +34,8 @@ STAMPED = tenure.Workflow(
 )
 
 Submit = Callable[[], Awaitable[object]]
+Started = tuple[Submit, asyncio.Queue[int]]
+"""How to submit one, and the moments at which they began."""
 
 
 @tenure.action("benchmark.stamp")
@@ -63,13 +65,18 @@ def measure() -> list[Figure]:
 
 
 async def _measure(server: Server) -> tuple[list[float], list[float]]:
-    bare: list[float] = []
-    ours: list[float] = []
-    async with _bare(server) as (submit_bare, heard_bare), _ours(server) as (submit, heard):
-        for _ in range(STARTS + FIRST):
-            bare.append(await _start(submit_bare, heard_bare))
-            ours.append(await _start(submit, heard))
-    return quantiles(bare[FIRST:], n=100), quantiles(ours[FIRST:], n=100)
+    async with _bare(server) as one, begun_by_worker(server, "started") as other:
+        return await in_turns(one, other)
+
+
+async def in_turns(one: Started, other: Started) -> tuple[list[float], list[float]]:
+    """Quantiles, in hundredths, of the seconds from submitting to the beginning of each."""
+    first: list[float] = []
+    second: list[float] = []
+    for _ in range(STARTS + FIRST):
+        first.append(await _start(*one))
+        second.append(await _start(*other))
+    return quantiles(first[FIRST:], n=100), quantiles(second[FIRST:], n=100)
 
 
 async def _start(submit: Submit, heard: asyncio.Queue[int]) -> float:
@@ -80,7 +87,7 @@ async def _start(submit: Submit, heard: asyncio.Queue[int]) -> float:
 
 
 @asynccontextmanager
-async def _bare(server: Server) -> AsyncIterator[tuple[Submit, asyncio.Queue[int]]]:
+async def _bare(server: Server) -> AsyncIterator[Started]:
     server.execute("create database bare_starts")
     server.execute(TABLE, "bare_starts")
     url = server.url("bare_starts")
@@ -101,19 +108,19 @@ async def _bare(server: Server) -> AsyncIterator[tuple[Submit, asyncio.Queue[int
 
 
 @asynccontextmanager
-async def _ours(server: Server) -> AsyncIterator[tuple[Submit, asyncio.Queue[int]]]:
-    store = await fresh_store(server, "started")
-    url = server.url("started", prepared="yes")
+async def begun_by_worker(server: Server, name: str, *broker: str) -> AsyncIterator[Started]:
+    store = await fresh_store(server, name)
+    url = server.url(name, prepared="yes")
     async with (
-        _process("benchmarks.worker_process", url) as heard,
+        _process("benchmarks.worker_process", url, *broker) as heard,
         store,
-        tenure.Runner(store) as runner,
+        tenure.Runner(store, broker=broker[0] if broker else None) as runner,
     ):
         yield lambda: runner.submit(STAMPED), heard
 
 
 @asynccontextmanager
-async def _process(module: str, url: str) -> AsyncIterator[asyncio.Queue[int]]:
+async def _process(module: str, url: str, *broker: str) -> AsyncIterator[asyncio.Queue[int]]:
     """What it writes whenever it begins something."""
     heard: asyncio.Queue[int] = asyncio.Queue()
     with tempfile.TemporaryDirectory() as folder:
@@ -125,7 +132,7 @@ async def _process(module: str, url: str) -> AsyncIterator[asyncio.Queue[int]]:
             for line in os.read(reading, 65536).splitlines():
                 heard.put_nowait(int(line))
 
-        process = subprocess.Popen([sys.executable, "-m", module, url, str(stamps)])
+        process = subprocess.Popen([sys.executable, "-m", module, url, str(stamps), *broker])
         asyncio.get_running_loop().add_reader(reading, read)
         try:
             yield heard
