@@ -62,6 +62,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     claim_batch: int = 10
     max_takeovers: int = 5
     drain_timeout: float = 30.0
+    listen: str = "127.0.0.1:8080"
+    """Where the gateway is."""
+    gateway_rate: int = 500
+    """Requests a second that one token may make; zero: any number."""
     callbacks: tuple[CallbackSpec, ...] = ()
     """Told of every run."""
     callback_attempts: int = 8
@@ -218,6 +222,13 @@ def _broker_url(value: object) -> str:
     return value
 
 
+def _address(value: object) -> str:
+    host, colon, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    if not colon or not host or not port.isdecimal() or not port.isascii() or int(port) > 65535:
+        raise ValueError(f'must be HOST:PORT like "127.0.0.1:8080", not {_kind(value)}')
+    return f"{host}:{int(port)}"
+
+
 def _targets(value: object) -> tuple[CallbackSpec, ...]:
     if isinstance(value, str):
         raise ValueError(f"are tables, [[callbacks]], and stand in {FILE_NAME}")  # noqa: TRY004
@@ -245,6 +256,8 @@ READERS: dict[str, Callable[[object], Any]] = {
     "claim_batch": _whole(1, 1000),
     "max_takeovers": _whole(1, 1_000_000),
     "drain_timeout": _duration,
+    "listen": _address,
+    "gateway_rate": _whole(0, 1_000_000),
     "callbacks": _targets,
     "callback_attempts": _whole(1, MOST_ATTEMPTS),
     "callback_delay": _up_to(LONGEST_DELAY, _duration),

@@ -14,7 +14,8 @@ from typing import Any, Self
 from msgspec import structs
 
 from tenure.assembly import Assembly
-from tenure.model.errors import NotRunnable
+from tenure.model.errors import NotRunnable, NotSupported
+from tenure.model.outbox import Delivery
 from tenure.model.query import Page, RunFilter
 from tenure.model.snapshot import RunSnapshot, RunSummary
 from tenure.model.status import RunStatus
@@ -23,10 +24,17 @@ from tenure.ports.broker import Broker
 from tenure.ports.definitions import Definitions
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.notifier import RunStateNotifier
+from tenure.ports.outbox import Outbox
 from tenure.ports.recorder import Recorder
 from tenure.ports.run_store import RunStateStore
 from tenure.ports.transport import Transport
-from tenure.runtime.birth import cannot_wait, planned_retry, planned_run, secret_values
+from tenure.runtime.birth import (
+    cannot_wait,
+    planned_retry,
+    planned_run,
+    queued_retry,
+    secret_values,
+)
 from tenure.runtime.callback_settings import CallbackSettings
 from tenure.runtime.embedded import Work
 from tenure.runtime.lease_timing import Timing
@@ -34,7 +42,9 @@ from tenure.runtime.options import RunOptions
 from tenure.runtime.owners import doubt_about
 from tenure.runtime.packing import packed
 from tenure.runtime.patience import surely
+from tenure.runtime.queued_retry import enter_queue
 from tenure.runtime.ready import Ready
+from tenure.runtime.recovery import EndedRuns
 from tenure.runtime.relatives import Relatives, gave_way
 from tenure.runtime.retention import RetentionPolicy
 from tenure.runtime.retrying import RetryOptions, definition_of_retry
@@ -136,10 +146,10 @@ class Runner:
         ready = self._parts.ready.of(workflow, options)
         planned = self._planned(ready, options, embedded=True)
         waits = planned.status is RunStatus.QUEUED
-        pack = await packed(ready, options.vars, waits=waits)
+        pack = await packed(ready, options.vars, options.files, waits=waits)
         if waits:
             session = await self._waiting_room(ready, options.store)
-            return await self._submit(session, ready, planned, pack.encoded, options.notifier)
+            return await self._submit(session, ready, planned, pack.encoded, options)
         session = await self._parts.session(options.store)
         variables = {**options.vars, **options.secrets}
         work = Work(
@@ -196,7 +206,7 @@ class Runner:
         text = definition.encode()
         if planned.status is RunStatus.QUEUED:
             session = await self._waiting_room(ready, options.store)
-            waiting = await self._submit(session, ready, planned, text, options.notifier)
+            waiting = await self._submit(session, ready, planned, text, options)
             first = await relatives.in_front_of(new_id)
             if first is not None:
                 await session.operators.cancel(new_id, reason=gave_way(first))
@@ -226,16 +236,44 @@ class Runner:
         return asyncio.run(once())
 
     async def submit(
-        self, workflow: Workflow | WorkflowFile, options: RunOptions = RunOptions()
+        self,
+        workflow: Workflow | WorkflowFile,
+        options: RunOptions = RunOptions(),
+        *,
+        update_id: str | None = None,
     ) -> RunSnapshot:
-        """Queue it for workers."""
+        """Queue it for workers. ``update_id`` names this very request: who got no answer sends it
+        again with the same ``run_id``, and gets the run that it made."""
         if not self._tracking:
             raise ValueError("tracking=False keeps nothing that a worker could find")
         ready = self._parts.ready.of(workflow, options)
         planned = self._planned(ready, options, embedded=False)
-        pack = await packed(ready, options.vars, waits=True)
+        pack = await packed(ready, options.vars, options.files, waits=True)
         session = await self._parts.session(options.store)
-        return await self._submit(session, ready, planned, pack.encoded, options.notifier)
+        return await self._submit(session, ready, planned, pack.encoded, options, update_id)
+
+    async def submit_retry(
+        self, run_id: str, options: RetryOptions = RetryOptions()
+    ) -> RunSnapshot:
+        """``retry``, for workers: queued rather than executed here. Secrets are theirs to give."""
+        session = await self._parts.session(options.store)
+        stored = await stored_run(session.store, run_id)
+        file = self._parts.file_of(stored.definition)
+        definition = definition_of_retry(stored, file.workflow, options)
+        relatives = Relatives(session.store, stored.snapshot)
+        await relatives.check_none_goes_on()
+        ready = self._parts.ready.stored(file, definition)
+        new_id = options.run_id or new_run_id()
+        planned = queued_retry(stored.snapshot, new_id, ready, options.approved_by)
+        session = await self._waiting_room(ready, options.store)
+        return await enter_queue(
+            session,
+            planned,
+            definition.encode(),
+            relatives,
+            approval_seconds=file.workflow.plan.approval_timeout,
+            by=options.requested_by,
+        )
 
     async def get_run(self, run_id: str) -> RunSnapshot:
         """``RunNotFound`` rather than an invented one."""
@@ -282,6 +320,25 @@ class Runner:
         """Mark runs as interrupted whose owner is gone and that do not resume; how many."""
         return len(await (await self._parts.session()).reconciler.reconcile(reason))
 
+    async def end_abandoned(self, *, reason: str = "its owner is gone") -> EndedRuns:
+        """``reconcile``, and which runs that were."""
+        reconciler = (await self._parts.session()).reconciler
+        await reconciler.let_tasks_end()
+        expired = await reconciler.expire()
+        return EndedRuns(tuple(await reconciler.reconcile(reason)), tuple(expired))
+
+    async def redeliver(self, delivery_id: str) -> Delivery:
+        """Send a callback again, under the same id. ``DeliveryNotFound``; ``NotSupported`` by a
+        store that keeps none."""
+        session = await self._parts.session()
+        outbox = session.store
+        if not isinstance(outbox, Outbox):
+            raise NotSupported(f"{type(outbox).__name__} keeps no callbacks")
+        again = await surely(lambda: outbox.requeue_delivery(delivery_id))
+        if session.callbacks is not None:
+            session.callbacks.wake()
+        return again
+
     # How it is put together
 
     def _planned(self, ready: Ready, options: RunOptions, *, embedded: bool) -> RunSnapshot:
@@ -303,11 +360,17 @@ class Runner:
         ready: Ready,
         planned: RunSnapshot,
         definition: str,
-        notifier: RunStateNotifier | None,
+        options: RunOptions | RetryOptions,
+        update_id: str | None = None,
     ) -> RunSnapshot:
-        seconds = ready.source.workflow.plan.approval_timeout
         return await submit(
-            session, planned, definition, approval_seconds=seconds, notifier=notifier
+            session,
+            planned,
+            definition,
+            approval_seconds=ready.source.workflow.plan.approval_timeout,
+            notifier=options.notifier,
+            update_id=update_id,
+            by=options.requested_by,
         )
 
     async def _perform(

@@ -16,9 +16,9 @@ from tenure.cli.exits import MEANING, OF_STATUS, Exit, verdict
 from tenure.cli.failing import error_kinds, error_types
 from tenure.cli.log_streams import NoSuchOutput
 from tenure.cli.opening import NoRunsYet, NoSuchStore
-from tenure.cli.store.powers import NotSupported
 from tenure.config import InvalidSettings
 from tenure.model import errors
+from tenure.model.errors import NotSupported
 from tenure.model.status import TERMINAL_RUN, RunStatus
 from tests.cli.conftest import Cli
 

@@ -63,6 +63,7 @@ def test_the_commands_are_those_of_the_specification() -> None:
         "completion",
         "doctor",
         "explain",
+        "gateway",
         "list",
         "logs",
         "plan",

@@ -52,6 +52,8 @@ WRONG: list[tuple[str, Any, str]] = [
     ("local", "yes", "local must be True or False, and is text"),
     ("retry_of", 1, "retry_of must be text"),
     ("approved_by", ["me"], "approved_by must be text, and is a list"),
+    ("requested_by", 1, "requested_by must be text, and is 1"),
+    ("files", {"notes.txt": "text"}, "files must be a map from names to bytes, and is a map"),
 ]
 
 

@@ -32,6 +32,7 @@ SECTIONS = {
     },
     "Serve": {
         "worker": "Execute queued runs, and go on with those whose worker was lost.",
+        "gateway": "Serve the HTTP API: for people, programs and remote workers.",
         "up": "Everything one machine needs, in one process.",
     },
     "Look after": {

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from tenure._version import __version__
 from tenure.bootstrap import OpenStore, open_broker, sqlite_version
-from tenure.cli.callbacks.targets import ShownTarget, problem_with, shown_target, target_of
+from tenure.cli.callbacks.targets import problem_with, target_of
 from tenure.cli.display.places import place_of
 from tenure.cli.display.text import counted
 from tenure.cli.opening import NoRunsYet, reading
@@ -29,6 +29,7 @@ from tenure.ports.upkeep import Upkeep
 from tenure.ports.workers import WorkerInfo, WorkerRegistry
 from tenure.runtime.owners import UNFINISHED, owned_runs, unattended
 from tenure.system import presence
+from tenure.wire.targets import ShownTarget, shown_target
 from tenure.workflow.durations import show_duration
 from tenure.workflow.wording import did_you_mean
 

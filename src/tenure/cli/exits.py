@@ -55,7 +55,6 @@ def verdict(error: TenureError) -> tuple[Exit, str | None]:
     """The exit code, and what to do next if the message itself does not say so."""
     from tenure.cli.log_streams import NoSuchOutput
     from tenure.cli.opening import NoRunsYet, NoSuchStore
-    from tenure.cli.store.powers import NotSupported
     from tenure.config import InvalidSettings
     from tenure.model import errors
 
@@ -72,7 +71,7 @@ def verdict(error: TenureError) -> tuple[Exit, str | None]:
         (errors.LeaseLost, Exit.REFUSED, "another process goes on with the run: tenure watch"),
         (errors.LeaseHeld, Exit.REFUSED, "ask again after its lease ended: tenure explain"),
         (errors.Refused, Exit.REFUSED, None),
-        (NotSupported, Exit.REFUSED, None),
+        (errors.NotSupported, Exit.REFUSED, None),
         (errors.StoreLost, Exit.STORE, None),
         (errors.StoreError, Exit.STORE, doctor),
         (errors.TransportError, Exit.STORE, None),

@@ -39,10 +39,12 @@ class NoRunsYet(StoreError):
     """The default store comes into being with the first run."""
 
 
-def settings_for(store: str | None, broker: str | None = None) -> Settings:
+def settings_for(
+    store: str | None, broker: str | None = None, listen: str | None = None
+) -> Settings:
     """``InvalidSettings``."""
     _show_warnings()
-    return load_settings({"store": store, "broker": broker})
+    return load_settings({"store": store, "broker": broker, "listen": listen})
 
 
 @asynccontextmanager
@@ -60,7 +62,7 @@ async def tending(settings: Settings, *, create: bool = False) -> AsyncIterator[
     left behind is marked first, as by every command that writes. ``create``: the store comes into
     being if need be, with this version's schema; else ``NoSuchStore``, ``NoRunsYet``."""
     if create:
-        _make_room(settings)
+        make_room(settings)
     else:
         must_be_there(settings)
     async with open_store(settings.store) as store:
@@ -104,12 +106,19 @@ async def writing(
     from tenure.runner import Runner
 
     if tracking:
-        _make_room(settings)
+        make_room(settings)
     runner = Runner(
         settings.store, recorders=recorders, tracking=tracking, **_for_execution(settings)
     )
     async with runner:
         yield runner
+
+
+def new_runner(settings: Settings, store: RunStateStore) -> Runner:
+    """As the settings want it, on a store that stays its owner's to close."""
+    from tenure.runner import Runner
+
+    return Runner(store, **_for_execution(settings))
 
 
 def new_worker(
@@ -124,7 +133,7 @@ def new_worker(
     """As the settings want it."""
     from tenure.worker import Pace, Worker
 
-    _make_room(settings)
+    make_room(settings)
     return Worker(
         settings.store,
         queues=queues,
@@ -245,7 +254,7 @@ def this_user() -> str:
         return "somebody"
 
 
-def _make_room(settings: Settings) -> None:
+def make_room(settings: Settings) -> None:
     """The default store's folder comes into being with the first run; others are the user's
     own business."""
     folder = data_folder()

@@ -45,11 +45,18 @@ def effect_of(
 
 
 def new_run(
-    snapshot: RunSnapshot, update_id: str, delivery_ids: Iterator[str], **rest: object
+    snapshot: RunSnapshot,
+    update_id: str,
+    delivery_ids: Iterator[str],
+    *,
+    by: str | None = None,
+    **rest: object,
 ) -> NewRun:
-    """A creation with its first event; ``rest`` is ``definition`` and ``lease``."""
+    """A creation with its first event; ``by`` is who wanted it, ``rest`` is ``definition`` and
+    ``lease``."""
+    wanted = {"by": by} if by else None
     events = (
-        Event(type=f"run.{snapshot.status}", status=snapshot.status),
+        Event(type=f"run.{snapshot.status}", status=snapshot.status, data=wanted),
         *_born_running(snapshot),
     )
     return NewRun(

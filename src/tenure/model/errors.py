@@ -25,6 +25,7 @@ TenureError
     ├── StoreUnavailable         outcome unknown: send the same update_id again
     ├── StoreIncompatible        schema or library this version must not touch
     ├── StoreLost                what was opened is no longer there: give up
+    ├── NotSupported             this kind of store lacks the power that was asked for
     └── Refused                  judged, refused, and nothing was written
         ├── RunExists
         ├── LeaseLost            stop, kill local children, never retry
@@ -236,6 +237,10 @@ class StoreLost(StoreError):
     """The store was removed or replaced while it was in use. Sending again gains nothing."""
 
 
+class NotSupported(StoreError):
+    """This kind of store lacks the power that was asked for."""
+
+
 class Refused(StoreError):
     """The store looked at the write, said no, and left no trace of it."""
 
@@ -294,6 +299,7 @@ class VersionConflict(Refused):
         cancel_requested_at: datetime | None,
     ) -> None:
         super().__init__(run_id, f"is at version {version}, the update was based on {base_version}")
+        self.base_version = base_version
         self.version = version
         self.fence = fence
         self.status = status

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from tenure.model.errors import InvalidWorkflow
 from tenure.model.ids import check_run_id
 from tenure.model.snapshot import Approval, CallbackTarget, RunSnapshot
@@ -75,6 +77,15 @@ def planned_retry(
         callbacks=old.callbacks,
         steps=ready.prepared.planned_steps,
     )
+
+
+def queued_retry(
+    old: RunSnapshot, run_id: str, ready: Ready, approved_by: str | None
+) -> RunSnapshot:
+    """``planned_retry`` for workers: whoever loses it, another goes on."""
+    planned = planned_retry(old, run_id, ready, approved_by)
+    recovery = ready.source.workflow.recovery or Recovery.RESUME
+    return replace(planned, status=RunStatus.QUEUED, recovery=recovery)
 
 
 def _approval(workflow: Workflow, by: str | None) -> Approval:

@@ -155,6 +155,11 @@ class Callbacks:
             if receipt.status in TERMINAL_RUN:
                 self._own.pop(run.run_id, None)
 
+    def wake(self) -> None:
+        """Something waits in the outbox that nobody here was told of."""
+        if self._relay is not None:
+            self._relay.wake()
+
     async def notified(self, run_id: str, seconds: float) -> None:
         """Wait until the notifier was told all of this run, or failed, or ``seconds`` are over."""
         await self._notices.flush(seconds, (run_id, NOTIFIER.name))

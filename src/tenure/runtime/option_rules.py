@@ -93,6 +93,12 @@ def _names_text(value: object) -> bool:
     )
 
 
+def _names_bytes(value: object) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(name, str) and isinstance(data, bytes) for name, data in value.items()
+    )
+
+
 def _names_values(value: object) -> bool:
     return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
 
@@ -156,5 +162,7 @@ _RULES: Rules = {
     "local": (is_flag, "True or False"),
     "retry_of": (_is_text, "text"),
     "approved_by": (_is_text, "text"),
+    "requested_by": (_is_text, "text"),
+    "files": (_names_bytes, "a map from names to bytes"),
 }
 _NEVER_NONE = frozenset({"vars", "secrets", "labels", "callbacks", "limit", "local"})

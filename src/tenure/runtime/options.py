@@ -45,6 +45,11 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     """Every host is this machine: for trying things."""
     retry_of: str | None = None
     approved_by: str | None = None
+    requested_by: str | None = None
+    """Who wants it, for the journal."""
+    files: Mapping[str, bytes] | None = None
+    """Those its actions need, by the names their arguments give them; ``None``: they are read from
+    the folder of the workflow."""
 
     def __post_init__(self) -> None:
         by_name: object = self.recovery

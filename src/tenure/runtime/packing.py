@@ -21,9 +21,16 @@ class Packed(Struct, frozen=True):
     files: Mapping[str, bytes]
 
 
-async def packed(ready: Ready, variables: Mapping[str, Any], *, waits: bool) -> Packed:
+async def packed(
+    ready: Ready,
+    variables: Mapping[str, Any],
+    given: Mapping[str, bytes] | None = None,
+    *,
+    waits: bool,
+) -> Packed:
     """``InvalidWorkflow`` for files that are too large; of a run that ``waits`` also for files that
-    cannot be had now. No name of a file holds a secret: such names are not known yet."""
+    cannot be had now. No name of a file holds a secret: such names are not known yet. ``given`` are
+    the files there are; ``None``: those of the workflow's folder."""
     if not ready.files:
         return Packed(ready.encoded, {})
     source = ready.source
@@ -31,6 +38,6 @@ async def packed(ready: Ready, variables: Mapping[str, Any], *, waits: bool) -> 
         name: value for name, value in variables.items() if name not in source.workflow.secrets
     }
     exports = Exports(ready.prepared.plan, known)
-    place = Place(source.folder or ".", source.source or "workflow")
+    place = Place(source.folder or ".", source.source or "workflow", given)
     files = await asyncio.to_thread(gather_files, ready.files, exports, place, strict=waits)
     return Packed(replace(ready.definition, files=files).encode(), files)

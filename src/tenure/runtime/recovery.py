@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -48,6 +49,13 @@ _CLAIM_SECONDS = 30.0
 _TASKS_END = 15.0
 """Seconds that tasks of a dead process are waited for; longer ones keep their run for later."""
 _LOOK_AGAIN = 0.05
+
+
+class EndedRuns(NamedTuple):
+    """By their ids: those whose owner is gone, and those that nobody approved in time."""
+
+    interrupted: tuple[str, ...]
+    expired: tuple[str, ...]
 
 
 class Reconciler:

@@ -42,6 +42,8 @@ class RetryOptions(Struct, frozen=True, kw_only=True):
     secrets: Mapping[str, str] = {}
     """They are kept nowhere: to be given again."""
     approved_by: str | None = None
+    requested_by: str | None = None
+    """Who wants it, for the journal."""
     store: RunStateStore | None = None
     notifier: RunStateNotifier | None = None
 

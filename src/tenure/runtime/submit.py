@@ -21,14 +21,19 @@ async def submit(
     *,
     approval_seconds: float | None = None,
     notifier: RunStateNotifier | None = None,
+    update_id: str | None = None,
+    by: str | None = None,
 ) -> RunSnapshot:
     """The run as it was stored; where an answer was lost, as it is by now. ``approval_seconds`` is
-    how long it may wait for approval, if it does."""
+    how long it may wait for approval, if it does. ``update_id`` names this very request: sent
+    again, with the same ``run_id``, it finds the run that it made. ``by`` is who wants the run, for
+    the journal."""
     new_id = session.identity.new_id
     creation = new_run(
         planned,
-        new_id(),
+        update_id or new_id(),
         iter(new_id, ""),
+        by=by,
         definition=definition,
         approval_seconds=approval_seconds or None,
     )

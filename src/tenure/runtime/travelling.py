@@ -10,7 +10,7 @@ refused.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from errno import EINVAL
+from errno import EINVAL, ENOENT
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,10 +92,12 @@ def _of(
 
 
 class Place(NamedTuple):
-    """Where the workflow is, and what mistakes in it call it."""
+    """Where the workflow is, and what mistakes in it call it. With ``files`` these are all there
+    are, and no folder is looked at."""
 
     folder: str
     source: str
+    files: Mapping[str, bytes] | None = None
 
 
 def gather_files(
@@ -114,7 +116,7 @@ def gather_files(
 
 class _Gathering:
     def __init__(self, place: Place, strict: bool) -> None:
-        self._folder, self._source = place
+        self._folder, self._source, self._given = place
         self._strict = strict
         self._bytes = 0
         self._seen: set[str] = set()
@@ -132,7 +134,7 @@ class _Gathering:
 
     def _read(self, by: FileArgument, name: str, most: int) -> None:
         try:
-            data = _content(Path(self._folder, name), most + 1)
+            data = self._content(name, most + 1)
         except (OSError, ValueError) as error:
             if self._strict:
                 reason = getattr(error, "strerror", None) or error
@@ -147,6 +149,14 @@ class _Gathering:
             most_of_all = f"{MOST_FILES:,} files or {MOST_BYTES // 1024**2} MiB"
             self._mistake(by, f"more than {most_of_all} would travel with the run", _LARGE)
             raise InvalidWorkflow(self.mistakes)
+
+    def _content(self, name: str, most: int) -> bytes:
+        """``OSError``, ``ValueError``."""
+        if self._given is None:
+            return _content(Path(self._folder, name), most)
+        if name not in self._given:
+            raise OSError(ENOENT, "it is not among the files that came with the workflow")
+        return self._given[name]
 
     def _mistake(self, by: FileArgument, message: str, hint: str | None = None) -> None:
         mistake = Mistake(source=self._source, path=by.path, message=message, hint=hint)

@@ -8,11 +8,11 @@ from shutil import get_terminal_size
 
 import msgspec
 
-from tenure.cli.callbacks.views import CallbackDetails, CallbackSummary
 from tenure.cli.display.moments import ago, local, took
 from tenure.cli.display.paint import bold, dim, in_color, sign
 from tenure.cli.display.text import cells, fitted, neutral, one_line
 from tenure.model.status import DeliveryState
+from tenure.wire.deliveries import CallbackDetails, CallbackSummary
 
 _LOOKS = {
     DeliveryState.WAITING: "queued",

@@ -8,7 +8,6 @@ import click
 
 from tenure.cli.callbacks.lines import table
 from tenure.cli.callbacks.outbox import outbox_of, run_with_callbacks
-from tenure.cli.callbacks.views import summary_of
 from tenure.cli.display import json_lines
 from tenure.cli.display.paint import note, say
 from tenure.cli.display.places import place_of
@@ -19,6 +18,7 @@ from tenure.model.outbox import Delivery
 from tenure.model.query import Page
 from tenure.model.status import DeliveryState
 from tenure.system import SystemClock
+from tenure.wire.deliveries import summary_of
 
 
 @verb(

@@ -8,9 +8,8 @@ from contextlib import suppress
 from tenure.cli.display.paint import note
 from tenure.cli.display.text import counted
 from tenure.cli.opening import meant_run, reading
-from tenure.cli.store.powers import NotSupported
 from tenure.config import Settings
-from tenure.model.errors import TenureError
+from tenure.model.errors import NotSupported, TenureError
 from tenure.model.outbox import Delivery
 from tenure.model.query import MAX_PAGE
 from tenure.model.status import DeliveryState

@@ -13,7 +13,6 @@ import click
 from tenure.bootstrap import default_sender
 from tenure.cli.callbacks.lines import in_color_of, state_word, when
 from tenure.cli.callbacks.outbox import all_of, outbox_of, run_with_callbacks
-from tenure.cli.callbacks.views import CallbackSummary, summary_of
 from tenure.cli.display import json_lines
 from tenure.cli.display.paint import dim, note, say
 from tenure.cli.display.text import counted, one_line
@@ -27,6 +26,7 @@ from tenure.ports.outbox import Outbox
 from tenure.ports.run_store import RunStateStore
 from tenure.runtime.relay import Relay
 from tenure.system import SystemClock, new_update_id
+from tenure.wire.deliveries import CallbackSummary, summary_of
 
 _MOST_LINES = 20
 

@@ -8,7 +8,6 @@ import click
 
 from tenure.cli.callbacks.lines import details
 from tenure.cli.callbacks.outbox import outbox_of
-from tenure.cli.callbacks.views import details_of
 from tenure.cli.display import json_lines
 from tenure.cli.display.paint import say
 from tenure.cli.opening import reading, settings_for
@@ -16,6 +15,7 @@ from tenure.cli.verb import completes, json_option, store_option, verb
 from tenure.config import Settings
 from tenure.model.outbox import Delivery
 from tenure.system import SystemClock
+from tenure.wire.deliveries import details_of
 
 
 @verb(

@@ -1,28 +1,14 @@
-"""Where callbacks go, as people type it and may see it."""
+"""Where callbacks go, as people type it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from urllib.parse import urlsplit
 
 import click
-from msgspec import Struct
 
 from tenure.model.errors import InvalidWorkflow
 from tenure.model.snapshot import CallbackTarget
 from tenure.workflow.spec import CallbackSpec
-
-MASK = "***"
-
-
-class ShownTarget(Struct, frozen=True, kw_only=True):
-    """A target without its credentials, wherever they are: in its headers, its URL, its query."""
-
-    name: str
-    url: str | None
-    events: tuple[str, ...]
-    secret_env: str | None
-    headers: dict[str, str]
 
 
 def target_of(spec: CallbackSpec, name: str) -> CallbackTarget:
@@ -33,28 +19,6 @@ def target_of(spec: CallbackSpec, name: str) -> CallbackTarget:
         secret_env=spec.secret_env,
         headers=spec.headers,
     )
-
-
-def shown_target(target: CallbackTarget) -> ShownTarget:
-    return ShownTarget(
-        name=target.name,
-        url=target.url and address_of(target.url),
-        events=target.events,
-        secret_env=target.secret_env,
-        headers=dict.fromkeys(target.headers, MASK),
-    )
-
-
-def address_of(url: str) -> str:
-    """Without what may be a credential; the path stays, to tell targets apart."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return MASK
-    _, at, host = parts.netloc.rpartition("@")
-    return parts._replace(
-        netloc=f"{MASK}@{host}" if at else host, query=MASK if parts.query else "", fragment=""
-    ).geturl()
 
 
 def problem_with(target: CallbackTarget, environ: Mapping[str, str]) -> str | None:

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from tenure.cli.callbacks.probing import Probe, probe
-from tenure.cli.callbacks.targets import address_of, checked_targets, problem_with, target_of
+from tenure.cli.callbacks.targets import checked_targets, problem_with, target_of
 from tenure.cli.display import json_lines
 from tenure.cli.display.moments import took
 from tenure.cli.display.paint import bold, dim, in_color, note, say, sign
@@ -19,6 +19,7 @@ from tenure.cli.exits import Exit
 from tenure.cli.opening import callback_settings, settings_for
 from tenure.cli.verb import json_option, verb
 from tenure.model.retry import RetryPolicy
+from tenure.wire.targets import address_of
 
 
 @verb(

@@ -6,14 +6,10 @@ from collections.abc import Iterator
 
 from tenure.cli.display.paint import dim, in_color, sign
 from tenure.cli.display.text import one_line
-from tenure.model.errors import StoreError
+from tenure.model.errors import NotSupported
 from tenure.ports.retention import Retention
 from tenure.ports.run_store import RunStateStore
 from tenure.ports.upkeep import StoreReport, Upkeep
-
-
-class NotSupported(StoreError):
-    """This kind of store lacks the power that was asked for."""
 
 
 def looked_after(store: RunStateStore) -> Upkeep:

@@ -7,10 +7,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from tenure.cli.callbacks.targets import ShownTarget, shown_target
 from tenure.model.outbox import Delivery
 from tenure.model.status import DeliveryState
 from tenure.wire.callback import CallbackPayload, payload
+from tenure.wire.targets import ShownTarget, shown_target
 
 
 class CallbackSummary(Struct, frozen=True, kw_only=True):

@@ -1,0 +1,75 @@
+"""A gateway as commands run it: from settings to an address."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
+from typing import Any, NamedTuple, TypeVar
+
+import click
+
+from tenure.bootstrap import OpenStore, open_store
+from tenure.cli.opening import make_room, new_runner
+from tenure.config import Settings
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_NEEDED = ("starlette", "uvicorn", "httptools")
+
+
+class Front(NamedTuple):
+    address: str
+    store: OpenStore
+
+
+def listen_options(function: F) -> F:
+    for option in (
+        click.option(
+            "--allow-anyone",
+            is_flag=True,
+            help="Serve without tokens whoever can reach it. For closed networks.",
+        ),
+        click.option(
+            "--listen",
+            metavar="HOST:PORT",
+            help="Where to be reached; port 0 is any free one.  [env: TENURE_LISTEN; default: "
+            "127.0.0.1:8080]",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def check_installed() -> None:
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        raise click.UsageError(
+            f"The gateway needs {', '.join(missing)}: pip install 'tenure[gateway]'"
+        )
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """A faster event loop, for a process that only serves; ``None``: the usual one."""
+    try:
+        import uvloop
+    except ModuleNotFoundError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+@asynccontextmanager
+async def fronting(settings: Settings, *, allow_anyone: bool) -> AsyncIterator[Front]:
+    """``NotSafe``, ``CannotListen``, and whatever opening the store raises."""
+    from tenure.gatehouse import Gatehouse
+    from tenure.gateway.parts import Limits
+
+    make_room(settings)
+    limits = Limits(rate=settings.gateway_rate, burst=2.0 * settings.gateway_rate)
+    host, _, port = settings.listen.rpartition(":")
+    async with open_store(settings.store) as store, new_runner(settings, store) as runner:
+        gatehouse = Gatehouse(store, runner, limits=limits, open_to_all=allow_anyone)
+        async with gatehouse.open(host, int(port)) as address:
+            yield Front(address, store)

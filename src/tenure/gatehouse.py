@@ -1,0 +1,96 @@
+"""A gateway put together: a store, a runner that changes runs for it, an application, a socket.
+
+The runner executes nothing here. It brings what every process of a store does besides: it sends
+callbacks and marks abandoned runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from ipaddress import ip_address
+
+from tenure.gateway.app import new_app
+from tenure.gateway.parts import Limits, Parts
+from tenure.gateway.reading import Library
+from tenure.gateway.server import listen, serving
+from tenure.model.errors import TenureError
+from tenure.ports.run_store import RunStateStore
+from tenure.ports.tokens import TokenStore
+from tenure.runner import Runner
+from tenure.system import SystemClock, presence
+from tenure.workflow_file import WorkflowFile, read_workflow
+
+
+class NotSafe(TenureError):
+    """The gateway would serve whoever can reach it."""
+
+
+class Gatehouse:
+    """``async with Gatehouse(store, runner).open("127.0.0.1", 8080) as address: …``
+
+    ``store`` and ``runner`` stay their owner's to close. Beyond this machine it serves only those
+    who have a token, unless ``open_to_all`` says that this is not wanted.
+    """
+
+    def __init__(
+        self,
+        store: RunStateStore,
+        runner: Runner,
+        *,
+        limits: Limits = Limits(),
+        open_to_all: bool = False,
+    ) -> None:
+        self._store = store
+        self._limits = limits
+        self._open_to_all = open_to_all
+        self._library: Library[WorkflowFile] = Library(read_workflow)
+        self._runner = runner
+
+    @asynccontextmanager
+    async def open(self, host: str, port: int) -> AsyncIterator[str]:
+        """Serves while it is entered; the address it has. ``NotSafe``, ``CannotListen``."""
+        await self._check_safe(host)
+        closing = asyncio.Event()
+        parts = Parts(
+            store=self._store,
+            desk=self._runner,
+            read=self._library.read,
+            now=SystemClock().now,
+            presence=presence,
+            closing=closing,
+        )
+        clock = asyncio.get_running_loop().time
+        app = new_app(parts, clock, self._limits, open_to_all=self._open_to_all)
+        listener = listen(host, port)
+        async with serving(app, listener, self._limits, closing):
+            yield _address_of(listener)
+
+    async def _check_safe(self, host: str) -> None:
+        if self._open_to_all or is_loopback(host):
+            return
+        if not isinstance(self._store, TokenStore):
+            raise NotSafe(
+                f"{type(self._store).__name__} keeps no tokens, so this gateway may listen on "
+                "127.0.0.1 only"
+            )
+        if not await self._store.list_tokens():
+            raise NotSafe(
+                f"there are no tokens, and {host} can be reached from elsewhere: create one first "
+                "(tenure token create NAME --role admin), listen on 127.0.0.1, or say that "
+                "everybody may do everything (--allow-anyone)"
+            )
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _address_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

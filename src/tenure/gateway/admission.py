@@ -1,0 +1,112 @@
+"""Who may ask this: by token, by role, by where the request comes from, and how often."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.types import Scope
+
+from tenure.gateway.problems import FORBIDDEN, FOREIGN_ORIGIN, TOO_MANY, UNAUTHORIZED, Refusal
+from tenure.gateway.rates import Rates
+from tenure.gateway.roles import Caller
+from tenure.gateway.route import Route
+from tenure.gateway.tokens import TokenBook
+from tenure.model.access import Role
+from tenure.workflow.wording import listed
+
+ANYBODY = Caller("anybody", Role.VIEWER, frozenset())
+"""Who asks what needs no token."""
+LOCAL = Caller("local", Role.ADMIN)
+"""Whoever is on this machine, as long as there are no tokens."""
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+_CHALLENGE = {"www-authenticate": 'Bearer realm="tenure"'}
+
+
+class Admission:
+    """``open_to_all``: somebody said explicitly that no tokens are wanted."""
+
+    def __init__(self, book: TokenBook, rates: Rates, *, open_to_all: bool = False) -> None:
+        self._book = book
+        self._rates = rates
+        self._open_to_all = open_to_all
+
+    async def admit(self, scope: Scope, headers: dict[str, str], route: Route[Any, Any]) -> Caller:
+        """``Refusal``."""
+        if route.roles is None:
+            self._check_rate(f"from {_client(scope)}")
+            return ANYBODY
+        caller = await self._caller(scope, headers)
+        self._check_rate(caller.name)
+        if caller.role not in route.roles:
+            allowed = listed(sorted(route.roles))
+            said = f"{caller.name!r} is a {caller.role} token; this takes {allowed}"
+            raise Refusal(FORBIDDEN, said)
+        return caller
+
+    async def _caller(self, scope: Scope, headers: dict[str, str]) -> Caller:
+        given = headers.get("authorization")
+        if given is not None:
+            self._check_rate(f"from {_client(scope)}", peek=True)
+            caller = await self._bearer(given)
+            if caller is not None:
+                return caller
+            self._check_rate(f"from {_client(scope)}")
+            raise Refusal(
+                UNAUTHORIZED,
+                "this token is unknown, expired or revoked; `tenure token create` makes another",
+                {"www-authenticate": 'Bearer realm="tenure", error="invalid_token"'},
+            )
+        if await self._needs_token():
+            raise Refusal(UNAUTHORIZED, "send a token: Authorization: Bearer tenure_…", _CHALLENGE)
+        self._check_origin(scope["method"], headers)
+        return LOCAL
+
+    async def _bearer(self, given: str) -> Caller | None:
+        scheme, _, text = given.partition(" ")
+        if scheme.lower() != "bearer":
+            raise Refusal(UNAUTHORIZED, "only Bearer tokens are known here", _CHALLENGE)
+        return await self._book.bearer(text.strip())
+
+    async def _needs_token(self) -> bool:
+        return not self._open_to_all and await self._book.has_any()
+
+    def _check_origin(self, method: str, headers: dict[str, str]) -> None:
+        """Without tokens a browser on this machine would do whatever any page asks of it: also one
+        whose name was made to lead here."""
+        host = _name_of(f"//{headers.get('host', '')}")
+        if not self._open_to_all and host not in _LOOPBACK_NAMES:
+            said = f"without tokens this serves localhost, not {host[:100]!r}"
+            raise Refusal(FOREIGN_ORIGIN, said)
+        origin = headers.get("origin")
+        if origin is None or method in _SAFE:
+            return
+        if _place_of(origin) != headers.get("host", "").lower():
+            said = f"a page of {origin[:100]!r} may change nothing here without a token"
+            raise Refusal(FOREIGN_ORIGIN, said)
+
+    def _check_rate(self, key: str, *, peek: bool = False) -> None:
+        wait = self._rates.wait(key, peek=peek)
+        if wait:
+            said = f"ask again in {wait:.1f} seconds"
+            raise Refusal(TOO_MANY, said, {"retry-after": str(int(wait) + 1)})
+
+
+def _client(scope: Scope) -> str:
+    client = scope.get("client")
+    return client[0] if client else "nowhere"
+
+
+def _name_of(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _place_of(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""

@@ -1,0 +1,42 @@
+"""The gateway as an ASGI application."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from starlette.routing import Route as Path
+from starlette.routing import Router
+
+from tenure.gateway.admission import Admission
+from tenure.gateway.endpoint import Resource, nothing_here
+from tenure.gateway.openapi import encoded
+from tenure.gateway.parts import Limits, Parts
+from tenure.gateway.rates import Rates
+from tenure.gateway.receiving import Intake
+from tenure.gateway.route import Route
+from tenure.gateway.routes import ROUTES
+from tenure.gateway.tokens import TokenBook
+
+
+def new_app(
+    parts: Parts,
+    clock: Callable[[], float],
+    limits: Limits = Limits(),
+    *,
+    open_to_all: bool = False,
+    routes: Sequence[Route[Any, Any]] = ROUTES,
+) -> Router:
+    """``clock`` counts seconds, for what lasts; ``open_to_all``: no tokens are wanted, said
+    explicitly."""
+    parts.document = encoded(routes)
+    book = TokenBook(parts.store, parts.now, clock)
+    rates = Rates(limits.rate, limits.burst, clock)
+    admission, intake = Admission(book, rates, open_to_all=open_to_all), Intake(limits)
+    by_path: dict[str, list[Route[Any, Any]]] = {}
+    for route in routes:
+        by_path.setdefault(route.path, []).append(route)
+    paths = [
+        Path(path, Resource(of_it, parts, admission, intake)) for path, of_it in by_path.items()
+    ]
+    return Router(paths, redirect_slashes=False, default=nothing_here)

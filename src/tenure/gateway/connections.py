@@ -1,0 +1,64 @@
+"""Connections that cost little until they have said what they want."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from tenure.gateway.parts import Limits
+
+_TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
+    b"content-length: 0\r\nconnection: close\r\n\r\n"
+)
+
+
+def guarded(limits: Limits) -> type[asyncio.Protocol]:
+    """uvicorn's protocol, which by itself would wait for headers for ever, and keep all of them."""
+
+    class GuardedProtocol(HttpToolsProtocol):
+        _heard = 0
+        _deadline: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._expect_headers()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._headers_came()
+            super().connection_lost(exc)
+
+        def data_received(self, data: bytes) -> None:
+            if self._deadline is not None:
+                self._heard += len(data)
+            super().data_received(data)
+            if self._deadline is not None and self._heard > limits.header_bytes:
+                self._headers_came()
+                self.transport.write(_TOO_LARGE)
+                self.transport.close()
+
+        def on_message_begin(self) -> None:
+            super().on_message_begin()
+            if self._deadline is None:
+                self._expect_headers()
+
+        def on_headers_complete(self) -> None:
+            self._headers_came()
+            super().on_headers_complete()
+
+        def _expect_headers(self) -> None:
+            self._heard = 0
+            self._deadline = self.loop.call_later(limits.header_seconds, self._too_late)
+
+        def _headers_came(self) -> None:
+            if self._deadline is not None:
+                self._deadline.cancel()
+                self._deadline = None
+
+        def _too_late(self) -> None:
+            self._deadline = None
+            self.transport.close()
+
+    return GuardedProtocol

@@ -1,0 +1,155 @@
+"""One path: from the raw request through admission and validation to its handler, and back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from starlette.types import Receive, Scope, Send
+
+from tenure.gateway.admission import Admission
+from tenure.gateway.answering import JSON, send_answer
+from tenure.gateway.calls import Answer, Call, RawAnswer
+from tenure.gateway.parts import Parts
+from tenure.gateway.problems import (
+    DEFECT,
+    METHOD_NOT_ALLOWED,
+    NOT_FOUND,
+    Refusal,
+    kind_of,
+    problem_of,
+)
+from tenure.gateway.queries import read_query, repeatable
+from tenure.gateway.receiving import ClientGone, Intake, check_is_json, decoded
+from tenure.gateway.route import Route
+from tenure.wire.full import full
+from tenure.wire.problem import MEDIA_TYPE
+
+_log = logging.getLogger("tenure.gateway")
+
+Headers = dict[str, str]
+
+
+class Resource:
+    """All methods of one path, as an ASGI application."""
+
+    def __init__(
+        self, routes: Sequence[Route[Any, Any]], parts: Parts, admission: Admission, intake: Intake
+    ) -> None:
+        self._methods = {route.method: Method(route, parts, admission, intake) for route in routes}
+        if "GET" in self._methods:
+            self._methods["HEAD"] = self._methods["GET"]
+        self._allowed = ", ".join(sorted(self._methods))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        method = self._methods.get(scope["method"])
+        if method is not None:
+            await method(scope, receive, send)
+            return
+        said = f"{scope['path'][:200]} takes {self._allowed}"
+        refusal = Refusal(METHOD_NOT_ALLOWED, said, {"allow": self._allowed})
+        await send_problem(scope, send, refusal)
+
+
+class Method:
+    def __init__(
+        self, route: Route[Any, Any], parts: Parts, admission: Admission, intake: Intake
+    ) -> None:
+        self._route = route
+        self._parts = parts
+        self._admission = admission
+        self._intake = intake
+        self._decoder = None if route.body is None else msgspec.json.Decoder(route.body)
+        self._several = repeatable(route.query)
+        self._shown = {status: full(kind) for status, kind in route.answers.items()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            answer = await self._answer(scope, receive)
+            body, media_type = self._encoded(answer)
+        except ClientGone:
+            return
+        except Exception as error:  # noqa: BLE001  (each becomes a problem document)
+            await send_problem(scope, send, error)
+            return
+        await send_answer(
+            send,
+            answer.status,
+            body,
+            media_type,
+            answer.headers,
+            accept_encoding=header(scope, b"accept-encoding"),
+            head=scope["method"] == "HEAD",
+        )
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Answer | RawAnswer:
+        route = self._route
+        headers = headers_of(scope)
+        caller = await self._admission.admit(scope, headers, route)
+        query = read_query(route.query, self._several, scope["query_string"])
+        body = await self._body(receive, headers)
+        call: Call[Any, Any] = Call(
+            parts=self._parts,
+            caller=caller,
+            path=scope["path_params"],
+            query=query,
+            body=body,
+            headers=headers,
+        )
+        return await route.handler(call)
+
+    async def _body(self, receive: Receive, headers: Headers) -> Any:
+        if self._decoder is None or self._route.body is None:
+            return None
+        data = await self._intake.body(receive, headers, self._route.most_bytes)
+        if not data and self._route.body_optional:
+            return self._route.body()
+        check_is_json(headers)
+        return decoded(self._decoder, data)
+
+    def _encoded(self, answer: Answer | RawAnswer) -> tuple[bytes, str]:
+        if isinstance(answer, RawAnswer):
+            return answer.body, answer.media_type
+        shown = self._shown.get(answer.status)
+        if answer.value is None or shown is None:
+            return b"", JSON
+        return msgspec.json.encode(msgspec.convert(answer.value, shown, from_attributes=True)), JSON
+
+
+async def nothing_here(scope: Scope, receive: Receive, send: Send) -> None:
+    """For a path that no route has."""
+    if scope["type"] == "http":
+        said = "no such path; GET /docs shows those there are"
+        await send_problem(scope, send, Refusal(NOT_FOUND, said))
+
+
+async def send_problem(scope: Scope, send: Send, error: Exception) -> None:
+    problem = problem_of(error)
+    if problem.status >= 500:
+        known = kind_of(error) is not DEFECT or isinstance(error, Refusal)
+        _log.error(
+            "%s %s: %s", scope["method"], scope["path"], error, exc_info=None if known else error
+        )
+    headers: Mapping[str, str] = error.headers if isinstance(error, Refusal) else {}
+    await send_answer(
+        send,
+        problem.status,
+        msgspec.json.encode(problem),
+        MEDIA_TYPE,
+        headers,
+        head=scope["method"] == "HEAD",
+    )
+
+
+def headers_of(scope: Scope) -> Headers:
+    """Of a header that came twice the first counts; those that decide anything must not."""
+    found: Headers = {}
+    for name, value in scope["headers"]:
+        found.setdefault(name.decode("latin-1"), value.decode("latin-1"))
+    return found
+
+
+def header(scope: Scope, name: bytes) -> str:
+    return next((v.decode("latin-1") for n, v in scope["headers"] if n == name), "")

@@ -1,0 +1,186 @@
+"""The OpenAPI 3.1 document of a table of routes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from tenure._version import __version__
+from tenure.gateway.problems import (
+    BUSY,
+    DEFECT,
+    FORBIDDEN,
+    FOREIGN_ORIGIN,
+    MALFORMED,
+    STORE_UNAVAILABLE,
+    STORE_UNUSABLE,
+    TOO_LARGE,
+    TOO_MANY,
+    UNAUTHORIZED,
+    UNSUPPORTED_MEDIA,
+    Kind,
+)
+from tenure.gateway.queries import repeatable
+from tenure.gateway.route import Route
+from tenure.wire.full import full
+from tenure.wire.problem import MEDIA_TYPE, Problem
+
+_REF = "#/components/schemas/{name}"
+_ANY = (MALFORMED, TOO_MANY, DEFECT)
+_WITH_TOKEN = (UNAUTHORIZED, FORBIDDEN, FOREIGN_ORIGIN, STORE_UNAVAILABLE, STORE_UNUSABLE)
+_WITH_BODY = (TOO_LARGE, UNSUPPORTED_MEDIA, BUSY)
+PATHS = {
+    "run_id": {"type": "string", "minLength": 8, "maxLength": 128},
+    "step_index": {"type": "integer", "minimum": 0},
+    "host": {"type": "string", "minLength": 1},
+    "delivery_id": {"type": "string", "minLength": 1},
+}
+"""What a path's parameters are."""
+
+
+def document(routes: Sequence[Route[Any, Any]]) -> dict[str, Any]:
+    schemas, refs = _schemas(routes)
+    paths: dict[str, dict[str, Any]] = defaultdict(dict)
+    for route in routes:
+        paths[route.path][route.method.lower()] = _operation(route, refs)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Tenure gateway",
+            "version": __version__,
+            "description": "Runs of workflows: submit, read, steer. Errors are problem documents "
+            "(RFC 9457); tell them apart by `type`.",
+        },
+        "paths": dict(paths),
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def encoded(routes: Sequence[Route[Any, Any]]) -> bytes:
+    return msgspec.json.encode(document(routes), order="sorted")
+
+
+def problems_of(route: Route[Any, Any]) -> dict[int, list[Kind]]:
+    """Every problem that it may answer with, by status."""
+    found = [*_ANY, *route.problems]
+    if route.roles is not None:
+        found += _WITH_TOKEN
+    if route.body is not None:
+        found += _WITH_BODY
+    by_status: dict[int, list[Kind]] = defaultdict(list)
+    for kind in sorted(found):
+        by_status[kind.status].append(kind)
+    return dict(sorted(by_status.items()))
+
+
+def _schemas(routes: Sequence[Route[Any, Any]]) -> tuple[dict[str, Any], dict[Any, Any]]:
+    """All that is named, and how to refer to each type."""
+    kinds: dict[Any, None] = {Problem: None}
+    for route in routes:
+        kinds.update(dict.fromkeys(full(kind) for kind in route.answers.values() if _is_json(kind)))
+        if route.body is not None:
+            kinds[route.body] = None
+        kinds[route.query] = None
+    found, components = msgspec.json.schema_components(list(kinds), ref_template=_REF)
+    refs = dict(zip(kinds, found, strict=True))
+    queries = {route.query.__name__ for route in routes}
+    shown = {name: schema for name, schema in components.items() if name not in queries}
+    refs["queries"] = {name: components[name] for name in queries}
+    return shown, refs
+
+
+def _is_json(kind: Any) -> bool:
+    return kind is not None and not isinstance(kind, str)
+
+
+def _operation(route: Route[Any, Any], refs: dict[Any, Any]) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": route.handler.__name__,
+        "summary": route.summary,
+        "parameters": [*_path(route), *_query(route, refs), *_headers(route)],
+        "responses": _responses(route, refs),
+    }
+    if route.body is not None:
+        content = {"application/json": {"schema": refs[route.body]}}
+        operation["requestBody"] = {"content": content, "required": not route.body_optional}
+    if route.roles is None:
+        operation["security"] = []
+    else:
+        operation["security"] = [{"token": []}]
+        operation["x-roles"] = sorted(route.roles)
+    return operation
+
+
+def _path(route: Route[Any, Any]) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "in": "path", "required": True, "schema": PATHS[name]}
+        for name in route.parameters
+    ]
+
+
+def _query(route: Route[Any, Any], refs: dict[Any, Any]) -> list[dict[str, Any]]:
+    schema = refs["queries"][route.query.__name__]
+    several = repeatable(route.query)
+    return [
+        {
+            "name": name,
+            "in": "query",
+            "required": name in schema.get("required", ()),
+            "schema": _without_null(of),
+            **({"explode": True} if name in several else {}),
+        }
+        for name, of in schema["properties"].items()
+    ]
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """A parameter is given or it is not; null cannot be written in a query."""
+    choices = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
+    rest = {key: value for key, value in schema.items() if key not in ("anyOf", "default")}
+    default = schema.get("default")
+    if default is not None:
+        rest["default"] = default
+    if len(choices) == 1:
+        return {**rest, **choices[0]}
+    return {**rest, "anyOf": choices} if choices else rest
+
+
+def _headers(route: Route[Any, Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "in": "header",
+            "required": False,
+            "description": said,
+            "schema": {"type": "string", "maxLength": 255},
+        }
+        for name, said in route.request_headers.items()
+        if name != "Accept"
+    ]
+
+
+def _responses(route: Route[Any, Any], refs: dict[Any, Any]) -> dict[str, Any]:
+    responses: dict[str, Any] = {}
+    for status, kind in route.answers.items():
+        responses[str(status)] = _answer(status, kind, refs)
+    for status, kinds in problems_of(route).items():
+        said = ", ".join(f"`{kind.name}`" for kind in kinds)
+        problem = {MEDIA_TYPE: {"schema": refs[Problem]}}
+        entry = responses.setdefault(str(status), {"description": said, "content": {}})
+        entry["content"] = {**entry.get("content", {}), **problem}
+    return responses
+
+
+def _answer(status: int, kind: Any, refs: dict[Any, Any]) -> dict[str, Any]:
+    if kind is None:
+        return {"description": "Nothing changed."}
+    if isinstance(kind, str):
+        return {"description": "A page.", "content": {kind: {"schema": {"type": "string"}}}}
+    content: dict[str, Any] = {"application/json": {"schema": refs[full(kind)]}}
+    return {"description": "Created." if status == 201 else "The answer.", "content": content}

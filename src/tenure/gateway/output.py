@@ -1,0 +1,118 @@
+"""What tasks printed."""
+
+from __future__ import annotations
+
+from tenure.gateway.calls import Answer, Call, RawAnswer
+from tenure.gateway.problems import OUTPUT_NOT_FOUND, Refusal
+from tenure.gateway.reaching import check_reaches, run_of
+from tenure.model.errors import NotSupported
+from tenure.model.snapshot import HostState, ItemState, RunSnapshot
+from tenure.ports.log_listing import LogListing
+from tenure.ports.log_store import LogKey, LogSlice, LogStore
+from tenure.ports.run_store import RunStateStore
+from tenure.wire.listings import NoQuery
+from tenure.wire.output import Output, OutputQuery, OutputStream, OutputStreams
+from tenure.workflow.wording import did_you_mean
+
+BYTES = "application/octet-stream"
+_LONGEST_CHARACTER = 4
+
+
+async def list_output(call: Call[NoQuery, None]) -> Answer:
+    store, run_id = call.parts.store, await check_reaches(call)
+    if not isinstance(store, LogListing):
+        raise NotSupported(f"{type(store).__name__} cannot list what was printed")
+    keys = await store.list_logs(run_id)
+    streams = tuple(
+        OutputStream(
+            step=key.step, host=key.host, stream=key.stream, item=key.item, attempt=key.attempt
+        )
+        for key in keys
+    )
+    return Answer(value=OutputStreams(streams=streams))
+
+
+async def read_output(call: Call[OutputQuery, None]) -> Answer | RawAnswer:
+    store, asked = call.parts.store, call.query
+    if not isinstance(store, LogStore):
+        raise NotSupported(f"{type(store).__name__} keeps no full output")
+    run = await run_of(call)
+    key = await _key(store, run, call)
+    found = await store.read(run.run_id, key, asked.offset, limit=asked.limit)
+    if BYTES in call.headers.get("accept", ""):
+        return _raw(found, key)
+    text, length = readable(found.data)
+    shown = Output(
+        offset=found.offset,
+        next_offset=found.offset + length,
+        size=found.size,
+        attempt=key.attempt,
+        text=text,
+    )
+    return Answer(value=shown)
+
+
+def _raw(found: LogSlice, key: LogKey) -> RawAnswer:
+    headers = {
+        "tenure-log-offset": str(found.offset),
+        "tenure-log-size": str(found.size),
+        "tenure-log-attempt": str(key.attempt),
+    }
+    return RawAnswer(body=found.data, media_type=BYTES, headers=headers)
+
+
+def readable(data: bytes) -> tuple[str, int]:
+    """As text, and how many of the bytes that is: a character whose rest is still to come is left
+    for the next time, unless nothing else is there."""
+    for cut in range(1, min(_LONGEST_CHARACTER, len(data))):
+        lead = data[-cut]
+        if lead & 0xC0 == 0x80:  # the inside of a character
+            continue
+        length = 2 if lead >> 5 == 0b110 else 3 if lead >> 4 == 0b1110 else 4
+        if lead & 0xC0 == 0xC0 and cut < length:
+            data = data[:-cut]
+        break
+    return data.decode("utf-8", "replace"), len(data)
+
+
+async def _key(store: RunStateStore, run: RunSnapshot, call: Call[OutputQuery, None]) -> LogKey:
+    asked, state = call.query, _task(run, call)
+    key = LogKey(
+        step=int(call.path["step_index"]),
+        host=call.path["host"],
+        stream=asked.stream,
+        item=asked.item,
+        attempt=asked.attempt or max(state.attempts, 1),
+    )
+    if asked.attempt is not None or not isinstance(store, LogListing):
+        return key
+    tried = [
+        each.attempt
+        for each in await store.list_logs(run.run_id)
+        if (each.step, each.host, each.item) == (key.step, key.host, key.item)
+    ]
+    return LogKey(
+        step=key.step,
+        host=key.host,
+        stream=key.stream,
+        item=key.item,
+        attempt=max(tried, default=key.attempt),
+    )
+
+
+def _task(run: RunSnapshot, call: Call[OutputQuery, None]) -> ItemState:
+    """``Refusal`` for a step, host or item that is not there."""
+    word, name, item = call.path["step_index"], call.path["host"], call.query.item
+    if not word.isdecimal() or not word.isascii() or int(word[:9]) >= len(run.steps):
+        raise Refusal(OUTPUT_NOT_FOUND, f"steps are 0 to {len(run.steps) - 1}")
+    hosts = run.steps[int(word)].hosts
+    host: HostState | None = hosts.get(name)
+    if host is None:
+        hint = did_you_mean(name, hosts)
+        said = f"step {word} has no host {name[:60]!r}"
+        raise Refusal(OUTPUT_NOT_FOUND, f"{said}; {hint}" if hint else said)
+    if item is None or item < len(host.items):
+        return host if item is None else host.items[item]
+    if not run.ended:
+        return host
+    raise Refusal(OUTPUT_NOT_FOUND, f"host {name[:60]!r} has {len(host.items)} items")

@@ -1,0 +1,78 @@
+"""What the gateway is made of: handed in by whoever puts the process together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from tenure.model.outbox import Delivery
+from tenure.model.snapshot import RunSnapshot
+from tenure.ports.liveness import Presence
+from tenure.ports.run_store import RunStateStore
+from tenure.runtime.options import RunOptions
+from tenure.runtime.ready import Source
+from tenure.runtime.recovery import EndedRuns
+from tenure.runtime.retrying import RetryOptions
+
+
+class Desk(Protocol):
+    """Everything that changes runs without executing them; ``Runner`` is one."""
+
+    async def submit(
+        self, workflow: Any, options: RunOptions = ..., *, update_id: str | None = ...
+    ) -> RunSnapshot: ...
+
+    async def submit_retry(self, run_id: str, options: RetryOptions = ...) -> RunSnapshot: ...
+
+    async def approve(self, run_id: str, *, by: str, note: str | None = ...) -> RunSnapshot: ...
+
+    async def cancel(
+        self, run_id: str, *, reason: str | None = ..., by: str | None = ...
+    ) -> RunSnapshot: ...
+
+    async def annotate(
+        self, run_id: str, data: dict[str, Any], *, by: str | None = ...
+    ) -> RunSnapshot: ...
+
+    async def end_abandoned(self, *, reason: str = ...) -> EndedRuns: ...
+
+    async def redeliver(self, delivery_id: str) -> Delivery: ...
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """What a request may cost. Sizes are bytes, times seconds."""
+
+    body_bytes: int = 1 << 20
+    """Of a request, unless its route allows more."""
+    all_bodies: int = 256 << 20
+    """Of all requests at once."""
+    header_bytes: int = 32 << 10
+    header_seconds: float = 10.0
+    """For a request to have told its headers, and for a connection to have begun one."""
+    body_seconds: float = 30.0
+    rate: float = 500.0
+    """Requests a second, of one token on average; zero: any number."""
+    burst: float = 1000.0
+    connections: int = 4096
+    idle_seconds: int = 75
+    drain_seconds: int = 10
+    """For answers under way once the gateway was told to stop."""
+
+
+class Parts(Struct, kw_only=True, gc=False):
+    """For handlers."""
+
+    store: RunStateStore
+    desk: Desk
+    read: Callable[[str], Source]
+    """A workflow's text as ``Desk.submit`` takes it; may take a while. ``InvalidWorkflow``."""
+    now: Callable[[], datetime]
+    presence: Callable[[str], Presence]
+    closing: asyncio.Event
+    """Set when the gateway is told to stop: whatever streams ends then."""
+    document: bytes = b"{}"
+    """The OpenAPI document of the routes there are."""

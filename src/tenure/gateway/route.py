@@ -1,0 +1,45 @@
+"""One row of the table of routes: all that is known of a request before it is made."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
+
+from tenure.gateway.calls import Answer, Call, RawAnswer
+from tenure.gateway.problems import Kind
+from tenure.model.access import Role
+from tenure.wire.listings import NoQuery
+
+Q = TypeVar("Q")
+B = TypeVar("B")
+
+_PARAMETER = re.compile(r"\{(\w+)\}")
+
+
+class Route(Struct, Generic[Q, B], frozen=True, kw_only=True):
+    """Server, role check, validation, OpenAPI document and the tests of all three read this."""
+
+    method: str
+    path: str
+    summary: str
+    roles: frozenset[Role] | None
+    """Who may; ``None``: anybody, without a token."""
+    handler: Callable[[Call[Q, B]], Awaitable[Answer | RawAnswer]]
+    answers: dict[int, Any]
+    """The type of the JSON for each status, or a media type."""
+    query: type[Q] = NoQuery  # type: ignore[assignment]
+    body: type[B] | None = None
+    body_optional: bool = False
+    most_bytes: int | None = None
+    """If it may be larger than usual."""
+    problems: tuple[Kind, ...] = ()
+    """Besides those that any route may answer with."""
+    request_headers: dict[str, str] = {}
+    """Headers it reads, with what they are for."""
+
+    @property
+    def parameters(self) -> list[str]:
+        return _PARAMETER.findall(self.path)

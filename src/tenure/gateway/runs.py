@@ -1,0 +1,102 @@
+"""Reading runs: lists, one, why it is not moving, and what it executes."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from tenure.gateway.calls import Answer, Call
+from tenure.gateway.problems import NOT_FOUND, Refusal
+from tenure.gateway.reaching import check_reaches, queue_for, run_of
+from tenure.model.errors import NotSupported, StoreIncompatible
+from tenure.model.query import RunFilter
+from tenure.model.snapshot import RunSnapshot
+from tenure.ports.definitions import Definitions
+from tenure.ports.lease_store import LeaseStore
+from tenure.runtime.definition import Definition, decode_definition
+from tenure.runtime.queries import explain_run
+from tenure.wire.listings import NoQuery, RunPage, RunsQuery
+from tenure.wire.output import StoredDefinition
+from tenure.wire.targets import masked
+
+
+async def list_runs(call: Call[RunsQuery, None]) -> Answer:
+    where = _filter(call)
+    page = await call.parts.store.list_runs(where, limit=call.query.limit, cursor=call.query.cursor)
+    return Answer(value=RunPage(runs=page.items, cursor=page.cursor))
+
+
+async def list_runnable(call: Call[RunsQuery, None]) -> Answer:
+    store, where = call.parts.store, _filter(call)
+    if not isinstance(store, LeaseStore):
+        raise NotSupported(f"{type(store).__name__} keeps no leases: nothing can be claimed")
+    page = await store.list_runnable(where, limit=call.query.limit, cursor=call.query.cursor)
+    return Answer(value=RunPage(runs=page.items, cursor=page.cursor))
+
+
+def _filter(call: Call[RunsQuery, None]) -> RunFilter:
+    asked = call.query
+    labels = (label.partition("=") for label in asked.label)
+    return RunFilter(
+        statuses=frozenset(asked.status),
+        workflow_name=asked.workflow,
+        queue=queue_for(call.caller, asked.queue),
+        labels={key: value for key, _, value in labels},
+        created_from=asked.created_from,
+        created_to=asked.created_to,
+        owner_id=asked.owner,
+        held=asked.held,
+        unapproved=asked.unapproved,
+    )
+
+
+async def get_run(call: Call[NoQuery, None]) -> Answer:
+    run = await run_of(call)
+    tag = entity_tag(run)
+    headers = {"etag": tag, "cache-control": "private, no-cache"}
+    if tag in call.headers.get("if-none-match", ""):
+        return Answer(status=304, headers=headers)
+    return Answer(value=shown(run), headers=headers)
+
+
+def entity_tag(run: RunSnapshot) -> str:
+    """Of all that can change: version, and what changes without raising it (lease, callback)."""
+    lease = run.lease_expires_at.timestamp() if run.lease_expires_at else 0
+    dead = run.callback_error.at.timestamp() if run.callback_error else 0
+    return f'W/"{run.version}-{run.fence}-{lease:.6f}-{run.owner_lost:d}-{dead:.6f}"'
+
+
+def shown(run: RunSnapshot) -> RunSnapshot:
+    """Of its callbacks no credential is shown."""
+    if not run.callbacks:
+        return run
+    return replace(run, callbacks=tuple(map(masked, run.callbacks)))
+
+
+async def explain(call: Call[NoQuery, None]) -> Answer:
+    parts, run_id = call.parts, await check_reaches(call)
+    said = await explain_run(parts.store, run_id, now=parts.now(), presence=parts.presence)
+    return Answer(value=said)
+
+
+async def get_definition(call: Call[NoQuery, None]) -> Answer:
+    store, run_id = call.parts.store, await check_reaches(call)
+    if not isinstance(store, Definitions):
+        raise NotSupported(f"{type(store).__name__} keeps no definitions")
+    text = await store.get_definition(run_id)
+    if text is None:
+        raise Refusal(NOT_FOUND, f"run {run_id} was created without a definition")
+    try:
+        known: Definition | None = decode_definition(text)
+    except StoreIncompatible:  # somebody else's: it is shown as it is
+        known = None
+    return Answer(
+        value=StoredDefinition(
+            run_id=run_id,
+            workflow=known.workflow if known else None,
+            source=known.source if known else None,
+            limit=known.limit if known else (),
+            local=known.local if known else False,
+            files=tuple(known.files) if known else (),
+            stored=text,
+        )
+    )

@@ -1,0 +1,96 @@
+"""The gateway as a server: listening, and ending without cutting off who is being answered."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import uvicorn
+
+from tenure.gateway.connections import guarded
+from tenure.gateway.parts import Limits
+from tenure.model.errors import TenureError
+from tenure.runtime.waiting import pause
+
+_BACKLOG = 1024
+_A_MOMENT = 0.01
+
+
+class CannotListen(TenureError):
+    """The address is taken, not ours, or not permitted."""
+
+
+class Server(uvicorn.Server):
+    """Signals are the command's business, and so is the event loop."""
+
+    def __init__(self, app: Any, limits: Limits, closing: asyncio.Event) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=guarded(limits),
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                limit_concurrency=limits.connections,
+                timeout_keep_alive=limits.idle_seconds,
+                timeout_graceful_shutdown=limits.drain_seconds,
+            )
+        )
+        self._closing = closing
+
+    async def run_until(self, listener: socket.socket, stop: asyncio.Event) -> None:
+        """Serve until ``stop``; then take nothing more, let streams end, and wait for answers that
+        are under way."""
+        serving = asyncio.create_task(self._serve([listener]))
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            self._closing.set()
+            self.should_exit = True
+            await serving
+
+
+@asynccontextmanager
+async def serving(
+    app: Any, listener: socket.socket, limits: Limits, closing: asyncio.Event
+) -> AsyncIterator[None]:
+    """For who has something else to do meanwhile."""
+    server, stop = Server(app, limits, closing), asyncio.Event()
+    task = asyncio.create_task(server.run_until(listener, stop))
+    try:
+        while not server.started and not task.done():
+            await pause(_A_MOMENT)
+        yield
+    finally:
+        stop.set()
+        await task
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """``CannotListen``. Port zero: any that is free."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        listener = socket.socket(family, kind, protocol)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(_BACKLOG)
+            listener.setblocking(False)
+        except BaseException:
+            listener.close()
+            raise
+    except OSError as error:
+        reason = error.strerror or error
+        raise CannotListen(
+            f"cannot listen on {host}:{port}: {reason}; choose another with --listen"
+        ) from error
+    return listener

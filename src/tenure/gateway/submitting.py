@@ -1,0 +1,129 @@
+"""New runs: a workflow handed in, or what an old run left."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from tenure.gateway.calls import Answer, Call
+from tenure.gateway.parts import Parts
+from tenure.gateway.problems import FORBIDDEN, KEY_REUSED, MALFORMED, Refusal
+from tenure.gateway.reaching import run_of
+from tenure.gateway.roles import Caller
+from tenure.gateway.runs import shown
+from tenure.model.errors import InvalidWorkflow, RunExists
+from tenure.model.ids import check_run_id
+from tenure.model.snapshot import RunSnapshot
+from tenure.runtime.options import RunOptions
+from tenure.runtime.ready import Source
+from tenure.runtime.retrying import RetryOptions
+from tenure.wire.listings import NoQuery
+from tenure.wire.submission import NewCallback, RetryRequest, Submission
+from tenure.workflow.spec import CallbackSpec
+
+_LONGEST_KEY = 255
+
+
+class RequestKey(NamedTuple):
+    """What an ``Idempotency-Key`` stands for. The run's id follows from who sent which key, the
+    name of the request from its body too: so the store itself recognises a repetition, and a key
+    that is used for something else, and no list of keys is kept anywhere."""
+
+    run_id: str
+    update_id: str
+
+
+def key_of(caller: Caller, given: str | None, body: Submission) -> RequestKey | None:
+    if given is None:
+        return None
+    if not 0 < len(given) <= _LONGEST_KEY:
+        raise Refusal(MALFORMED, f"an Idempotency-Key has 1 to {_LONGEST_KEY} characters")
+    whose = hashlib.sha256(f"{caller.name}\0{given}".encode()).hexdigest()
+    what = hashlib.sha256(msgspec.json.encode(body)).hexdigest()
+    return RequestKey(body.options.run_id or f"key-{whose[:32]}", whose[:32] + what[:32])
+
+
+async def submit(call: Call[NoQuery, Submission]) -> Answer:
+    body, wanted = call.body, call.body.options.run_id
+    if wanted is not None:
+        check_run_id(wanted)
+    key = key_of(call.caller, call.headers.get("idempotency-key"), body)
+    source = await asyncio.to_thread(_read, call.parts, body.workflow)
+    _check_queue(call.caller, body.options.queue or source.workflow.queue)
+    options = _options(body, call.caller, key)
+    try:
+        run = await call.parts.desk.submit(
+            source, options, update_id=key.update_id if key else None
+        )
+    except RunExists as error:
+        if key is not None and wanted is None:
+            raise Refusal(KEY_REUSED, "the run it made was made by another request") from error
+        raise
+    return _created(run)
+
+
+def _read(parts: Parts, workflow: str | dict[str, Any]) -> Source:
+    """``InvalidWorkflow``. An object is kept as JSON, which is YAML too; of mistakes in it only the
+    path is told, for nobody saw its lines."""
+    if isinstance(workflow, str):
+        return parts.read(workflow)
+    text = msgspec.json.format(msgspec.json.encode(workflow), indent=2).decode()
+    try:
+        return parts.read(text)
+    except InvalidWorkflow as error:
+        placeless = [replace(each, line=None, column=None) for each in error.mistakes]
+        raise InvalidWorkflow(placeless, error.wanted) from error
+
+
+def _options(body: Submission, caller: Caller, key: RequestKey | None) -> RunOptions:
+    given = body.options
+    return RunOptions(
+        run_id=key.run_id if key else given.run_id,
+        vars=given.vars,
+        labels=given.labels,
+        callbacks=tuple(map(_callback, given.callbacks)),
+        queue=given.queue,
+        priority=given.priority,
+        run_after=given.run_after,
+        recovery=given.recovery,
+        timeout=given.timeout,
+        limit=given.limit,
+        local=given.local,
+        approved_by=caller.name if given.approve else None,
+        requested_by=caller.name,
+        files=body.files,
+    )
+
+
+def _callback(given: NewCallback) -> CallbackSpec:
+    return CallbackSpec(
+        url=given.url, events=given.events, secret_env=given.secret_env, headers=given.headers
+    )
+
+
+async def retry(call: Call[NoQuery, RetryRequest]) -> Answer:
+    old, given = await run_of(call), call.body
+    options = RetryOptions(
+        run_id=None if given.run_id is None else check_run_id(given.run_id),
+        only_failed=given.only_failed,
+        from_step=given.from_step,
+        again=given.again,
+        limit=given.limit,
+        approved_by=call.caller.name if given.approve else None,
+        requested_by=call.caller.name,
+    )
+    return _created(await call.parts.desk.submit_retry(old.run_id, options))
+
+
+def _check_queue(caller: Caller, queue: str) -> None:
+    if not caller.may_touch(queue):
+        raise Refusal(FORBIDDEN, f"queue {queue[:60]!r} is not one of this token's")
+
+
+def _created(run: RunSnapshot) -> Answer:
+    headers = {"location": f"/v1/runs/{run.run_id}"}
+    return Answer(status=201, value=shown(run), headers=headers)

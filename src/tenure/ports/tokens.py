@@ -1,0 +1,29 @@
+"""Who may come through the gateway."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from tenure.model.access import Token
+
+
+@runtime_checkable
+class TokenStore(Protocol):
+    """Without it there are no tokens, and a gateway serves its own machine only.
+
+    Kept where runs are kept, so that all gateways of a store know the same ones, and one that is
+    revoked is refused by all of them.
+    """
+
+    async def add_token(self, token: Token) -> Token:
+        """As it is kept: the store stamps ``created_at``. ``ValueError`` for an id there is."""
+        ...
+
+    async def list_tokens(self) -> list[Token]:
+        """All, also those that are expired or revoked, oldest first."""
+        ...
+
+    async def revoke_token(self, token_id: str) -> Token | None:
+        """Whoever asks for the list from now on finds it revoked; one that was stays as it is.
+        ``None``: there is no such token."""
+        ...

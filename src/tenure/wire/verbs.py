@@ -1,0 +1,32 @@
+"""What may be asked of a run from outside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from tenure.wire.bounds import Sentence
+
+
+class CancelRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    reason: Sentence | None = None
+
+
+class ApproveRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    note: Sentence | None = None
+
+
+class AnnotateRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    data: dict[str, Any]
+
+
+class ReconcileRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    reason: Sentence = "its owner is gone"
+
+
+class Reconciled(Struct, frozen=True, kw_only=True):
+    """``interrupted``: runs whose owner is gone; ``expired``: nobody approved them in time."""
+
+    interrupted: tuple[str, ...]
+    expired: tuple[str, ...]
