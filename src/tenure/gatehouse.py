@@ -12,20 +12,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
 
+from tenure.gateway.admission import Door
 from tenure.gateway.app import new_app
+from tenure.gateway.errors import NotSafe
 from tenure.gateway.parts import Limits, Parts
 from tenure.gateway.reading import Library
 from tenure.gateway.server import listen, serving
-from tenure.model.errors import TenureError
 from tenure.ports.run_store import RunStateStore
 from tenure.ports.tokens import TokenStore
 from tenure.runner import Runner
 from tenure.system import SystemClock, presence
 from tenure.workflow_file import WorkflowFile, read_workflow
-
-
-class NotSafe(TenureError):
-    """The gateway would serve whoever can reach it."""
 
 
 class Gatehouse:
@@ -52,7 +49,7 @@ class Gatehouse:
     @asynccontextmanager
     async def open(self, host: str, port: int) -> AsyncIterator[str]:
         """Serves while it is entered; the address it has. ``NotSafe``, ``CannotListen``."""
-        await self._check_safe(host)
+        door = await self._door(host)
         closing = asyncio.Event()
         parts = Parts(
             store=self._store,
@@ -63,14 +60,16 @@ class Gatehouse:
             closing=closing,
         )
         clock = asyncio.get_running_loop().time
-        app = new_app(parts, clock, self._limits, open_to_all=self._open_to_all)
+        app = new_app(parts, clock, self._limits, door=door)
         listener = listen(host, port)
         async with serving(app, listener, self._limits, closing):
             yield _address_of(listener)
 
-    async def _check_safe(self, host: str) -> None:
-        if self._open_to_all or is_loopback(host):
-            return
+    async def _door(self, host: str) -> Door:
+        if self._open_to_all:
+            return Door.OPEN
+        if is_loopback(host):
+            return Door.HOME
         if not isinstance(self._store, TokenStore):
             raise NotSafe(
                 f"{type(self._store).__name__} keeps no tokens, so this gateway may listen on "
@@ -82,6 +81,7 @@ class Gatehouse:
                 "(tenure token create NAME --role admin), listen on 127.0.0.1, or say that "
                 "everybody may do everything (--allow-anyone)"
             )
+        return Door.SHUT
 
 
 def is_loopback(host: str) -> bool:

@@ -27,6 +27,7 @@ from tenure.testing.contracts import (
     RetentionContract,
     RetentionCountsContract,
     RunStateStoreContract,
+    TokenStoreContract,
     WakeupsContract,
     WorkerRegistryContract,
 )
@@ -78,6 +79,9 @@ class TestWorkers(Memory, WorkerRegistryContract): ...
 
 
 class TestOwnerListing(Memory, OwnerListingContract): ...
+
+
+class TestTokens(Memory, TokenStoreContract): ...
 
 
 class TestChangeFeed(Memory, ChangeFeedContract): ...

@@ -29,6 +29,7 @@ from tenure.testing.contracts import (
     RetentionContract,
     RetentionCountsContract,
     RunStateStoreContract,
+    TokenStoreContract,
     UpkeepContract,
     WakeupsContract,
     WorkerRegistryContract,
@@ -90,6 +91,9 @@ class TestWorkers(Postgres, WorkerRegistryContract): ...
 
 
 class TestOwnerListing(Postgres, OwnerListingContract): ...
+
+
+class TestTokens(Postgres, TokenStoreContract): ...
 
 
 class TestLogListing(Postgres, LogListingContract): ...

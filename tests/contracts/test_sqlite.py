@@ -30,6 +30,7 @@ from tenure.testing.contracts import (
     RetentionContract,
     RetentionCountsContract,
     RunStateStoreContract,
+    TokenStoreContract,
     UpkeepContract,
     WorkerRegistryContract,
 )
@@ -85,6 +86,9 @@ class TestWorkers(SQLite, WorkerRegistryContract): ...
 
 
 class TestOwnerListing(SQLite, OwnerListingContract): ...
+
+
+class TestTokens(SQLite, TokenStoreContract): ...
 
 
 class TestLogListing(SQLite, LogListingContract): ...

@@ -35,6 +35,7 @@ from tenure.testing.contracts import (
     OwnershipEventsContract,
     RetentionContract,
     RunStateStoreContract,
+    TokenStoreContract,
     WorkerRegistryContract,
 )
 from tenure.testing.factories import new_run
@@ -136,6 +137,9 @@ class TestLogs(ThroughFaults, LogStoreContract): ...
 
 
 class TestWorkers(ThroughFaults, WorkerRegistryContract): ...
+
+
+class TestTokens(ThroughFaults, TokenStoreContract): ...
 
 
 class TestLogListing(ThroughFaults, LogListingContract): ...

@@ -26,6 +26,7 @@ _TABLES = (
     "log_chunks",
     "pruned",
     "workers",
+    "tokens",
 )
 _EMPTY = "; ".join(f"delete from tenure.{table}" for table in _TABLES)
 _SWEEP = "vacuum " + ", ".join(f"tenure.{table}" for table in _TABLES)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import apsw
 
+from tenure.model.access import Role, Token, digest_of
 from tenure.model.outbox import origin_of
 from tenure.model.query import RunFilter
 from tenure.stores.sqlite import SQLiteStore
@@ -13,11 +14,17 @@ from tenure.testing.contracts.acts import create
 from tenure.testing.contracts.run_approval import ASKS
 from tenure.testing.factories import HOOK
 
+BEFORE_TOKENS = """
+    drop table tokens;
+    pragma user_version = 3;
+"""
 BEFORE_UNAPPROVED = """
+    drop table tokens;
     drop index runs_unapproved;
     pragma user_version = 2;
 """
 BEFORE_ORIGINS = """
+    drop table tokens;
     drop index runs_unapproved;
     drop index deliveries_due;
     alter table deliveries drop column origin;
@@ -52,3 +59,16 @@ async def test_runs_that_waited_for_approval_before_are_found(tmp_path: Path) ->
         assert (await store.check_store()).problems == ()
         found = (await store.list_runs(RunFilter(unapproved=True))).items
         assert [run.run_id for run in found] == [old.run_id]
+
+
+async def test_a_store_from_before_tokens_has_none_and_takes_some(tmp_path: Path) -> None:
+    async with await SQLiteStore.open(tmp_path / "runs.db") as store:
+        old = await create(store)
+    with apsw.Connection(str(tmp_path / "runs.db")) as connection:
+        connection.execute(BEFORE_TOKENS)
+    async with await SQLiteStore.open(tmp_path / "runs.db") as store:
+        assert await store.list_tokens() == []
+        token = Token(id="t1", name="ci", role=Role.VIEWER, digest=digest_of("words"))
+        await store.add_token(token)
+        assert [each.name for each in await store.list_tokens()] == ["ci"]
+        assert (await store.get_run(old.run_id)).run_id == old.run_id

@@ -30,7 +30,7 @@ MEANING = {
     Exit.USAGE: "wrong usage, settings or workflow; nothing was stored or executed",
     Exit.CANCELED: "the run was canceled",
     Exit.INTERRUPTED: "the run was interrupted: its process ended before it did",
-    Exit.NOT_FOUND: "no such run, step, host or callback; no runs yet",
+    Exit.NOT_FOUND: "no such run, step, host, callback or token; no runs yet",
     Exit.STORE: "the store is not there, or it or the network did not answer",
     Exit.REFUSED: "refused: run id in use, lease held by another process, not permitted; the run "
     "waits for approval",
@@ -55,7 +55,9 @@ def verdict(error: TenureError) -> tuple[Exit, str | None]:
     """The exit code, and what to do next if the message itself does not say so."""
     from tenure.cli.log_streams import NoSuchOutput
     from tenure.cli.opening import NoRunsYet, NoSuchStore
+    from tenure.cli.token.keeping import NoSuchToken
     from tenure.config import InvalidSettings
+    from tenure.gateway.errors import CannotListen, NotSafe
     from tenure.model import errors
 
     look = "`tenure list` shows the runs this store has; --store names another store"
@@ -64,6 +66,9 @@ def verdict(error: TenureError) -> tuple[Exit, str | None]:
         (errors.RunNotFound, Exit.NOT_FOUND, look),
         (errors.DeliveryNotFound, Exit.NOT_FOUND, "`tenure callbacks list` shows those there are"),
         (NoSuchOutput, Exit.NOT_FOUND, None),
+        (NoSuchToken, Exit.NOT_FOUND, "`tenure token list` shows those there are"),
+        (NotSafe, Exit.REFUSED, None),
+        (CannotListen, Exit.STORE, None),
         (NoRunsYet, Exit.NOT_FOUND, "start one: tenure run workflow.yaml"),
         (NoSuchStore, Exit.STORE, "look at its name; if that is right, `tenure run` creates it"),
         (InvalidSettings, Exit.USAGE, "`tenure doctor` shows where each setting comes from"),

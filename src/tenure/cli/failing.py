@@ -43,13 +43,24 @@ def error_kinds() -> list[type[TenureError]]:
     """Every error a command may end with. Roots of the tree are raised by nobody."""
     from tenure.cli.log_streams import NoSuchOutput
     from tenure.cli.opening import NoRunsYet, NoSuchStore
+    from tenure.cli.token.keeping import NoSuchToken
     from tenure.config import InvalidSettings
+    from tenure.gateway.errors import CannotListen, NotSafe
 
     named = [each for each in vars(errors).values() if isinstance(each, type)]
     tree = [each for each in named if issubclass(each, TenureError)]
     roots = {base for each in tree for base in each.__bases__}
     ends = [each for each in tree if each not in roots]
-    return [*ends, InvalidSettings, NoRunsYet, NoSuchOutput, NoSuchStore]
+    return [
+        *ends,
+        CannotListen,
+        InvalidSettings,
+        NoRunsYet,
+        NoSuchOutput,
+        NoSuchStore,
+        NoSuchToken,
+        NotSafe,
+    ]
 
 
 def tell(

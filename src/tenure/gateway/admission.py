@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,28 +16,36 @@ from tenure.gateway.tokens import TokenBook
 from tenure.model.access import Role
 from tenure.workflow.wording import listed
 
-ANYBODY = Caller("anybody", Role.VIEWER, frozenset())
+PASSER_BY = Caller("anybody", Role.VIEWER, frozenset())
 """Who asks what needs no token."""
-LOCAL = Caller("local", Role.ADMIN)
-"""Whoever is on this machine, as long as there are no tokens."""
+NAMELESS = Caller("anybody", Role.ADMIN)
+"""Who needs no token for anything."""
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 _CHALLENGE = {"www-authenticate": 'Bearer realm="tenure"'}
 
 
-class Admission:
-    """``open_to_all``: somebody said explicitly that no tokens are wanted."""
+class Door(Enum):
+    """Whether somebody gets in who brings no token."""
 
-    def __init__(self, book: TokenBook, rates: Rates, *, open_to_all: bool = False) -> None:
+    SHUT = "shut"
+    HOME = "home"
+    """Whoever is on this machine, as long as there are no tokens."""
+    OPEN = "open"
+    """Everybody, whatever they want: somebody said so explicitly."""
+
+
+class Admission:
+    def __init__(self, book: TokenBook, rates: Rates, door: Door) -> None:
         self._book = book
         self._rates = rates
-        self._open_to_all = open_to_all
+        self._door = door
 
     async def admit(self, scope: Scope, headers: dict[str, str], route: Route[Any, Any]) -> Caller:
         """``Refusal``."""
         if route.roles is None:
             self._check_rate(f"from {_client(scope)}")
-            return ANYBODY
+            return PASSER_BY
         caller = await self._caller(scope, headers)
         self._check_rate(caller.name)
         if caller.role not in route.roles:
@@ -61,7 +70,7 @@ class Admission:
         if await self._needs_token():
             raise Refusal(UNAUTHORIZED, "send a token: Authorization: Bearer tenure_…", _CHALLENGE)
         self._check_origin(scope["method"], headers)
-        return LOCAL
+        return NAMELESS
 
     async def _bearer(self, given: str) -> Caller | None:
         scheme, _, text = given.partition(" ")
@@ -70,13 +79,15 @@ class Admission:
         return await self._book.bearer(text.strip())
 
     async def _needs_token(self) -> bool:
-        return not self._open_to_all and await self._book.has_any()
+        if self._door is Door.HOME:
+            return await self._book.has_any()
+        return self._door is Door.SHUT
 
     def _check_origin(self, method: str, headers: dict[str, str]) -> None:
         """Without tokens a browser on this machine would do whatever any page asks of it: also one
         whose name was made to lead here."""
         host = _name_of(f"//{headers.get('host', '')}")
-        if not self._open_to_all and host not in _LOOPBACK_NAMES:
+        if self._door is Door.HOME and host not in _LOOPBACK_NAMES:
             said = f"without tokens this serves localhost, not {host[:100]!r}"
             raise Refusal(FOREIGN_ORIGIN, said)
         origin = headers.get("origin")

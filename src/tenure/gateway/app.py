@@ -8,7 +8,7 @@ from typing import Any
 from starlette.routing import Route as Path
 from starlette.routing import Router
 
-from tenure.gateway.admission import Admission
+from tenure.gateway.admission import Admission, Door
 from tenure.gateway.endpoint import Resource, nothing_here
 from tenure.gateway.openapi import encoded
 from tenure.gateway.parts import Limits, Parts
@@ -24,15 +24,14 @@ def new_app(
     clock: Callable[[], float],
     limits: Limits = Limits(),
     *,
-    open_to_all: bool = False,
+    door: Door = Door.SHUT,
     routes: Sequence[Route[Any, Any]] = ROUTES,
 ) -> Router:
-    """``clock`` counts seconds, for what lasts; ``open_to_all``: no tokens are wanted, said
-    explicitly."""
+    """``clock`` counts seconds, for what lasts; ``door`` is for those without a token."""
     parts.document = encoded(routes)
     book = TokenBook(parts.store, parts.now, clock)
     rates = Rates(limits.rate, limits.burst, clock)
-    admission, intake = Admission(book, rates, open_to_all=open_to_all), Intake(limits)
+    admission, intake = Admission(book, rates, door), Intake(limits)
     by_path: dict[str, list[Route[Any, Any]]] = {}
     for route in routes:
         by_path.setdefault(route.path, []).append(route)

@@ -11,16 +11,12 @@ from typing import Any
 import uvicorn
 
 from tenure.gateway.connections import guarded
+from tenure.gateway.errors import CannotListen
 from tenure.gateway.parts import Limits
-from tenure.model.errors import TenureError
 from tenure.runtime.waiting import pause
 
 _BACKLOG = 1024
 _A_MOMENT = 0.01
-
-
-class CannotListen(TenureError):
-    """The address is taken, not ours, or not permitted."""
 
 
 class Server(uvicorn.Server):

@@ -11,19 +11,20 @@ from tenure.model.access import Token
 class TokenStore(Protocol):
     """Without it there are no tokens, and a gateway serves its own machine only.
 
-    Kept where runs are kept, so that all gateways of a store know the same ones, and one that is
-    revoked is refused by all of them.
+    Kept where runs are kept: all gateways of a store know the same tokens, and one that is revoked
+    is refused by all of them.
     """
 
     async def add_token(self, token: Token) -> Token:
-        """As it is kept: the store stamps ``created_at``. ``ValueError`` for an id there is."""
+        """As it is kept, with ``created_at`` by the store's clock. An id that is there already
+        keeps the token it has, and that one is returned."""
         ...
 
     async def list_tokens(self) -> list[Token]:
-        """All, also those that are expired or revoked, oldest first."""
+        """All, also those that are expired or revoked, in the order in which they were added."""
         ...
 
     async def revoke_token(self, token_id: str) -> Token | None:
-        """Whoever asks for the list from now on finds it revoked; one that was stays as it is.
+        """Whoever lists tokens from now on finds it revoked; one that was stays as it is.
         ``None``: there is no such token."""
         ...

@@ -34,6 +34,7 @@ from tenure.ports.outbox import Outbox, OutboxBatches
 from tenure.ports.owner_listing import OwnerListing
 from tenure.ports.retention import Retention
 from tenure.ports.run_store import RunStateStore
+from tenure.ports.tokens import TokenStore
 from tenure.ports.upkeep import Upkeep
 from tenure.ports.wakeups import Wakeups
 from tenure.ports.workers import WorkerRegistry
@@ -52,6 +53,7 @@ PROTOCOLS: tuple[type, ...] = (
     LogListing,
     WorkerRegistry,
     OwnerListing,
+    TokenStore,
     LiveRuns,
     Retention,
     Upkeep,

@@ -18,6 +18,7 @@ from tenure.stores.memory.outbox import MemoryOutbox
 from tenure.stores.memory.retention import MemoryRetention
 from tenure.stores.memory.runs import MemoryRuns
 from tenure.stores.memory.state import MemoryState
+from tenure.stores.memory.tokens import MemoryTokens
 from tenure.stores.memory.wakeups import MemoryWakeups
 from tenure.stores.memory.workers import MemoryWorkers
 from tenure.system import SystemClock
@@ -31,6 +32,7 @@ class InMemoryStore(
     MemoryOutbox,
     MemoryLogs,
     MemoryWorkers,
+    MemoryTokens,
     MemoryWakeups,
     MemoryRetention,
 ):
@@ -47,6 +49,7 @@ class InMemoryStore(
         MemoryOutbox.__init__(self, state)
         MemoryLogs.__init__(self, state)
         MemoryWorkers.__init__(self, state)
+        MemoryTokens.__init__(self, state)
         MemoryWakeups.__init__(self, state)
         MemoryRetention.__init__(self, state)
 

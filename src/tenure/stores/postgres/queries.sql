@@ -655,3 +655,17 @@ where not exists (select 1 from tenure.runs r where r.seq = p.seq)
 
 -- name: unfinished_prunes
 select count(*) from tenure.pruned
+
+-- name: add_token
+insert into tenure.tokens (id, created_at, body) values ($1, tenure.clock(), $2::json)
+on conflict (id) do nothing
+
+-- name: token
+select body::text, created_at, revoked_at from tenure.tokens where id = $1
+
+-- name: tokens
+select body::text, created_at, revoked_at from tenure.tokens order by number
+
+-- name: revoke_token
+update tenure.tokens set revoked_at = coalesce(revoked_at, tenure.clock()) where id = $1
+returning body::text, created_at, revoked_at

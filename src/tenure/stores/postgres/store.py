@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from typing import Self
 
+from tenure.model.access import Token
 from tenure.model.beginning import Beginning, WaitingRun
 from tenure.model.errors import TenureError
 from tenure.model.events import Changes, Position, RecordedEvent
@@ -49,6 +50,7 @@ from tenure.stores.postgres.pruning import Pruning
 from tenure.stores.postgres.reading import Reading
 from tenure.stores.postgres.server_clock import ServerClock
 from tenure.stores.postgres.settling import Settling
+from tenure.stores.postgres.tokens import Tokens
 from tenure.stores.postgres.workers import Workers
 from tenure.stores.postgres.writing import Writing
 
@@ -56,8 +58,8 @@ from tenure.stores.postgres.writing import Writing
 class PostgresStore:
     """``RunStateStore``, ``BatchUpdates``, ``LeaseStore``, ``Beginnings``, ``EventLog``,
     ``ChangeFeed``, ``Definitions``, ``Outbox``, ``OutboxBatches``, ``LogStore``, ``LogListing``,
-    ``WorkerRegistry``, ``OwnerListing``, ``Wakeups``, ``KeptApart``, ``Retention`` and
-    ``Upkeep``."""
+    ``WorkerRegistry``, ``OwnerListing``, ``TokenStore``, ``Wakeups``, ``KeptApart``,
+    ``Retention`` and ``Upkeep``."""
 
     durable = True
 
@@ -78,6 +80,7 @@ class PostgresStore:
         self._settling = Settling(self._connections, self._outboxing)
         self._logging = Logging(self._connections)
         self._workers = Workers(self._connections)
+        self._tokens = Tokens(self._connections)
         self._pruning = Pruning(self._connections)
         self._checking = Checking(self._connections)
 
@@ -245,6 +248,17 @@ class PostgresStore:
 
     async def list_owners(self) -> list[Ownership]:
         return await self._reading.owners()
+
+    # TokenStore
+
+    async def add_token(self, token: Token) -> Token:
+        return await self._tokens.add(token)
+
+    async def list_tokens(self) -> list[Token]:
+        return await self._tokens.all()
+
+    async def revoke_token(self, token_id: str) -> Token | None:
+        return await self._tokens.revoke(token_id)
 
     # Wakeups
 

@@ -366,3 +366,15 @@ select count(distinct seq) from (
   select seq from steps union all select seq from tasks union all
   select seq from journal union all select seq from deliveries)
 where seq not in (select seq from runs) and seq not in (select seq from pruned)
+
+-- name: add_token
+insert into tokens (id, body) values (?, ?) on conflict (id) do nothing
+
+-- name: token
+select body from tokens where id = ?
+
+-- name: tokens
+select body from tokens order by number
+
+-- name: change_token
+update tokens set body = ? where id = ?

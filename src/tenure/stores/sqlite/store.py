@@ -14,6 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Self, TypeVar
 
+from tenure.model.access import Token
 from tenure.model.errors import TenureError
 from tenure.model.events import Position, RecordedEvent
 from tenure.model.leasing import ClaimedRun, ClaimRequest, Lease, Purpose, Renewal
@@ -40,6 +41,7 @@ from tenure.stores.sqlite.reading import Reading
 from tenure.stores.sqlite.settling import Settling
 from tenure.stores.sqlite.statements import Statements
 from tenure.stores.sqlite.thread import DatabaseThread, ReadingThread
+from tenure.stores.sqlite.tokens import Tokens
 from tenure.stores.sqlite.workers import Workers
 from tenure.stores.sqlite.writing import Writing
 from tenure.system import SystemClock
@@ -52,7 +54,7 @@ Thread = TypeVar("Thread", bound=DatabaseThread)
 class SQLiteStore:
     """``RunStateStore``, ``BatchUpdates``, ``LeaseStore``, ``EventLog``, ``Definitions``,
     ``Outbox``, ``OutboxBatches``, ``LogStore``, ``LogListing``, ``WorkerRegistry``,
-    ``OwnerListing``, ``KeptApart``, ``Retention`` and ``Upkeep``."""
+    ``OwnerListing``, ``TokenStore``, ``KeptApart``, ``Retention`` and ``Upkeep``."""
 
     durable = True
 
@@ -79,6 +81,7 @@ class SQLiteStore:
             self._writing.loading.recent,
         )
         self._workers = Workers(self._writer.connection, lease_clock)
+        self._tokens = Tokens(self._writer.connection, lease_clock)
         self._reading = Reading(self._reader.connection, lease_clock)
         self._lists = Choosing(Statements(self._reader.connection), self._reading)
         self._delivered = Outboxing(self._reader.connection, lease_clock)
@@ -277,6 +280,17 @@ class SQLiteStore:
 
     async def list_owners(self) -> list[Ownership]:
         return await self._reader.run(self._reading.owners)
+
+    # TokenStore
+
+    async def add_token(self, token: Token) -> Token:
+        return await self._writer.run(self._tokens.add, token)
+
+    async def list_tokens(self) -> list[Token]:
+        return await self._writer.run(self._tokens.all)
+
+    async def revoke_token(self, token_id: str) -> Token | None:
+        return await self._writer.run(self._tokens.revoke, token_id)
 
     # Retention and Upkeep
 

@@ -44,6 +44,7 @@ from tenure.testing.contracts.retention import RetentionContract, RetentionCount
 from tenure.testing.contracts.retention_outbox import OutboxRetentionContract
 from tenure.testing.contracts.retention_output import OutputRetentionContract
 from tenure.testing.contracts.runs import RunStateStoreContract
+from tenure.testing.contracts.tokens import TokenStoreContract
 from tenure.testing.contracts.upkeep import UpkeepContract
 from tenure.testing.contracts.wakeups import WakeupsContract
 from tenure.testing.contracts.workers import WorkerRegistryContract
@@ -74,6 +75,7 @@ __all__ = [
     "RetentionContract",
     "RetentionCountsContract",
     "RunStateStoreContract",
+    "TokenStoreContract",
     "UpkeepContract",
     "WakeupsContract",
     "WorkerRegistryContract",

@@ -1,0 +1,40 @@
+"""Who may come through the gateway."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from tenure.model.access import Token
+from tenure.model.codec import decode
+from tenure.stores import record_rows
+from tenure.stores.postgres.connections import Connections, Purpose
+from tenure.stores.postgres.session import Row
+
+_tokens = msgspec.json.Decoder(Token)
+
+
+class Tokens:
+    """What the server stamps has its own columns; the rest is as the token was given."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    async def add(self, token: Token) -> Token:
+        async with self._connections.session(Purpose.WRITING) as session:
+            await session.all("add_token", token.id, record_rows.text(token))
+            return _token(await session.one("token", token.id))
+
+    async def all(self) -> list[Token]:
+        async with self._connections.session(Purpose.READING) as session:
+            return [_token(row) for row in await session.all("tokens")]
+
+    async def revoke(self, token_id: str) -> Token | None:
+        async with self._connections.session(Purpose.WRITING) as session:
+            row = await session.first("revoke_token", token_id)
+        return None if row is None else _token(row)
+
+
+def _token(row: Row) -> Token:
+    body, created_at, revoked_at = row
+    return replace(decode(_tokens, body), created_at=created_at, revoked_at=revoked_at)
