@@ -27,6 +27,7 @@ steps:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TENURE_POLL_INTERVAL", "0.05s")
     monkeypatch.setenv("TENURE_CONTROL_INTERVAL", "0.05s")
+    monkeypatch.setenv("TENURE_LISTEN", "127.0.0.1:0")
 
 
 @pytest.fixture

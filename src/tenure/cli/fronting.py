@@ -42,12 +42,17 @@ def listen_options(function: F) -> F:
     return function
 
 
+def missing_packages() -> list[str]:
+    return [name for name in _NEEDED if find_spec(name) is None]
+
+
+def how_to_install() -> str:
+    return f"it needs {', '.join(missing_packages())}: pip install 'tenure[gateway]'"
+
+
 def check_installed() -> None:
-    missing = [name for name in _NEEDED if find_spec(name) is None]
-    if missing:
-        raise click.UsageError(
-            f"The gateway needs {', '.join(missing)}: pip install 'tenure[gateway]'"
-        )
+    if missing_packages():
+        raise click.UsageError(f"The gateway cannot be started: {how_to_install()}")
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

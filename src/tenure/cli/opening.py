@@ -123,6 +123,7 @@ def new_runner(settings: Settings, store: RunStateStore) -> Runner:
 
 def new_worker(
     settings: Settings,
+    store: RunStateStore | None = None,
     *,
     queues: Sequence[str],
     concurrency: int,
@@ -130,12 +131,12 @@ def new_worker(
     name: str | None,
     recorders: Sequence[Recorder],
 ) -> Worker:
-    """As the settings want it."""
+    """As the settings want it; a ``store`` that is open already stays its owner's to close."""
     from tenure.worker import Pace, Worker
 
     make_room(settings)
     return Worker(
-        settings.store,
+        store or settings.store,
         queues=queues,
         pace=Pace(
             concurrency=concurrency,

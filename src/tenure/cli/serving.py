@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 
 from tenure.cli.display.json_lines import JsonView
 from tenure.cli.display.moments import clock
@@ -13,12 +14,15 @@ from tenure.cli.display.paint import note
 from tenure.cli.display.printer import Printer
 from tenure.cli.display.text import one_line
 from tenure.cli.exits import Exit
+from tenure.cli.fronting import Front
 from tenure.cli.opening import new_worker
 from tenure.cli.stopping import Stopped, stoppable
 from tenure.config import Settings
 from tenure.model.events import RecordedEvent
 from tenure.ports.recorder import Recorder
 from tenure.worker import Worker
+
+Fronting = Callable[[Settings], AbstractAsyncContextManager[Front]]
 
 
 def serve(
@@ -31,22 +35,31 @@ def serve(
     name: str | None,
     quiet: bool,
     as_json: bool,
+    front: Fronting | None = None,
 ) -> int:
-    """Until it is told to stop; ``opening`` is said first."""
+    """Until it is told to stop; ``opening`` is said first. With ``front`` a gateway stands before
+    the same store, and serves until the worker has drained."""
     printer = Printer(sys.stdout)
     told: Recorder = JsonView(printer) if as_json else RunLines(printer)
-    worker = new_worker(
-        settings,
-        queues=queues,
-        concurrency=concurrency,
-        secrets=secrets,
-        name=name,
-        recorders=() if quiet else (told,),
-    )
-    if not quiet and not as_json:
-        note(opening)
+
+    async def serving() -> None:
+        async with front(settings) if front is not None else nullcontext() as gateway:
+            worker = new_worker(
+                settings,
+                gateway.store if gateway is not None else None,
+                queues=queues,
+                concurrency=concurrency,
+                secrets=secrets,
+                name=name,
+                recorders=() if quiet else (told,),
+            )
+            if not quiet and not as_json:
+                at = f"; API at {gateway.address}" if gateway is not None else ""
+                note(f"{opening}{at}; Ctrl-C drains")
+            await _serve(worker, settings)
+
     try:
-        asyncio.run(_serve(worker, settings))
+        asyncio.run(serving())
     except Stopped:
         note("stopped at once; its runs go on elsewhere when their leases have ended")
         return Exit.HARD_STOP

@@ -55,10 +55,7 @@ def command(
     """
     settings = settings_for(store, broker)
     queues = queues or ("default",)
-    opening = (
-        f"serving {listed(queues)} of {place_of(settings.store)}, {concurrency} runs at once; "
-        "Ctrl-C drains"
-    )
+    opening = f"serving {listed(queues)} of {place_of(settings.store)}, {concurrency} runs at once"
     return serve(
         settings,
         opening,

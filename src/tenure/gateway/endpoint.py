@@ -13,14 +13,7 @@ from tenure.gateway.admission import Admission
 from tenure.gateway.answering import JSON, send_answer
 from tenure.gateway.calls import Answer, Call, RawAnswer
 from tenure.gateway.parts import Parts
-from tenure.gateway.problems import (
-    DEFECT,
-    METHOD_NOT_ALLOWED,
-    NOT_FOUND,
-    Refusal,
-    kind_of,
-    problem_of,
-)
+from tenure.gateway.problems import METHOD_NOT_ALLOWED, NOT_FOUND, Refusal, problem_of
 from tenure.gateway.queries import read_query, repeatable
 from tenure.gateway.receiving import ClientGone, Intake, check_is_json, decoded
 from tenure.gateway.route import Route
@@ -127,11 +120,10 @@ async def nothing_here(scope: Scope, receive: Receive, send: Send) -> None:
 
 async def send_problem(scope: Scope, send: Send, error: Exception) -> None:
     problem = problem_of(error)
-    if problem.status >= 500:
-        known = kind_of(error) is not DEFECT or isinstance(error, Refusal)
-        _log.error(
-            "%s %s: %s", scope["method"], scope["path"], error, exc_info=None if known else error
-        )
+    if problem.status == 500:
+        _log.error("%s %s", scope["method"], scope["path"], exc_info=error)
+    elif problem.status == 503:
+        _log.warning("%s %s: %s", scope["method"], scope["path"], error)
     headers: Mapping[str, str] = error.headers if isinstance(error, Refusal) else {}
     await send_answer(
         send,
