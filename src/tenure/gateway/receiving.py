@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -13,6 +14,9 @@ from tenure.gateway.problems import BUSY, MALFORMED, TOO_LARGE, UNSUPPORTED_MEDI
 
 CLOSE = {"connection": "close"}
 """After a body that was not read to its end the connection is of no more use."""
+
+_DROP_BYTES = 16 << 20
+_DROP_SECONDS = 2.0
 
 
 class ClientGone(Exception):
@@ -29,7 +33,15 @@ class Intake:
     async def body(self, receive: Receive, headers: dict[str, str], most: int | None) -> bytes:
         """``Refusal``; ``ClientGone``."""
         most = most or self._limits.body_bytes
-        _check_length(headers.get("content-length"), most)
+        try:
+            _check_length(headers.get("content-length"), most)
+            return await self._received(receive, most)
+        except Refusal as refusal:
+            if refusal.problem.status == TOO_LARGE.status:
+                await _drop_some(receive)
+            raise
+
+    async def _received(self, receive: Receive, most: int) -> bytes:
         chunks: list[bytes] = []
         size = 0
         try:
@@ -55,6 +67,18 @@ class Intake:
         finally:
             self._held -= size
         return b"".join(chunks)
+
+
+async def _drop_some(receive: Receive) -> None:
+    """Who is still sending would not hear our answer before the connection is closed."""
+    dropped = 0
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_DROP_SECONDS):
+            while dropped < _DROP_BYTES:
+                message = await receive()
+                dropped += len(message.get("body", b""))
+                if not message.get("more_body", False):
+                    return
 
 
 def _check_length(given: str | None, most: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import datetime
+from math import inf
 
 from tenure.gateway.roles import Caller
 from tenure.model.access import Token, bearer_of
@@ -13,9 +14,6 @@ from tenure.ports.tokens import TokenStore
 
 FRESH = 1.0
 """Seconds for which the list is trusted: so soon a revoked token is refused everywhere."""
-
-_ANEW = 0.1
-"""Seconds between two looks for tokens that nobody knows: those who guess cost no more."""
 
 
 class TokenBook:
@@ -29,7 +27,7 @@ class TokenBook:
         self._now = now
         self._clock = clock
         self._tokens: dict[str, Token] = {}
-        self._read_at: float | None = None
+        self._read_at = -inf
         self._reading = asyncio.Lock()
 
     async def has_any(self) -> bool:
@@ -38,23 +36,22 @@ class TokenBook:
 
     async def bearer(self, text: str) -> Caller | None:
         token = bearer_of(text, await self._known())
-        if token is None:  # made a moment ago, perhaps
-            token = bearer_of(text, await self._known(_ANEW))
+        if token is None:  # made a moment ago, perhaps: whoever guesses pays with his rate
+            token = bearer_of(text, await self._known(0.0))
         if token is None or not token.is_valid(self._now()):
             return None
         queues = None if token.queues is None else frozenset(token.queues)
         return Caller(token.name, token.role, queues)
 
     async def _known(self, fresh: float = FRESH) -> dict[str, Token]:
-        if self._store is None or self._is_newer_than(fresh):
+        """As they were ``fresh`` seconds ago, or later. Those who wait at once read once."""
+        since = self._clock() - fresh
+        if self._store is None or self._read_at >= since:
             return self._tokens
         async with self._reading:
-            if not self._is_newer_than(fresh):
+            if self._read_at < since:
                 asked_at = self._clock()
                 found = await self._store.list_tokens()
                 self._tokens = {token.id: token for token in found}
                 self._read_at = asked_at
         return self._tokens
-
-    def _is_newer_than(self, seconds: float) -> bool:
-        return self._read_at is not None and self._clock() - self._read_at < seconds

@@ -1,0 +1,152 @@
+"""Requests that cost too much: too large, too deep, too slow, too many."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from tenure.gateway.answering import takes_gzip
+from tenure.gateway.parts import Limits
+from tenure.gateway.rates import Rates
+from tenure.stores.memory import InMemoryStore
+from tests.gateway.house import Client, House
+
+HURRY = Limits(body_seconds=0.2, header_seconds=0.2, header_bytes=8192, rate=0, all_bodies=1 << 21)
+NOTE = "/v1/runs/no-such-run/annotate"
+HEAD = b"POST /v1/runs/no-such-run/annotate HTTP/1.1\r\nhost: localhost\r\n"
+JSON = b"content-type: application/json\r\n"
+
+
+@pytest.fixture(scope="module")
+def hasty() -> Iterator[House]:
+    """With little patience and little room."""
+    with House(InMemoryStore(), HURRY) as house:
+        yield house
+
+
+@pytest.fixture
+def wire(hasty: House) -> Iterator[socket.socket]:
+    with hasty.raw() as connection:
+        yield connection
+
+
+def all_of(connection: socket.socket) -> bytes:
+    """Until the gateway closes the connection."""
+    data = b""
+    while part := connection.recv(65536):
+        data += part
+    return data
+
+
+def test_a_body_that_is_too_large_is_not_even_read(operator: Client) -> None:
+    answer = operator("POST", NOTE, data=b" " * (1 << 20) + b" ")
+    assert (answer.status, answer.problem) == (413, "too-large")
+
+
+def test_a_body_that_grows_too_large_on_its_way_is_cut_off(wire: socket.socket) -> None:
+    wire.sendall(HEAD + JSON + b"transfer-encoding: chunked\r\n\r\n")
+    for _ in range(17):
+        wire.sendall(b"10000\r\n" + b" " * 0x10000 + b"\r\n")
+    assert b"413" in wire.recv(65536)
+
+
+def test_a_deep_body_is_refused_however_deep(operator: Client) -> None:
+    for deep in (5_000, 200_000):
+        body = b'{"data": {"a": ' + b"[" * deep + b"]" * deep + b"}}"
+        answer = operator("POST", NOTE, data=body, headers={"content-type": "application/json"})
+        assert (answer.status, answer.problem) == (400, "malformed"), deep
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"\xff", b"[]", b"null", b'{"data": NaN}', b'{"data": {}} x', b'"data"']
+)
+def test_what_is_no_json_of_the_right_shape_is_refused(operator: Client, body: bytes) -> None:
+    answer = operator("POST", NOTE, data=body, headers={"content-type": "application/json"})
+    assert (answer.status, answer.problem) == (400, "malformed")
+
+
+def test_a_body_that_never_comes_is_not_waited_for(wire: socket.socket) -> None:
+    wire.sendall(HEAD + JSON + b"content-length: 10\r\n\r\n{")
+    said = all_of(wire)
+    assert said.startswith(b"HTTP/1.1 400")
+    assert b"did not arrive within" in said
+
+
+def test_headers_that_never_end_are_not_waited_for(wire: socket.socket) -> None:
+    wire.sendall(HEAD + b"x-slow: ")
+    assert all_of(wire) == b""
+
+
+def test_a_connection_that_says_nothing_is_closed(wire: socket.socket) -> None:
+    assert all_of(wire) == b""
+
+
+def test_a_flood_of_headers_is_cut_off(wire: socket.socket) -> None:
+    wire.sendall(HEAD + b"x-flood: yes\r\n" * 1000)
+    assert all_of(wire).startswith(b"HTTP/1.1 431 ")
+
+
+def test_one_endless_header_is_cut_off(wire: socket.socket) -> None:
+    wire.sendall(b"GET /" + b"a" * 9000)
+    assert all_of(wire).startswith(b"HTTP/1.1 431 ")
+
+
+def test_who_is_quick_is_served_however_often(hasty: House) -> None:
+    """The clock for headers begins anew with each request of a connection."""
+    client = hasty.client()
+    assert [client.get("/healthz").status for _ in range(50)] == [200] * 50
+    client.close()
+
+
+@pytest.mark.parametrize("line", [b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01\x02\x00", b"\r\n" * 99])
+def test_what_is_no_request_gets_no_more_than_a_word(hasty: House, line: bytes) -> None:
+    with hasty.raw() as connection:
+        connection.sendall(line)
+        assert all_of(connection)[:12] in (b"", b"HTTP/1.1 400", b"HTTP/1.1 505")
+    client = hasty.client()
+    assert client.get("/healthz").status == 200
+    client.close()
+
+
+def test_who_asks_too_often_is_told_when_to_come_again() -> None:
+    with House(InMemoryStore(), Limits(rate=1, burst=3)) as house:
+        client = house.client()
+        answers = [client.get("/v1/runs") for _ in range(6)]
+        assert [answer.status for answer in answers][:3] == [200, 200, 200]
+        last = answers[-1]
+        assert (last.status, last.problem) == (429, "too-many-requests")
+        assert int(last.headers["retry-after"]) >= 1
+        client.close()
+
+
+def test_a_bucket_fills_at_its_rate_and_no_further_than_its_brim() -> None:
+    now = 0.0
+    rates = Rates(2.0, 3.0, lambda: now)
+    assert [rates.wait("a") for _ in range(3)] == [0.0] * 3
+    assert rates.wait("a") == pytest.approx(0.5)
+    assert rates.wait("b") == 0.0, "others have buckets of their own"
+    now = 0.5
+    assert rates.wait("a") == 0.0
+    assert rates.wait("a") == pytest.approx(0.5)
+    now = 1000.0
+    assert [rates.wait("a") > 0 for _ in range(4)] == [False, False, False, True]
+
+
+def test_peeking_costs_nothing() -> None:
+    rates = Rates(1.0, 1.0, lambda: 0.0)
+    assert [rates.wait("a", peek=True) for _ in range(5)] == [0.0] * 5
+    assert rates.wait("a") == 0.0
+    assert rates.wait("a", peek=True) > 0
+
+
+@pytest.mark.parametrize(
+    ("said", "wants"),
+    [
+        ("", False), ("identity", False), ("gzip", True), ("br, GZIP;q=0.5", True), ("*", True),
+        ("gzip;q=0", False), ("gzip ; q=0.0", False), ("xgzip", False),
+    ],
+)  # fmt: skip
+def test_compression_is_for_those_who_ask(said: str, wants: bool) -> None:
+    assert takes_gzip(said) is wants

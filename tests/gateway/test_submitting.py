@@ -1,0 +1,152 @@
+"""New runs over HTTP: from text, from an object, once, again, and with everything wrong."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gateway.conftest import flow, stored
+from tests.gateway.house import Client, House
+
+TEXT = """
+version: v1
+name: typed
+steps:
+  - {name: hello, action: cmd.run, args: {cmd: echo hello}}
+"""
+FTP = {"url": "ftp://shop.example"}
+COPY = flow(
+    steps=[{"name": "copy", "action": "file.copy", "args": {"src": "motd.txt", "dest": "/tmp/x"}}]
+)
+
+
+def test_a_workflow_as_text_becomes_a_run_for_workers(
+    operator: Client, house: House, run_id: str
+) -> None:
+    options = {
+        "run_id": run_id,
+        "vars": {"release": "1.4"},
+        "labels": {"team": "web"},
+        "queue": "deploy",
+        "priority": 7,
+        "run_after": "2090-01-01T00:00:00Z",
+        "timeout": 60,
+    }
+    answer = operator.post("/v1/runs", {"workflow": TEXT, "options": options})
+    assert answer.status == 201
+    assert answer.headers["location"] == f"/v1/runs/{run_id}"
+    run = stored(house, run_id)
+    assert (run.status, run.recovery, run.queue, run.priority) == ("queued", "resume", "deploy", 7)
+    assert (run.labels, run.vars["release"], run.timeout) == ({"team": "web"}, "1.4", 60)
+
+
+def test_the_journal_says_who_wanted_it(operator: Client, queued: str) -> None:
+    (event,) = operator.get(f"/v1/runs/{queued}/events").json["events"]
+    assert event["data"] == {"by": "operator"}
+
+
+def test_a_used_run_id_is_refused_and_changes_nothing(
+    operator: Client, house: House, queued: str
+) -> None:
+    before = stored(house, queued)
+    again = operator.post("/v1/runs", {"workflow": TEXT, "options": {"run_id": queued}})
+    assert (again.status, again.problem, again.json["run_id"]) == (409, "run-exists", queued)
+    assert stored(house, queued) == before
+
+
+def test_all_mistakes_are_told_with_their_lines(operator: Client) -> None:
+    text = "version: v1\nname: bad\nsteps:\n  - {name: a, action: cmd.rum}\n  - {nam: b}\n"
+    answer = operator.post("/v1/runs", {"workflow": text})
+    assert (answer.status, answer.problem) == (422, "invalid-workflow")
+    mistakes = answer.json["mistakes"]
+    assert {mistake["line"] for mistake in mistakes} == {4, 5}
+    assert "did you mean 'cmd.run'?" in [mistake["hint"] for mistake in mistakes]
+
+
+def test_mistakes_of_an_object_have_a_path_and_no_line(operator: Client) -> None:
+    answer = operator.post("/v1/runs", {"workflow": flow(steps=[{"name": "a", "action": "no"}])})
+    (mistake,) = answer.json["mistakes"]
+    assert (mistake["path"], mistake["line"]) == ("steps[0].action", None)
+
+
+def test_the_same_request_again_finds_the_run_it_made(operator: Client) -> None:
+    body = {"workflow": TEXT, "options": {"labels": {"n": "1"}}}
+    first = operator.post("/v1/runs", body, idempotency_key="monday")
+    again = operator.post("/v1/runs", body, idempotency_key="monday")
+    other = operator.post("/v1/runs", body, idempotency_key="tuesday")
+    assert (first.status, again.status, other.status) == (201, 201, 201)
+    assert first.json["run_id"] == again.json["run_id"] != other.json["run_id"]
+    assert again.json["version"] == 1
+
+
+def test_a_key_that_was_used_for_something_else_is_refused(operator: Client) -> None:
+    operator.post("/v1/runs", {"workflow": TEXT}, idempotency_key="once")
+    answer = operator.post("/v1/runs", {"workflow": flow()}, idempotency_key="once")
+    assert (answer.status, answer.problem) == (409, "idempotency-key-reused")
+
+
+def test_keys_of_different_tokens_are_different_keys(operator: Client, admin: Client) -> None:
+    mine = operator.post("/v1/runs", {"workflow": TEXT}, idempotency_key="shared")
+    yours = admin.post("/v1/runs", {"workflow": TEXT}, idempotency_key="shared")
+    assert mine.json["run_id"] != yours.json["run_id"]
+
+
+def test_a_key_and_an_id_of_ones_own_go_together(operator: Client, run_id: str) -> None:
+    body = {"workflow": TEXT, "options": {"run_id": run_id}}
+    for _ in range(2):
+        assert operator.post("/v1/runs", body, idempotency_key="k").json["run_id"] == run_id
+    assert operator.post("/v1/runs", body).problem == "run-exists"
+
+
+def test_files_come_with_the_request_and_from_nowhere_else(
+    operator: Client, house: House, tmp_path: Path
+) -> None:
+    (tmp_path / "secret.txt").write_text("opensesame")
+    given = {"motd.txt": base64.b64encode(b"hello").decode()}
+    made = operator.post("/v1/runs", {"workflow": COPY, "files": given})
+    assert made.status == 201
+    run_id = made.json["run_id"]
+    assert operator.get(f"/v1/runs/{run_id}/definition").json["files"] == ["motd.txt"]
+    for src in (str(tmp_path / "secret.txt"), "/etc/hostname", "../../etc/hostname"):
+        step = {"name": "steal", "action": "file.copy", "args": {"src": src, "dest": "/tmp/x"}}
+        answer = operator.post("/v1/runs", {"workflow": flow(steps=[step])})
+        assert (answer.status, answer.problem) == (422, "invalid-workflow")
+        assert "not among the files" in answer.json["detail"]
+        assert b"opensesame" not in answer.body
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "problem"),
+    [
+        ({}, 400, "malformed"),
+        ({"workflow": 7}, 400, "malformed"),
+        ({"workflow": TEXT, "option": {}}, 400, "malformed"),
+        ({"workflow": TEXT, "options": {"priority": 101}}, 400, "malformed"),
+        ({"workflow": TEXT, "options": {"secrets": {"a": "b"}}}, 400, "malformed"),
+        ({"workflow": TEXT, "options": {"run_after": "2030-01-01T00:00:00"}}, 400, "malformed"),
+        ({"workflow": TEXT, "options": {"run_id": "a/b"}}, 400, "malformed"),
+        ({"workflow": TEXT, "files": {"a": "not base64!"}}, 400, "malformed"),
+        (
+            {"workflow": TEXT, "options": {"callbacks": [{"url": "ftp://x"}]}},
+            422,
+            "invalid-options",
+        ),
+        ({"workflow": TEXT, "options": {"limit": ["nobody"]}}, 422, "invalid-workflow"),
+        ({"workflow": ""}, 422, "invalid-workflow"),
+        ({"workflow": "\x00"}, 422, "invalid-workflow"),
+    ],
+)
+def test_a_body_that_cannot_be_meant_is_refused(
+    operator: Client, body: Any, status: int, problem: str
+) -> None:
+    answer = operator.post("/v1/runs", body)
+    assert (answer.status, answer.problem) == (status, problem)
+
+
+def test_an_approved_run_says_who_approved_it(operator: Client) -> None:
+    asks = flow(plan={"mode": "manual-approve"})
+    made = operator.post("/v1/runs", {"workflow": asks, "options": {"approve": True}}).json
+    assert made["approval"]["by"] == "operator"

@@ -1,0 +1,166 @@
+"""Tokens: who gets in, how far, and until when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tenure.model.access import PREFIX, Role, Token, bearer_of, digest_of, written
+from tenure.stores.memory import InMemoryStore
+from tests.gateway.conftest import flow
+from tests.gateway.house import Client, House
+
+KNOWN = {
+    name: Token(id=name, name=name, role=Role.VIEWER, digest=digest_of(f"secret-{name}"))
+    for name in ("one", "two")
+}
+
+
+@pytest.fixture
+def limited(house: House) -> Iterator[Client]:
+    """May see and touch runs of one queue."""
+    client = house.client(house.token("operator", "web team", queues=("web",)))
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[House]:
+    """A gateway of which nobody has made a token."""
+    with House(InMemoryStore()) as house:
+        yield house
+
+
+def test_a_secret_opens_with_its_own_id_only() -> None:
+    assert bearer_of(written("one", "secret-one"), KNOWN) is KNOWN["one"]
+    for text in (
+        written("two", "secret-one"),
+        written("one", "secret-on"),
+        written("one", ""),
+        "one_secret-one",
+        PREFIX,
+        "",
+        f"{PREFIX}one",
+    ):
+        assert bearer_of(text, KNOWN) is None, text
+
+
+@pytest.mark.slow
+def test_a_new_token_is_known_at_once_and_a_revoked_one_within_a_second(house: House) -> None:
+    client = house.client(house.token("viewer", "new"))
+    assert client.get("/v1/runs").status == 200
+    newest = house.run(house.store.list_tokens())[-1]  # type: ignore[attr-defined]
+    house.run(house.store.revoke_token(newest.id))  # type: ignore[attr-defined]
+    while client.get("/v1/runs").status == 200:
+        pass  # the time limit of tests ends this, should it not end by itself
+    assert client.get("/v1/runs").status == 401
+    client.close()
+
+
+@pytest.mark.parametrize(
+    "given", ["Basic YWRtaW46YWRtaW4=", "Bearer", "bearer ", "tenure_x_y", "Bearer  a b c", ","]
+)
+def test_other_ways_to_say_who_one_is_are_refused(house: House, given: str) -> None:
+    client = house.client()
+    answer = client.get("/v1/runs", authorization=given)
+    assert (answer.status, answer.problem) == (401, "unauthorized")
+    client.close()
+
+
+def test_a_token_in_the_address_is_no_token(house: House, tokens: dict[str, str]) -> None:
+    client = house.client()
+    answer = client.get(f"/v1/runs?access_token={tokens['admin']}")
+    assert (answer.status, answer.problem) == (401, "unauthorized")
+    client.close()
+
+
+class TestALimitedToken:
+    def test_sees_runs_of_its_queue_only(
+        self, limited: Client, operator: Client, run_id: str
+    ) -> None:
+        for queue, made in (("web", f"{run_id}-web"), ("db", f"{run_id}-db")):
+            options = {"run_id": made, "queue": queue}
+            operator.post("/v1/runs", {"workflow": flow(), "options": options})
+        assert limited.get(f"/v1/runs/{run_id}-web").status == 200
+        for path in ("", "/events", "/explain", "/definition", "/logs", "/logs/0/web1"):
+            answer = limited.get(f"/v1/runs/{run_id}-db{path}")
+            assert (answer.status, answer.problem) == (404, "run-not-found"), path
+        assert {run["queue"] for run in limited.get("/v1/runs").json["runs"]} == {"web"}
+        assert {run["queue"] for run in limited.get("/v1/runnable").json["runs"]} == {"web"}
+
+    def test_touches_runs_of_its_queue_only(
+        self, limited: Client, operator: Client, run_id: str
+    ) -> None:
+        options = {"run_id": run_id, "queue": "db"}
+        operator.post("/v1/runs", {"workflow": flow(), "options": options})
+        for verb in ("cancel", "retry", "annotate"):
+            body: dict[str, Any] = {"data": {}} if verb == "annotate" else {}
+            assert limited.post(f"/v1/runs/{run_id}/{verb}", body).problem == "run-not-found"
+        assert operator.get(f"/v1/runs/{run_id}").json["version"] == 1
+        for options in ({"queue": "db"}, {}):
+            answer = limited.post("/v1/runs", {"workflow": flow(), "options": options})
+            assert (answer.status, answer.problem) == (403, "forbidden")
+        queued = limited.post("/v1/runs", {"workflow": flow(), "options": {"queue": "web"}})
+        assert queued.status == 201
+
+    def test_is_told_what_it_cannot_have(self, limited: Client) -> None:
+        for answer in (
+            limited.get("/v1/runs?queue=db"),
+            limited.get("/v1/events"),
+            limited.get("/v1/callbacks"),
+            limited.post("/v1/reconcile"),
+        ):
+            assert (answer.status, answer.problem) == (403, "forbidden")
+
+
+class TestWithoutTokens:
+    """A gateway on loopback, before the first token."""
+
+    def test_this_machine_may_do_everything(self, home: House) -> None:
+        client = home.client()
+        assert client.post("/v1/runs", {"workflow": flow()}).status == 201
+        assert len(client.get("/v1/runs").json["runs"]) == 1
+        client.close()
+
+    def test_a_page_of_another_site_changes_nothing(self, home: House) -> None:
+        client = home.client()
+        for origin in ("https://evil.example", "http://localhost:1", "null", "http://[", ""):
+            answer = client.post("/v1/runs", {"workflow": flow()}, origin=origin)
+            assert (answer.status, answer.problem) == (403, "foreign-origin"), origin
+        own = f"http://127.0.0.1:{home.port}"
+        assert client.post("/v1/runs", {"workflow": flow()}, origin=own).status == 201
+        client.close()
+
+    def test_a_name_that_was_made_to_lead_here_reads_nothing(self, home: House) -> None:
+        client = home.client()
+        for host in ("evil.example", f"evil.example:{home.port}", "[", "127.0.0.1.evil.example"):
+            answer = client.get("/v1/runs", host=host)
+            assert (answer.status, answer.problem) == (403, "foreign-origin"), host
+        assert client.get("/v1/runs", host="localhost").status == 200
+        client.close()
+
+    def test_a_form_of_another_site_is_no_json(self, home: House) -> None:
+        client = home.client()
+        plain = {"content-type": "text/plain"}
+        answer = client("POST", "/v1/runs", data=b"{}", headers=plain)
+        assert (answer.status, answer.problem) == (415, "unsupported-media-type")
+        client.close()
+
+
+def test_with_a_token_the_page_that_asks_does_not_matter(operator: Client) -> None:
+    made = operator.post("/v1/runs", {"workflow": flow()}, origin="https://dashboard.example")
+    assert made.status == 201
+
+
+@pytest.mark.slow
+def test_once_there_is_a_token_this_machine_needs_one_too() -> None:
+    with House(InMemoryStore()) as house:
+        client = house.client()
+        assert client.get("/v1/runs").status == 200
+        house.token("viewer")
+        while client.get("/v1/runs").status == 200:
+            pass  # within a second
+        assert client.get("/v1/runs").problem == "unauthorized"
+        client.close()
