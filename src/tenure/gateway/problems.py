@@ -94,6 +94,9 @@ STORE_UNUSABLE = Kind(
 )
 BUSY = Kind("busy", 503, "The gateway has too much to do", advice="ask again in a moment")
 
+KINDS: tuple[Kind, ...] = tuple(each for each in tuple(vars().values()) if isinstance(each, Kind))
+"""All there are."""
+
 _ROWS: tuple[tuple[type[TenureError], Kind], ...] = (
     (errors.RunNotFound, RUN_NOT_FOUND),
     (errors.DeliveryNotFound, DELIVERY_NOT_FOUND),

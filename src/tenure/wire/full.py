@@ -5,12 +5,15 @@ Made from the model's own types, so that no second list of fields can fall behin
 
 from __future__ import annotations
 
+from datetime import datetime
 from functools import cache, reduce
 from operator import or_
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from msgspec import Struct, convert, defstruct
+from msgspec import Meta, Struct, convert, defstruct
+
+_TIME = Annotated[datetime, Meta(extra_json_schema={"format": "date-time"})]
 
 
 @cache
@@ -22,6 +25,8 @@ def full(kind: Any) -> Any:
         fields = [(name, full(hints[name])) for name in kind.__struct_fields__]
         said = {"__doc__": kind.__doc__, "__module__": kind.__module__}
         return defstruct(kind.__name__, fields, frozen=True, kw_only=True, namespace=said)
+    if kind is datetime:
+        return _TIME
     inner = get_args(kind)
     if not inner:
         return kind
