@@ -25,6 +25,7 @@ from tenure.gateway.problems import (
 )
 from tenure.gateway.queries import repeatable
 from tenure.gateway.route import Route
+from tenure.model.snapshot import RunSnapshot
 from tenure.wire.full import full
 from tenure.wire.problem import MEDIA_TYPE, Problem
 
@@ -45,7 +46,9 @@ def document(routes: Sequence[Route[Any, Any]]) -> dict[str, Any]:
     schemas, refs = _schemas(routes)
     paths: dict[str, dict[str, Any]] = defaultdict(dict)
     for route in routes:
-        paths[route.path][route.method.lower()] = _operation(route, refs)
+        operation = paths[route.path][route.method.lower()] = _operation(route, refs)
+        if route.answers.get(201) is RunSnapshot:
+            operation["responses"]["201"]["links"] = _links(routes)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -93,6 +96,18 @@ def _schemas(routes: Sequence[Route[Any, Any]]) -> tuple[dict[str, Any], dict[An
     shown = {name: schema for name, schema in components.items() if name not in queries}
     refs["queries"] = {name: components[name] for name in queries}
     return shown, refs
+
+
+def _links(routes: Sequence[Route[Any, Any]]) -> dict[str, Any]:
+    """What can be asked of a run that was just made."""
+    return {
+        route.handler.__name__: {
+            "operationId": route.handler.__name__,
+            "parameters": {"run_id": "$response.body#/run_id"},
+        }
+        for route in routes
+        if route.parameters == ["run_id"]
+    }
 
 
 def _is_json(kind: Any) -> bool:

@@ -1,0 +1,70 @@
+"""The gateway before the stores that last: what it answers does not depend on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tenure.stores.postgres import PostgresStore
+from tenure.stores.sqlite import SQLiteStore
+from tests.gateway.conftest import flow
+from tests.gateway.house import Client, House
+from tests.postgres.database import TestDatabase
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def lasting(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[House]:
+    if request.param == "sqlite":
+        store: SQLiteStore | PostgresStore = SQLiteStore(tmp_path / "runs.db")
+    else:
+        database: TestDatabase = request.getfixturevalue("postgres_database")
+        store = PostgresStore(database.url)
+    with House(store) as house:
+        yield house
+        house.run(store.close())
+
+
+@pytest.fixture
+def client(lasting: House) -> Iterator[Client]:
+    client = lasting.client(lasting.token("operator"))
+    yield client
+    client.close()
+
+
+def test_a_run_from_its_birth_to_its_retry(client: Client) -> None:
+    made = client.post("/v1/runs", {"workflow": flow()}, idempotency_key="one")
+    run_id = made.json["run_id"]
+    assert client.post("/v1/runs", {"workflow": flow()}, idempotency_key="one").json == made.json
+    reused = client.post("/v1/runs", {"workflow": flow(name="x")}, idempotency_key="one")
+    assert reused.problem == "idempotency-key-reused"
+    got = client.get(f"/v1/runs/{run_id}")
+    assert got.json == made.json
+    assert client.get(f"/v1/runs/{run_id}", if_none_match=got.headers["etag"]).status == 304
+    assert [run["run_id"] for run in client.get("/v1/runs").json["runs"]] == [run_id]
+    assert [run["run_id"] for run in client.get("/v1/runnable").json["runs"]] == [run_id]
+    assert client.post(f"/v1/runs/{run_id}/cancel").json["status"] == "canceled"
+    retry = client.post(f"/v1/runs/{run_id}/retry").json
+    assert (retry["retry_of"], retry["status"], retry["owner_id"]) == (run_id, "queued", None)
+    events = client.get(f"/v1/runs/{retry['run_id']}/events").json["events"]
+    assert [event["type"] for event in events] == ["run.queued", "lease.released"]
+    assert client.get(f"/v1/runs/{run_id}/definition").json["files"] == []
+    assert client.get(f"/v1/runs/{run_id}/logs").json == {"streams": []}
+    assert client.get("/v1/workers").json == {"workers": []}
+    assert client.get("/readyz").json == {"ready": True, "store": "ok"}
+
+
+def test_a_store_that_is_gone_is_told_without_its_address(lasting: House, client: Client) -> None:
+    assert client.get("/v1/runs").status == 200
+    lasting.run(lasting.store.close())  # type: ignore[attr-defined]
+    answer = client.get("/v1/runs/some-run-id")
+    assert answer.status == 503
+    assert answer.problem in ("store-unavailable", "store-unusable")
+    for word in (b"/tmp", b"sqlite", b"postgres", b"localhost", b"closed"):
+        assert word not in answer.body
+    ready = client.get("/readyz")
+    assert (ready.status, ready.json["ready"]) == (503, False)
+    assert client.get("/healthz").status == 200
