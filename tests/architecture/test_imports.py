@@ -13,8 +13,8 @@ import sys
 
 ABSENT = {
     "aiohttp", "apsw", "asyncpg", "click", "httpx", "hypothesis", "jinja2", "psycopg",
-    "psycopg2", "psycopg_pool", "pytest", "redis", "rich", "sqlite3", "_sqlite3", "ulid",
-    "uvloop", "yaml",
+    "prometheus_client", "psycopg2", "psycopg_pool", "pytest", "redis", "rich", "sqlite3",
+    "_sqlite3", "starlette", "ulid", "uvicorn", "uvloop", "yaml",
 }
 
 class Blocker:
