@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.openapi import from_dict
 from schemathesis.specs.openapi.checks import (
@@ -16,6 +17,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tenure.gateway.openapi import document
+from tenure.gateway.route import Route
 from tenure.gateway.routes import ROUTES
 from tests.gateway.conftest import flow
 from tests.gateway.house import House
@@ -29,7 +31,7 @@ CHECKS = [
     response_schema_conformance,
 ]
 BOUNDED = settings(
-    max_examples=12,
+    max_examples=20,
     deadline=None,
     derandomize=True,
     phases=[Phase.explicit, Phase.generate],
@@ -39,18 +41,23 @@ BOUNDED = settings(
 schema = from_dict(document(ROUTES))
 
 
-def asked(house: House, case: Any, token: str | None) -> None:
-    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    case.call_and_validate(base_url=house.address, headers=headers, checks=CHECKS)
-
-
-@schema.parametrize()
-@BOUNDED
+@pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda mode: mode.value)
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 def test_no_answer_is_a_defect_or_undocumented(
-    case: Any, house: House, tokens: dict[str, str]
+    house: House, tokens: dict[str, str], route: Route[Any, Any], mode: GenerationMode
 ) -> None:
-    for token in (*tokens.values(), None):
-        asked(house, case, token)
+    """What the document allows, and what it forbids."""
+    operation = schema[route.path][route.method]
+
+    @BOUNDED
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def asked(case: Any) -> None:
+        for token in (*tokens.values(), None):
+            headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+            case.call_and_validate(base_url=house.address, headers=headers, checks=CHECKS)
+
+    if mode is GenerationMode.POSITIVE or operation.body or operation.query:
+        asked()
 
 
 @pytest.mark.parametrize("role", ["operator", "admin"])

@@ -82,6 +82,7 @@ class SQLiteStore:
         )
         self._workers = Workers(self._writer.connection, lease_clock)
         self._tokens = Tokens(self._writer.connection, lease_clock)
+        self._known_tokens = Tokens(self._reader.connection, lease_clock)
         self._reading = Reading(self._reader.connection, lease_clock)
         self._lists = Choosing(Statements(self._reader.connection), self._reading)
         self._delivered = Outboxing(self._reader.connection, lease_clock)
@@ -287,7 +288,7 @@ class SQLiteStore:
         return await self._writer.run(self._tokens.add, token)
 
     async def list_tokens(self) -> list[Token]:
-        return await self._writer.run(self._tokens.all)
+        return await self._reader.run(self._known_tokens.all)
 
     async def revoke_token(self, token_id: str) -> Token | None:
         return await self._writer.run(self._tokens.revoke, token_id)
