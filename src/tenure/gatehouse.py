@@ -86,7 +86,7 @@ class Gatehouse:
 
 def is_loopback(host: str) -> bool:
     try:
-        return ip_address(host.strip("[]")).is_loopback
+        return ip_address(host).is_loopback
     except ValueError:
         return host.lower() == "localhost"
 

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tenure.cli import fronting
 from tests.cli.conftest import Cli, finish, read_until
 from tests.cli.flows import GREET
 
@@ -128,3 +129,18 @@ def test_an_answer_under_way_is_given_before_the_process_ends(cli: Cli) -> None:
         slow.sendall(body)
         assert slow.recv(1000).startswith(b"HTTP/1.1 201")
     assert finish(gateway).code == 0
+
+
+def test_without_its_packages_it_says_what_to_install(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fronting, "_NEEDED", ("uvicorn", "not_installed_here"))
+    answer = cli.call("gateway")
+    assert answer.code == 2
+    assert "it needs not_installed_here: pip install 'tenure[gateway]'" in answer.err
+
+
+def test_it_listens_on_the_newer_loopback_too(cli: Cli) -> None:
+    place = address_of(cli.start("gateway", "--json", "--listen", "[::1]:0"))
+    assert place.startswith("[::1]:")
+    assert ask(place, "GET", "/v1/runs")[0] == 200

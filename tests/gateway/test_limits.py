@@ -88,6 +88,13 @@ def test_a_flood_of_headers_is_cut_off(wire: socket.socket) -> None:
     assert all_of(wire).startswith(b"HTTP/1.1 431 ")
 
 
+def test_a_header_that_decides_must_not_come_twice(wire: socket.socket) -> None:
+    wire.sendall(b"GET /v1/runs HTTP/1.1\r\nhost: localhost\r\nhost: evil.example\r\n\r\n")
+    said = wire.recv(65536)
+    assert said.startswith(b"HTTP/1.1 400 ")
+    assert b"the header host came more than once" in said
+
+
 def test_one_endless_header_is_cut_off(wire: socket.socket) -> None:
     wire.sendall(b"GET /" + b"a" * 9000)
     assert all_of(wire).startswith(b"HTTP/1.1 431 ")

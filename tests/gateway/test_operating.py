@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tenure.model.update import LeaseRequest
@@ -77,6 +78,22 @@ def test_one_retry_at_a_time(operator: Client, queued: str) -> None:
     second = operator.post(f"/v1/runs/{queued}/retry")
     assert (second.status, second.problem) == (409, "not-runnable")
     assert first in second.json["detail"]
+
+
+def test_of_many_retries_at_once_one_lives(
+    house: House, operator: Client, tokens: dict[str, str], queued: str
+) -> None:
+    operator.post(f"/v1/runs/{queued}/cancel")
+    clients = [house.client(tokens["operator"]) for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda client: client.post(f"/v1/runs/{queued}/retry"), clients))
+    for client in clients:
+        client.close()
+    assert sorted(answer.status for answer in answers) == [201, 409, 409, 409]
+    runs = operator.get("/v1/runs?limit=1000").json["runs"]
+    retries = [run for run in runs if run["retry_of"] == queued]
+    assert [run["status"] for run in retries].count("queued") == 1
+    assert {run["status"] for run in retries} <= {"queued", "canceled"}
 
 
 def test_a_retry_of_what_is_not_there_names_the_nearest(operator: Client, queued: str) -> None:

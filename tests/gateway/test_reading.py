@@ -33,6 +33,9 @@ def test_what_did_not_change_is_not_sent_again(admin: Client, house: House, queu
     first = admin.get(f"/v1/runs/{queued}")
     again = admin.get(f"/v1/runs/{queued}", if_none_match=first.headers["etag"])
     assert (again.status, again.body) == (304, b"")
+    for known in (f'W/"1", {first.headers["etag"]}', "*"):
+        assert admin.get(f"/v1/runs/{queued}", if_none_match=known).status == 304
+    assert admin.get(f"/v1/runs/{queued}", if_none_match='W/"1"').status == 200
     assert again.headers["etag"] == first.headers["etag"]
     admin.post(f"/v1/runs/{queued}/annotate", {"data": {"seen": True}})
     assert admin.get(f"/v1/runs/{queued}", if_none_match=first.headers["etag"]).status == 200

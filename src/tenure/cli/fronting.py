@@ -76,5 +76,5 @@ async def fronting(settings: Settings, *, allow_anyone: bool) -> AsyncIterator[F
     host, _, port = settings.listen.rpartition(":")
     async with open_store(settings.store) as store, new_runner(settings, store) as runner:
         gatehouse = Gatehouse(store, runner, limits=limits, open_to_all=allow_anyone)
-        async with gatehouse.open(host, int(port)) as address:
+        async with gatehouse.open(host.strip("[]"), int(port)) as address:
             yield Front(address, store)

@@ -13,7 +13,7 @@ from tenure.gateway.admission import Admission
 from tenure.gateway.answering import JSON, send_answer
 from tenure.gateway.calls import Answer, Call, RawAnswer
 from tenure.gateway.parts import Parts
-from tenure.gateway.problems import METHOD_NOT_ALLOWED, NOT_FOUND, Refusal, problem_of
+from tenure.gateway.problems import MALFORMED, METHOD_NOT_ALLOWED, NOT_FOUND, Refusal, problem_of
 from tenure.gateway.queries import read_query, repeatable
 from tenure.gateway.receiving import ClientGone, Intake, check_is_json, decoded
 from tenure.gateway.route import Route
@@ -23,6 +23,9 @@ from tenure.wire.problem import MEDIA_TYPE
 _log = logging.getLogger("tenure.gateway")
 
 Headers = dict[str, str]
+
+_DECIDING = frozenset({b"authorization", b"content-type", b"host", b"idempotency-key", b"origin"})
+_AGAIN = {"retry-after": "1"}
 
 
 class Resource:
@@ -125,6 +128,8 @@ async def send_problem(scope: Scope, send: Send, error: Exception) -> None:
     elif problem.status == 503:
         _log.warning("%s %s: %s", scope["method"], scope["path"], error)
     headers: Mapping[str, str] = error.headers if isinstance(error, Refusal) else {}
+    if problem.status == 503:
+        headers = {**_AGAIN, **headers}
     await send_answer(
         send,
         problem.status,
@@ -136,9 +141,12 @@ async def send_problem(scope: Scope, send: Send, error: Exception) -> None:
 
 
 def headers_of(scope: Scope) -> Headers:
-    """Of a header that came twice the first counts; those that decide anything must not."""
+    """``Refusal`` for one that came twice and decides something: who stands between might have
+    looked at the other. Of the rest the first counts."""
     found: Headers = {}
     for name, value in scope["headers"]:
+        if name in _DECIDING and name.decode() in found:
+            raise Refusal(MALFORMED, f"the header {name.decode()} came more than once")
         found.setdefault(name.decode("latin-1"), value.decode("latin-1"))
     return found
 

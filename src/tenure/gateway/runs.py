@@ -53,9 +53,13 @@ async def get_run(call: Call[NoQuery, None]) -> Answer:
     run = await run_of(call)
     tag = entity_tag(run)
     headers = {"etag": tag, "cache-control": "private, no-cache"}
-    if tag in call.headers.get("if-none-match", ""):
+    if _is_known(tag, call.headers.get("if-none-match", "")):
         return Answer(status=304, headers=headers)
     return Answer(value=shown(run), headers=headers)
+
+
+def _is_known(tag: str, known: str) -> bool:
+    return known.strip() == "*" or tag in [each.strip() for each in known.split(",")]
 
 
 def entity_tag(run: RunSnapshot) -> str:
