@@ -18,6 +18,7 @@ from tenure.gateway.errors import NotSafe
 from tenure.gateway.parts import Limits, Parts
 from tenure.gateway.reading import Library
 from tenure.gateway.server import listen, serving
+from tenure.gateway.watching import StoreWatch
 from tenure.ports.run_store import RunStateStore
 from tenure.ports.tokens import TokenStore
 from tenure.runner import Runner
@@ -50,16 +51,16 @@ class Gatehouse:
     async def open(self, host: str, port: int) -> AsyncIterator[str]:
         """Serves while it is entered; the address it has. ``NotSafe``, ``CannotListen``."""
         door = await self._door(host)
-        closing = asyncio.Event()
+        closing, clock = asyncio.Event(), asyncio.get_running_loop().time
         parts = Parts(
             store=self._store,
             desk=self._runner,
             read=self._library.read,
             now=SystemClock().now,
             presence=presence,
+            watch=StoreWatch(self._store, clock),
             closing=closing,
         )
-        clock = asyncio.get_running_loop().time
         app = new_app(parts, clock, self._limits, door=door)
         listener = listen(host, port)
         async with serving(app, listener, self._limits, closing):

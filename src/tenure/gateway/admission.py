@@ -44,10 +44,9 @@ class Admission:
     async def admit(self, scope: Scope, headers: dict[str, str], route: Route[Any, Any]) -> Caller:
         """``Refusal``."""
         if route.roles is None:
-            self._check_rate(f"from {_client(scope)}")
             return PASSER_BY
         caller = await self._caller(scope, headers)
-        self._check_rate(caller.name)
+        self._check_rate(caller.token_id)
         if caller.role not in route.roles:
             allowed = listed(sorted(route.roles))
             said = f"{caller.name!r} is a {caller.role} token; this takes {allowed}"
@@ -57,26 +56,28 @@ class Admission:
     async def _caller(self, scope: Scope, headers: dict[str, str]) -> Caller:
         given = headers.get("authorization")
         if given is not None:
-            self._check_rate(f"from {_client(scope)}", peek=True)
-            caller = await self._bearer(given)
-            if caller is not None:
-                return caller
-            self._check_rate(f"from {_client(scope)}")
-            raise Refusal(
-                UNAUTHORIZED,
-                "this token is unknown, expired or revoked; `tenure token create` makes another",
-                {"www-authenticate": 'Bearer realm="tenure", error="invalid_token"'},
-            )
+            return await self._bearer(given, f"from {_client(scope)}")
         if await self._needs_token():
             raise Refusal(UNAUTHORIZED, "send a token: Authorization: Bearer tenure_…", _CHALLENGE)
         self._check_origin(scope["method"], headers)
         return NAMELESS
 
-    async def _bearer(self, given: str) -> Caller | None:
+    async def _bearer(self, given: str, place: str) -> Caller:
+        """Whoever guesses pays for looking again, and nobody else does."""
         scheme, _, text = given.partition(" ")
         if scheme.lower() != "bearer":
             raise Refusal(UNAUTHORIZED, "only Bearer tokens are known here", _CHALLENGE)
-        return await self._book.bearer(text.strip())
+        caller = await self._book.bearer(text.strip())
+        if caller is None:
+            self._check_rate(place)
+            caller = await self._book.bearer(text.strip(), anew=True)
+        if caller is None:
+            raise Refusal(
+                UNAUTHORIZED,
+                "this token is unknown, expired or revoked; `tenure token create` makes another",
+                {"www-authenticate": 'Bearer realm="tenure", error="invalid_token"'},
+            )
+        return caller
 
     async def _needs_token(self) -> bool:
         if self._door is Door.HOME:
@@ -97,8 +98,8 @@ class Admission:
             said = f"a page of {origin[:100]!r} may change nothing here without a token"
             raise Refusal(FOREIGN_ORIGIN, said)
 
-    def _check_rate(self, key: str, *, peek: bool = False) -> None:
-        wait = self._rates.wait(key, peek=peek)
+    def _check_rate(self, key: str) -> None:
+        wait = self._rates.wait(key)
         if wait:
             said = f"ask again in {wait:.1f} seconds"
             raise Refusal(TOO_MANY, said, {"retry-after": str(int(wait) + 1)})

@@ -30,8 +30,15 @@ from tenure.wire.full import full
 from tenure.wire.problem import MEDIA_TYPE, Problem
 
 _REF = "#/components/schemas/{name}"
-_ANY = (MALFORMED, TOO_MANY, DEFECT)
-_WITH_TOKEN = (UNAUTHORIZED, FORBIDDEN, FOREIGN_ORIGIN, STORE_UNAVAILABLE, STORE_UNUSABLE)
+_ANY = (MALFORMED, DEFECT)
+_WITH_TOKEN = (
+    UNAUTHORIZED,
+    FORBIDDEN,
+    FOREIGN_ORIGIN,
+    TOO_MANY,
+    STORE_UNAVAILABLE,
+    STORE_UNUSABLE,
+)
 _WITH_BODY = (TOO_LARGE, UNSUPPORTED_MEDIA, BUSY)
 PATHS = {
     "run_id": {"type": "string", "minLength": 8, "maxLength": 128},

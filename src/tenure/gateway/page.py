@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterator
+from functools import cache
 from html import escape
 from typing import Any
 
@@ -23,6 +24,7 @@ _DIGEST = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 PAGE_POLICY = f"default-src 'none'; style-src 'sha256-{_DIGEST}'; frame-ancestors 'none'"
 
 
+@cache
 def page(document: bytes) -> bytes:
     return "".join(_lines(msgspec.json.decode(document))).encode()
 

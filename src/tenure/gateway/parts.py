@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from tenure.gateway.watching import StoreWatch
 from tenure.model.outbox import Delivery
 from tenure.model.snapshot import RunSnapshot
 from tenure.ports.liveness import Presence
@@ -72,6 +73,7 @@ class Parts(Struct, kw_only=True, gc=False):
     """A workflow's text as ``Desk.submit`` takes it; may take a while. ``InvalidWorkflow``."""
     now: Callable[[], datetime]
     presence: Callable[[str], Presence]
+    watch: StoreWatch
     closing: asyncio.Event
     """Set when the gateway is told to stop: whatever streams ends then."""
     document: bytes = b"{}"

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from tenure.gateway.answering import JSON
 from tenure.gateway.calls import Answer, Call, RawAnswer
 from tenure.gateway.page import PAGE_POLICY, page
-from tenure.model.errors import StoreIncompatible, StoreUnavailable, TenureError
 from tenure.wire.listings import NoQuery
 from tenure.wire.probes import Health, Readiness
-
-_PATIENCE = 2.0
-"""Seconds for the store to answer."""
 
 
 async def healthz(call: Call[NoQuery, None]) -> Answer:
@@ -22,22 +16,9 @@ async def healthz(call: Call[NoQuery, None]) -> Answer:
 
 async def readyz(call: Call[NoQuery, None]) -> Answer:
     """Whether it makes sense to send requests here."""
-    word = "closing" if call.parts.closing.is_set() else await _store_state(call)
+    word = "closing" if call.parts.closing.is_set() else await call.parts.watch.state()
     ready = word == "ok"
     return Answer(status=200 if ready else 503, value=Readiness(ready=ready, store=word))
-
-
-async def _store_state(call: Call[NoQuery, None]) -> str:
-    try:
-        async with asyncio.timeout(_PATIENCE):
-            await call.parts.store.list_runs(limit=1)
-    except StoreIncompatible:
-        return "incompatible"
-    except (StoreUnavailable, TimeoutError):
-        return "unavailable"
-    except TenureError:
-        return "unusable"
-    return "ok"
 
 
 async def openapi(call: Call[NoQuery, None]) -> RawAnswer:

@@ -18,9 +18,8 @@ class Rates:
         self._clock = clock
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def wait(self, key: str, *, peek: bool = False) -> float:
-        """Zero: one more is all right, and counted unless we only ``peek``. Else seconds until it
-        would be."""
+    def wait(self, key: str) -> float:
+        """Zero: one more is all right, and counted. Else seconds until it would be."""
         if not self._rate:
             return 0.0
         now = self._clock()
@@ -28,9 +27,8 @@ class Rates:
         left = min(self._burst, left + (now - at) * self._rate)
         if left < 1:
             return (1 - left) / self._rate
-        if not peek:
-            self._buckets[key] = (left - 1, now)
-            self._buckets.move_to_end(key)
-            if len(self._buckets) > _MOST:
-                self._buckets.popitem(last=False)
+        self._buckets[key] = (left - 1, now)
+        self._buckets.move_to_end(key)
+        if len(self._buckets) > _MOST:
+            self._buckets.popitem(last=False)
         return 0.0

@@ -19,6 +19,7 @@ class Caller(Struct, frozen=True, gc=False):
     role: Role
     queues: frozenset[str] | None = None
     """Whose runs it may see and touch; ``None``: all."""
+    token_id: str = ""
 
     def may_touch(self, queue: str) -> bool:
         return self.queues is None or queue in self.queues

@@ -34,14 +34,13 @@ class TokenBook:
         """Also if all are expired or revoked: then nobody gets in, rather than everybody."""
         return bool(await self._known())
 
-    async def bearer(self, text: str) -> Caller | None:
-        token = bearer_of(text, await self._known())
-        if token is None:  # made a moment ago, perhaps: whoever guesses pays with his rate
-            token = bearer_of(text, await self._known(0.0))
+    async def bearer(self, text: str, *, anew: bool = False) -> Caller | None:
+        """``anew``: as the store has it now, for a token that was made a moment ago, perhaps."""
+        token = bearer_of(text, await self._known(0.0 if anew else FRESH))
         if token is None or not token.is_valid(self._now()):
             return None
         queues = None if token.queues is None else frozenset(token.queues)
-        return Caller(token.name, token.role, queues)
+        return Caller(token.name, token.role, queues, token.id)
 
     async def _known(self, fresh: float = FRESH) -> dict[str, Token]:
         """As they were ``fresh`` seconds ago, or later. Those who wait at once read once."""
