@@ -52,7 +52,11 @@ class House:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self.address = self.run(self._begin())
+        try:
+            self.address = self.run(self._begin())
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *exit_details: object) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -50,10 +50,10 @@ PATHS = {
 
 
 def document(routes: Sequence[Route[Any, Any]]) -> dict[str, Any]:
-    schemas, refs = _schemas(routes)
+    shapes = _shapes(routes)
     paths: dict[str, dict[str, Any]] = defaultdict(dict)
     for route in routes:
-        operation = paths[route.path][route.method.lower()] = _operation(route, refs)
+        operation = paths[route.path][route.method.lower()] = _operation(route, shapes)
         if route.answers.get(201) is RunSnapshot:
             operation["responses"]["201"]["links"] = _links(routes)
     return {
@@ -66,7 +66,7 @@ def document(routes: Sequence[Route[Any, Any]]) -> dict[str, Any]:
         },
         "paths": dict(paths),
         "components": {
-            "schemas": schemas,
+            "schemas": shapes.named,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
@@ -89,20 +89,23 @@ def problems_of(route: Route[Any, Any]) -> dict[int, list[Kind]]:
     return dict(sorted(by_status.items()))
 
 
-def _schemas(routes: Sequence[Route[Any, Any]]) -> tuple[dict[str, Any], dict[Any, Any]]:
-    """All that is named, and how to refer to each type."""
+class Shapes(NamedTuple):
+    """``named`` are all that the document refers to; ``of`` says how, for each type. The shapes of
+    queries are told parameter by parameter, and stand for themselves."""
+
+    named: dict[str, Any]
+    of: dict[Any, Any]
+    queries: dict[str, Any]
+
+
+def _shapes(routes: Sequence[Route[Any, Any]]) -> Shapes:
     kinds: dict[Any, None] = {Problem: None}
     for route in routes:
         kinds.update(dict.fromkeys(full(kind) for kind in route.answers.values() if _is_json(kind)))
-        if route.body is not None:
-            kinds[route.body] = None
-        kinds[route.query] = None
+        kinds |= {route.query: None} | ({} if route.body is None else {route.body: None})
     found, components = msgspec.json.schema_components(list(kinds), ref_template=_REF)
-    refs = dict(zip(kinds, found, strict=True))
-    queries = {route.query.__name__ for route in routes}
-    shown = {name: schema for name, schema in components.items() if name not in queries}
-    refs["queries"] = {name: components[name] for name in queries}
-    return shown, refs
+    queries = {name: components.pop(name) for name in {route.query.__name__ for route in routes}}
+    return Shapes(components, dict(zip(kinds, found, strict=True)), queries)
 
 
 def _links(routes: Sequence[Route[Any, Any]]) -> dict[str, Any]:
@@ -121,15 +124,15 @@ def _is_json(kind: Any) -> bool:
     return kind is not None and not isinstance(kind, str)
 
 
-def _operation(route: Route[Any, Any], refs: dict[Any, Any]) -> dict[str, Any]:
+def _operation(route: Route[Any, Any], shapes: Shapes) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": route.handler.__name__,
         "summary": route.summary,
-        "parameters": [*_path(route), *_query(route, refs), *_headers(route)],
-        "responses": _responses(route, refs),
+        "parameters": [*_path(route), *_query(route, shapes), *_headers(route)],
+        "responses": _responses(route, shapes),
     }
     if route.body is not None:
-        content = {"application/json": {"schema": refs[route.body]}}
+        content = {"application/json": {"schema": shapes.of[route.body]}}
         operation["requestBody"] = {"content": content, "required": not route.body_optional}
     if route.roles is None:
         operation["security"] = []
@@ -146,8 +149,8 @@ def _path(route: Route[Any, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _query(route: Route[Any, Any], refs: dict[Any, Any]) -> list[dict[str, Any]]:
-    schema = refs["queries"][route.query.__name__]
+def _query(route: Route[Any, Any], shapes: Shapes) -> list[dict[str, Any]]:
+    schema = shapes.queries[route.query.__name__]
     several = repeatable(route.query)
     return [
         {
@@ -187,22 +190,22 @@ def _headers(route: Route[Any, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _responses(route: Route[Any, Any], refs: dict[Any, Any]) -> dict[str, Any]:
+def _responses(route: Route[Any, Any], shapes: Shapes) -> dict[str, Any]:
     responses: dict[str, Any] = {}
     for status, kind in route.answers.items():
-        responses[str(status)] = _answer(status, kind, refs)
+        responses[str(status)] = _answer(status, kind, shapes)
     for status, kinds in problems_of(route).items():
         said = ", ".join(f"`{kind.name}`" for kind in kinds)
-        problem = {MEDIA_TYPE: {"schema": refs[Problem]}}
+        problem = {MEDIA_TYPE: {"schema": shapes.of[Problem]}}
         entry = responses.setdefault(str(status), {"description": said, "content": {}})
         entry["content"] = {**entry.get("content", {}), **problem}
     return responses
 
 
-def _answer(status: int, kind: Any, refs: dict[Any, Any]) -> dict[str, Any]:
+def _answer(status: int, kind: Any, shapes: Shapes) -> dict[str, Any]:
     if kind is None:
         return {"description": "Nothing changed."}
     if isinstance(kind, str):
         return {"description": "A page.", "content": {kind: {"schema": {"type": "string"}}}}
-    content: dict[str, Any] = {"application/json": {"schema": refs[full(kind)]}}
+    content: dict[str, Any] = {"application/json": {"schema": shapes.of[full(kind)]}}
     return {"description": "Created." if status == 201 else "The answer.", "content": content}

@@ -38,7 +38,7 @@ class Intake:
             return await self._received(receive, most)
         except Refusal as refusal:
             if refusal.problem.status == TOO_LARGE.status:
-                await _drop_some(receive)
+                await _drop_some(receive, min(_DROP_SECONDS, self._limits.body_seconds))
             raise
 
     async def _received(self, receive: Receive, most: int) -> bytes:
@@ -69,11 +69,11 @@ class Intake:
         return b"".join(chunks)
 
 
-async def _drop_some(receive: Receive) -> None:
+async def _drop_some(receive: Receive, seconds: float) -> None:
     """Who is still sending would not hear our answer before the connection is closed."""
     dropped = 0
     with suppress(TimeoutError):
-        async with asyncio.timeout(_DROP_SECONDS):
+        async with asyncio.timeout(seconds):
             while dropped < _DROP_BYTES:
                 message = await receive()
                 dropped += len(message.get("body", b""))
