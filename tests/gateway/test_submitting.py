@@ -70,6 +70,11 @@ def test_mistakes_of_an_object_have_a_path_and_no_line(operator: Client) -> None
     answer = operator.post("/v1/runs", {"workflow": flow(steps=[{"name": "a", "action": "no"}])})
     (mistake,) = answer.json["mistakes"]
     assert (mistake["path"], mistake["line"]) == ("steps[0].action", None)
+    step = {"name": "a", "action": "cmd.run", "args": {"cmd": "echo"}, "when": "never_given"}
+    answer = operator.post("/v1/runs", {"workflow": flow(steps=[step])})
+    (mistake,) = answer.json["mistakes"]
+    assert "never_given" in mistake["message"]
+    assert mistake["line"] is None
 
 
 def test_the_same_request_again_finds_the_run_it_made(operator: Client) -> None:
@@ -144,6 +149,13 @@ def test_a_body_that_cannot_be_meant_is_refused(
 ) -> None:
     answer = operator.post("/v1/runs", body)
     assert (answer.status, answer.problem) == (status, problem)
+
+
+def test_what_is_large_belongs_into_files(operator: Client) -> None:
+    body = {"workflow": TEXT, "options": {"vars": {"text": "x" * (1 << 20)}}}
+    answer = operator.post("/v1/runs", body)
+    assert (answer.status, answer.problem) == (413, "too-large")
+    assert "files" in answer.json["detail"]
 
 
 def test_an_approved_run_says_who_approved_it(operator: Client) -> None:

@@ -10,8 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tenure.gateway.calls import Answer, Call
-from tenure.gateway.parts import Parts
-from tenure.gateway.problems import FORBIDDEN, KEY_REUSED, MALFORMED, Refusal
+from tenure.gateway.problems import FORBIDDEN, KEY_REUSED, MALFORMED, TOO_LARGE, Refusal
 from tenure.gateway.reaching import run_of
 from tenure.gateway.roles import Caller
 from tenure.gateway.runs import shown
@@ -19,13 +18,13 @@ from tenure.model.errors import InvalidWorkflow, RunExists
 from tenure.model.ids import check_run_id
 from tenure.model.snapshot import RunSnapshot
 from tenure.runtime.options import RunOptions
-from tenure.runtime.ready import Source
 from tenure.runtime.retrying import RetryOptions
 from tenure.wire.listings import NoQuery
-from tenure.wire.submission import NewCallback, RetryRequest, Submission
+from tenure.wire.submission import NewCallback, RetryRequest, Submission, SubmitOptions
 from tenure.workflow.spec import CallbackSpec
 
 _LONGEST_KEY = 255
+_MOST_OPTIONS = 1 << 20
 
 
 class RequestKey(NamedTuple):
@@ -51,32 +50,45 @@ async def submit(call: Call[NoQuery, Submission]) -> Answer:
     body, wanted = call.body, call.body.options.run_id
     if wanted is not None:
         check_run_id(wanted)
+    _check_size(body.options)
     key = key_of(call.caller, call.headers.get("idempotency-key"), body)
-    source = await asyncio.to_thread(_read, call.parts, body.workflow)
-    _check_queue(call.caller, body.options.queue or source.workflow.queue)
-    options = _options(body, call.caller, key)
     try:
-        run = await call.parts.desk.submit(
-            source, options, update_id=key.update_id if key else None
-        )
+        return _created(await _submitted(call, key))
+    except InvalidWorkflow as error:
+        raise _as_given(error, body.workflow) from error
     except RunExists as error:
         if key is not None and wanted is None:
             raise Refusal(KEY_REUSED, "the run it made was made by another request") from error
         raise
-    return _created(run)
 
 
-def _read(parts: Parts, workflow: str | dict[str, Any]) -> Source:
-    """``InvalidWorkflow``. An object is kept as JSON, which is YAML too; of mistakes in it only the
-    path is told, for nobody saw its lines."""
+async def _submitted(call: Call[NoQuery, Submission], key: RequestKey | None) -> RunSnapshot:
+    body = call.body
+    source = await asyncio.to_thread(call.parts.read, _text(body.workflow))
+    _check_queue(call.caller, body.options.queue or source.workflow.queue)
+    options = _options(body, call.caller, key)
+    return await call.parts.desk.submit(source, options, update_id=key.update_id if key else None)
+
+
+def _text(workflow: str | dict[str, Any]) -> str:
+    """An object is kept as JSON, which is YAML too."""
     if isinstance(workflow, str):
-        return parts.read(workflow)
-    text = msgspec.json.format(msgspec.json.encode(workflow), indent=2).decode()
-    try:
-        return parts.read(text)
-    except InvalidWorkflow as error:
-        placeless = [replace(each, line=None, column=None) for each in error.mistakes]
-        raise InvalidWorkflow(placeless, error.wanted) from error
+        return workflow
+    return msgspec.json.format(msgspec.json.encode(workflow), indent=2).decode()
+
+
+def _as_given(error: InvalidWorkflow, workflow: str | dict[str, Any]) -> InvalidWorkflow:
+    """Of mistakes in an object only the path is told: nobody saw its lines."""
+    if isinstance(workflow, str):
+        return error
+    return InvalidWorkflow(replace(each, line=None, column=None) for each in error.mistakes)
+
+
+def _check_size(options: SubmitOptions) -> None:
+    """They are in the record, which everybody reads again and again; files are not."""
+    if len(msgspec.json.encode(options)) > _MOST_OPTIONS:
+        said = f"options may have {_MOST_OPTIONS} bytes in all; what is large goes into files"
+        raise Refusal(TOO_LARGE, said)
 
 
 def _options(body: Submission, caller: Caller, key: RequestKey | None) -> RunOptions:
