@@ -16,7 +16,9 @@ from tenure.cli.exits import MEANING, OF_STATUS, Exit, verdict
 from tenure.cli.failing import error_kinds, error_types
 from tenure.cli.log_streams import NoSuchOutput
 from tenure.cli.opening import NoRunsYet, NoSuchStore
+from tenure.cli.token.keeping import NoSuchToken
 from tenure.config import InvalidSettings
+from tenure.gateway.errors import CannotListen, NotSafe
 from tenure.model import errors
 from tenure.model.errors import NotSupported
 from tenure.model.status import TERMINAL_RUN, RunStatus
@@ -59,6 +61,9 @@ def test_every_error_has_an_exit_code(kind: type[errors.TenureError]) -> None:
         (errors.InvalidTransition, 7),
         (errors.StoreRejected, 7),
         (NotSupported, 7),
+        (NotSafe, 7),
+        (CannotListen, 6),
+        (NoSuchToken, 5),
     ],
     ids=lambda value: value.__name__ if inspect.isclass(value) else "",
 )
@@ -90,8 +95,11 @@ def raised(kind: type[errors.TenureError]) -> Iterator[type[errors.TenureError]]
         each
         for each in kind.__subclasses__()
         if each.__module__.startswith("tenure.")
-        # A sender answers and never raises; a broker keeps what it means by it to itself.
-        and not each.__module__.startswith(("tenure.notifiers.", "tenure.brokers."))
+        # A sender answers and never raises; a broker keeps what it means by it to itself; what the
+        # gateway has against a request becomes its answer.
+        and not each.__module__.startswith(
+            ("tenure.notifiers.", "tenure.brokers.", "tenure.gateway.problems")
+        )
     ]
     if not inner:
         yield kind
