@@ -46,6 +46,7 @@ lint: $(READY)
 	@$(BIN)/python tools/workflow_reference.py --check
 	@$(BIN)/python tools/cli_reference.py --check
 	@$(BIN)/python tools/callback_schema.py --check
+	@$(BIN)/python tools/openapi.py --check
 
 bench: $(READY) ## Measure against the limits (ONLY=name for one script)
 	@$(BIN)/python -m benchmarks $(ONLY)
@@ -55,6 +56,7 @@ docs: $(READY) ## Write again the pages that are generated from code
 	@$(BIN)/python tools/workflow_reference.py
 	@$(BIN)/python tools/cli_reference.py
 	@$(BIN)/python tools/callback_schema.py
+	@$(BIN)/python tools/openapi.py
 
 lock: ## Resolve the dependency versions again into constraints.txt (needs uv)
 	@uv pip compile --quiet --upgrade --no-header --no-annotate --no-emit-index-url \
