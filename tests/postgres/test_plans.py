@@ -77,6 +77,8 @@ FILTERS = {
     "queue": RunFilter(queue="gpu"),
     "owner": RunFilter(owner_id="worker-1"),
     "held": RunFilter(held=True),
+    "held, canceling": RunFilter(canceling=True),
+    "owner, canceling": RunFilter(owner_id="worker-1", canceling=True),
     "held, and more": RunFilter(
         held=True, statuses=UNFINISHED, queue="gpu", workflow_name="deploy", labels={"team": "web"}
     ),
@@ -98,6 +100,8 @@ OF_HELD = {"runs_by_owner", "runs_held"}
 FEW = {
     "newest: owner": OF_HELD,
     "newest: held": OF_HELD,
+    "newest: held, canceling": OF_HELD,
+    "newest: owner, canceling": OF_HELD,
     "newest: held, and more": OF_HELD,
     "owners": {*OF_HELD, "runs_orphaned"},
     "newest: unapproved": {"runs_unapproved"},

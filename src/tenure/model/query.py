@@ -32,6 +32,8 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     owner_id: str | None = None
     held: bool = False
     """Only runs that somebody owns, whether that owner lives or not."""
+    canceling: bool = False
+    """Only runs whose owner was asked to cancel them."""
     unapproved: bool = False
     """Only runs that still wait for somebody's approval, in time or not."""
 
@@ -52,7 +54,8 @@ class RunFilter(Struct, frozen=True, kw_only=True):
             )
             and (self.created_to is None or (created is not None and created < self.created_to))
             and (self.owner_id is None or run.owner_id == self.owner_id)
-            and (not self.held or run.owner_id is not None)
+            and (not (self.held or self.canceling) or run.owner_id is not None)
+            and (not self.canceling or run.cancel_requested_at is not None)
             and (
                 not self.unapproved or (run.status is RunStatus.QUEUED and waits_for_approval(run))
             )

@@ -140,8 +140,9 @@ class Rounds:
         self._pass_on(lost, canceled)
 
     async def _look_for_requests(self) -> None:
-        """One question for all runs of this owner, read only."""
-        where = RunFilter(owner_id=self._owner_id)
+        """One question for all runs of this owner, read only. (Stores that do not know the
+        condition list more than was asked for.)"""
+        where = RunFilter(owner_id=self._owner_id, canceling=True)
         cursor = None
         while True:
             page = await self._store.list_runs(where, limit=500, cursor=cursor)

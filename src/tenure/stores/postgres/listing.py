@@ -52,8 +52,10 @@ def conditions_of(where: RunFilter, values: Values) -> Iterator[str]:
         yield f"r.queue = {values.bind(where.queue)}"
     if where.owner_id is not None:
         yield f"r.owner_id = {values.bind(where.owner_id)}"
-    if where.held:
+    if where.held or where.canceling:
         yield "r.owner_id is not null"
+    if where.canceling:
+        yield "r.cancel_requested_at is not null"
     if where.unapproved:
         yield "r.readiness = 3"
     if where.created_from is not None:
@@ -111,7 +113,7 @@ def _few(where: RunFilter, border: str, values: Values) -> str | None:
     few, whatever else is asked. ``offset 0`` keeps the planner from indexes of many more."""
     if where.owner_id is not None:
         few = f"o.owner_id = {values.bind(where.owner_id)}"
-    elif where.held:
+    elif where.held or where.canceling:
         few = "o.owner_id is not null"
     elif where.unapproved:
         few = f"o.readiness = 3 and o.seq < {border} order by o.seq desc"

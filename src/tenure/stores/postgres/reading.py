@@ -52,7 +52,7 @@ class Reading:
         sql, values = newest(where, before, limit + 1)
         async with self._connections.session(Purpose.READING) as session:
             # To a planner without statistics every run looks as if it had an owner.
-            ask = session.carefully if where.held else session.built
+            ask = session.carefully if where.held or where.canceling else session.built
             try:
                 found = await ask(sql, values)
             except DATA_ERRORS:

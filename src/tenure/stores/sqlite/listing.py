@@ -48,8 +48,10 @@ def _conditions(where: RunFilter) -> tuple[list[str], _Values]:
     if where.owner_id is not None:
         conditions.append("r.owner_id = ?")
         values.append(where.owner_id)
-    if where.held:
+    if where.held or where.canceling:
         conditions.append("r.owner_id is not null")
+    if where.canceling:
+        conditions.append("r.cancel_requested_at is not null")
     if where.unapproved:
         conditions.append("r.readiness = 3")
     if where.created_from is not None:
@@ -99,7 +101,7 @@ def _ordered(where: RunFilter, conditions: str, values: _Values, limit: int) -> 
 def _index_of_few(where: RunFilter) -> str | None:
     """Runs that ended have no owner, and those that wait for approval wait for people: these are
     few, whatever else is asked."""
-    if where.owner_id is not None or where.held:
+    if where.owner_id is not None or where.held or where.canceling:
         return "runs_by_owner"
     return "runs_unapproved" if where.unapproved else None
 

@@ -3,6 +3,8 @@ that somebody owns, and for those that nobody approved yet, every few seconds.""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tenure.model.query import RunFilter
@@ -86,6 +88,20 @@ class FewAmongMany(ContractHarness):
         run = await create_embedded(store, seconds=self.lease_seconds)
         await self.expire_leases()
         assert await _listed(store, HELD) == [run.run_id]
+
+    @pytest.mark.parametrize("more", [{}, {"owner_id": "owner-a"}, {"statuses": RUNNING}])
+    async def test_run_that_its_owner_was_asked_to_cancel_is_found(
+        self, store: RunStateStore, more: dict[str, Any]
+    ) -> None:
+        """Not one that was canceled at once, nor one that ended in spite of it."""
+        where = RunFilter(canceling=True, **more)
+        run, other = await create_embedded(store), await create_embedded(store)
+        await write(store, cancel(await create(store)))
+        assert await _listed(store, where) == []
+        other = await write(store, cancel(other))
+        await write(store, cancel(run))
+        await write(store, end_run(other, RunStatus.CANCELED))
+        assert await _listed(store, where) == [run.run_id]
 
     async def test_approved_run_waits_no_more(self, store: RunStateStore) -> None:
         run, other = await create(store, approval=ASKS), await create(store, approval=ASKS)

@@ -36,6 +36,7 @@ class ReadRules(RunRules):
             "created_to": draw.one(some),
             "owner_id": draw.one(OWNERS),
             "held": True,
+            "canceling": True,
             "unapproved": True,
         }
         chosen = draw(st.lists(st.sampled_from(sorted(conditions)), max_size=2, unique=True))
@@ -101,7 +102,8 @@ def _matches(run: Run, where: RunFilter) -> bool:
         and where.workflow_name in (None, record["workflow_name"])
         and where.queue in (None, record["queue"])
         and where.owner_id in (None, record["owner_id"])
-        and (not where.held or record["owner_id"] is not None)
+        and (not (where.held or where.canceling) or record["owner_id"] is not None)
+        and (not where.canceling or record["cancel_requested_at"] is not None)
         and (not where.unapproved or (asks and record["status"] == "queued"))
         and where.labels.items() <= record["labels"].items()
         and (where.created_from is None or record["created_at"] >= where.created_from)
