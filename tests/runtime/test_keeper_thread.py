@@ -7,7 +7,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +44,15 @@ class Watched:
         self.before_renewal: Callable[[], None] = lambda: None
         self.hangs = threading.Event()
         """Renewals are made and not answered."""
+        self.deaf = False
+        """To being cancelled, too."""
 
     async def renew_leases(self, leases: Any, seconds: float) -> list[Renewal]:
         self.before_renewal()
         answer = await self._real.renew_leases(leases, seconds)
         if self.hangs.is_set():
-            await asyncio.Event().wait()
+            with suppress(*([asyncio.CancelledError] if self.deaf else [])):
+                await asyncio.Event().wait()
         self._note(renewals=1)
         return answer
 
@@ -313,6 +316,21 @@ class TestTheThread:
             await kept.keeper.close()
         assert kept.store.closed == 1
         assert not keeper_threads()
+
+    async def test_ends_also_if_the_store_forgets_that_it_was_told_to(
+        self, new_keeper: NewKeeper
+    ) -> None:
+        """As a client may, whose answer came in the very moment of the cancellation."""
+        kept = new_keeper()
+        await kept.hold()
+        kept.line.deaf = True
+        called = threading.Event()
+        kept.line.before_renewal = called.set
+        kept.line.hangs.set()
+        await kept.line.until(called.is_set)
+        async with asyncio.timeout(PATIENCE):
+            await kept.keeper.close()
+        assert kept.store.closed == 1
 
     def test_ends_with_the_loop_it_keeps_for(self, tmp_path: Path) -> None:
         """Whoever forgets to close leaves nothing behind either."""

@@ -107,19 +107,21 @@ class _Here:
     def __init__(self, new_rounds: Callable[..., Rounds]) -> None:
         self._new_rounds = new_rounds
         self._look_now = asyncio.Event()
+        self._rounds: Rounds | None = None
         self._task: asyncio.Task[None] | None = None
 
     def begin(self, *, rested: bool) -> None:
         if self._task is None or self._task.done():
             loop = asyncio.get_running_loop()
             self._look_now = asyncio.Event()
-            rounds = self._new_rounds(loop.call_soon, self._look_now)
-            self._task = loop.create_task(rounds.go())
+            self._rounds = self._new_rounds(loop.call_soon, self._look_now)
+            self._task = loop.create_task(self._rounds.go())
 
     def look_now(self) -> None:
         self._look_now.set()
 
     async def close(self) -> None:
-        if self._task is not None:
+        if self._task is not None and self._rounds is not None:
+            self._rounds.end()
             self._task.cancel()
             await asyncio.wait([self._task])

@@ -108,6 +108,7 @@ class KeeperThread:
         self._loop = asyncio.new_event_loop()
         self._wanted = asyncio.Event()
         self._look_now = asyncio.Event()
+        self._rounds: Rounds | None = None
         self._serving: asyncio.Task[None] | None = None
         self._told_to_end = False
         self._thread = threading.Thread(target=self._run, name="tenure-keeper", daemon=True)
@@ -157,11 +158,11 @@ class KeeperThread:
         if self._told_to_end:
             return
         async with self._store.keeping() as store:
-            rounds = self._new_rounds(store, self._tell, self._look_now)
-            while True:
+            self._rounds = self._new_rounds(store, self._tell, self._look_now)
+            while not self._told_to_end:
                 await self._wanted.wait()
                 self._wanted.clear()
-                await rounds.go()
+                await self._rounds.go()
 
     def _tell(self, act: Callable[[], None]) -> None:
         try:
@@ -173,3 +174,6 @@ class KeeperThread:
         if self._serving is not None and not self._told_to_end:
             self._serving.cancel()
         self._told_to_end = True
+        self._wanted.set()
+        if self._rounds is not None:
+            self._rounds.end()

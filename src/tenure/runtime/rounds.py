@@ -68,11 +68,18 @@ class Rounds:
         self._roll = RollCall(tell)
         self._look_now = look_now
         self._complained = ""
+        self._over = False
+
+    def end(self) -> None:
+        """Make no further round. (Cancelling alone would not do: a client whose answer came in that
+        very moment may forget about it.)"""
+        self._over = True
+        self._look_now.set()
 
     async def go(self) -> None:
         """Until nothing is held."""
         time = asyncio.get_running_loop().time
-        while not self._holdings.rest():
+        while not (self._over or self._holdings.rest()):
             self._roll.call(time())
             await happens_within(self._look_now, self._until_next(time()))
             self._look_now.clear()
