@@ -60,7 +60,8 @@ class Apart:
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.end()
-            await asyncio.to_thread(thread.join)
+            if thread.keeps_for is asyncio.get_running_loop():  # else nobody can tell us
+                await thread.ended.wait()
 
     def _start_later(self, loop: asyncio.AbstractEventLoop) -> None:
         self._thread = None
@@ -85,6 +86,7 @@ class Apart:
 
     def _gone(self, thread: KeeperThread) -> None:
         thread.join()
+        thread.ended.set()
         if thread is self._thread:  # nobody told it to end
             self._thread = None
             if not self._holdings.rest():
@@ -102,6 +104,7 @@ class KeeperThread:
         gone: Callable[[KeeperThread], None],
     ) -> None:
         self.keeps_for = keeps_for
+        self.ended = asyncio.Event()
         self._store = store
         self._new_rounds = new_rounds
         self._gone = gone
