@@ -8,18 +8,20 @@ a row apart the server would otherwise stumble over a NUL in somebody's output.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from datetime import datetime
 
 from msgspec import Struct
 
+from tenure.model.deltas import StepDelta
 from tenure.model.events import Event, record
 from tenure.model.outbox import origin_of
-from tenure.model.snapshot import Counts, RunSnapshot
+from tenure.model.snapshot import Counts, HostState, RunSnapshot
 from tenure.model.update import LeaseRequest, NewDelivery, NewRun
 from tenure.stores import record_rows
 from tenure.stores.postgres.rows import Head, detail_text
 from tenure.stores.record_rows import Text
-from tenure.stores.step_rows import ChangedStep
+from tenure.stores.step_rows import step_row, task_rows
 
 
 class _NewRun(Struct, gc=False, omit_defaults=True, kw_only=True):
@@ -50,6 +52,8 @@ class _NewRun(Struct, gc=False, omit_defaults=True, kw_only=True):
     vars: str | None = None
     plan: str
     labels: dict[str, str]
+    update_id: str | None = None
+    events: str | None = None
 
 
 class _ChangedRun(Struct, gc=False, omit_defaults=True, kw_only=True):
@@ -76,6 +80,23 @@ class _ChangedRun(Struct, gc=False, omit_defaults=True, kw_only=True):
     counts: Counts
     detail: str | None = None
     callback_error: str | None = None
+    update_id: str | None = None
+    events: str | None = None
+
+
+class _Progress(Struct, gc=False, omit_defaults=True):
+    """As ``_ChangedRun``; without a status, all that is not here stays as it is."""
+
+    i: int
+    seq: int
+    base: int
+    base_fence: int
+    base_owner: str | None
+    version: int
+    updated_at: datetime | None
+    counts: Counts
+    update_id: str | None = None
+    events: str | None = None
 
 
 class _Step(Struct, gc=False, omit_defaults=True):
@@ -93,12 +114,6 @@ class _Task(Struct, gc=False):
     body: Text
 
 
-class _Journal(Struct, gc=False):
-    i: int
-    update_id: str
-    events: str
-
-
 class _Delivery(Struct, gc=False):
     i: int
     id: str
@@ -112,22 +127,20 @@ class Batch:
     """For ``create_runs`` or for ``update_runs``."""
 
     def __init__(self) -> None:
-        self._runs: list[_NewRun | _ChangedRun] = []
+        self._runs: list[_NewRun | _ChangedRun | _Progress] = []
         self._steps: list[_Step] = []
         self._tasks: list[_Task] = []
-        self._journal: list[_Journal] = []
         self._deliveries: list[_Delivery] = []
 
     def __bool__(self) -> bool:
         return bool(self._runs)
 
-    def parameters(self) -> tuple[str, str, str, str, str]:
+    def parameters(self) -> tuple[str, str, str, str]:
         """In the order both statements take them."""
         return (
             record_rows.text(self._runs),
             record_rows.text(self._steps),
             record_rows.text(self._tasks),
-            record_rows.text(self._journal),
             record_rows.text(self._deliveries),
         )
 
@@ -207,12 +220,28 @@ class Batch:
             )
         )
 
-    def put_step(self, i: int, changed: ChangedStep) -> None:
-        if changed.row is not None:
-            step, body, added = changed.row
-            self._steps.append(_Step(i, step, body, added))
-        for step, host, item, body in changed.tasks:
-            self._tasks.append(_Task(i, step, host, item, body))
+    def progress(self, i: int, head: Head, run: RunSnapshot) -> None:
+        """``head`` as it was: counts, version and its time are all that differs."""
+        old = head.run
+        self._runs.append(
+            _Progress(
+                i,
+                head.seq,
+                old.version,
+                old.fence,
+                old.owner_id,
+                run.version,
+                run.updated_at,
+                run.counts,
+            )
+        )
+
+    def put_step(self, i: int, delta: StepDelta, known: Mapping[str, HostState]) -> None:
+        """``known``: its open hosts, as they were."""
+        row = step_row(delta)
+        if row is not None:
+            self._steps.append(_Step(i, *row))
+        self._tasks += [_Task(i, *row) for row in task_rows(delta, known)]
 
     def journal(
         self,
@@ -223,8 +252,10 @@ class Batch:
         deliveries: tuple[NewDelivery, ...],
         at: datetime,
     ) -> None:
-        """The version's one journal row, and the callbacks its events owe."""
-        self._journal.append(_Journal(i, update_id, record_rows.text(events)))
+        """The version's one journal row, with the run's own that was added last, and the
+        callbacks its events owe."""
+        row = self._runs[-1]
+        row.update_id, row.events = update_id, record_rows.text(events)
         if not deliveries:
             return
         origins = {target.name: origin_of(target) for target in run.callbacks}

@@ -43,9 +43,8 @@ on conflict (seq, step, host, item) do update set body = excluded.body
 
 -- fragment: new_journal
 insert into tenure.journal (seq, version, at, fence, update_id, changed_in, events)
-select ok.seq, ok.version, ok.updated_at, ok.fence, j.update_id, ok.changed_in, j.events::json
-from json_to_recordset($4::json) as j(i integer, update_id text, events text)
-join ok on ok.i = j.i
+select seq, version, updated_at, fence, update_id, changed_in, events::json
+from ok where events is not null
 
 -- name: begin
 begin
@@ -87,7 +86,7 @@ with given as materialized (
     recovery text, queue text, rank smallint, ready_at timestamptz, readiness smallint,
     approved boolean, run_after timestamptz, started_at timestamptz, updated_at timestamptz, counts json,
     detail text, digest text, definition text, summary text, callbacks text, vars text, plan text,
-    labels json)
+    labels json, update_id text, events text)
 ), made as (
   insert into tenure.runs (run_id, workflow_name, status, version, fence, owner_id, claim_id,
     lease_expires_at, takeovers, takeovers_without_progress, recovery, queue, rank, ready_at,
@@ -124,7 +123,7 @@ with given as materialized (
   select d.id, ok.seq, d.target, ok.version, d.ordinal, d.origin, ok.status, 'waiting',
     row_number() over (partition by d.i, d.target order by d.ordinal) > 1, 0, tenure.clock(),
     false, d.event::json
-  from json_to_recordset($5::json)
+  from json_to_recordset($4::json)
     as d(i integer, id text, target text, ordinal integer, origin text, event text)
   join ok on ok.i = d.i order by d.i, d.ordinal
 )
@@ -133,6 +132,7 @@ select tenure.clock(),
 
 -- name: update_runs
 -- Of those still as they were when the update was decided, and that nobody else is writing now.
+-- Without a status: steps and hosts alone went on, and the rest of the run's row stays as it is.
 -- A new callback that finds an earlier one of its target waiting holds it until the commit:
 -- whoever settles that one then sees the new one too.
 with given as materialized (
@@ -142,7 +142,7 @@ with given as materialized (
     takeovers_without_progress integer, readiness smallint, approved boolean,
     cancel_requested_at timestamptz,
     started_at timestamptz, finished_at timestamptz, updated_at timestamptz, counts json,
-    detail text, callback_error text)
+    detail text, callback_error text, update_id text, events text)
 ), ours as materialized (
   select g.* from given g, lateral (
     select 1 from tenure.runs r
@@ -150,23 +150,34 @@ with given as materialized (
       and r.owner_id is not distinct from g.base_owner
     limit 1 for no key update skip locked) l
 ), ok as (
-  update tenure.runs r set status = g.status, version = g.version, fence = g.fence,
-    owner_id = g.owner_id,
-    claim_id = case when g.owner_id is not null then coalesce(g.claim_id, r.claim_id) end,
+  update tenure.runs r set status = coalesce(g.status, r.status), version = g.version,
+    fence = coalesce(g.fence, r.fence),
+    owner_id = case when g.status is null then r.owner_id else g.owner_id end,
+    claim_id = case
+      when g.status is null then r.claim_id
+      when g.owner_id is not null then coalesce(g.claim_id, r.claim_id) end,
     lease_expires_at = case
+      when g.status is null then r.lease_expires_at
       when g.owner_id is null then null
       when g.seconds is null then r.lease_expires_at
       when g.extends
         then greatest(r.lease_expires_at, tenure.clock() + make_interval(secs => g.seconds))
       else tenure.clock() + make_interval(secs => g.seconds) end,
-    takeovers = g.takeovers, takeovers_without_progress = g.takeovers_without_progress,
-    readiness = g.readiness, approved = g.approved, cancel_requested_at = g.cancel_requested_at,
-    started_at = g.started_at, finished_at = g.finished_at, updated_at = g.updated_at,
+    takeovers = coalesce(g.takeovers, r.takeovers),
+    takeovers_without_progress = coalesce(g.takeovers_without_progress,
+      r.takeovers_without_progress),
+    readiness = coalesce(g.readiness, r.readiness), approved = coalesce(g.approved, r.approved),
+    cancel_requested_at = case
+      when g.status is null then r.cancel_requested_at else g.cancel_requested_at end,
+    started_at = case when g.status is null then r.started_at else g.started_at end,
+    finished_at = case when g.status is null then r.finished_at else g.finished_at end,
+    updated_at = g.updated_at,
     changed_in = greatest(r.changed_in, pg_current_xact_id()), counts = g.counts,
-    detail = g.detail::json,
+    detail = case when g.status is null then r.detail else g.detail::json end,
     callback_error = coalesce(g.callback_error::json, r.callback_error)
   from ours g where r.seq = any(array(select seq from ours)) and g.seq = r.seq
-  returning g.i, r.seq, r.version, r.updated_at, r.fence, r.status, r.changed_in
+  returning g.i, r.seq, r.version, r.updated_at, r.fence, r.status, r.changed_in, g.update_id,
+    g.events
 ), steps as (
   {new_steps}
 ), tasks as (
@@ -181,7 +192,7 @@ with given as materialized (
   from (
     select n.*, ok.seq, ok.version, ok.status,
       row_number() over (partition by n.i, n.target order by n.ordinal) as place
-    from json_to_recordset($5::json)
+    from json_to_recordset($4::json)
       as n(i integer, id text, target text, ordinal integer, origin text, event text)
     join ok on ok.i = n.i) d
   left join lateral (

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from datetime import datetime
 
+from tenure.model.deltas import StepDelta
 from tenure.model.events import Event, record
 from tenure.model.outbox import origin_of
-from tenure.model.snapshot import RunSnapshot, StepState
+from tenure.model.snapshot import HostState, RunSnapshot
 from tenure.model.status import StepStatus
-from tenure.model.update import Effect, NewDelivery
+from tenure.model.update import NewDelivery
 from tenure.stores import record_rows
 from tenure.stores.lease_clock import LeaseEnd
 from tenure.stores.sqlite import rows
 from tenure.stores.sqlite.rows import Head
 from tenure.stores.sqlite.statements import Statements
-from tenure.stores.step_rows import ChangedStep, changed_step, changed_steps
+from tenure.stores.step_rows import started, step_row, task_rows
 
 
 class Storing:
@@ -65,7 +67,7 @@ class Storing:
         self._insert_spec(seq, run, definition)
         for step in run.steps:
             if step.status is not StepStatus.PENDING:
-                self._put_step(seq, changed_step(step, None))
+                self.put_step(seq, started(step), {})
         return Head(seq, run, claim_id, until, counts, detail)
 
     def _insert_spec(self, seq: int, run: RunSnapshot, definition: str | None) -> None:
@@ -147,21 +149,13 @@ class Storing:
         (summary,) = self._sql.one("spec_for_lists", seq)
         return record_rows.readiness(record_rows.with_spec(run, summary), at)
 
-    def put_steps(
-        self, seq: int, before: RunSnapshot, after: RunSnapshot, effect: Effect
-    ) -> dict[int, StepState]:
-        """Rows for what differs; the steps without their hosts, as their rows now read."""
-        return {
-            changed.bare.index: self._put_step(seq, changed)
-            for changed in changed_steps(before, after, effect)
-        }
-
-    def _put_step(self, seq: int, changed: ChangedStep) -> StepState:
-        if changed.row is not None:
-            self._sql.later("put_step", seq, *changed.row)
-        for task in changed.tasks:
+    def put_step(self, seq: int, delta: StepDelta, known: Mapping[str, HostState]) -> None:
+        """``known``: its open hosts, as they were."""
+        row = step_row(delta)
+        if row is not None:
+            self._sql.later("put_step", seq, *row)
+        for task in task_rows(delta, known):
             self._sql.later("put_task", seq, *task)
-        return changed.bare
 
     def journal(
         self,
