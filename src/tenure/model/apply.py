@@ -52,7 +52,8 @@ class WholeSteps:
         self.step = self._steps.get
 
     def host(self, index: int, name: str) -> HostState | None:
-        return self._steps[index].hosts.get(name)
+        step = self._steps.get(index)
+        return None if step is None else step.hosts.get(name)
 
     def open_hosts(self, index: int) -> Mapping[str, HostState]:
         step = self._steps.get(index)

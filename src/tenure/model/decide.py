@@ -65,11 +65,11 @@ def decide(
     if effect.deliveries:
         check_deliveries(run, effect.events, effect.deliveries)
     at = moved_forward(run, at)
-    fields = _run_fields(run, change, at)
+    fields = {} if change is NO_RUN_CHANGE else _run_fields(run, change, at)
     changed: dict[int, StepDelta] = {}
     tally: Tally | None = None
     if changes:
-        tally = Tally(run.counts)
+        tally = Tally.of(run.counts)
         changed = change_steps(run.run_id, steps, changes, at, tally)
         if tally.host_finished and run.takeovers_without_progress:
             fields["takeovers_without_progress"] = 0
@@ -81,7 +81,7 @@ def decide(
     if status in TERMINAL_RUN:
         fields["owner_id"] = None
         if run.status not in TERMINAL_RUN:
-            tally = tally or Tally(run.counts)
+            tally = tally or Tally.of(run.counts)
             stopped = cut_short(run.run_id, steps, changed, status, at, tally)
             _explain_end(run, status, stopped, fields)
     elif update.release:
@@ -124,8 +124,6 @@ def check_deliveries(
 def _run_fields(run: RunSnapshot, change: RunChange, at: datetime) -> dict[str, Any]:
     """The run's own fields that really change; an empty answer means "already so"."""
     fields: dict[str, Any] = {}
-    if change is NO_RUN_CHANGE:
-        return fields
     if change.status is not UNSET and change.status != run.status:
         fields["status"] = change.status
         if change.status == RunStatus.RUNNING:

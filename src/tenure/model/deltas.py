@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -48,7 +48,7 @@ class StepDelta(Struct, gc=False):
     """Those that changed, as they read now."""
 
 
-class Decision(NamedTuple):
+class Decision(Struct, frozen=True, gc=False):
     """What has not started when its step or run ends is not mentioned: how it reads then follows
     from the end (``closing``), whoever asks and whenever."""
 

@@ -18,7 +18,6 @@ from tenure.model.status import ENDED_HOST, ENDED_STEP, HostStatus, StepStatus
 from tenure.model.tally import Tally
 from tenure.model.update import HostChange, ItemChange, StepChange
 
-_PLAIN_ITEM_FIELDS = tuple(name for name in ItemChange.__struct_fields__ if name != "status")
 _Item = TypeVar("_Item", bound=ItemState)
 
 # Looked up once: on Python 3.11 naming a member costs nearly as much as a call.
@@ -148,11 +147,7 @@ def _change_item(item: _Item, change: ItemChange, at: datetime) -> _Item:
     ):
         wanted = "change" if status is UNSET else f"go to {status}"
         raise Wrong(f"is {item.status} and cannot {wanted}")
-    fields: dict[str, Any] = {}
-    for name in _PLAIN_ITEM_FIELDS:
-        value = getattr(change, name)
-        if value is not UNSET:
-            fields[name] = value
+    fields = _said(change)
     if status is not UNSET and status != item.status:
         fields["status"] = status
         if status == _HOST_RUNNING:
@@ -161,3 +156,29 @@ def _change_item(item: _Item, change: ItemChange, at: datetime) -> _Item:
         else:
             fields["finished_at"] = at
     return replace(item, **fields)
+
+
+def _said(change: ItemChange) -> dict[str, Any]:
+    """All but the status. One by one: nothing else here runs as often."""
+    fields: dict[str, Any] = {}
+    if change.message is not UNSET:
+        fields["message"] = change.message
+    if change.kind is not UNSET:
+        fields["kind"] = change.kind
+    if change.exit_code is not UNSET:
+        fields["exit_code"] = change.exit_code
+    if change.attempts is not UNSET:
+        fields["attempts"] = change.attempts
+    if change.changed is not UNSET:
+        fields["changed"] = change.changed
+    if change.stdout is not UNSET:
+        fields["stdout"] = change.stdout
+    if change.stderr is not UNSET:
+        fields["stderr"] = change.stderr
+    if change.truncated is not UNSET:
+        fields["truncated"] = change.truncated
+    if change.vars is not UNSET:
+        fields["vars"] = change.vars
+    if change.withheld is not UNSET:
+        fields["withheld"] = change.withheld
+    return fields

@@ -16,12 +16,10 @@ from msgspec.structs import replace
 
 from tenure.model.deltas import StepDelta
 from tenure.model.snapshot import HostState, StepState
-from tenure.model.status import ENDED_STEP, OPEN_HOST, HostStatus, StepStatus
+from tenure.model.status import ENDED_HOST, ENDED_STEP, OPEN_HOST, StepStatus
 
 MAX_WEIGHT = 200_000
 """Steps and unfinished hosts, over all runs."""
-
-_PENDING = HostState()
 
 H = TypeVar("H")
 """The run's own row, in whatever form its store keeps it."""
@@ -38,8 +36,7 @@ class Known(Generic[H]):
     def __init__(self, head: H, steps: Iterable[StepState], ended_host: EndedHost[H]) -> None:
         self.head = head
         self._steps: dict[int, StepState] = {}
-        self._pending: dict[int, set[str]] = {}
-        self._open: dict[int, dict[str, HostState]] = {}
+        self._hosts: dict[int, dict[str, HostState]] = {}
         self._ended_host = ended_host
         self.weight = self.counted = 0
         self.seen_in = -1
@@ -50,29 +47,27 @@ class Known(Generic[H]):
     def _add(self, step: StepState) -> None:
         hosts, index = step.hosts, step.index
         self._steps[index] = replace(step, hosts={})
-        self._pending[index] = {
-            name for name, host in hosts.items() if host.status is HostStatus.PENDING
+        self._hosts[index] = {
+            name: host for name, host in hosts.items() if host.status not in ENDED_HOST
         }
-        self._open[index] = {name: host for name, host in hosts.items() if host.status in OPEN_HOST}
         self.weight += 1 + len(hosts)
 
     def step(self, index: int) -> StepState | None:
         return self._steps.get(index)
 
     def host(self, index: int, name: str) -> HostState | None:
-        host = self._open[index].get(name)
-        if host is not None:
-            return host
-        return _PENDING if name in self._pending[index] else self._ended_host(self, index, name)
+        return self._hosts[index].get(name) or self._ended_host(self, index, name)
 
     def open_hosts(self, index: int) -> dict[str, HostState]:
-        return self._open.get(index, {})
+        hosts = self._hosts.get(index, {})
+        return {name: host for name, host in hosts.items() if host.status in OPEN_HOST}
 
     def unfinished(self) -> Iterable[StepState]:
         return [
             step
             for index, step in self._steps.items()
-            if step.status is StepStatus.RUNNING or self._open[index]
+            if step.status is not StepStatus.PENDING
+            and (step.status is StepStatus.RUNNING or self._hosts[index])
         ]
 
     def advance(self, head: H, changed: dict[int, StepDelta]) -> None:
@@ -84,15 +79,14 @@ class Known(Generic[H]):
                 self._add(step)
             else:
                 self._steps[index] = step
-            pending, open_hosts = self._pending[index], self._open[index]
+            hosts = self._hosts[index]
             for name, host in delta.hosts.items():
-                pending.discard(name)
-                if host.status in OPEN_HOST:
-                    open_hosts[name] = host
+                if host.status in ENDED_HOST:
+                    hosts.pop(name, None)
                 else:
-                    open_hosts.pop(name, None)
-            if step.status in ENDED_STEP:
-                pending.clear()
+                    hosts[name] = host
+            if hosts and step.status in ENDED_STEP:
+                self._hosts[index] = self.open_hosts(index)
 
 
 class Recent(Generic[H]):

@@ -6,14 +6,14 @@ that it exists, and how it reads after an end follows from the end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import msgspec
 from msgspec.structs import replace
 
 from tenure.model.closing import close_hosts, close_step
 from tenure.model.codec import decode
-from tenure.model.deltas import StepDelta
+from tenure.model.deltas import StepDelta, Steps
 from tenure.model.snapshot import HostState, ItemState, RunSnapshot, StepState
 from tenure.model.status import ENDED_STEP, HostStatus
 from tenure.stores.record_rows import Text, planned_steps, text
@@ -89,28 +89,25 @@ def _closed(run: RunSnapshot, step: StepState) -> StepState:
     return close_hosts(step) if step.status in ENDED_STEP else step
 
 
-def step_row(delta: StepDelta) -> StepRow | None:
-    """``None`` if it reads as before."""
-    step = delta.after
-    if step is delta.before:
-        return None
-    bare = replace(step, hosts={}) if step.hosts else step
-    return step.index, text(bare), text(list(step.hosts)) if delta.before is None else None
+def bare(step: StepState) -> StepState:
+    return replace(step, hosts={}) if step.hosts else step
 
 
-def task_rows(delta: StepDelta, known: Mapping[str, HostState]) -> Iterator[TaskRow]:
-    """``known``: open hosts of the step, as they were."""
-    index = delta.after.index
-    for name, host in delta.hosts.items():
-        if not host.items:
-            yield index, name, HOST_ITSELF, text(host)
-            continue
-        yield index, name, HOST_ITSELF, text(replace(host, items=()))
-        old = known.get(name)
-        items = old.items if old is not None else ()
-        for position, item in enumerate(host.items):
-            if position >= len(items) or items[position] is not item:
-                yield index, name, position, text(item)
+def added_hosts(delta: StepDelta) -> str | None:
+    """Of a step that the plan does not know."""
+    return text(list(delta.after.hosts)) if delta.before is None else None
+
+
+def item_rows(
+    steps: Steps, delta: StepDelta, name: str, host: HostState
+) -> Iterator[tuple[int, ItemState]]:
+    """The host itself, and its items that are new or differ from what ``steps`` knows."""
+    yield HOST_ITSELF, replace(host, items=())
+    old = None if delta.before is None else steps.host(delta.after.index, name)
+    known = old.items if old is not None else ()
+    for position, item in enumerate(host.items):
+        if position >= len(known) or known[position] is not item:
+            yield position, item
 
 
 def started(step: StepState) -> StepDelta:

@@ -1,27 +1,30 @@
 """What one trip to the server writes: the rows of many runs, gathered.
 
 Every row but a run's own names its write by ``i``: what belongs to a refused one is then left out
-by the statement itself. JSON that is kept as it is goes as text within the JSON of its row: taking
-a row apart the server would otherwise stumble over a NUL in somebody's output.
+by the statement itself. JSON that is kept as it is goes within the JSON of its row, all encoded at
+once; unless somebody's output has a NUL in it: the server, taking a row apart, would stumble. Then
+it goes as text.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from datetime import datetime
 
 from msgspec import Struct
 
-from tenure.model.deltas import StepDelta
+from tenure.model.apply import NO_STEPS
+from tenure.model.deltas import StepDelta, Steps
 from tenure.model.events import Event, record
 from tenure.model.outbox import origin_of
-from tenure.model.snapshot import Counts, HostState, RunSnapshot
+from tenure.model.snapshot import Counts, ItemState, RunSnapshot, StepState
 from tenure.model.update import LeaseRequest, NewDelivery, NewRun
 from tenure.stores import record_rows
 from tenure.stores.postgres.rows import Head, detail_text
-from tenure.stores.record_rows import Text
-from tenure.stores.step_rows import step_row, task_rows
+from tenure.stores.step_rows import HOST_ITSELF, added_hosts, bare, item_rows
+
+_NUL = "\\u0000"
+"""As JSON writes it."""
 
 
 class _NewRun(Struct, gc=False, omit_defaults=True, kw_only=True):
@@ -53,7 +56,8 @@ class _NewRun(Struct, gc=False, omit_defaults=True, kw_only=True):
     plan: str
     labels: dict[str, str]
     update_id: str | None = None
-    events: str | None = None
+    events: tuple[Event, ...] | None = None
+    events_text: str | None = None
 
 
 class _ChangedRun(Struct, gc=False, omit_defaults=True, kw_only=True):
@@ -81,7 +85,8 @@ class _ChangedRun(Struct, gc=False, omit_defaults=True, kw_only=True):
     detail: str | None = None
     callback_error: str | None = None
     update_id: str | None = None
-    events: str | None = None
+    events: tuple[Event, ...] | None = None
+    events_text: str | None = None
 
 
 class _Progress(Struct, gc=False, omit_defaults=True):
@@ -96,22 +101,25 @@ class _Progress(Struct, gc=False, omit_defaults=True):
     updated_at: datetime | None
     counts: Counts
     update_id: str | None = None
-    events: str | None = None
+    events: tuple[Event, ...] | None = None
+    events_text: str | None = None
 
 
 class _Step(Struct, gc=False, omit_defaults=True):
     i: int
     step: int
-    body: Text
-    added: Text | None = None
+    body: StepState | None
+    added: str | None = None
+    body_text: str | None = None
 
 
-class _Task(Struct, gc=False):
+class _Task(Struct, gc=False, omit_defaults=True):
     i: int
     step: int
     host: str
     item: int
-    body: Text
+    body: ItemState | None
+    body_text: str | None = None
 
 
 class _Delivery(Struct, gc=False):
@@ -137,12 +145,28 @@ class Batch:
 
     def parameters(self) -> tuple[str, str, str, str]:
         """In the order both statements take them."""
+        found = self._encoded()
+        if any(_NUL in text for text in found):
+            self._spell_out()
+            found = self._encoded()
+        return found
+
+    def _encoded(self) -> tuple[str, str, str, str]:
         return (
             record_rows.text(self._runs),
             record_rows.text(self._steps),
             record_rows.text(self._tasks),
             record_rows.text(self._deliveries),
         )
+
+    def _spell_out(self) -> None:
+        for run in self._runs:
+            if run.events is not None:
+                run.events_text, run.events = record_rows.text(run.events), None
+        rows: list[_Step | _Task] = [*self._steps, *self._tasks]
+        for row in rows:
+            if row.body is not None:
+                row.body_text, row.body = record_rows.text(row.body), None
 
     def create(self, i: int, new: NewRun, run: RunSnapshot, at: datetime) -> None:
         lease, definition = new.lease, new.definition
@@ -236,12 +260,17 @@ class Batch:
             )
         )
 
-    def put_step(self, i: int, delta: StepDelta, known: Mapping[str, HostState]) -> None:
-        """``known``: its open hosts, as they were."""
-        row = step_row(delta)
-        if row is not None:
-            self._steps.append(_Step(i, *row))
-        self._tasks += [_Task(i, *row) for row in task_rows(delta, known)]
+    def put_step(self, i: int, delta: StepDelta, steps: Steps = NO_STEPS) -> None:
+        """``steps`` as they were."""
+        step, index = delta.after, delta.after.index
+        if step is not delta.before:
+            self._steps.append(_Step(i, index, bare(step), added_hosts(delta)))
+        for name, host in delta.hosts.items():
+            if not host.items:
+                self._tasks.append(_Task(i, index, name, HOST_ITSELF, host))
+                continue
+            for item, value in item_rows(steps, delta, name, host):
+                self._tasks.append(_Task(i, index, name, item, value))
 
     def journal(
         self,
@@ -255,7 +284,7 @@ class Batch:
         """The version's one journal row, with the run's own that was added last, and the
         callbacks its events owe."""
         row = self._runs[-1]
-        row.update_id, row.events = update_id, record_rows.text(events)
+        row.update_id, row.events = update_id, events
         if not deliveries:
             return
         origins = {target.name: origin_of(target) for target in run.callbacks}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from datetime import datetime
 from itertools import chain
-from typing import NamedTuple
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tenure.model.apply import WholeSteps
@@ -44,7 +44,7 @@ class NotRemembered(Exception):
     """Only the stored run can tell."""
 
 
-class _Accepted(NamedTuple):
+class _Accepted(Struct, frozen=True, gc=False):
     """An update, if it is written."""
 
     known: Known[Head]
@@ -108,10 +108,11 @@ class Decided:
             if name == "create_runs":
                 receipts |= {i: self._born[i](seq, end) for i, seq, end in decode(_created, text)}
             else:
-                receipts |= {i: self._taken_in(*self._accepted[i]) for i in decode(_updated, text)}
+                receipts |= {i: self._taken_in(self._accepted[i]) for i in decode(_updated, text)}
         return receipts
 
-    def _taken_in(self, known: Known[Head], after: RunSnapshot, decision: Decision) -> Receipt:
+    def _taken_in(self, accepted: _Accepted) -> Receipt:
+        known, after, decision = accepted.known, accepted.after, accepted.decision
         head = known.head
         if after.ended:
             self._recent.forget(after.run_id)
@@ -155,7 +156,7 @@ class Deciding:
         batch.create(i, new, run, at)
         for step in run.steps:
             if step.status is not StepStatus.PENDING:
-                batch.put_step(i, started(step), {})
+                batch.put_step(i, started(step))
         batch.journal(i, run, new.update_id, new.events, new.deliveries, at)
         decided.tells(i, news(None, run, at))
 
@@ -237,8 +238,8 @@ class Deciding:
         else:
             batch.change(i, head, after, at)
             decided.tells(i, news(run, after, at))
-        for index, delta in decision.steps.items():
-            batch.put_step(i, delta, known.open_hosts(index))
+        for delta in decision.steps.values():
+            batch.put_step(i, delta, steps)
         batch.journal(i, after, update.update_id, effect.events, effect.deliveries, at)
         decided.when_accepted(i, _Accepted(known, after, decision))
         return None

@@ -1,7 +1,7 @@
 -- Every statement of the PostgreSQL store, by name. What stands in braces is a fragment above it.
 --
 -- Rows go in and come out as JSON texts, many at once: the driver then has one value to look at
--- instead of thousands. `lateral (… limit 1)` keeps the planner to index look-ups, also on tables
+-- instead of thousands. A body with a NUL in it comes as `…_text`. `lateral (… limit 1)` keeps the planner to index look-ups, also on tables
 -- it knows nothing about; clock() is volatile and in an index condition only as a sub-select.
 
 -- fragment: head
@@ -29,22 +29,24 @@ lateral (select * from tenure.run_specs where seq = d.seq limit 1) s
 
 -- fragment: new_steps
 insert into tenure.steps (seq, step, body, added_hosts)
-select ok.seq, t.step, t.body::json, t.added::json
-from json_to_recordset($2::json) as t(i integer, step integer, body text, added text)
+select ok.seq, t.step, coalesce(t.body, t.body_text::json), t.added::json
+from json_to_recordset($2::json)
+  as t(i integer, step integer, body json, added text, body_text text)
 join ok on ok.i = t.i
 on conflict (seq, step) do update set body = excluded.body
 
 -- fragment: new_tasks
 insert into tenure.tasks (seq, step, host, item, body)
-select ok.seq, t.step, t.host, t.item, t.body::json
-from json_to_recordset($3::json) as t(i integer, step integer, host text, item integer, body text)
+select ok.seq, t.step, t.host, t.item, coalesce(t.body, t.body_text::json)
+from json_to_recordset($3::json)
+  as t(i integer, step integer, host text, item integer, body json, body_text text)
 join ok on ok.i = t.i
 on conflict (seq, step, host, item) do update set body = excluded.body
 
 -- fragment: new_journal
 insert into tenure.journal (seq, version, at, fence, update_id, changed_in, events)
-select seq, version, updated_at, fence, update_id, changed_in, events::json
-from ok where events is not null
+select seq, version, updated_at, fence, update_id, changed_in, coalesce(events, events_text::json)
+from ok where update_id is not null
 
 -- name: begin
 begin
@@ -86,7 +88,7 @@ with given as materialized (
     recovery text, queue text, rank smallint, ready_at timestamptz, readiness smallint,
     approved boolean, run_after timestamptz, started_at timestamptz, updated_at timestamptz, counts json,
     detail text, digest text, definition text, summary text, callbacks text, vars text, plan text,
-    labels json, update_id text, events text)
+    labels json, update_id text, events json, events_text text)
 ), made as (
   insert into tenure.runs (run_id, workflow_name, status, version, fence, owner_id, claim_id,
     lease_expires_at, takeovers, takeovers_without_progress, recovery, queue, rank, ready_at,
@@ -142,7 +144,7 @@ with given as materialized (
     takeovers_without_progress integer, readiness smallint, approved boolean,
     cancel_requested_at timestamptz,
     started_at timestamptz, finished_at timestamptz, updated_at timestamptz, counts json,
-    detail text, callback_error text, update_id text, events text)
+    detail text, callback_error text, update_id text, events json, events_text text)
 ), ours as materialized (
   select g.* from given g, lateral (
     select 1 from tenure.runs r
@@ -177,7 +179,7 @@ with given as materialized (
     callback_error = coalesce(g.callback_error::json, r.callback_error)
   from ours g where r.seq = any(array(select seq from ours)) and g.seq = r.seq
   returning g.i, r.seq, r.version, r.updated_at, r.fence, r.status, r.changed_in, g.update_id,
-    g.events
+    g.events, g.events_text
 ), steps as (
   {new_steps}
 ), tasks as (

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from datetime import datetime
 
-from tenure.model.deltas import StepDelta
+from tenure.model.apply import NO_STEPS
+from tenure.model.deltas import StepDelta, Steps
 from tenure.model.events import Event, record
 from tenure.model.outbox import origin_of
-from tenure.model.snapshot import HostState, RunSnapshot
+from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import StepStatus
 from tenure.model.update import NewDelivery
 from tenure.stores import record_rows
@@ -17,7 +17,7 @@ from tenure.stores.lease_clock import LeaseEnd
 from tenure.stores.sqlite import rows
 from tenure.stores.sqlite.rows import Head
 from tenure.stores.sqlite.statements import Statements
-from tenure.stores.step_rows import started, step_row, task_rows
+from tenure.stores.step_rows import HOST_ITSELF, added_hosts, bare, item_rows, started
 
 
 class Storing:
@@ -67,7 +67,7 @@ class Storing:
         self._insert_spec(seq, run, definition)
         for step in run.steps:
             if step.status is not StepStatus.PENDING:
-                self.put_step(seq, started(step), {})
+                self.put_step(seq, started(step))
         return Head(seq, run, claim_id, until, counts, detail)
 
     def _insert_spec(self, seq: int, run: RunSnapshot, definition: str | None) -> None:
@@ -149,13 +149,16 @@ class Storing:
         (summary,) = self._sql.one("spec_for_lists", seq)
         return record_rows.readiness(record_rows.with_spec(run, summary), at)
 
-    def put_step(self, seq: int, delta: StepDelta, known: Mapping[str, HostState]) -> None:
-        """``known``: its open hosts, as they were."""
-        row = step_row(delta)
-        if row is not None:
-            self._sql.later("put_step", seq, *row)
-        for task in task_rows(delta, known):
-            self._sql.later("put_task", seq, *task)
+    def put_step(self, seq: int, delta: StepDelta, steps: Steps = NO_STEPS) -> None:
+        """``steps`` as they were."""
+        step, index = delta.after, delta.after.index
+        if step is not delta.before:
+            body = record_rows.text(bare(step))
+            self._sql.later("put_step", seq, index, body, added_hosts(delta))
+        for name, host in delta.hosts.items():
+            rows = item_rows(steps, delta, name, host) if host.items else ((HOST_ITSELF, host),)
+            for item, value in rows:
+                self._sql.later("put_task", seq, index, name, item, record_rows.text(value))
 
     def journal(
         self,
