@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
@@ -55,7 +55,7 @@ class WholeSteps:
         step = self._steps.get(index)
         return None if step is None else step.hosts.get(name)
 
-    def open_hosts(self, index: int) -> Mapping[str, HostState]:
+    def open_hosts(self, index: int) -> dict[str, HostState]:
         step = self._steps.get(index)
         hosts = {} if step is None else step.hosts
         return {name: host for name, host in hosts.items() if host.status in OPEN_HOST}

@@ -68,7 +68,7 @@ def _cut_step(
 
 def _open_or_changed(steps: Steps, delta: StepDelta) -> dict[str, HostState]:
     """Hosts as they are now: only among these can one be running."""
-    return {**steps.open_hosts(delta.after.index), **delta.hosts}
+    return steps.open_hosts(delta.after.index) | delta.hosts
 
 
 def _cut_host(host: HostState, status: RunStatus, at: datetime) -> HostState:

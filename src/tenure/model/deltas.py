@@ -6,7 +6,7 @@ steps and hosts one by one and writes what differs; nobody builds a run to throw
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -27,7 +27,7 @@ class Steps(Protocol):
     def host(self, index: int, name: str) -> HostState | None:
         """With its items. ``None`` if this step, which has not ended, does not have it."""
 
-    def open_hosts(self, index: int) -> Mapping[str, HostState]:
+    def open_hosts(self, index: int) -> dict[str, HostState]:
         """Those running or unknown."""
 
     def unfinished(self) -> Iterable[StepState]:
