@@ -1,4 +1,4 @@
-"""A NUL, which JSON can hold and the server's texts cannot, is kept, and is nobody else's trouble."""
+"""A NUL, which JSON can hold and the server's texts cannot, is kept, and nobody else's trouble."""
 
 from __future__ import annotations
 
