@@ -51,7 +51,7 @@ from tenure.stores.postgres.writing import Writing
 
 
 class PostgresStore:
-    """``RunStateStore``, ``BatchUpdates``, ``LeaseStore``, ``EventLog``, ``ChangeFeed``,
+    """``RunStateStore``, ``ParallelBatches``, ``LeaseStore``, ``EventLog``, ``ChangeFeed``,
     ``Definitions``, ``Outbox``, ``OutboxBatches``, ``LogStore``, ``LogListing``,
     ``WorkerRegistry``, ``Wakeups``, ``Retention`` and ``Upkeep``."""
 
@@ -60,7 +60,9 @@ class PostgresStore:
     def __init__(self, url: str, clock: Clock | None = None) -> None:
         """``clock``: one that a test has put in the place of the server's. ``UnknownStore`` for a
         URL that cannot be meant; nothing is connected to yet."""
-        self._connections = Connections(Address.parse(url), ServerClock(clock))
+        address = Address.parse(url)
+        self.batches_at_once = address.connections
+        self._connections = Connections(address, ServerClock(clock))
         deciding = Deciding()
         self._announcing = Announcing(self._connections)
         self._listening = Listening(self._connections)
