@@ -24,7 +24,7 @@ RUNS = 2000
 ATTEMPTS = 3
 HOSTS = ("web1",)
 
-_Sent = list[tuple[str, str, str, str]]
+_Sent = list[tuple[str, ...]]
 
 
 def measure() -> list[Figure]:
@@ -75,7 +75,7 @@ async def _ours(server: Server) -> tuple[float, _Sent]:
     sent: _Sent = []
     parameters = Batch.parameters
 
-    def noted(batch: Batch) -> tuple[str, str, str, str]:
+    def noted(batch: Batch) -> tuple[str, ...]:
         sent.append(parameters(batch))
         return sent[-1]
 

@@ -88,8 +88,9 @@ class _Rows:
         for index, delta in decision.steps.items():
             if delta.after is not delta.before:
                 body = record_rows.text(bare(delta.after))
-                known = self._steps.get(index, (index, "", None))[2]
-                self._steps[index] = (index, body, added_hosts(delta) or known)
+                hosts, (*_, known) = added_hosts(delta), self._steps.get(index, (None,))
+                added = known if hosts is None else record_rows.text(hosts)
+                self._steps[index] = (index, body, added)
             for name, host in delta.hosts.items():
                 for item, value in item_rows(self._known, delta, name, host):
                     row = (index, name, item, record_rows.text(value))

@@ -16,7 +16,7 @@ from tenure.model.codec import decode
 from tenure.model.deltas import StepDelta, Steps
 from tenure.model.snapshot import HostState, ItemState, RunSnapshot, StepState
 from tenure.model.status import ENDED_STEP, HostStatus
-from tenure.stores.record_rows import Text, planned_steps, text
+from tenure.stores.record_rows import Text, planned_steps
 
 HOST_ITSELF = -1
 """The ``item`` of a host's own row in ``tasks``."""
@@ -93,9 +93,9 @@ def bare(step: StepState) -> StepState:
     return replace(step, hosts={}) if step.hosts else step
 
 
-def added_hosts(delta: StepDelta) -> str | None:
+def added_hosts(delta: StepDelta) -> list[str] | None:
     """Of a step that the plan does not know."""
-    return text(list(delta.after.hosts)) if delta.before is None else None
+    return list(delta.after.hosts) if delta.before is None else None
 
 
 def item_rows(

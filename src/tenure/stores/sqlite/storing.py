@@ -153,8 +153,9 @@ class Storing:
         """``steps`` as they were."""
         step, index = delta.after, delta.after.index
         if step is not delta.before:
-            body = record_rows.text(bare(step))
-            self._sql.later("put_step", seq, index, body, added_hosts(delta))
+            body, hosts = record_rows.text(bare(step)), added_hosts(delta)
+            added = None if hosts is None else record_rows.text(hosts)
+            self._sql.later("put_step", seq, index, body, added)
         for name, host in delta.hosts.items():
             rows = item_rows(steps, delta, name, host) if host.items else ((HOST_ITSELF, host),)
             for item, value in rows:
