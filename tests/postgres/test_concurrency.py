@@ -21,7 +21,8 @@ from tenure.model.errors import (
 from tenure.model.events import Event
 from tenure.model.outbox import Delivered
 from tenure.model.snapshot import RunSnapshot
-from tenure.model.update import NewDelivery, Update
+from tenure.model.update import NewDelivery, Receipt, Update
+from tenure.ports.batch import ParallelBatches
 from tenure.stores.postgres import PostgresStore
 from tenure.testing.contracts.acts import create, create_embedded
 from tenure.testing.factories import HOOK, cancel, change_run, lease_request, unique
@@ -127,3 +128,24 @@ async def test_no_callback_stays_behind_one_that_is_settled_at_that_moment(
         await relay.settle_delivery("one", "token-1", Delivered())
     await writing
     assert [delivery.id for delivery in await relay.claim_deliveries("token-2")] == ["two"]
+
+
+WAITING = "select 1 from pg_stat_activity where wait_event_type = 'Lock'"
+
+
+async def test_as_many_batches_as_connections_are_under_way(url: str) -> None:
+    """Neither waits for the other: somebody holds both up in mid-statement."""
+    async with PostgresStore(f"{url}?connections=2") as store:
+        assert isinstance(store, ParallelBatches)
+        assert store.batches_at_once == 2
+        runs = [await create_embedded(store) for _ in range(2)]
+        with psycopg.connect(url) as somebody, psycopg.connect(url, autocommit=True) as onlooker:
+            somebody.execute("lock table tenure.journal in share mode")
+            batches = [
+                asyncio.create_task(store.update_runs([change_run(run, message="on")]))
+                for run in runs
+            ]
+            while len(onlooker.execute(WAITING).fetchall()) < 2:
+                await asyncio.sleep(0.005)
+        for batch in batches:
+            assert [type(outcome) for outcome in await batch] == [Receipt]

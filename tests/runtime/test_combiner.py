@@ -234,17 +234,21 @@ async def test_a_driver_that_leaks_its_errors_leaves_the_outcome_unknown() -> No
     assert isinstance(caught.value.__cause__, ConnectionResetError)
 
 
-async def test_two_connections_share_what_waits(slow: Slow) -> None:
-    combiner = Combiner(slow, connections=2)
+class Parallel(Slow):
+    batches_at_once = 2
+
+
+async def test_batches_that_can_be_under_way_together_share_what_waits() -> None:
+    store = Parallel()
+    combiner = Combiner(store)
     writes = [asyncio.ensure_future(combiner.write(new_run())) for _ in range(6)]
     await soon()
     more = [asyncio.ensure_future(combiner.write(new_run())) for _ in range(4)]
     await soon()
-    slow.open_gate.set()
+    store.open_gate.set()
     await asyncio.gather(*writes, *more)
-    assert slow.most_under_way == 2
-    assert sum(map(len, slow.batches)) == 10
-    assert len(slow.batches[0]) == 3, "half of what waited; the rest is the other connection's"
+    assert store.most_under_way == 2
+    assert [len(batch) for batch in store.batches] == [3, 3, 4]
 
 
 async def test_close_waits_for_what_is_under_way(slow: Slow) -> None:

@@ -74,9 +74,20 @@ def beginning_of(
 def begin(
     run: RunSnapshot, beginning: Beginning, *, at: datetime, applied_id: str | None = None
 ) -> Applied:
-    """``applied_id`` as in ``Circumstances``. ``LeaseLost`` if it had begun and somebody else has
-    the run by now; ``LeaseHeld`` if somebody was faster, ``VersionConflict`` if anything else has
-    happened to it, ``NotRunnable`` if it cannot begin."""
+    """For whoever keeps whole records; the errors are those of ``taken_by``."""
+    taken = taken_by(run, beginning, at=at, applied_id=applied_id)
+    if taken is None:
+        return Applied(run, beginning.base_version + 1, None)
+    return apply(*taken, at=at)
+
+
+def taken_by(
+    run: RunSnapshot, beginning: Beginning, *, at: datetime, applied_id: str | None = None
+) -> tuple[RunSnapshot, Update] | None:
+    """The run in its owner's hands, and what that owner then writes; ``None`` if it had begun
+    before. ``applied_id`` as in ``Circumstances``. ``LeaseLost`` if it had begun and somebody else
+    has the run by now; ``LeaseHeld`` if somebody was faster, ``VersionConflict`` if anything else
+    has happened to it, ``NotRunnable`` if it cannot begin."""
     fencing = beginning.fencing
     update = Update(
         run_id=run.run_id,
@@ -88,11 +99,11 @@ def begin(
     if run.version > beginning.base_version and applied_id == beginning.update_id:
         if fencing != Fencing(run.owner_id or "", run.fence):
             raise LeaseLost(run.run_id, fence=run.fence, owner_id=run.owner_id)
-        return Applied(run, beginning.base_version + 1, None)
+        return None
     if run.owner_id is not None:
         raise LeaseHeld(run.run_id, owner_id=run.owner_id, expires_at=None)
     check_base(run, update, beginning.effect, Circumstances())
     if run.status is not RunStatus.QUEUED:
         raise NotRunnable(run.run_id, f"not to be begun: it is {run.status}")
     taken = claim(run, fencing.owner_id, at=at, lease_live=False).snapshot
-    return apply(replace(taken, version=run.version, updated_at=run.updated_at), update, at=at)
+    return replace(taken, version=run.version, updated_at=run.updated_at), update

@@ -5,15 +5,15 @@ items. Which end follows from which is in ``transitions``.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 from msgspec.structs import replace
 
 from tenure.model import transitions
+from tenure.model.deltas import StepDelta, Steps
 from tenure.model.errors import InvalidTransition
 from tenure.model.places import Wrong, label
-from tenure.model.snapshot import HostState, RunSnapshot, StepState
-from tenure.model.status import HostStatus, RunStatus, StepStatus
+from tenure.model.snapshot import HostState, StepState
+from tenure.model.status import OPEN_HOST, HostStatus, RunStatus, StepStatus
 from tenure.model.tally import Tally
 
 # Looked up once: on Python 3.11 naming a member costs nearly as much as a call.
@@ -23,49 +23,59 @@ _STEP_PENDING = StepStatus.PENDING
 _STEP_RUNNING = StepStatus.RUNNING
 
 
-def close_run(run: RunSnapshot, status: RunStatus, at: datetime, fields: dict[str, Any]) -> None:
-    """Nothing stays pending or running in a run that ended."""
-    steps: tuple[StepState, ...] = fields.get("steps", run.steps)
-    tally = Tally(fields.get("counts", run.counts))
-    cut_short: list[str] = []
-    closed = tuple(_cut_step(run.run_id, step, status, at, tally, cut_short) for step in steps)
-    fields["steps"] = closed
-    fields["counts"] = tally.counts()
-    if cut_short and status == RunStatus.CANCELED:
-        confirmed_not = fields.get("unconfirmed_hosts", run.unconfirmed_hosts)
-        fields["unconfirmed_hosts"] = tuple(sorted({*confirmed_not, *cut_short}))
+def cut_short(
+    run_id: str,
+    steps: Steps,
+    changed: dict[int, StepDelta],
+    status: RunStatus,
+    at: datetime,
+    tally: Tally,
+) -> list[str]:
+    """Nothing stays running in a run that ended: what ``changed`` then, and which hosts were
+    stopped."""
+    for step in steps.unfinished():
+        if step.index not in changed:
+            changed[step.index] = StepDelta(step, step, {})
+    stopped: list[str] = []
+    for index in sorted(changed):
+        delta = changed[index]
+        stopped += _cut_step(run_id, delta, _open_or_changed(steps, delta), status, at, tally)
+    return stopped
 
 
 def _cut_step(
     run_id: str,
-    step: StepState,
+    delta: StepDelta,
+    hosts: dict[str, HostState],
     status: RunStatus,
     at: datetime,
     tally: Tally,
-    cut_short: list[str],
-) -> StepState:
-    running = [name for name, host in step.hosts.items() if host.status == _HOST_RUNNING]
+) -> list[str]:
+    step = delta.after
+    running = [name for name, host in hosts.items() if host.status == _HOST_RUNNING]
     if status == RunStatus.SUCCESS and (running or step.status == _STEP_RUNNING):
         what = f"host {running[0]!r}" if running else "the step"
         raise InvalidTransition(run_id, f"cannot succeed: {label(step)}: {what} is still running")
-    hosts = {name: _cut_host(host, status, at) for name, host in step.hosts.items()}
-    for name in running:
-        tally.host(_HOST_RUNNING, hosts[name].status)
-    cut_short += running
-    step = replace(step, hosts=hosts)
+    for name, host in hosts.items():
+        if host.status in OPEN_HOST:
+            ended = delta.hosts[name] = _cut_host(host, status, at)
+            tally.host(host.status, ended.status)
     if step.status == _STEP_RUNNING:
         tally.step(_STEP_RUNNING, transitions.STEP_CUT_SHORT[status])
-        step = replace(step, status=transitions.STEP_CUT_SHORT[status], finished_at=at)
-    return close_step(step, status, at)
+        delta.after = replace(step, status=transitions.STEP_CUT_SHORT[status], finished_at=at)
+    return running
+
+
+def _open_or_changed(steps: Steps, delta: StepDelta) -> dict[str, HostState]:
+    """Hosts as they are now: only among these can one be running."""
+    return steps.open_hosts(delta.after.index) | delta.hosts
 
 
 def _cut_host(host: HostState, status: RunStatus, at: datetime) -> HostState:
-    """Stopped by the end of its run if it was running. Items of a host that stays unknown are
+    """Stopped by the end of its run if it is running. Items of a host that stays unknown are
     closed too: the run ends, and nobody will look for them again."""
     if host.status == _HOST_RUNNING:
         host = replace(host, status=transitions.HOST_CUT_SHORT[status], finished_at=at)
-    elif host.status != HostStatus.UNKNOWN:
-        return host
     if not host.items:
         return host
     ends = {
@@ -88,11 +98,11 @@ def close_step(step: StepState, run_status: RunStatus, finished_at: datetime | N
     return close_hosts(step)
 
 
-def check_hosts_ended(run_id: str, step: StepState) -> None:
-    for name, host in step.hosts.items():
+def check_hosts_ended(run_id: str, steps: Steps, delta: StepDelta) -> None:
+    for name, host in _open_or_changed(steps, delta).items():
         if host.status == _HOST_RUNNING:
             raise InvalidTransition(
-                run_id, f"{label(step)} cannot end: host {name!r} is still running"
+                run_id, f"{label(delta.after)} cannot end: host {name!r} is still running"
             )
 
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tenure.model.apply import check_deliveries, moved_forward
 from tenure.model.approving import born_approval, waits_for_approval
+from tenure.model.decide import check_deliveries, moved_forward
 from tenure.model.errors import LeaseHeld, LeaseLost, NotRunnable, RunExists, StoreRejected
 from tenure.model.events import Event
 from tenure.model.ids import check_run_id

@@ -98,3 +98,5 @@ ENDED_HOST = frozenset(
     }
 )
 """Ends of a host. ``unknown`` is none: a rerun or a late finding may still settle it."""
+OPEN_HOST = frozenset({HostStatus.RUNNING, HostStatus.UNKNOWN})
+"""Started, and not ended."""

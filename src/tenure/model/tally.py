@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from msgspec import Struct
+
 from tenure.model.snapshot import Counts
 from tenure.model.status import ENDED_HOST, HostStatus, StepStatus
 
@@ -12,24 +14,32 @@ _HOST_PENDING = HostStatus.PENDING
 _STEP_PENDING = StepStatus.PENDING
 
 
-class Tally:
-    """Counts of what was reached, moved along as statuses move."""
+class Tally(Struct, gc=False):
+    """Counts of what was reached, moved along as statuses move. Pending is not counted."""
 
-    def __init__(self, counts: Counts) -> None:
-        self.steps = counts.steps.copy()
-        self.hosts = counts.hosts.copy()
-        self.steps_total = counts.steps_total
-        self.hosts_total = counts.hosts_total
-        self.host_finished = False
+    steps: dict[StepStatus, int]
+    hosts: dict[HostStatus, int]
+    steps_total: int
+    hosts_total: int
+    host_finished: bool = False
+
+    @classmethod
+    def of(cls, counts: Counts) -> Tally:
+        return cls(counts.steps.copy(), counts.hosts.copy(), counts.steps_total, counts.hosts_total)
 
     def step(self, old: StepStatus, new: StepStatus) -> None:
-        _move(self.steps, None if old == _STEP_PENDING else old, new)
+        if old != _STEP_PENDING:
+            _take_away(self.steps, old)
+        self.steps[new] = self.steps.get(new, 0) + 1
 
     def host(self, old: HostStatus, new: HostStatus) -> None:
-        if old != new:
-            _move(self.hosts, None if old == _HOST_PENDING else old, new)
-            if new in ENDED_HOST:
-                self.host_finished = True
+        if old == new:
+            return
+        if old != _HOST_PENDING:
+            _take_away(self.hosts, old)
+        self.hosts[new] = self.hosts.get(new, 0) + 1
+        if new in ENDED_HOST:
+            self.host_finished = True
 
     def counts(self) -> Counts:
         return Counts(
@@ -43,12 +53,9 @@ class Tally:
 _Key = TypeVar("_Key")
 
 
-def _move(counts: dict[_Key, int], old: _Key | None, new: _Key) -> None:
-    """Pending is not counted: nothing is taken away for it."""
-    if old is not None:
-        left = counts[old] - 1
-        if left:
-            counts[old] = left
-        else:
-            del counts[old]
-    counts[new] = counts.get(new, 0) + 1
+def _take_away(counts: dict[_Key, int], old: _Key) -> None:
+    left = counts[old] - 1
+    if left:
+        counts[old] = left
+    else:
+        del counts[old]

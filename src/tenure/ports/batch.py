@@ -23,3 +23,13 @@ class BatchUpdates(Protocol):
         send the same writes again.
         """
         ...
+
+
+@runtime_checkable
+class ParallelBatches(BatchUpdates, Protocol):
+    """Without it, one batch waits for the other."""
+
+    @property
+    def batches_at_once(self) -> int:
+        """So many calls of ``update_runs`` can be under way without one waiting for another."""
+        ...

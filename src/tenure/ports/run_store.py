@@ -19,7 +19,7 @@ class RunStateStore(Protocol):
     durable when the call returns if ``durable`` says so. A reader sees one version, never a mix.
 
     *Judged by the model.* What a write does is ``model.leasing.create`` and
-    ``model.apply.apply``: a store supplies atomicity, its clock, and memory; it decides nothing.
+    ``model.decide.decide``: a store supplies atomicity, its clock, and memory; it decides nothing.
 
     *Repeatable.* A caller that got ``StoreUnavailable``, or was cancelled while waiting, does not
     know whether its write happened; it sends the same ``update_id`` again and gets the first

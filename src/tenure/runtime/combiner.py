@@ -13,7 +13,7 @@ from copy import copy
 
 from tenure.model.errors import StoreIncompatible, StoreLost, StoreUnavailable, TenureError
 from tenure.model.update import Receipt, Update, Write, run_id_of
-from tenure.ports.batch import BatchUpdates
+from tenure.ports.batch import BatchUpdates, ParallelBatches
 from tenure.ports.run_store import RunStateStore
 
 LARGEST_BATCH = 500
@@ -22,13 +22,14 @@ _Pending = tuple[Write, "asyncio.Future[Receipt]"]
 
 
 class Combiner:
-    """``connections`` is how many commits the store can have under way at once; a batch is then at
-    most its share of what waits, so that they do not queue behind one another."""
+    """If the store can have several batches under way, each is at most its share of what waits:
+    while it works on one, what comes of the other is done here. All in one, store and process
+    would take turns."""
 
-    def __init__(self, store: RunStateStore, *, connections: int = 1) -> None:
+    def __init__(self, store: RunStateStore) -> None:
         self._store = store
         self._batches = store if isinstance(store, BatchUpdates) else None
-        self._connections = connections
+        self._at_once = store.batches_at_once if isinstance(store, ParallelBatches) else 1
         self._under_way = 0
         self._senders: set[asyncio.Task[None]] = set()
         self._pending: list[_Pending] = []
@@ -41,7 +42,7 @@ class Combiner:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Receipt] = loop.create_future()
         self._pending.append((write, answer))
-        if not self._scheduled and self._under_way < self._connections:
+        if not self._scheduled and self._under_way < self._at_once:
             # Not now: whoever else is ready in this turn of the loop comes along.
             self._scheduled = True
             loop.call_soon(self._begin, self._batches)
@@ -64,14 +65,15 @@ class Combiner:
 
     def _begin(self, store: BatchUpdates) -> None:
         self._scheduled = False
-        if self._pending and self._under_way < self._connections:
+        while self._pending and self._under_way < self._at_once:
             self._under_way += 1
-            sender = asyncio.ensure_future(self._send(store))
+            sender = asyncio.ensure_future(self._send(store, self._next_batch()))
             self._senders.add(sender)
             sender.add_done_callback(self._senders.discard)
 
-    async def _send(self, store: BatchUpdates) -> None:
+    async def _send(self, store: BatchUpdates, batch: list[_Pending]) -> None:
         try:
+            await self._send_batch(store, batch)
             while self._pending:
                 await self._send_batch(store, self._next_batch())
         finally:
@@ -87,7 +89,7 @@ class Combiner:
                 raise
 
     def _next_batch(self) -> list[_Pending]:
-        free = self._connections - self._under_way + 1
+        free = self._at_once - self._under_way + 1
         size = min(-(-len(self._pending) // free), LARGEST_BATCH)
         batch, self._pending = self._pending[:size], self._pending[size:]
         if len({run_id_of(write) for write, _ in batch}) < len(batch):

@@ -5,7 +5,7 @@ Everything such a store has to decide is here. What is left to it: keep bytes, r
 nobody else has meanwhile, number the runs, and say what time it is.
 
 A document is rewritten with every update. For runs of thousands of hosts keep rows instead, as
-``stores.sqlite`` does, and ask ``model.apply`` for what changed.
+``stores.sqlite`` does, and ask ``model.decide`` for what changes.
 """
 
 from __future__ import annotations

@@ -14,31 +14,30 @@ from typing import Generic, TypeVar
 
 from msgspec.structs import replace
 
-from tenure.model.snapshot import HostState, RunSnapshot, StepState
-from tenure.model.status import ENDED_STEP, HostStatus, StepStatus
-from tenure.model.update import Effect, StepChange
+from tenure.model.deltas import StepDelta
+from tenure.model.snapshot import HostState, StepState
+from tenure.model.status import ENDED_HOST, ENDED_STEP, OPEN_HOST, StepStatus
 
 MAX_WEIGHT = 200_000
 """Steps and unfinished hosts, over all runs."""
 
-_OPEN = (HostStatus.RUNNING, HostStatus.UNKNOWN)
-
 H = TypeVar("H")
 """The run's own row, in whatever form its store keeps it."""
 
-EndedHost = Callable[[int, str], HostState | None]
+EndedHost = Callable[["Known[H]", int, str], HostState | None]
 """Asked for a host of a step that is neither pending nor open: it has ended, or (``None``) the step
 does not have it."""
 
 
 class Known(Generic[H]):
-    """Every step of a run, without hosts; and its hosts that are pending or open."""
+    """Every step of a run, without hosts; and its hosts that are pending or open. ``Steps`` for
+    whoever decides, who may ask for a host that has ended: then its store is asked."""
 
-    def __init__(self, head: H, steps: Iterable[StepState]) -> None:
+    def __init__(self, head: H, steps: Iterable[StepState], ended_host: EndedHost[H]) -> None:
         self.head = head
-        self.steps: dict[int, StepState] = {}
-        self.pending: dict[int, set[str]] = {}
-        self.open: dict[int, dict[str, HostState]] = {}
+        self._steps: dict[int, StepState] = {}
+        self._hosts: dict[int, dict[str, HostState]] = {}
+        self._ended_host = ended_host
         self.weight = self.counted = 0
         self.seen_in = -1
         """For a store that counts what others committed: when it was last known to be so."""
@@ -46,84 +45,48 @@ class Known(Generic[H]):
             self._add(step)
 
     def _add(self, step: StepState) -> None:
-        hosts = step.hosts
-        self.steps[step.index] = replace(step, hosts={})
-        self.pending[step.index] = {
-            name for name, host in hosts.items() if host.status is HostStatus.PENDING
+        hosts, index = step.hosts, step.index
+        self._steps[index] = replace(step, hosts={})
+        self._hosts[index] = {
+            name: host for name, host in hosts.items() if host.status not in ENDED_HOST
         }
-        self.open[step.index] = {name: host for name, host in hosts.items() if host.status in _OPEN}
         self.weight += 1 + len(hosts)
 
-    def running_steps(self) -> Iterable[int]:
-        """Steps that the end of the run concerns."""
-        for index, step in self.steps.items():
-            if step.status is StepStatus.RUNNING or self.open[index]:
-                yield index
+    def step(self, index: int) -> StepState | None:
+        return self._steps.get(index)
 
-    def concerned(
-        self, changes: dict[int, StepChange], ends: bool, ended_host: EndedHost
-    ) -> tuple[StepState, ...]:
-        """The steps and hosts that an update concerns, as ``model.apply`` asks for them."""
-        found = {
-            index: self._concerned_step(index, change, ended_host)
-            for index, change in changes.items()
-        }
-        if ends:
-            for index in self.running_steps():
-                found[index] = self._with_open_hosts(index, _hosts_of(found.get(index)))
-        return tuple(step for step in found.values() if step is not None)
+    def host(self, index: int, name: str) -> HostState | None:
+        return self._hosts[index].get(name) or self._ended_host(self, index, name)
 
-    def _concerned_step(
-        self, index: int, change: StepChange, ended_host: EndedHost
-    ) -> StepState | None:
-        """``None`` for a step that is not there; whether it may be added is not decided here."""
-        step = self.steps.get(index)
-        if step is None:
-            return None
-        hosts: dict[str, HostState] = {}
-        open_hosts, pending = self.open[index], self.pending[index]
-        for name in change.hosts:
-            host = open_hosts.get(name)
-            if host is None:
-                host = HostState() if name in pending else ended_host(index, name)
-            if host is not None:
-                hosts[name] = host
-        if change.status in ENDED_STEP:
-            return self._with_open_hosts(index, hosts)
-        return replace(step, hosts=hosts) if hosts else step
+    def open_hosts(self, index: int) -> dict[str, HostState]:
+        hosts = self._hosts.get(index, {})
+        return {name: host for name, host in hosts.items() if host.status in OPEN_HOST}
 
-    def _with_open_hosts(self, index: int, hosts: dict[str, HostState]) -> StepState:
-        return replace(self.steps[index], hosts={**self.open[index], **hosts})
+    def unfinished(self) -> Iterable[StepState]:
+        return [
+            step
+            for index, step in self._steps.items()
+            if step.status is not StepStatus.PENDING
+            and (step.status is StepStatus.RUNNING or self._hosts[index])
+        ]
 
-    def advance(
-        self, head: H, after: RunSnapshot, effect: Effect, bare: dict[int, StepState]
-    ) -> None:
-        """Take in what an accepted update changed; ``bare`` are its steps without hosts."""
+    def advance(self, head: H, changed: dict[int, StepDelta]) -> None:
+        """Take in what an accepted update changed."""
         self.head = head
-        if not effect.changes.steps:
-            return
-        changed = {step.index: step for step in after.steps}
-        for index, change in effect.changes.steps.items():
-            step = changed[index]
-            if index not in self.steps:
+        for index, delta in changed.items():
+            step = delta.after
+            if delta.before is None:
                 self._add(step)
-                continue
-            if index in bare:
-                self.steps[index] = bare[index]
-            pending, open_hosts = self.pending[index], self.open[index]
-            for name in change.hosts:
-                host = step.hosts[name]
-                pending.discard(name)
-                if host.status in _OPEN:
-                    open_hosts[name] = host
+            else:
+                self._steps[index] = step
+            hosts = self._hosts[index]
+            for name, host in delta.hosts.items():
+                if host.status in ENDED_HOST:
+                    hosts.pop(name, None)
                 else:
-                    open_hosts.pop(name, None)
-            if step.status in ENDED_STEP:
-                pending.clear()
-
-
-def _hosts_of(step: StepState | None) -> dict[str, HostState]:
-    return step.hosts if step is not None else {}
+                    hosts[name] = host
+            if hosts and step.status in ENDED_STEP:
+                self._hosts[index] = self.open_hosts(index)
 
 
 class Recent(Generic[H]):

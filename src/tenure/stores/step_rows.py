@@ -7,17 +7,16 @@ that it exists, and how it reads after an end follows from the end.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from tenure.model.closing import close_hosts, close_step
 from tenure.model.codec import decode
+from tenure.model.deltas import StepDelta, Steps
 from tenure.model.snapshot import HostState, ItemState, RunSnapshot, StepState
 from tenure.model.status import ENDED_STEP, HostStatus
-from tenure.model.update import Effect
-from tenure.stores.record_rows import Text, planned_steps, text
+from tenure.stores.record_rows import Text, planned_steps
 
 HOST_ITSELF = -1
 """The ``item`` of a host's own row in ``tasks``."""
@@ -90,61 +89,30 @@ def _closed(run: RunSnapshot, step: StepState) -> StepState:
     return close_hosts(step) if step.status in ENDED_STEP else step
 
 
-class ChangedStep(NamedTuple):
-    """What is to be written of one step."""
-
-    bare: StepState
-    """Without its hosts, as its row reads then."""
-    row: StepRow | None
-    tasks: list[TaskRow]
+def bare(step: StepState) -> StepState:
+    return replace(step, hosts={}) if step.hosts else step
 
 
-def changed_steps(before: RunSnapshot, after: RunSnapshot, effect: Effect) -> Iterator[ChangedStep]:
-    if before.steps is after.steps:
-        return
-    old = {step.index: step for step in before.steps}
-    for step in after.steps:
-        known = old.get(step.index)
-        if known is not step:
-            yield changed_step(step, known, effect)
+def added_hosts(delta: StepDelta) -> list[str] | None:
+    """Of a step that the plan does not know."""
+    return list(delta.after.hosts) if delta.before is None else None
 
 
-def changed_step(
-    step: StepState, known: StepState | None, effect: Effect | None = None
-) -> ChangedStep:
-    """``known``: as it was. A step that was nowhere before is one that starts with its run or, if
-    an ``effect`` added it, one that the plan does not know: its hosts are listed, and have rows
-    once they start."""
-    bare, hosts = replace(step, hosts={}), step.hosts
-    added, row = None, None
-    if known is None and effect is not None:
-        added = text(list(hosts))
-        hosts = {name: hosts[name] for name in effect.changes.steps[step.index].hosts}
-    if known is None or not _same_but_hosts(step, known):
-        row = (step.index, text(bare), added)
-    tasks: list[TaskRow] = []
-    for name, host in hosts.items():
-        old = known.hosts.get(name) if known else None
-        if host is not old and not (old is None and host.status is HostStatus.PENDING):
-            alone = replace(host, items=()) if host.items else host
-            tasks.append((step.index, name, HOST_ITSELF, text(alone)))
-            if host.items:
-                tasks += _changed_items(step.index, name, host, old.items if old else ())
-    return ChangedStep(bare, row, tasks)
-
-
-def _changed_items(
-    step: int, name: str, host: HostState, known: tuple[ItemState, ...]
-) -> Iterator[TaskRow]:
+def item_rows(
+    steps: Steps, delta: StepDelta, name: str, host: HostState
+) -> Iterator[tuple[int, ItemState]]:
+    """The host itself, and its items that are new or differ from what ``steps`` knows."""
+    yield HOST_ITSELF, replace(host, items=())
+    old = None if delta.before is None else steps.host(delta.after.index, name)
+    known = old.items if old is not None else ()
     for position, item in enumerate(host.items):
         if position >= len(known) or known[position] is not item:
-            yield step, name, position, text(item)
+            yield position, item
 
 
-def _same_but_hosts(step: StepState, other: StepState) -> bool:
-    return (
-        step.status is other.status
-        and step.message == other.message
-        and step.started_at == other.started_at
-        and step.finished_at == other.finished_at
-    )
+def started(step: StepState) -> StepDelta:
+    """A step that starts with its run: the plan knows it, pending."""
+    hosts = {
+        name: host for name, host in step.hosts.items() if host.status is not HostStatus.PENDING
+    }
+    return StepDelta(StepState(index=step.index), step, hosts)

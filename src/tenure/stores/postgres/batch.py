@@ -1,27 +1,29 @@
 """What one trip to the server writes: the rows of many runs, gathered.
 
 Every row but a run's own names its write by ``i``: what belongs to a refused one is then left out
-by the statement itself. JSON that is kept as it is goes as text within the JSON of its row: taking
-a row apart the server would otherwise stumble over a NUL in somebody's output.
+by the statement itself. What is kept as it is goes beside the rows, as the elements of one JSON
+array: the server only looks where each ends, which is quick, and no NUL in somebody's output makes
+it stumble.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from msgspec import Struct
 
+from tenure.model.apply import NO_STEPS
+from tenure.model.deltas import StepDelta, Steps
 from tenure.model.events import Event, record
 from tenure.model.outbox import origin_of
-from tenure.model.snapshot import Counts, RunSnapshot
+from tenure.model.snapshot import Counts, ItemState, RunSnapshot, StepState
 from tenure.model.update import LeaseRequest, NewDelivery, NewRun
 from tenure.stores import record_rows
 from tenure.stores.postgres.rows import Head, detail_text
 from tenure.stores.postgres.session import Call
-from tenure.stores.record_rows import Text
-from tenure.stores.step_rows import ChangedStep
+from tenure.stores.step_rows import HOST_ITSELF, added_hosts, bare, item_rows
 
 
 class _NewRun(Struct, gc=False, omit_defaults=True, kw_only=True):
@@ -52,6 +54,7 @@ class _NewRun(Struct, gc=False, omit_defaults=True, kw_only=True):
     vars: str | None = None
     plan: str
     labels: dict[str, str]
+    update_id: str | None = None
 
 
 class _ChangedRun(Struct, gc=False, omit_defaults=True, kw_only=True):
@@ -78,27 +81,38 @@ class _ChangedRun(Struct, gc=False, omit_defaults=True, kw_only=True):
     counts: Counts
     detail: str | None = None
     callback_error: str | None = None
+    update_id: str | None = None
 
 
-class _Step(Struct, gc=False, omit_defaults=True):
+class _Progress(Struct, gc=False, omit_defaults=True):
+    """As ``_ChangedRun``; without a status, all that is not here stays as it is."""
+
     i: int
-    step: int
-    body: Text
-    added: Text | None = None
+    seq: int
+    base: int
+    base_fence: int
+    base_owner: str | None
+    version: int
+    updated_at: datetime | None
+    counts: Counts
+    update_id: str | None = None
 
 
-class _Task(Struct, gc=False):
-    i: int
-    step: int
-    host: str
-    item: int
-    body: Text
+class _Steps(Struct, gc=False):
+    """Column by column."""
+
+    i: list[int] = []
+    step: list[int] = []
+    body: list[StepState] = []
+    added: list[list[str] | None] = []
 
 
-class _Journal(Struct, gc=False):
-    i: int
-    update_id: str
-    events: str
+class _Tasks(Struct, gc=False):
+    i: list[int] = []
+    step: list[int] = []
+    item: list[int] = []
+    host: list[str] = []
+    body: list[ItemState] = []
 
 
 class _Delivery(Struct, gc=False):
@@ -114,10 +128,11 @@ class Batch:
     """For creations or for updates."""
 
     def __init__(self) -> None:
-        self._runs: list[_NewRun | _ChangedRun] = []
-        self._steps: list[_Step] = []
-        self._tasks: list[_Task] = []
-        self._journal: list[_Journal] = []
+        self._runs: list[_NewRun | _ChangedRun | _Progress] = []
+        self._events: list[tuple[Event, ...] | None] = []
+        """Beside each run."""
+        self._steps = _Steps()
+        self._tasks = _Tasks()
         self._deliveries: list[_Delivery] = []
 
     def __bool__(self) -> bool:
@@ -126,27 +141,42 @@ class Batch:
     def creation(self, aboard: Sequence[str] = ()) -> Call:
         """The statement that writes it. What there is no row for it does not mention: to begin with
         a table costs the server more than a row of it."""
-        if self._steps or self._tasks or self._deliveries:
-            return ("create_runs", *self._all(), list(aboard))
-        return ("create_plain_runs", *self._texts(self._runs, self._journal), list(aboard))
+        if self._steps.i or self._tasks.i or self._deliveries:
+            told = record_rows.text(self._deliveries)
+            return ("create_runs", *self._of_runs(), *self._of_steps(), told, list(aboard))
+        return ("create_plain_runs", *self._of_runs(), list(aboard))
 
     def update(self) -> Call:
         if self._deliveries:
-            return ("update_runs", *self._all())
-        rows = (self._runs, self._journal, self._steps, self._tasks)
-        return ("update_quiet_runs", *self._texts(*rows))
+            told = record_rows.text(self._deliveries)
+            return ("update_runs", *self._of_runs(), *self._of_steps(), told)
+        return ("update_quiet_runs", *self._of_runs(), *self._of_steps())
 
-    def _all(self) -> Iterator[str]:
-        return self._texts(self._runs, self._journal, self._steps, self._tasks, self._deliveries)
+    def _of_runs(self) -> tuple[str, ...]:
+        return record_rows.text(self._runs), record_rows.text(self._events)
 
-    @staticmethod
-    def _texts(*rows: object) -> Iterator[str]:
-        return map(record_rows.text, rows)
+    def _of_steps(self) -> tuple[str, ...]:
+        steps, tasks = self._steps, self._tasks
+        return (
+            _integers(steps.i),
+            _integers(steps.step),
+            record_rows.text(steps.body),
+            record_rows.text(steps.added),
+            _integers(tasks.i),
+            _integers(tasks.step),
+            _integers(tasks.item),
+            record_rows.text(tasks.host),
+            record_rows.text(tasks.body),
+        )
+
+    def _add(self, run: _NewRun | _ChangedRun | _Progress) -> None:
+        self._runs.append(run)
+        self._events.append(None)
 
     def create(self, i: int, new: NewRun, run: RunSnapshot, at: datetime) -> None:
         lease, definition = new.lease, new.definition
         digest = None if definition is None else hashlib.sha256(definition.encode()).hexdigest()
-        self._runs.append(
+        self._add(
             _NewRun(
                 i=i,
                 run_id=run.run_id,
@@ -191,7 +221,7 @@ class Batch:
         """``head`` as it was. ``lease``: the owner gets, or (``extends``) keeps it, for so long."""
         old = head.run
         failed = run.callback_error is not old.callback_error
-        self._runs.append(
+        self._add(
             _ChangedRun(
                 i=i,
                 seq=head.seq,
@@ -219,12 +249,44 @@ class Batch:
             )
         )
 
-    def put_step(self, i: int, changed: ChangedStep) -> None:
-        if changed.row is not None:
-            step, body, added = changed.row
-            self._steps.append(_Step(i, step, body, added))
-        for step, host, item, body in changed.tasks:
-            self._tasks.append(_Task(i, step, host, item, body))
+    def progress(self, i: int, head: Head, run: RunSnapshot) -> None:
+        """``head`` as it was: counts, version and its time are all that differs."""
+        old = head.run
+        self._add(
+            _Progress(
+                i,
+                head.seq,
+                old.version,
+                old.fence,
+                old.owner_id,
+                run.version,
+                run.updated_at,
+                run.counts,
+            )
+        )
+
+    def put_step(self, i: int, delta: StepDelta, steps: Steps = NO_STEPS) -> None:
+        """``steps`` as they were."""
+        step, index = delta.after, delta.after.index
+        if step is not delta.before:
+            self._steps.i.append(i)
+            self._steps.step.append(index)
+            self._steps.body.append(bare(step))
+            self._steps.added.append(added_hosts(delta))
+        for name, host in delta.hosts.items():
+            if host.items:
+                for item, value in item_rows(steps, delta, name, host):
+                    self._put_task(i, index, name, item, value)
+            else:
+                self._put_task(i, index, name, HOST_ITSELF, host)
+
+    def _put_task(self, i: int, step: int, host: str, item: int, body: ItemState) -> None:
+        tasks = self._tasks
+        tasks.i.append(i)
+        tasks.step.append(step)
+        tasks.item.append(item)
+        tasks.host.append(host)
+        tasks.body.append(body)
 
     def journal(
         self,
@@ -235,8 +297,10 @@ class Batch:
         deliveries: tuple[NewDelivery, ...],
         at: datetime,
     ) -> None:
-        """The version's one journal row, and the callbacks its events owe."""
-        self._journal.append(_Journal(i, update_id, record_rows.text(events)))
+        """The version's one journal row, with the run's own that was added last, and the
+        callbacks its events owe."""
+        self._runs[-1].update_id = update_id
+        self._events[-1] = events
         if not deliveries:
             return
         origins = {target.name: origin_of(target) for target in run.callbacks}
@@ -251,3 +315,8 @@ class Batch:
             )
             told, origin = record_rows.text(event), origins[new.target]
             self._deliveries.append(_Delivery(i, new.id, new.target, new.seq, origin, told))
+
+
+def _integers(values: list[int]) -> str:
+    """As the server writes an array."""
+    return "{" + record_rows.text(values)[1:-1] + "}"

@@ -6,24 +6,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
-from msgspec.structs import replace
-
-from tenure.model.beginning import Beginning, WaitingRun, begin
+from tenure.model.apply import WholeSteps
+from tenure.model.beginning import Beginning, WaitingRun, taken_by
 from tenure.model.codec import copied, storable
+from tenure.model.decide import decide
+from tenure.model.deltas import Steps
 from tenure.model.errors import RunNotFound, StoreRejected, StoreUnavailable
 from tenure.model.status import RunStatus
 from tenure.model.update import Receipt, receipt
 from tenure.stores.postgres.batch import Batch
 from tenure.stores.postgres.connections import Connections, Purpose
-from tenure.stores.postgres.deciding import Deciding
+from tenure.stores.postgres.deciding import Deciding, NotRemembered, not_remembered
 from tenure.stores.postgres.failures import DATA_ERRORS
 from tenure.stores.postgres.names import must_exist
 from tenure.stores.postgres.patience import PAUSES, pause
 from tenure.stores.postgres.rows import Head, head_of, record_of, steps_of, to_write
 from tenure.stores.postgres.session import Session
 from tenure.stores.recent import Known
-from tenure.stores.step_rows import changed_steps
+
+
+class _Found(NamedTuple):
+    known: Known[Head]
+    steps: Steps
+    """As far as they are known, for whoever decides."""
+    applied_id: str | None
 
 
 class Beginnings:
@@ -57,47 +65,54 @@ class Beginnings:
 
     async def _begin(self, session: Session, beginning: Beginning) -> Receipt:
         run_id = beginning.run_id
-        known, applied_id = self._deciding.recent.get(run_id), None
+        found = self._remembered(beginning)
         for seconds in PAUSES:
             await pause(seconds)
             self._deciding.forget((run_id,))
-            if known is None or known.head.run.version != beginning.base_version:
-                known, applied_id = await self._read(session, beginning)
-            written = await self._write(session, beginning, known, applied_id)
+            if found is None:
+                found = await self._read(session, beginning)
+            try:
+                written = await self._write(session, beginning, found)
+            except NotRemembered:
+                written = None
             if written is not None:
                 return written
-            known = None
+            found = None
         raise StoreUnavailable(
             f"run {run_id} is locked in {self._connections.address.place} by somebody else's "
             "transaction; nothing was written, send it again"
         )
 
-    async def _read(self, session: Session, beginning: Beginning) -> tuple[Known[Head], str | None]:
+    def _remembered(self, beginning: Beginning) -> _Found | None:
+        known = self._deciding.recent.get(beginning.run_id)
+        if known is None or known.head.run.version != beginning.base_version:
+            return None
+        return _Found(known, known, None)
+
+    async def _read(self, session: Session, beginning: Beginning) -> _Found:
         run_id, base = beginning.run_id, beginning.base_version
         row = await session.first("runs_to_write", [run_id], [base], [True])
         if row is None:
             raise RunNotFound(run_id)
         found = to_write(row[0])
         head = head_of(found.head, found.callbacks)
-        return Known(
-            head, steps_of(head.run, found.plan, found.steps, found.tasks)
-        ), found.applied_id
+        steps = steps_of(head.run, found.plan, found.steps, found.tasks)
+        return _Found(Known(head, steps, not_remembered), WholeSteps(steps), found.applied_id)
 
-    async def _write(
-        self, session: Session, beginning: Beginning, known: Known[Head], applied_id: str | None
-    ) -> Receipt | None:
+    async def _write(self, session: Session, beginning: Beginning, found: _Found) -> Receipt | None:
         """``None``: it is not as it was known, or somebody else is writing it."""
+        known, steps, applied_id = found
         head, at = known.head, await session.now()
-        steps = known.concerned(beginning.effect.changes.steps, False, lambda *_: None)
-        before = replace(head.run, steps=steps)
-        after, version, effect = begin(before, beginning, at=at, applied_id=applied_id)
-        if effect is None:
-            return receipt(after, version, head.lease_expires_at)
+        taken = taken_by(head.run, beginning, at=at, applied_id=applied_id)
+        if taken is None:
+            return receipt(head.run, beginning.base_version + 1, head.lease_expires_at)
+        run, update = taken
+        decision = decide(run, steps, update, at=at)
+        after, effect = decision.own_fields(run), beginning.effect
         batch = Batch()
         batch.change(0, head, after, at, beginning.lease)
-        changed = list(changed_steps(before, after, effect))
-        for each in changed:
-            batch.put_step(0, each)
+        for delta in decision.steps.values():
+            batch.put_step(0, delta, steps)
         batch.journal(0, after, beginning.update_id, effect.events, effect.deliveries, at)
         name, *values = batch.update()
         ((heard, accepted),) = await session.all(name, *values)
@@ -105,12 +120,10 @@ class Beginnings:
         if accepted != "[0]":
             return None
         until = _at_least_until(at, beginning.lease.seconds)
-        owned = Head(
-            head.seq, replace(after, steps=()), beginning.lease.claim_id, until, lease_live=True
-        )
-        known.advance(owned, after, effect, {each.bare.index: each.bare for each in changed})
+        owned = Head(head.seq, after, beginning.lease.claim_id, until, lease_live=True)
+        known.advance(owned, decision.steps)
         self._deciding.recent.put(after.run_id, known)
-        return receipt(after, version, until)
+        return receipt(after, decision.version, until)
 
 
 def _at_least_until(at: datetime, seconds: float) -> datetime:

@@ -2,60 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from datetime import datetime
 from itertools import chain
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
-from tenure.model.apply import apply
+from tenure.model.apply import WholeSteps
 from tenure.model.codec import decode
+from tenure.model.decide import decide
+from tenure.model.deltas import Decision, Steps, concerns_steps
 from tenure.model.errors import RunNotFound, StoreUnavailable
-from tenure.model.judge import Circumstances, choose_effect
+from tenure.model.judge import Circumstances
 from tenure.model.leasing import check_repeated, create
 from tenure.model.snapshot import HostState, RunSnapshot, StepState
-from tenure.model.status import ENDED_STEP, TERMINAL_RUN, StepStatus
-from tenure.model.update import Effect, NewRun, Receipt, Update, Write, receipt, run_id_of
+from tenure.model.status import StepStatus
+from tenure.model.update import NewRun, Receipt, Update, Write, receipt, run_id_of
 from tenure.model.wakeups import news
 from tenure.stores.postgres.batch import Batch
 from tenure.stores.postgres.rows import Head, ToWriteRow, head_of, steps_of, to_write
 from tenure.stores.postgres.session import Call, Session
-from tenure.stores.recent import EndedHost, Known, Recent
-from tenure.stores.step_rows import changed_step, changed_steps
+from tenure.stores.recent import Known, Recent
+from tenure.stores.step_rows import started
 
 _created = msgspec.json.Decoder(list[tuple[int, int, datetime | None]])
 _updated = msgspec.json.Decoder(list[int])
+
+_PROGRESS = {"counts"}
+"""All that an update changes of the run's own fields, if it only reports steps and hosts."""
 
 _OWNER = Circumstances(lease_live=True)
 """Of an owner's update on the newest version; more need not be known about it."""
 
 Born = Callable[[int, datetime | None], Receipt]
 """What to do once a run is there, with its number and the end of its lease."""
-Accepted = Callable[[], Receipt]
 
 
 class NotRemembered(Exception):
     """Only the stored run can tell."""
 
 
+class _Accepted(Struct, frozen=True, gc=False):
+    """An update, if it is written."""
+
+    known: Known[Head]
+    after: RunSnapshot
+    decision: Decision
+
+
 class Decided:
     """Creations and updates that one trip writes, and what is to be said of each if it did."""
 
-    def __init__(self) -> None:
+    def __init__(self, recent: Recent[Head]) -> None:
         self.creations = Batch()
         self.updates = Batch()
+        self._recent = recent
         self._born: dict[int, Born] = {}
-        self._accepted: dict[int, Accepted] = {}
+        self._accepted: dict[int, _Accepted] = {}
         self._news: dict[int, tuple[str, ...]] = {}
 
-    def __contains__(self, i: int) -> bool:
-        return i in self._born or i in self._accepted
+    def but(self, written: Collection[int]) -> set[int]:
+        """Those that were not written after all."""
+        if len(written) == len(self._born) + len(self._accepted):
+            return set()
+        return {*self._born, *self._accepted} - {*written}
 
     def when_born(self, i: int, then: Born) -> None:
         self._born[i] = then
 
-    def when_accepted(self, i: int, then: Accepted) -> None:
+    def when_accepted(self, i: int, then: _Accepted) -> None:
         self._accepted[i] = then
 
     def tells(self, i: int, topics: Iterable[str]) -> None:
@@ -98,8 +115,19 @@ class Decided:
             if name.startswith("create"):
                 receipts |= {i: self._born[i](seq, end) for i, seq, end in decode(_created, text)}
             else:
-                receipts |= {i: self._accepted[i]() for i in decode(_updated, text)}
+                receipts |= {i: self._taken_in(self._accepted[i]) for i in decode(_updated, text)}
         return receipts
+
+    def _taken_in(self, accepted: _Accepted) -> Receipt:
+        known, after, decision = accepted.known, accepted.after, accepted.decision
+        head = known.head
+        if after.ended:
+            self._recent.forget(after.run_id)
+        else:
+            moved = Head(head.seq, after, head.claim_id, head.lease_expires_at, head.lease_live)
+            known.advance(moved, decision.steps)
+        until = head.lease_expires_at if after.owner_id is not None else None
+        return receipt(after, decision.version, until)
 
 
 class Deciding:
@@ -112,7 +140,7 @@ class Deciding:
             self.recent.forget(run_id)
 
     def remember(self, head: Head, steps: tuple[StepState, ...]) -> Known[Head]:
-        known = Known(head, steps)
+        known = Known(head, steps, not_remembered)
         self.recent.put(head.run.run_id, known)
         return known
 
@@ -126,7 +154,7 @@ class Deciding:
         known = self.recent.get(write.run_id)
         if known is None or not _is_its_next(known.head.run, write):
             raise NotRemembered
-        if self._update(decided, i, write, known, _unknown_host, _OWNER, at) is not None:
+        if self._update(decided, i, write, known, known, _OWNER, at) is not None:
             raise NotRemembered
 
     def _create(self, decided: Decided, i: int, new: NewRun, at: datetime) -> None:
@@ -135,7 +163,7 @@ class Deciding:
         batch.create(i, new, run, at)
         for step in run.steps:
             if step.status is not StepStatus.PENDING:
-                batch.put_step(i, changed_step(step, None))
+                batch.put_step(i, started(step))
         batch.journal(i, run, new.update_id, new.events, new.deliveries, at)
         decided.tells(i, news(None, run, at))
 
@@ -182,7 +210,7 @@ class Deciding:
             raise RunNotFound(run_id)
         head = head_of(row.head, row.callbacks)
         steps = steps_of(head.run, row.plan, row.steps, row.tasks)
-        known = Known(head, steps)
+        known = Known(head, steps, not_remembered)
         if write.lease is not None and not head.run.ended:
             self.recent.put(run_id, known)
         base, run = write.base_version, head.run
@@ -192,7 +220,7 @@ class Deciding:
             applied_id=row.applied_id if stale else None,
             lease_expires_at=head.lease_expires_at,
         )
-        return self._update(decided, i, write, known, _host_in(steps), circumstances, at)
+        return self._update(decided, i, write, known, WholeSteps(steps), circumstances, at)
 
     def _update(
         self,
@@ -200,34 +228,27 @@ class Deciding:
         i: int,
         update: Update,
         known: Known[Head],
-        ended_host: EndedHost,
+        steps: Steps,
         circumstances: Circumstances,
         at: datetime,
     ) -> Receipt | None:
         head = known.head
-        effect = choose_effect(head.run, update, circumstances.lease_live)
-        before = _with_steps(known, effect, ended_host)
-        after, version, written = apply(before, update, at=at, circumstances=circumstances)
-        if written is None:
-            return receipt(head.run, version, head.lease_expires_at)
+        run = head.run
+        decision = decide(run, steps, update, at=at, circumstances=circumstances)
+        effect = decision.effect
+        if effect is None:
+            return receipt(run, decision.version, head.lease_expires_at)
+        after = decision.own_fields(run)
         batch = decided.updates
-        batch.change(i, head, after, at)
-        bare: dict[int, StepState] = {}
-        for changed in changed_steps(before, after, effect):
-            batch.put_step(i, changed)
-            bare[changed.bare.index] = changed.bare
+        if decision.fields.keys() <= _PROGRESS:
+            batch.progress(i, head, after)
+        else:
+            batch.change(i, head, after, at)
+            decided.tells(i, news(run, after, at))
+        for delta in decision.steps.values():
+            batch.put_step(i, delta, steps)
         batch.journal(i, after, update.update_id, effect.events, effect.deliveries, at)
-        decided.tells(i, news(head.run, after, at))
-
-        def accepted() -> Receipt:
-            if after.ended:
-                self.recent.forget(after.run_id)
-            else:
-                known.advance(_moved(head, after), after, effect, bare)
-            until = head.lease_expires_at if after.owner_id is not None else None
-            return receipt(after, version, until)
-
-        decided.when_accepted(i, accepted)
+        decided.when_accepted(i, _Accepted(known, after, decision))
         return None
 
 
@@ -243,37 +264,15 @@ def _is_its_next(run: RunSnapshot, update: Update) -> bool:
 
 
 def _concerns_steps(update: Update) -> bool:
-    effects = (update.effect, update.if_unowned or update.effect)
-    return update.lease is not None or any(
-        effect.changes.steps or effect.changes.run.status in TERMINAL_RUN for effect in effects
+    return (
+        update.lease is not None
+        or concerns_steps(update.effect)
+        or (update.if_unowned is not None and concerns_steps(update.if_unowned))
     )
 
 
-def _with_steps(known: Known[Head], effect: Effect, ended_host: EndedHost) -> RunSnapshot:
-    """What this leaves out is pending, or has ended."""
-    run, changes = known.head.run, effect.changes
-    ends = changes.run.status in TERMINAL_RUN and not run.ended
-    if not ends and not changes.steps:
-        return run
-    return replace(run, steps=known.concerned(changes.steps, ends, ended_host))
-
-
-def _unknown_host(step: int, name: str) -> HostState | None:
+def not_remembered(known: Known[Head], step: int, name: str) -> HostState | None:
     raise NotRemembered
-
-
-def _host_in(steps: tuple[StepState, ...]) -> EndedHost:
-    def find(index: int, name: str) -> HostState | None:
-        for step in steps:
-            if step.index == index:
-                return step.hosts.get(name) or (HostState() if step.status in ENDED_STEP else None)
-        return None
-
-    return find
-
-
-def _moved(head: Head, after: RunSnapshot) -> Head:
-    return head._replace(run=replace(after, steps=()))
 
 
 def _created_before(new: NewRun, row: ToWriteRow | None) -> Receipt:

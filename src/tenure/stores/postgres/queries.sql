@@ -1,7 +1,8 @@
 -- Every statement of the PostgreSQL store, by name. What stands in braces is a fragment above it.
 --
 -- Rows go in and come out as JSON texts, many at once: the driver then has one value to look at
--- instead of thousands. `lateral (… limit 1)` keeps the planner to index look-ups, also on tables
+-- instead of thousands. Bodies that are kept as they are come beside their rows, in the same order:
+-- taking a row apart the server would stumble over a NUL in somebody's output. `lateral (… limit 1)` keeps the planner to index look-ups, also on tables
 -- it knows nothing about; clock() is volatile and in an index condition only as a sub-select.
 
 -- fragment: head
@@ -29,23 +30,25 @@ lateral (select * from tenure.run_specs where seq = d.seq limit 1) s
 
 -- fragment: new_steps
 insert into tenure.steps (seq, step, body, added_hosts)
-select ok.seq, t.step, t.body::json, t.added::json
-from json_to_recordset($3::json) as t(i integer, step integer, body text, added text)
+select ok.seq, t.step, t.body, case when json_typeof(t.added) = 'array' then t.added end
+from rows from (unnest($3::integer[], $4::integer[]), json_array_elements($5::json),
+    json_array_elements($6::json)) as t(i, step, body, added)
 join ok on ok.i = t.i
 on conflict (seq, step) do update set body = excluded.body
 
 -- fragment: new_tasks
 insert into tenure.tasks (seq, step, host, item, body)
-select ok.seq, t.step, t.host, t.item, t.body::json
-from json_to_recordset($4::json) as t(i integer, step integer, host text, item integer, body text)
+select ok.seq, t.step, t.host, t.item, t.body
+from rows from (unnest($7::integer[], $8::integer[], $9::integer[]),
+    json_array_elements_text($10::json), json_array_elements($11::json))
+  as t(i, step, item, host, body)
 join ok on ok.i = t.i
 on conflict (seq, step, host, item) do update set body = excluded.body
 
 -- fragment: new_journal
 insert into tenure.journal (seq, version, at, fence, update_id, changed_in, events)
-select ok.seq, ok.version, ok.updated_at, ok.fence, j.update_id, ok.changed_in, j.events::json
-from json_to_recordset($2::json) as j(i integer, update_id text, events text)
-join ok on ok.i = j.i
+select seq, version, updated_at, fence, update_id, changed_in, events
+from ok where update_id is not null
 
 -- name: begin
 begin
@@ -86,12 +89,15 @@ select coalesce(max(number), 0), set_config('timezone', 'UTC', false) from tenur
 -- fragment: created
 -- In order of their ids: two creators of the same never wait for each other in a circle.
 with given as materialized (
-  select * from json_to_recordset($1::json) as g(i integer, run_id text, workflow_name text,
+  select * from rows from (json_to_recordset($1::json) as (i integer, run_id text, workflow_name text,
     status text, version bigint, fence bigint, owner_id text, claim_id text, seconds float8,
     recovery text, queue text, rank smallint, ready_at timestamptz, readiness smallint,
     approved boolean, run_after timestamptz, started_at timestamptz, updated_at timestamptz, counts json,
     detail text, digest text, definition text, summary text, callbacks text, vars text, plan text,
-    labels json)
+    labels json, update_id text), json_array_elements($2::json)) as g(i, run_id, workflow_name,
+    status, version, fence, owner_id, claim_id, seconds, recovery, queue, rank, ready_at,
+    readiness, approved, run_after, started_at, updated_at, counts, detail, digest, definition,
+    summary, callbacks, vars, plan, labels, update_id, events)
 ), made as (
   insert into tenure.runs (run_id, workflow_name, status, version, fence, owner_id, claim_id,
     lease_expires_at, takeovers, takeovers_without_progress, recovery, queue, rank, ready_at,
@@ -131,13 +137,13 @@ with given as materialized (
   select d.id, ok.seq, d.target, ok.version, d.ordinal, d.origin, ok.status, 'waiting',
     row_number() over (partition by d.i, d.target order by d.ordinal) > 1, 0, tenure.clock(),
     false, d.event::json
-  from json_to_recordset($5::json)
+  from json_to_recordset($12::json)
     as d(i integer, id text, target text, ordinal integer, origin text, event text)
   join ok on ok.i = d.i order by d.i, d.ordinal
 )
 select tenure.clock(),
   coalesce((select json_agg(json_build_array(i, seq, lease_expires_at)) from ok), '[]')::text,
-  array(select pg_notify('tenure_queue', topics)::text from unnest($6::text[]) as t(topics))
+  array(select pg_notify('tenure_queue', topics)::text from unnest($13::text[]) as t(topics))
 
 -- name: create_plain_runs
 -- Of which nothing starts yet, and nobody is told by callback: most of what is submitted.
@@ -148,14 +154,18 @@ select tenure.clock(),
 
 -- fragment: updated
 -- Of those still as they were when the update was decided, and that nobody else is writing now.
+-- Without a status: steps and hosts alone went on, and the rest of the run's row stays as it is.
 with given as materialized (
-  select * from json_to_recordset($1::json) as g(i integer, seq bigint, base bigint,
+  select * from rows from (json_to_recordset($1::json) as (i integer, seq bigint, base bigint,
     base_fence bigint, base_owner text, status text, version bigint, fence bigint, owner_id text,
     claim_id text, seconds float8, extends boolean, takeovers integer,
     takeovers_without_progress integer, readiness smallint, approved boolean,
     cancel_requested_at timestamptz,
     started_at timestamptz, finished_at timestamptz, updated_at timestamptz, counts json,
-    detail text, callback_error text)
+    detail text, callback_error text, update_id text), json_array_elements($2::json)) as g(i, seq,
+    base, base_fence, base_owner, status, version, fence, owner_id, claim_id, seconds, extends,
+    takeovers, takeovers_without_progress, readiness, approved, cancel_requested_at, started_at,
+    finished_at, updated_at, counts, detail, callback_error, update_id, events)
 ), ours as materialized (
   select g.* from given g, lateral (
     select 1 from tenure.runs r
@@ -163,23 +173,34 @@ with given as materialized (
       and r.owner_id is not distinct from g.base_owner
     limit 1 for no key update skip locked) l
 ), ok as (
-  update tenure.runs r set status = g.status, version = g.version, fence = g.fence,
-    owner_id = g.owner_id,
-    claim_id = case when g.owner_id is not null then coalesce(g.claim_id, r.claim_id) end,
+  update tenure.runs r set status = coalesce(g.status, r.status), version = g.version,
+    fence = coalesce(g.fence, r.fence),
+    owner_id = case when g.status is null then r.owner_id else g.owner_id end,
+    claim_id = case
+      when g.status is null then r.claim_id
+      when g.owner_id is not null then coalesce(g.claim_id, r.claim_id) end,
     lease_expires_at = case
+      when g.status is null then r.lease_expires_at
       when g.owner_id is null then null
       when g.seconds is null then r.lease_expires_at
       when g.extends
         then greatest(r.lease_expires_at, tenure.clock() + make_interval(secs => g.seconds))
       else tenure.clock() + make_interval(secs => g.seconds) end,
-    takeovers = g.takeovers, takeovers_without_progress = g.takeovers_without_progress,
-    readiness = g.readiness, approved = g.approved, cancel_requested_at = g.cancel_requested_at,
-    started_at = g.started_at, finished_at = g.finished_at, updated_at = g.updated_at,
+    takeovers = coalesce(g.takeovers, r.takeovers),
+    takeovers_without_progress = coalesce(g.takeovers_without_progress,
+      r.takeovers_without_progress),
+    readiness = coalesce(g.readiness, r.readiness), approved = coalesce(g.approved, r.approved),
+    cancel_requested_at = case
+      when g.status is null then r.cancel_requested_at else g.cancel_requested_at end,
+    started_at = case when g.status is null then r.started_at else g.started_at end,
+    finished_at = case when g.status is null then r.finished_at else g.finished_at end,
+    updated_at = g.updated_at,
     changed_in = greatest(r.changed_in, pg_current_xact_id()), counts = g.counts,
-    detail = g.detail::json,
+    detail = case when g.status is null then r.detail else g.detail::json end,
     callback_error = coalesce(g.callback_error::json, r.callback_error)
   from ours g where r.seq = any(array(select seq from ours)) and g.seq = r.seq
-  returning g.i, r.seq, r.version, r.updated_at, r.fence, r.status, r.changed_in
+  returning g.i, r.seq, r.version, r.updated_at, r.fence, r.status, r.changed_in, g.update_id,
+    g.events
 ), steps as (
   {new_steps}
 ), tasks as (
@@ -199,7 +220,7 @@ with given as materialized (
   from (
     select n.*, ok.seq, ok.version, ok.status,
       row_number() over (partition by n.i, n.target order by n.ordinal) as place
-    from json_to_recordset($5::json)
+    from json_to_recordset($12::json)
       as n(i integer, id text, target text, ordinal integer, origin text, event text)
     join ok on ok.i = n.i) d
   left join lateral (

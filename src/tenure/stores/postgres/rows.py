@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -26,7 +27,7 @@ from tenure.stores.step_rows import StepRow, TaskRow, assembled
 
 _NULL = Raw(b"null")
 _NO_DETAIL = Detail()
-_DETAIL_FIELDS = Detail.__struct_fields__
+_details = attrgetter(*(name for name in Detail.__struct_fields__ if name != "callback_error"))
 _SPEC_FIELDS = SpecSummary.__struct_fields__
 
 
@@ -108,8 +109,7 @@ def head_of(row: HeadRow, callbacks: tuple[CallbackTarget, ...] | None = None) -
 
 def detail_text(run: RunSnapshot) -> str | None:
     """All but the callback error, which has a column of its own."""
-    values = {name: getattr(run, name) for name in _DETAIL_FIELDS}
-    detail = Detail(**{**values, "callback_error": None})
+    detail = Detail(*_details(run))
     return None if detail == _NO_DETAIL else text(detail)
 
 

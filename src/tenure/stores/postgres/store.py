@@ -56,7 +56,7 @@ from tenure.stores.postgres.writing import Writing
 
 
 class PostgresStore:
-    """``RunStateStore``, ``BatchUpdates``, ``LeaseStore``, ``Beginnings``, ``EventLog``,
+    """``RunStateStore``, ``ParallelBatches``, ``LeaseStore``, ``Beginnings``, ``EventLog``,
     ``ChangeFeed``, ``Definitions``, ``Outbox``, ``OutboxBatches``, ``LogStore``, ``LogListing``,
     ``WorkerRegistry``, ``OwnerListing``, ``TokenStore``, ``Wakeups``, ``KeptApart``,
     ``Retention`` and ``Upkeep``."""
@@ -67,7 +67,9 @@ class PostgresStore:
         """``clock``: one that a test has put in the place of the server's. ``UnknownStore`` for a
         URL that cannot be meant; nothing is connected to yet."""
         self._url, self._clock = url, clock
-        self._connections = Connections(Address.parse(url), ServerClock(clock))
+        address = Address.parse(url)
+        self.batches_at_once = address.connections
+        self._connections = Connections(address, ServerClock(clock))
         deciding = Deciding()
         self._announcing = Announcing(self._connections)
         self._listening = Listening(self._connections)

@@ -111,7 +111,7 @@ class Writing:
     ) -> list[_Numbered]:
         """What must be looked at again."""
         at = await session.now()
-        decided, left = Decided(), []
+        decided, left = Decided(self._deciding.recent), []
         for i, write in work:
             try:
                 self._deciding.from_memory(decided, i, write, at)
@@ -127,7 +127,8 @@ class Writing:
         if not aboard:
             self._announcing.announce(decided.news_of(written))
         outcomes |= written
-        return left + [(i, write) for i, write in work if i in decided and i not in written]
+        refused = decided.but(written)
+        return left + [each for each in work if each[0] in refused] if refused else left
 
     async def _from_the_store(
         self, session: Session, work: list[_Numbered], outcomes: dict[int, Outcome]
@@ -136,7 +137,7 @@ class Writing:
         async with session.undone_on_error():
             found, locked = await self._deciding.lock(session, [write for _, write in work])
             at = await session.now()
-            decided, left = Decided(), []
+            decided, left = Decided(self._deciding.recent), []
             for i, write in work:
                 run_id = run_id_of(write)
                 if run_id in found and run_id not in locked:
@@ -152,4 +153,5 @@ class Writing:
             written = await decided.send(session, commit=True)
             self._announcing.announce(decided.news_of(written))
             outcomes |= written
-        return left + [(i, write) for i, write in work if i in decided and i not in written]
+        refused = decided.but(written)
+        return left + [each for each in work if each[0] in refused] if refused else left

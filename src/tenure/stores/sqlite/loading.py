@@ -1,16 +1,12 @@
-"""The run, with the steps and hosts that one update concerns: ``model.apply`` says which."""
+"""The run, with the steps and hosts that one update concerns: ``model.deltas`` says which."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
-from typing import Any
 
 from msgspec.structs import replace
 
 from tenure.model.snapshot import HostState, RunSnapshot, StepState
-from tenure.model.status import ENDED_STEP, TERMINAL_RUN
-from tenure.model.update import Effect
 from tenure.stores import record_rows, step_rows
 from tenure.stores.recent import Known, Recent
 from tenure.stores.sqlite import rows
@@ -31,7 +27,7 @@ class Loading:
         self._data_version = self._sql.one("data_version")[0]
 
     def remember(self, head: Head, steps: Iterable[StepState]) -> Known[Head]:
-        known = Known(head, steps)
+        known = Known(head, steps, self._ended_host)
         known.seen_in = self._data_version
         self.recent.put(head.run.run_id, known)
         return known
@@ -56,29 +52,20 @@ class Loading:
         row = self._sql.first("update_id_of", seq, version)
         return row[0] if row else None
 
-    def for_effect(self, head: Head, effect: Effect) -> RunSnapshot:
-        """What this leaves out is pending, or has ended."""
-        run, changes = head.run, effect.changes
-        fields: dict[str, Any] = {}
-        if effect.deliveries:
-            (callbacks,) = self._sql.one("callbacks", head.seq)
-            fields["callbacks"] = record_rows.callbacks_of(callbacks)
-        ends = changes.run.status in TERMINAL_RUN and not run.ended
-        if ends or changes.steps:
-            known = self._known(head)
-            ended_host = partial(self._ended_host, known)
-            fields["steps"] = known.concerned(changes.steps, ends, ended_host)
-        return replace(run, **fields) if fields else run
+    def with_callbacks(self, head: Head) -> RunSnapshot:
+        (callbacks,) = self._sql.one("callbacks", head.seq)
+        return replace(head.run, callbacks=record_rows.callbacks_of(callbacks))
 
-    def _known(self, head: Head) -> Known[Head]:
+    def steps(self, head: Head) -> Known[Head]:
+        """As remembered; else they are read."""
         known = self.recent.get(head.run.run_id)
         if known is not None:
             return known
         steps = self._reading.steps(head)
-        return Known(head, steps) if head.run.ended else self.remember(head, steps)
+        if head.run.ended:
+            return Known(head, steps, self._ended_host)
+        return self.remember(head, steps)
 
     def _ended_host(self, known: Known[Head], step: int, name: str) -> HostState | None:
         row = self._sql.first("host", known.head.seq, step, name)
-        if row is not None:
-            return step_rows.host_of(row[0])
-        return HostState() if known.steps[step].status in ENDED_STEP else None
+        return step_rows.host_of(row[0]) if row is not None else None

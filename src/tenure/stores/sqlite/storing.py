@@ -5,17 +5,19 @@ from __future__ import annotations
 import hashlib
 from datetime import datetime
 
+from tenure.model.apply import NO_STEPS
+from tenure.model.deltas import StepDelta, Steps
 from tenure.model.events import Event, record
 from tenure.model.outbox import origin_of
-from tenure.model.snapshot import RunSnapshot, StepState
+from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import StepStatus
-from tenure.model.update import Effect, NewDelivery
+from tenure.model.update import NewDelivery
 from tenure.stores import record_rows
 from tenure.stores.lease_clock import LeaseEnd
 from tenure.stores.sqlite import rows
 from tenure.stores.sqlite.rows import Head
 from tenure.stores.sqlite.statements import Statements
-from tenure.stores.step_rows import ChangedStep, changed_step, changed_steps
+from tenure.stores.step_rows import HOST_ITSELF, added_hosts, bare, item_rows, started
 
 
 class Storing:
@@ -65,7 +67,7 @@ class Storing:
         self._insert_spec(seq, run, definition)
         for step in run.steps:
             if step.status is not StepStatus.PENDING:
-                self._put_step(seq, changed_step(step, None))
+                self.put_step(seq, started(step))
         return Head(seq, run, claim_id, until, counts, detail)
 
     def _insert_spec(self, seq: int, run: RunSnapshot, definition: str | None) -> None:
@@ -147,21 +149,17 @@ class Storing:
         (summary,) = self._sql.one("spec_for_lists", seq)
         return record_rows.readiness(record_rows.with_spec(run, summary), at)
 
-    def put_steps(
-        self, seq: int, before: RunSnapshot, after: RunSnapshot, effect: Effect
-    ) -> dict[int, StepState]:
-        """Rows for what differs; the steps without their hosts, as their rows now read."""
-        return {
-            changed.bare.index: self._put_step(seq, changed)
-            for changed in changed_steps(before, after, effect)
-        }
-
-    def _put_step(self, seq: int, changed: ChangedStep) -> StepState:
-        if changed.row is not None:
-            self._sql.later("put_step", seq, *changed.row)
-        for task in changed.tasks:
-            self._sql.later("put_task", seq, *task)
-        return changed.bare
+    def put_step(self, seq: int, delta: StepDelta, steps: Steps = NO_STEPS) -> None:
+        """``steps`` as they were."""
+        step, index = delta.after, delta.after.index
+        if step is not delta.before:
+            body, hosts = record_rows.text(bare(step)), added_hosts(delta)
+            added = None if hosts is None else record_rows.text(hosts)
+            self._sql.later("put_step", seq, index, body, added)
+        for name, host in delta.hosts.items():
+            rows = item_rows(steps, delta, name, host) if host.items else ((HOST_ITSELF, host),)
+            for item, value in rows:
+                self._sql.later("put_task", seq, index, name, item, record_rows.text(value))
 
     def journal(
         self,

@@ -1,7 +1,7 @@
 """Creations and updates, one transaction for one or for many.
 
 The model decides; here is the order of the work: take the write lock, read the clocks, load what
-the update concerns, ``apply``, store what came out different. Runs in the writer's thread.
+the update concerns, ``decide``, store what is different then. Runs in the writer's thread.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from typing import Any
 import apsw
 from msgspec.structs import replace
 
-from tenure.model.apply import apply
+from tenure.model.apply import NO_STEPS
 from tenure.model.codec import storable
+from tenure.model.decide import decide
+from tenure.model.deltas import StepDelta, concerns_steps
 from tenure.model.errors import RunNotFound, StoreIncompatible, StoreRejected, TenureError
 from tenure.model.events import Event
 from tenure.model.judge import Circumstances, choose_effect
 from tenure.model.leasing import check_repeated, create
-from tenure.model.snapshot import RunSnapshot, StepState
-from tenure.model.update import Effect, NewRun, Receipt, Update, Write, receipt, run_id_of
+from tenure.model.snapshot import RunSnapshot
+from tenure.model.update import NewRun, Receipt, Update, Write, receipt, run_id_of
 from tenure.stores.lease_clock import Instant, LeaseClock, LeaseEnd, shown
 from tenure.stores.record_rows import SpecSummary
 from tenure.stores.sqlite import rows
@@ -154,18 +156,21 @@ class Writing:
             raise RunNotFound(update.run_id)
         circumstances = self._circumstances(head, update, instant)
         effect = choose_effect(head.run, update, circumstances.lease_live)
-        before = self.loading.for_effect(head, effect)
-        after, version, written = apply(before, update, at=instant.now, circumstances=circumstances)
-        if written is None:
-            return receipt(head.run, version, shown(head.lease_until))
+        run = self.loading.with_callbacks(head) if effect.deliveries else head.run
+        steps = self.loading.steps(head) if concerns_steps(effect) else NO_STEPS
+        decision = decide(run, steps, update, at=instant.now, circumstances=circumstances)
+        if decision.effect is None:
+            return receipt(head.run, decision.version, shown(head.lease_until))
+        after = decision.own_fields(run)
         until = head.lease_until if after.owner_id is not None else None
         now = self._storing.put_head(head, after, head.claim_id, until, instant.now)
-        steps = self._storing.put_steps(head.seq, before, after, effect)
+        for delta in decision.steps.values():
+            self._storing.put_step(head.seq, delta, steps)
         self._storing.journal(
             head.seq, after, update.update_id, effect.events, effect.deliveries, instant.now
         )
-        self._remember(now, after, effect, steps)
-        return receipt(after, version, shown(until))
+        self._remember(now, after, decision.steps)
+        return receipt(after, decision.version, shown(until))
 
     def _circumstances(self, head: Head, update: Update, instant: Instant) -> Circumstances:
         base, run = update.base_version, head.run
@@ -179,18 +184,16 @@ class Writing:
             lease_expires_at=shown(head.lease_until),
         )
 
-    def _remember(
-        self, head: Head, after: RunSnapshot, effect: Effect, steps: dict[int, StepState]
-    ) -> None:
+    def _remember(self, head: Head, after: RunSnapshot, changed: dict[int, StepDelta]) -> None:
         known = self.loading.recent.get(after.run_id)
         if known is None:
             return
         if after.ended:
             self.loading.recent.forget(after.run_id)
-        else:
-            seq, _, claim_id, until, counts, detail = head
-            run = replace(after, steps=(), callbacks=())
-            known.advance(Head(seq, run, claim_id, until, counts, detail), after, effect, steps)
+            return
+        if after.callbacks:
+            head = head._replace(run=replace(after, callbacks=()))
+        known.advance(head, changed)
 
     def put_ownership(
         self,

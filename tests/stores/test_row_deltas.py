@@ -1,0 +1,119 @@
+"""Rows written update by update, from what was remembered, read as the whole run does."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tenure.model.apply import apply
+from tenure.model.decide import decide
+from tenure.model.deltas import Decision
+from tenure.model.errors import Refused
+from tenure.model.snapshot import HostState, RunSnapshot, StepState
+from tenure.model.status import HostStatus, RunStatus, StepKind, StepStatus
+from tenure.model.update import HostChange, ItemChange, StepChange, Update
+from tenure.stores import record_rows
+from tenure.stores.recent import Known
+from tenure.stores.step_rows import (
+    HOST_ITSELF,
+    StepRow,
+    TaskRow,
+    added_hosts,
+    assembled,
+    bare,
+    host_of,
+    item_rows,
+)
+from tests.model.samples import LIVE, after, as_bytes, by_owner, effect, running
+
+_HANDLER = StepState(
+    index=2, name="handler", kind=StepKind.HANDLER, hosts={"web1": HostState(), "web2": HostState()}
+)
+
+_host_status = st.sampled_from(
+    [HostStatus.RUNNING] * 5 + [HostStatus.SUCCESS] * 4 + [HostStatus.UNKNOWN] * 2 + [*HostStatus]
+)
+_items = st.dictionaries(st.integers(0, 2), st.builds(ItemChange, status=_host_status), max_size=2)
+_hosts = st.dictionaries(
+    st.sampled_from(["web1", "web2", "web2", "nowhere"]),
+    st.one_of(
+        st.builds(HostChange, status=_host_status, stdout=st.text(max_size=3)),
+        st.builds(HostChange, status=_host_status, items=_items),
+        st.builds(HostChange, attempts=st.integers(1, 3)),
+    ),
+    max_size=2,
+)
+_step_status = st.sampled_from([StepStatus.RUNNING] * 5 + [StepStatus.SUCCESS] * 3 + [*StepStatus])
+_steps = st.dictionaries(
+    st.sampled_from([0, 0, 0, 1, 1, 2]),
+    st.one_of(
+        st.builds(StepChange, hosts=_hosts),
+        st.builds(StepChange, status=_step_status, hosts=_hosts),
+        st.builds(StepChange, status=_step_status, message=st.text(max_size=3)),
+        st.builds(StepChange, status=_step_status, hosts=_hosts, plan=st.just(_HANDLER)),
+    ),
+    max_size=3,
+)
+_ends = st.sampled_from([None] * 12 + [*RunStatus])
+
+
+class _Rows:
+    """What a store of rows keeps of one run, in dictionaries."""
+
+    def __init__(self, run: RunSnapshot) -> None:
+        self.run = run
+        self._plan = record_rows.plan_text(run.steps)
+        self._steps: dict[int, StepRow] = {}
+        self._tasks: dict[tuple[int, str, int], TaskRow] = {}
+        self._known = Known(None, run.steps, self._ended_host)
+
+    def _ended_host(self, known: Known[None], index: int, name: str) -> HostState | None:
+        row = self._tasks.get((index, name, HOST_ITSELF))
+        return host_of(row[3]) if row else None
+
+    def write(self, update: Update, at: float) -> None:
+        decision = decide(self.run, self._known, update, at=after(at), circumstances=LIVE)
+        if decision.effect is None:
+            return
+        self.run = decision.own_fields(self.run)
+        self._put(decision)
+        self._known.advance(None, decision.steps)
+
+    def _put(self, decision: Decision) -> None:
+        for index, delta in decision.steps.items():
+            if delta.after is not delta.before:
+                body = record_rows.text(bare(delta.after))
+                hosts, (*_, known) = added_hosts(delta), self._steps.get(index, (None,))
+                added = known if hosts is None else record_rows.text(hosts)
+                self._steps[index] = (index, body, added)
+            for name, host in delta.hosts.items():
+                for item, value in item_rows(self._known, delta, name, host):
+                    row = (index, name, item, record_rows.text(value))
+                    self._tasks[index, name, item] = row
+
+    def steps(self) -> tuple[StepState, ...]:
+        tasks = [self._tasks[place] for place in sorted(self._tasks)]
+        return assembled(self.run, self._plan, self._steps.values(), tasks)
+
+
+@pytest.mark.slow
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(_ends, _steps, st.floats(-50, 50)), min_size=1, max_size=20))
+def test_rows_and_whole_runs_go_the_same_way(moves: list[Any]) -> None:
+    whole = running()
+    rows = _Rows(whole)
+    for end, steps, at in moves:
+        update = by_owner(whole, effect(run=end, steps=steps))
+        try:
+            whole = apply(whole, update, at=after(at), circumstances=LIVE).snapshot
+        except Refused as refusal:
+            with pytest.raises(type(refusal), match=f"^{re.escape(str(refusal))}$"):
+                rows.write(update, at)
+            continue
+        rows.write(update, at)
+        assert as_bytes(replace(rows.run, steps=rows.steps())) == as_bytes(whole)
