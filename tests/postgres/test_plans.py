@@ -36,6 +36,9 @@ MAY_READ_ALL = {
     "schema",  # a row per version of the schema
     "workers",  # a row per process
     "forget_silent_workers",
+    "tokens",  # a row per token
+    "token",
+    "revoke_token",
     "pruned",  # empty but for a prune at work
     "unfinished_prunes",
     "changes_of_another_server",
