@@ -53,6 +53,25 @@ from tests.model.samples import (
 # -- what every accepted update does ------------------------------------------------------------
 
 
+def test_all_that_can_be_said_of_a_host_arrives() -> None:
+    said: dict[str, Any] = {
+        "message": "hot",
+        "kind": "exit",
+        "exit_code": 3,
+        "attempts": 2,
+        "changed": True,
+        "stdout": "out",
+        "stderr": "err",
+        "truncated": True,
+        "vars": {"a": 1},
+        "withheld": ("token",),
+    }
+    assert {*said, "status", "items"} == set(HostChange.__struct_fields__)
+    change = StepChange(hosts={"web2": HostChange(status=BAD, **said)})
+    host = done(half_done(), steps={0: change}).snapshot.steps[0].hosts["web2"]
+    assert {name: getattr(host, name) for name in said} == said
+
+
 def test_version_rises_by_one_and_the_old_value_stays_as_it_was() -> None:
     run = half_done()
     before = as_bytes(run)
