@@ -15,7 +15,9 @@ from ipaddress import ip_address
 from tenure.gateway.admission import Door
 from tenure.gateway.app import new_app
 from tenure.gateway.errors import NotSafe
+from tenure.gateway.hearing import Hearing
 from tenure.gateway.parts import Limits, Parts
+from tenure.gateway.queues import QueuesOfRuns
 from tenure.gateway.reading import Library
 from tenure.gateway.server import listen, serving
 from tenure.gateway.watching import StoreWatch
@@ -60,11 +62,16 @@ class Gatehouse:
             presence=presence,
             watch=StoreWatch(self._store, clock),
             closing=closing,
+            hearing=Hearing(self._store, closing),
+            queues=QueuesOfRuns(self._store),
         )
         app = new_app(parts, clock, self._limits, door=door)
         listener = listen(host, port)
-        async with serving(app, listener, self._limits, closing):
-            yield _address_of(listener)
+        try:
+            async with serving(app, listener, self._limits, closing):
+                yield _address_of(listener)
+        finally:
+            await parts.hearing.close()
 
     async def _door(self, host: str) -> Door:
         if self._open_to_all:

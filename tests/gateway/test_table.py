@@ -21,7 +21,8 @@ def named(route: Route[Any, Any]) -> str:
 
 
 def tried(client: Client, route: Route[Any, Any]) -> Any:
-    path = route.path.format(run_id="no-such-run", step_index=0, host="web1", delivery_id="none")
+    names = {"run_id": "no-such-run", "step_index": 0, "host": "web1"}
+    path = route.path.format(**names, delivery_id="none", owner_id="none")
     return client(route.method, path, {} if route.body is not None else None)
 
 

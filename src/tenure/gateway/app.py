@@ -36,6 +36,7 @@ def new_app(
     for route in routes:
         by_path.setdefault(route.path, []).append(route)
     paths = [
-        Path(path, Resource(of_it, parts, admission, intake)) for path, of_it in by_path.items()
+        Path(of_it[0].pattern, Resource(of_it, parts, admission, intake))
+        for of_it in by_path.values()
     ]
     return Router(paths, redirect_slashes=False, default=nothing_here)

@@ -29,7 +29,8 @@ from tenure.model.snapshot import RunSnapshot
 from tenure.wire.full import full
 from tenure.wire.problem import MEDIA_TYPE, Problem
 
-_REF = "#/components/schemas/{name}"
+_TO_SHAPES = "#/components/schemas/"
+_REF = _TO_SHAPES + "{name}"
 _ANY = (MALFORMED, DEFECT)
 _WITH_TOKEN = (
     UNAUTHORIZED,
@@ -45,6 +46,7 @@ PATHS = {
     "step_index": {"type": "integer", "minimum": 0},
     "host": {"type": "string", "minLength": 1},
     "delivery_id": {"type": "string", "minLength": 1},
+    "owner_id": {"type": "string", "minLength": 1, "maxLength": 500},
 }
 """What a path's parameters are."""
 
@@ -99,13 +101,34 @@ class Shapes(NamedTuple):
 
 
 def _shapes(routes: Sequence[Route[Any, Any]]) -> Shapes:
-    kinds: dict[Any, None] = {Problem: None}
+    """What is sent may leave out what is usual, what is answered is whole: of a type that is both
+    there are two."""
+    answers: dict[Any, None] = {Problem: None}
+    requests: dict[Any, None] = {}
     for route in routes:
-        kinds.update(dict.fromkeys(full(kind) for kind in route.answers.values() if _is_json(kind)))
-        kinds |= {route.query: None} | ({} if route.body is None else {route.body: None})
-    found, components = msgspec.json.schema_components(list(kinds), ref_template=_REF)
-    queries = {name: components.pop(name) for name in {route.query.__name__ for route in routes}}
-    return Shapes(components, dict(zip(kinds, found, strict=True)), queries)
+        shown = (full(kind) for kind in route.answers.values() if _is_json(kind))
+        answers.update(dict.fromkeys(shown))
+        requests |= {route.query: None} | ({} if route.body is None else {route.body: None})
+    answered, named = msgspec.json.schema_components(list(answers), ref_template=_REF)
+    asked, sent = msgspec.json.schema_components(list(requests), ref_template=_REF)
+    both = {name: f"New{name}" for name, of in sent.items() if name in named and "properties" in of}
+    sent = {both.get(name, name): _renamed(of, both) for name, of in sent.items()}
+    of = dict(zip(answers, answered, strict=True))
+    of |= zip(requests, (_renamed(each, both) for each in asked), strict=True)
+    queries = {name: sent.pop(name) for name in {route.query.__name__ for route in routes}}
+    return Shapes(named | sent, of, queries)
+
+
+def _renamed(schema: Any, names: dict[str, str]) -> Any:
+    """With other names for the types it refers to."""
+    if isinstance(schema, list):
+        return [_renamed(part, names) for part in schema]
+    if isinstance(schema, dict):
+        return {key: _renamed(part, names) for key, part in schema.items()}
+    if isinstance(schema, str) and schema.startswith(_TO_SHAPES):
+        name = schema.removeprefix(_TO_SHAPES)
+        return _TO_SHAPES + names.get(name, name)
+    return schema
 
 
 def _links(routes: Sequence[Route[Any, Any]]) -> dict[str, Any]:
@@ -204,7 +227,7 @@ def _responses(route: Route[Any, Any], shapes: Shapes) -> dict[str, Any]:
 
 def _answer(status: int, kind: Any, shapes: Shapes) -> dict[str, Any]:
     if kind is None:
-        return {"description": "Nothing changed."}
+        return {"description": "Done." if status == 204 else "Nothing changed."}
     if isinstance(kind, str):
         return {"description": "A page.", "content": {kind: {"schema": {"type": "string"}}}}
     content: dict[str, Any] = {"application/json": {"schema": shapes.of[full(kind)]}}

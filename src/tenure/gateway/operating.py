@@ -11,13 +11,13 @@ from tenure.wire.listings import NoQuery
 from tenure.wire.verbs import (
     AnnotateRequest,
     ApproveRequest,
-    CancelRequest,
+    Cancellation,
     Reconciled,
     ReconcileRequest,
 )
 
 
-async def cancel(call: Call[NoQuery, CancelRequest]) -> Answer:
+async def cancel(call: Call[NoQuery, Cancellation]) -> Answer:
     run_id, by = await check_reaches(call), call.caller.name
     run = await call.parts.desk.cancel(run_id, reason=call.body.reason, by=by)
     return Answer(value=shown(run))

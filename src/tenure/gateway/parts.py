@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from tenure.gateway.hearing import Hearing
+from tenure.gateway.queues import QueuesOfRuns
 from tenure.gateway.watching import StoreWatch
 from tenure.model.outbox import Delivery
 from tenure.model.snapshot import RunSnapshot
@@ -76,5 +78,7 @@ class Parts(Struct, kw_only=True, gc=False):
     watch: StoreWatch
     closing: asyncio.Event
     """Set when the gateway is told to stop: whatever streams ends then."""
+    hearing: Hearing
+    queues: QueuesOfRuns
     document: bytes = b"{}"
     """The OpenAPI document of the routes there are."""

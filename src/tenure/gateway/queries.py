@@ -18,16 +18,8 @@ _MOST_FIELDS = 100
 def read_query(kind: type[Q], several: Collection[str], text: bytes) -> Q:
     """``several`` are the names that may come more than once. ``Refusal`` for what does not fit: an
     unknown name, a value twice, one that is out of bounds."""
-    if not text:
-        return kind()
     try:
-        pairs = parse_qsl(
-            text.decode("ascii"),
-            keep_blank_values=True,
-            strict_parsing=True,
-            errors="strict",
-            max_num_fields=_MOST_FIELDS,
-        )
+        pairs = _pairs(text.decode("ascii")) if text else []
     except ValueError as error:
         raise Refusal(MALFORMED, "the query string cannot be read") from error
     given: dict[str, Any] = {}
@@ -42,6 +34,16 @@ def read_query(kind: type[Q], several: Collection[str], text: bytes) -> Q:
         return convert(given, kind, strict=False)
     except ValidationError as error:
         raise Refusal(MALFORMED, f"the query: {error}") from error
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    return parse_qsl(
+        text,
+        keep_blank_values=True,
+        strict_parsing=True,
+        errors="strict",
+        max_num_fields=_MOST_FIELDS,
+    )
 
 
 def repeatable(kind: type[Any]) -> frozenset[str]:

@@ -6,11 +6,11 @@ from typing import Any
 
 from tenure.gateway.calls import Call
 from tenure.gateway.parts import Parts
-from tenure.gateway.problems import FORBIDDEN, MALFORMED, Refusal
+from tenure.gateway.problems import FORBIDDEN, Refusal
 from tenure.gateway.roles import Caller
 from tenure.model.errors import RunNotFound
 from tenure.model.ids import check_run_id
-from tenure.model.snapshot import RunSnapshot
+from tenure.model.snapshot import RunSnapshot, RunSummary
 from tenure.workflow.wording import listed
 
 
@@ -46,16 +46,21 @@ def check_unlimited(caller: Caller, what: str) -> None:
 
 
 def queue_for(caller: Caller, asked: str | None) -> str | None:
-    """The one queue to look at; ``None``: all of them."""
+    """The one queue to look at; ``None``: all of them, of which only ``own`` runs are shown."""
     if caller.queues is None:
         return asked
-    if asked is None and len(caller.queues) == 1:
-        return next(iter(caller.queues))
     if asked is None:
-        raise Refusal(MALFORMED, f"name one of the queues of this token: {_own(caller)}")
+        return next(iter(caller.queues)) if len(caller.queues) == 1 else None
     if asked not in caller.queues:
         raise Refusal(FORBIDDEN, f"queue {asked[:60]!r}: this token is limited to {_own(caller)}")
     return asked
+
+
+def own(caller: Caller, runs: tuple[RunSummary, ...]) -> tuple[RunSummary, ...]:
+    """Those it may see: a page of a list may be shorter than was asked for, and have a next."""
+    if caller.queues is None:
+        return runs
+    return tuple(run for run in runs if run.queue in caller.queues)
 
 
 def _own(caller: Caller) -> str:

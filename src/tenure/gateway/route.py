@@ -17,6 +17,8 @@ Q = TypeVar("Q")
 B = TypeVar("B")
 
 _PARAMETER = re.compile(r"\{(\w+)\}")
+_WITH_SLASHES = re.compile(r"\{(owner_id|host)\}$")
+"""What may hold slashes stands last: in a path they cannot be told from others."""
 
 
 class Route(Struct, Generic[Q, B], frozen=True, kw_only=True):
@@ -39,6 +41,11 @@ class Route(Struct, Generic[Q, B], frozen=True, kw_only=True):
     """Besides those that any route may answer with."""
     request_headers: dict[str, str] = {}
     """Headers it reads, with what they are for."""
+
+    @property
+    def pattern(self) -> str:
+        """As the router has it."""
+        return _WITH_SLASHES.sub(r"{\1:path}", self.path)
 
     @property
     def parameters(self) -> list[str]:

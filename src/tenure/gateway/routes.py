@@ -37,6 +37,7 @@ from tenure.gateway.problems import (
 )
 from tenure.gateway.roles import OPERATE, READ
 from tenure.gateway.route import Route
+from tenure.gateway.worker_routes import EXECUTION, OWNERSHIP
 from tenure.model.snapshot import RunSnapshot
 from tenure.runtime.queries import Explanation
 from tenure.runtime.travelling import MOST_BYTES
@@ -59,7 +60,7 @@ from tenure.wire.submission import RetryRequest, Submission
 from tenure.wire.verbs import (
     AnnotateRequest,
     ApproveRequest,
-    CancelRequest,
+    Cancellation,
     Reconciled,
     ReconcileRequest,
 )
@@ -143,7 +144,7 @@ VERBS = (
         summary="Stop a run; the answer shows it as it then stands",
         roles=OPERATE,
         query=NoQuery,
-        body=CancelRequest,
+        body=Cancellation,
         body_optional=True,
         handler=operating.cancel,
         answers={200: RunSnapshot},
@@ -335,8 +336,10 @@ PROBES = (
 
 ROUTES: tuple[Route[Any, Any], ...] = (
     *RUNS,
+    *OWNERSHIP,
     *VERBS,
     *HISTORY,
+    *EXECUTION,
     *OUTPUT,
     *CALLBACKS,
     *FLEET,

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from tenure.gateway.calls import Answer, Call
 from tenure.gateway.problems import NOT_FOUND, Refusal
-from tenure.gateway.reaching import check_reaches, queue_for, run_of
+from tenure.gateway.reaching import check_reaches, own, queue_for, run_of
 from tenure.model.errors import NotSupported, StoreIncompatible
 from tenure.model.query import RunFilter
 from tenure.model.snapshot import RunSnapshot
@@ -22,7 +22,7 @@ from tenure.wire.targets import masked
 async def list_runs(call: Call[RunsQuery, None]) -> Answer:
     where = _filter(call)
     page = await call.parts.store.list_runs(where, limit=call.query.limit, cursor=call.query.cursor)
-    return Answer(value=RunPage(runs=page.items, cursor=page.cursor))
+    return Answer(value=RunPage(runs=own(call.caller, page.items), cursor=page.cursor))
 
 
 async def list_runnable(call: Call[RunsQuery, None]) -> Answer:
@@ -30,7 +30,7 @@ async def list_runnable(call: Call[RunsQuery, None]) -> Answer:
     if not isinstance(store, LeaseStore):
         raise NotSupported(f"{type(store).__name__} keeps no leases: nothing can be claimed")
     page = await store.list_runnable(where, limit=call.query.limit, cursor=call.query.cursor)
-    return Answer(value=RunPage(runs=page.items, cursor=page.cursor))
+    return Answer(value=RunPage(runs=own(call.caller, page.items), cursor=page.cursor))
 
 
 def _filter(call: Call[RunsQuery, None]) -> RunFilter:

@@ -13,6 +13,8 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from msgspec import Meta, Struct, convert, defstruct
 
+from tenure.wire.problem import Problem
+
 _TIME = Annotated[datetime, Meta(extra_json_schema={"format": "date-time"})]
 
 
@@ -20,6 +22,8 @@ _TIME = Annotated[datetime, Meta(extra_json_schema={"format": "date-time"})]
 def full(kind: Any) -> Any:
     """``kind`` with all structs in it written out whole: no field has a default, so each is in the
     JSON and in its schema required."""
+    if kind is Problem:  # says only what applies, wherever it stands
+        return kind
     if isinstance(kind, type) and issubclass(kind, Struct):
         hints = get_type_hints(kind, include_extras=True)
         fields = [(name, full(hints[name])) for name in kind.__struct_fields__]

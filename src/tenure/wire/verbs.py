@@ -9,7 +9,7 @@ from msgspec import Struct
 from tenure.wire.bounds import Sentence
 
 
-class CancelRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Cancellation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reason: Sentence | None = None
 
 

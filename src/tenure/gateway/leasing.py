@@ -1,0 +1,80 @@
+"""Ownership of runs, for workers that do not talk to the store themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tenure.gateway.calls import Answer, Call
+from tenure.gateway.problems import FORBIDDEN, Refusal
+from tenure.gateway.reaching import check_unlimited, run_id_of
+from tenure.model.errors import NotSupported
+from tenure.model.leasing import ClaimedRun, ClaimRequest, Purpose
+from tenure.model.update import Fencing, LeaseRequest
+from tenure.ports.lease_store import LeaseStore
+from tenure.system import new_update_id
+from tenure.wire.leases import Claims, GivenLease, GivenLeases, LeaseClaim, ReleaseQuery
+from tenure.wire.listings import NoQuery
+
+
+async def claim_runs(call: Call[NoQuery, Claims]) -> Answer:
+    store, asked = leases_of(call), call.body
+    _check_queues(call)
+    request = ClaimRequest(
+        owner_id=asked.owner_id,
+        seconds=asked.lease_seconds,
+        claim_id=asked.claim_id or new_update_id(),
+        limit=asked.limit,
+        queues=asked.queues,
+        purpose=asked.purpose,
+        expired=asked.expired,
+        dead_owners=frozenset(asked.dead_owners),
+    )
+    claimed = await store.claim_runs(request)
+    return Answer(value=GivenLeases(leases=tuple(map(_given, claimed))))
+
+
+async def claim_run(call: Call[NoQuery, LeaseClaim]) -> Answer:
+    store, asked, run_id = leases_of(call), call.body, run_id_of(call)
+    await call.parts.queues.check_reaches(call.caller, run_id)
+    request = LeaseRequest(
+        owner_id=asked.owner_id,
+        seconds=asked.lease_seconds,
+        claim_id=asked.claim_id or new_update_id(),
+        expired=asked.expired,
+    )
+    return Answer(value=_given(await store.claim_run(run_id, request, asked.purpose)))
+
+
+async def release_lease(call: Call[ReleaseQuery, None]) -> Answer:
+    store, asked, run_id = leases_of(call), call.query, run_id_of(call)
+    await call.parts.queues.check_reaches(call.caller, run_id)
+    fencing = Fencing(asked.owner_id, asked.fence)
+    await store.release_lease(run_id, fencing, asked.update_id or new_update_id())
+    return Answer(status=204)
+
+
+def leases_of(call: Call[Any, Any]) -> LeaseStore:
+    if isinstance(call.parts.store, LeaseStore):
+        return call.parts.store
+    raise NotSupported(f"{type(call.parts.store).__name__} keeps no leases: nothing can be claimed")
+
+
+def _check_queues(call: Call[NoQuery, Claims]) -> None:
+    """Whoever reconciles takes what it finds, in whatever queue."""
+    if call.body.purpose is Purpose.RECONCILE:
+        check_unlimited(call.caller, "reconciling looks at all runs")
+    foreign = [queue for queue in call.body.queues if not call.caller.may_touch(queue)]
+    if foreign:
+        raise Refusal(FORBIDDEN, f"queue {foreign[0][:60]!r} is not one of this token's")
+
+
+def _given(claimed: ClaimedRun) -> GivenLease:
+    lease = claimed.lease
+    return GivenLease(
+        run_id=lease.run_id,
+        owner_id=lease.owner_id,
+        fence=lease.fence,
+        expires_at=lease.expires_at,
+        snapshot=claimed.snapshot,
+        definition_digest=claimed.definition_digest,
+    )
