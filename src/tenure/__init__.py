@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tenure.model.errors import InvalidWorkflow as InvalidWorkflow
     from tenure.model.errors import LeaseHeld as LeaseHeld
     from tenure.model.errors import LeaseLost as LeaseLost
+    from tenure.model.errors import NotPermitted as NotPermitted
     from tenure.model.errors import NotRunnable as NotRunnable
     from tenure.model.errors import RunExists as RunExists
     from tenure.model.errors import RunnerClosed as RunnerClosed
@@ -121,6 +122,7 @@ _HOME = {
     "InvalidTransition": "model.errors",
     "LeaseHeld": "model.errors",
     "LeaseLost": "model.errors",
+    "NotPermitted": "model.errors",
     "NotRunnable": "model.errors",
     "RunExists": "model.errors",
     "RunNotFound": "model.errors",

@@ -59,8 +59,8 @@ BrokerOpener = Callable[[str, float], OpenBroker]
 
 
 def open_store(url: str | None = None) -> OpenStore:
-    """The store behind ``memory:``, ``file:///dir``, ``sqlite:///path``, ``postgresql://…`` or an
-    installed kind.
+    """The store behind ``memory:``, ``file:///dir``, ``sqlite:///path``, ``postgresql://…``,
+    ``https://gateway`` or an installed kind.
 
     ``sqlite:///runs.db`` is relative to the working directory, ``sqlite:////var/runs.db``
     absolute. Without a URL runs live in memory, and a warning says so once.
@@ -144,6 +144,12 @@ def open_postgres(url: str) -> OpenStore:
     return PostgresStore(url)
 
 
+def open_http(url: str) -> OpenStore:
+    from tenure.client import HttpStore
+
+    return HttpStore(url)
+
+
 def open_broker(url: str, *, visibility_timeout: float = 30.0) -> OpenBroker:
     """The broker behind ``redis://…``, ``rediss://…`` or an installed kind; it connects when it is
     first used. ``UnknownBroker``."""
@@ -182,6 +188,8 @@ _OWN: dict[str, Opener] = {
     "sqlite": open_sqlite,
     "postgresql": open_postgres,
     "postgres": open_postgres,
+    "http": open_http,
+    "https": open_http,
 }
 _ON_DISK = ("file", "sqlite")
 _OWN_BROKERS: dict[str, BrokerOpener] = {"redis": open_redis, "rediss": open_redis}

@@ -305,7 +305,7 @@ class Runner:
         session = await self._parts.session()
         run = await session.operators.cancel(run_id, reason=reason, by=by)
         session.keeper.look_now()
-        if doubt_about(run, presence):
+        if doubt_about(run, presence) and not session.attended:
             await session.reconciler.end_abandoned()
             run = await self.get_run(run_id)
         return run

@@ -99,11 +99,17 @@ def _store(store: StoreFact) -> dict[str, object]:
         "kind": store.kind,
         "survives": "yes" if store.durable else "no",
         "leases": "yes" if store.leases else "no: embedded runs only",
-        "outbox": "yes" if store.outbox else "no: callbacks are sent from memory",
+        "outbox": _outbox(store),
         "answers in": f"{store.latency_ms:g} ms",
         "schema": store.schema,
         "runs": store.runs,
     }
+
+
+def _outbox(store: StoreFact) -> str:
+    if store.attended_by is not None:
+        return f"callbacks are sent by {store.attended_by}"
+    return "yes" if store.outbox else "no: callbacks are sent from memory"
 
 
 def _broker(broker: BrokerFact) -> dict[str, object]:

@@ -23,6 +23,7 @@ from tenure.config import DEFAULT, PREFIX, READERS, RULES, Settings, data_folder
 from tenure.model.errors import TenureError
 from tenure.model.query import RunFilter
 from tenure.model.status import DeliveryState
+from tenure.ports.attended import Attended
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.outbox import Outbox
 from tenure.ports.upkeep import Upkeep
@@ -59,6 +60,8 @@ class StoreFact(Struct, frozen=True, kw_only=True):
     durable: bool | None = None
     leases: bool | None = None
     outbox: bool | None = None
+    attended_by: str | None = None
+    """Who sends callbacks and marks abandoned runs, if that is not up to its users."""
     latency_ms: float | None = None
     schema: int | None = None
     runs: int | None = None
@@ -177,6 +180,7 @@ async def _examine_open(into: Examination, settings: Settings, store: OpenStore)
         durable=store.durable,
         leases=isinstance(store, LeaseStore),
         outbox=isinstance(store, Outbox),
+        attended_by=store.attended_by if isinstance(store, Attended) else None,
         latency_ms=round(latency * 1000, 2),
         schema=report.schema if report else None,
         runs=report.runs if report else None,

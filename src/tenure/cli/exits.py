@@ -77,6 +77,7 @@ def verdict(error: TenureError) -> tuple[Exit, str | None]:
         (errors.LeaseHeld, Exit.REFUSED, "ask again after its lease ended: tenure explain"),
         (errors.Refused, Exit.REFUSED, None),
         (errors.NotSupported, Exit.REFUSED, None),
+        (errors.NotPermitted, Exit.REFUSED, "TENURE_TOKEN holds the token to send"),
         (errors.StoreLost, Exit.STORE, None),
         (errors.StoreError, Exit.STORE, doctor),
         (errors.TransportError, Exit.STORE, None),

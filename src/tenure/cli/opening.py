@@ -16,6 +16,7 @@ from tenure.model.errors import InvalidRunId, RunNotFound, StoreError, StoreUnav
 from tenure.model.ids import check_run_id
 from tenure.model.query import Page, RunFilter
 from tenure.model.snapshot import RunSummary
+from tenure.ports.attended import Attended
 from tenure.ports.recorder import Recorder
 from tenure.ports.run_store import RunStateStore
 from tenure.ports.upkeep import Upkeep
@@ -77,6 +78,8 @@ async def _mark_abandoned(store: RunStateStore, settings: Settings) -> None:
     may be about to send some."""
     from tenure.runtime.recovery import Reconciler
 
+    if isinstance(store, Attended):
+        return
     made: list[tuple[Any, ...]] = []
     reconciler = Reconciler(
         store, new_owner_id(), new_update_id, presence, told=lambda *of: made.append(of)

@@ -26,6 +26,7 @@ TenureError
     ├── StoreIncompatible        schema or library this version must not touch
     ├── StoreLost                what was opened is no longer there: give up
     ├── NotSupported             this kind of store lacks the power that was asked for
+    ├── NotPermitted             the gateway does not let this token do that
     └── Refused                  judged, refused, and nothing was written
         ├── RunExists
         ├── LeaseLost            stop, kill local children, never retry
@@ -239,6 +240,11 @@ class StoreLost(StoreError):
 
 class NotSupported(StoreError):
     """This kind of store lacks the power that was asked for."""
+
+
+class NotPermitted(StoreError):
+    """Between this process and the store stands a gateway, and it lets nobody do that without a
+    token, or not with this one. Sending again gains nothing."""
 
 
 class Refused(StoreError):

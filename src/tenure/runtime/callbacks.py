@@ -4,6 +4,7 @@ Whoever changes a run (owner, reconciler, operator) says here what it has just m
 callbacks that came into being with it are then
 
 - in the outbox, if the store has one: the relay is woken. Nothing is lost if we die right here.
+- with whoever looks after the store (``Attended``): then they are none of our business.
 - else only in our hands: they are sent from memory, in order, by the same policy. What is given up
   becomes the run's ``callback_error`` and an event, and so does what is left when the process ends;
   if it dies, that is gone without a word.
@@ -30,6 +31,7 @@ from tenure.model.outbox import Delivery
 from tenure.model.snapshot import CallbackTarget, RunSnapshot
 from tenure.model.status import TERMINAL_RUN
 from tenure.model.update import CallbackFailure, NewDelivery, Receipt
+from tenure.ports.attended import Attended
 from tenure.ports.notifier import RunStateNotifier
 from tenure.ports.outbox import Outbox
 from tenure.ports.run_store import RunStateStore
@@ -83,6 +85,7 @@ class Callbacks:
         self._own: OrderedDict[str, NotifierSender] = OrderedDict()
         """Of runs that have one of their own, from their birth to their end."""
         self._owing = Owing()
+        self._sent_elsewhere = isinstance(store, Attended)
         self._relay: Relay | None = None
         if isinstance(store, Outbox):
             self._relay = Relay(
@@ -147,7 +150,7 @@ class Callbacks:
         receipt: Receipt,
     ) -> None:
         """For whoever writes now and then."""
-        if deliveries:
+        if deliveries and not self._sent_elsewhere:
             self._send(run, events, deliveries, receipt)
         notifier = self._own.get(run.run_id, self._usual)
         if notifier is not None:

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from tenure.model.update import MAX_LEASE_SECONDS
 from tenure.model.wakeups import topic_of_owner
+from tenure.ports.attended import Attended
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.liveness import Presence
 from tenure.ports.log_store import LogStore
@@ -79,6 +80,8 @@ class Session:
         )
         self._forgetting = _forgetting(store, retention, identity.now)
         self._has_leases = isinstance(store, LeaseStore)
+        self.attended = isinstance(store, Attended)
+        """Somebody else marks what is abandoned, here and from now on."""
         self._interval = reconcile_interval
         self._reconciling: asyncio.Task[None] | None = None
         self._listening = AsyncExitStack()
@@ -93,7 +96,8 @@ class Session:
         if self.callbacks is not None:
             self.callbacks.open()
         try:
-            await self.reconciler.mark_at_start()
+            if not self.attended:
+                await self.reconciler.mark_at_start()
         except BaseException:
             await self.close()
             raise
@@ -104,7 +108,7 @@ class Session:
             await self._listening.enter_async_context(
                 self.store.listen(topics, self.keeper.look_now)
             )
-        if self._has_leases:
+        if self._has_leases and not self.attended:
             self._reconciling = asyncio.create_task(self._keep_reconciling())
 
     async def close(self) -> None:
@@ -140,7 +144,7 @@ class Session:
 def _forgetting(
     store: RunStateStore, policy: RetentionPolicy | None, now: Callable[[], datetime]
 ) -> Forgetting | None:
-    if policy is None:
+    if policy is None or isinstance(store, Attended):
         return None
     if not isinstance(store, Retention):
         _log.warning("this store (%s) cannot remove runs: it keeps all", type(store).__name__)

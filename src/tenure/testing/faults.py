@@ -21,6 +21,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from tenure.model.errors import StoreUnavailable, TenureError
+from tenure.ports.attended import Attended
 from tenure.ports.batch import BatchUpdates
 from tenure.ports.beginnings import Beginnings
 from tenure.ports.change_feed import ChangeFeed
@@ -112,6 +113,8 @@ class _Wrapper:
                 setattr(self, name, self._between(name, method))
         if isinstance(store, Wakeups):  # hints are promised by nobody: no fault could be noticed
             self.listen = store.listen
+        if isinstance(store, Attended):
+            self.attended_by = store.attended_by
 
     def _between(self, name: str, method: Method) -> Method:
         async def ask(*args: Any, **kwargs: Any) -> Any:

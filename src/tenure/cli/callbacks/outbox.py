@@ -13,6 +13,7 @@ from tenure.model.errors import NotSupported, TenureError
 from tenure.model.outbox import Delivery
 from tenure.model.query import MAX_PAGE
 from tenure.model.status import DeliveryState
+from tenure.ports.attended import Attended
 from tenure.ports.outbox import Outbox
 from tenure.ports.run_store import RunStateStore
 
@@ -20,6 +21,11 @@ from tenure.ports.run_store import RunStateStore
 def outbox_of(store: RunStateStore) -> Outbox:
     if isinstance(store, Outbox):
         return store
+    if isinstance(store, Attended):
+        raise NotSupported(
+            f"{store.attended_by} sends the callbacks: ask it (GET /v1/callbacks), or name its own "
+            "store on its machine"
+        )
     raise NotSupported(
         f"{type(store).__name__} keeps no callbacks: they are sent from memory while the run's "
         "process lives, and one that is given up shows as callback_error: tenure status --json"

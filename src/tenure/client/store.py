@@ -1,0 +1,36 @@
+"""``HttpStore``: a gateway's store, from afar."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from tenure.client.leases import LeasesOverHttp
+from tenure.client.line import TIMEOUT, Line
+from tenure.client.presence import PresenceOverHttp
+from tenure.client.records import RecordsOverHttp
+from tenure.client.runs import RunsOverHttp
+
+
+class HttpStore(RunsOverHttp, LeasesOverHttp, RecordsOverHttp, PresenceOverHttp):
+    """Opened when it is first used. ``token`` or ``TENURE_TOKEN``; what it may not do, the gateway
+    refuses with ``NotPermitted``.
+
+    Callbacks are sent, abandoned runs marked and old ones forgotten at the gateway's side.
+    """
+
+    def __init__(self, url: str, token: str | None = None, *, timeout: float = TIMEOUT) -> None:
+        super().__init__(Line(url, token, timeout=timeout))
+
+    @property
+    def attended_by(self) -> str:
+        return f"the gateway at {self._line.address}"
+
+    async def close(self) -> None:
+        """May be called twice."""
+        await self._line.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exit_details: object) -> None:
+        await self.close()

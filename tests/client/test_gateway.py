@@ -1,0 +1,88 @@
+"""The typed client: each thing that programs ask of a gateway, once."""
+
+from __future__ import annotations
+
+import pytest
+
+import tenure
+from tenure.client import Gateway
+from tenure.gatehouse import Gatehouse
+from tenure.model.errors import InvalidCursor
+from tenure.model.leasing import ClaimRequest
+from tenure.model.status import DeliveryState, RunStatus
+from tenure.stores.memory import InMemoryStore
+from tenure.wire.submission import NewCallback, RetryRequest, SubmitOptions
+
+pytestmark = pytest.mark.slow
+
+WORKFLOW = """
+version: v1
+name: greet
+steps:
+  - {name: hello, action: cmd.run, args: {cmd: "echo hello"}}
+"""
+APPROVED = WORKFLOW + "plan: {mode: manual-approve}\n"
+
+
+async def test_a_program_asks_for_all_of_it() -> None:
+    kept = InMemoryStore()
+    runner = tenure.Runner(kept)
+    async with (
+        Gatehouse(kept, runner).open("127.0.0.1", 0) as address,
+        Gateway(address) as gateway,
+    ):
+        hook = NewCallback(url="https://192.0.2.1/hook")
+        options = SubmitOptions(labels={"order": "1"}, callbacks=(hook,))
+        run = await gateway.submit(WORKFLOW, options, key="order-1")
+        assert (await gateway.submit(WORKFLOW, options, key="order-1")).run_id == run.run_id
+        assert (await gateway.get_run(run.run_id)).labels == {"order": "1"}
+        (listed,) = (await gateway.list_runs(tenure.RunFilter(labels={"order": "1"}))).items
+        assert listed.run_id == run.run_id
+        assert "no worker" in (await gateway.explain(run.run_id)).text
+        assert (await gateway.annotate(run.run_id, {"seen": True})).annotations[0].data == {
+            "seen": True
+        }
+        canceled = await gateway.cancel(run.run_id, reason="enough")
+        assert (canceled.status, canceled.message) == (RunStatus.CANCELED, "enough")
+        again = await gateway.retry(run.run_id, RetryRequest(run_id="second-try"))
+        assert (again.run_id, again.retry_of) == ("second-try", run.run_id)
+        waits = await gateway.submit(APPROVED)
+        assert (await gateway.approve(waits.run_id, note="go")).approval.by is not None
+        types = [event.type for event in await gateway.read_events(run.run_id)]
+        assert types[0] == "run.queued"
+        assert "run.canceled" in types
+
+        callbacks = (await gateway.list_callbacks(run_id=run.run_id)).callbacks
+        assert {each.type for each in callbacks} == {"run.queued", "run.canceled"}
+        assert not (await gateway.list_callbacks(state=DeliveryState.DELIVERED)).callbacks
+        one = await gateway.get_callback(callbacks[0].id)
+        assert one.payload.run_id == run.run_id
+        assert (await gateway.redeliver(one.id)).state is DeliveryState.WAITING
+
+        assert await gateway.list_workers() == ()
+        assert (await gateway.reconcile()).interrupted == ()
+        asked = ClaimRequest(owner_id="worker-1", seconds=60, claim_id="c", limit=5)
+        assert len(await kept.claim_runs(asked)) == 2
+    await runner.close()
+
+
+async def test_what_is_wrong_comes_as_the_library_says_it() -> None:
+    kept = InMemoryStore()
+    runner = tenure.Runner(kept)
+    async with (
+        Gatehouse(kept, runner).open("127.0.0.1", 0) as address,
+        Gateway(address) as gateway,
+    ):
+        with pytest.raises(tenure.RunNotFound, match="no-such-run"):
+            await gateway.get_run("no-such-run")
+        with pytest.raises(tenure.RunNotFound):
+            await gateway.cancel("../../etc/passwd")
+        with pytest.raises(tenure.InvalidWorkflow) as wrong:
+            await gateway.submit("version: v1\nname: x\nsteps: [{name: a, action: cmd.rnu}]\n")
+        assert [mistake.line for mistake in wrong.value.mistakes] == [3]
+        with pytest.raises(InvalidCursor):
+            await gateway.list_runs(cursor="made up")
+        run = await gateway.submit(WORKFLOW, SubmitOptions(run_id="taken-id"))
+        with pytest.raises(tenure.RunExists, match=run.run_id):
+            await gateway.submit(WORKFLOW, SubmitOptions(run_id="taken-id"))
+    await runner.close()
