@@ -1,0 +1,114 @@
+"""A store behind a live gateway keeps the contracts that it keeps by itself: SQLite all that go
+through a gateway, PostgreSQL those that it decides in statements of its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tenure.stores.sqlite import SQLiteStore
+from tenure.testing.clock import ManualClock
+from tenure.testing.contracts import (
+    BatchUpdatesContract,
+    DefinitionsContract,
+    EventLogContract,
+    LeaseStoreContract,
+    LogListingContract,
+    LogStoreContract,
+    ManualTime,
+    OwnershipEventsContract,
+    RunStateStoreContract,
+    WorkerRegistryContract,
+)
+from tests.postgres.database import ServersClock, TestDatabase
+from tests.postgres.warm import warm_store
+from tests.remote_store.front import SharedGateway
+
+pytestmark = pytest.mark.slow
+
+
+@asynccontextmanager
+async def sqlite(folder: Path, clock: ManualClock) -> AsyncIterator[SQLiteStore]:
+    store = await SQLiteStore.open(folder / "runs.db", clock=clock)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+class SQLiteBehind(ManualTime):
+    @pytest.fixture
+    async def store(
+        self, shared_gateway: SharedGateway, clock: ManualClock, tmp_path: Path
+    ) -> AsyncIterator[Any]:
+        async with shared_gateway.before(lambda: sqlite(tmp_path, clock)) as store:
+            yield store
+
+
+class TestRuns(SQLiteBehind, RunStateStoreContract): ...
+
+
+class TestBatches(SQLiteBehind, BatchUpdatesContract): ...
+
+
+class TestLeases(SQLiteBehind, LeaseStoreContract): ...
+
+
+class TestEvents(SQLiteBehind, EventLogContract): ...
+
+
+class TestOwnershipEvents(SQLiteBehind, OwnershipEventsContract): ...
+
+
+class TestDefinitions(SQLiteBehind, DefinitionsContract): ...
+
+
+class TestLogs(SQLiteBehind, LogStoreContract): ...
+
+
+class TestLogListing(SQLiteBehind, LogListingContract): ...
+
+
+class TestWorkers(SQLiteBehind, WorkerRegistryContract): ...
+
+
+class PostgresBehind(ManualTime):
+    @pytest.fixture
+    def clock(self, postgres_database: TestDatabase) -> ManualClock:
+        self._manual = ServersClock(postgres_database)
+        return self._manual
+
+    @pytest.fixture
+    async def store(
+        self, shared_gateway: SharedGateway, clock: ManualClock, postgres_database: TestDatabase
+    ) -> AsyncIterator[Any]:
+        url = postgres_database.url
+        async with shared_gateway.before(lambda: warm_store(url, clock)) as store:
+            yield store
+
+
+@pytest.mark.long
+class TestPostgresRuns(PostgresBehind, RunStateStoreContract): ...
+
+
+@pytest.mark.long
+class TestPostgresEvents(PostgresBehind, EventLogContract): ...
+
+
+class TestPostgresBatches(PostgresBehind, BatchUpdatesContract): ...
+
+
+class TestPostgresLeases(PostgresBehind, LeaseStoreContract): ...
+
+
+class TestPostgresLogs(PostgresBehind, LogStoreContract): ...
+
+
+class TestPostgresDefinitions(PostgresBehind, DefinitionsContract): ...
+
+
+class TestPostgresOwnershipEvents(PostgresBehind, OwnershipEventsContract): ...
