@@ -121,6 +121,8 @@ class Fleet:
 
     def __init__(self, url: str, folder: Path, leases: Leases = Leases()) -> None:
         self.url = url
+        self.reached_at = url
+        """What workers are given: the store itself, or what stands before it."""
         self.leases = leases
         self.witness = Witness(folder / "witness")
         self.lost: dict[str, datetime] = {}
@@ -152,30 +154,35 @@ class Fleet:
     def start(self, *arguments: str, env: Mapping[str, str] = {}) -> WorkerProcess:
         """``tenure worker``, as everybody runs it."""
         name = next(self._names)
-        argv = [TENURE, "worker", "-q", "--name", name, "--store", self.url, *arguments]
+        argv = [TENURE, "worker", "-q", "--name", name, "--store", self.reached_at, *arguments]
         return self._started(name, argv, env)
 
     def start_odd(self, **oddity: Any) -> WorkerProcess:
         name, leases = next(self._names), self.leases
         usual = {"lease": leases.lease, "renew": leases.renew, "poll": leases.poll}
-        odd = Oddity(url=self.url, name=name, **{**usual, **oddity})
+        odd = Oddity(url=self.reached_at, name=name, **{**usual, **oddity})
         argv = [sys.executable, "-m", "tests.worker_processes.odd_worker"]
         return self._started(name, [*argv, msgspec.json.encode(odd).decode()])
 
     def _started(
         self, name: str, argv: Sequence[str], more: Mapping[str, str] = {}
     ) -> WorkerProcess:
-        around = {name: value for name, value in os.environ.items() if "TENURE_" not in name}
-        env = {**around, **self.leases.settings, "TENURE_DRAIN_TIMEOUT": "0.2s", **more}
-        worker = WorkerProcess(name, self.folder, argv, env)
+        worker = WorkerProcess(name, self.folder, argv, {**self.surroundings(), **more})
         self.workers.append(worker)
         return worker
+
+    def surroundings(self) -> dict[str, str]:
+        """The environment of a process of this fleet."""
+        around = {name: value for name, value in os.environ.items() if "TENURE_" not in name}
+        return {**around, **self.leases.settings, "TENURE_DRAIN_TIMEOUT": "0.2s"}
 
     async def serving(self, *workers: WorkerProcess) -> None:
         """They have begun: signals and runs reach them."""
         names = {worker.name for worker in workers}
         async with asyncio.timeout(PATIENCE):
             while not names <= {owner_name(x.owner_id) for x in await self.store.list_workers()}:
+                for worker in workers:
+                    assert worker.lives, worker.complaints
                 await asyncio.sleep(0.02)
 
     async def kill(self, worker: WorkerProcess) -> None:

@@ -20,6 +20,7 @@ from msgspec import Struct
 
 import tenure
 from tenure.model.events import Event
+from tenure.ports.attended import Attended
 from tenure.testing.faults import METHODS
 
 
@@ -126,6 +127,8 @@ class Store:
         for name in METHODS:
             if hasattr(store, name):
                 setattr(self, name, self._through(name, store))
+        if isinstance(store, Attended):
+            self.attended_by = store.attended_by
 
     @asynccontextmanager
     async def keeping(self) -> AsyncIterator[Any]:

@@ -9,10 +9,11 @@ Worker releases a lease on completion               ``TestLeaseRenewalAndRelease
 Worker lists runnable runs                          ``TestRunnableRunDiscovery``
 Configuration: run lease controls                   ``TestConfigurationAndGuidance``
 If a worker crashes, another one can claim          ``TestConfigurationAndGuidance``
+Worker claims runs through the gateway              ``test_behind_gateway.py``
 ==================================================  ============================================
 
-*Worker claims runs through the gateway* comes with the gateway. That a claim which finds a run
-taken is tried again when its lease has ended is what every test of a takeover here shows.
+That a claim which finds a run taken is tried again when its lease has ended is what every test of a
+takeover here shows.
 """
 
 from __future__ import annotations
