@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Self
 
 from tenure.client.leases import LeasesOverHttp
@@ -20,10 +22,18 @@ class HttpStore(RunsOverHttp, LeasesOverHttp, RecordsOverHttp, PresenceOverHttp)
 
     def __init__(self, url: str, token: str | None = None, *, timeout: float = TIMEOUT) -> None:
         super().__init__(Line(url, token, timeout=timeout))
+        self._opened_with = (url, token, timeout)
 
     @property
     def attended_by(self) -> str:
         return f"the gateway at {self._line.address}"
+
+    @asynccontextmanager
+    async def keeping(self) -> AsyncIterator[Self]:
+        """With connections of its own: they belong to the loop that opens them."""
+        url, token, timeout = self._opened_with
+        async with type(self)(url, token, timeout=timeout) as apart:
+            yield apart
 
     async def close(self) -> None:
         """May be called twice."""
