@@ -6,7 +6,7 @@ import asyncio
 import json
 import socket
 import threading
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime
 from http.client import HTTPConnection
 from typing import Any, NamedTuple, Self
@@ -116,10 +116,32 @@ class Client:
         if body is not None:
             data = json.dumps(body).encode()
             given.setdefault("content-type", "application/json")
-        self._connection.request(method, path, data, given)
-        answer = self._connection.getresponse()
-        found = {name.lower(): value for name, value in answer.getheaders()}
-        return Answer(answer.status, found, answer.read())
+        try:
+            self._send(method, path, data, given)
+            answer = self._connection.getresponse()
+            found = {name.lower(): value for name, value in answer.getheaders()}
+            return Answer(answer.status, found, answer.read())
+        except OSError:
+            self._connection.close()  # the next request begins anew
+            raise
+
+    def _send(self, method: str, path: str, data: bytes | None, given: dict[str, str]) -> None:
+        """A body that is refused need not be taken to its end: the answer is there all the same."""
+        connection, named = self._connection, {name.lower() for name in given}
+        connection.putrequest(
+            method,
+            path,
+            skip_host="host" in named,
+            skip_accept_encoding="accept-encoding" in named,
+        )
+        for name, value in given.items():
+            connection.putheader(name, value)
+        has_body = data is not None or method not in ("GET", "HEAD")
+        if has_body and not {"content-length", "transfer-encoding"} & named:
+            connection.putheader("content-length", str(len(data or b"")))
+        connection.endheaders()
+        with suppress(BrokenPipeError, ConnectionResetError):
+            connection.send(data or b"")
 
     def get(self, path: str, **headers: str) -> Answer:
         return self("GET", path, headers={k.replace("_", "-"): v for k, v in headers.items()})

@@ -155,10 +155,12 @@ def test_a_run_says_what_it_executes(operator: Client, run_id: str) -> None:
     assert json.loads(shown["stored"])["workflow"] == text
 
 
-def test_a_run_says_why_it_is_not_moving(operator: Client, queued: str) -> None:
-    said = operator.get(f"/v1/runs/{queued}/explain").json
+def test_a_run_says_why_it_is_not_moving(operator: Client, run_id: str) -> None:
+    options = {"run_id": run_id, "queue": "deserted"}
+    assert operator.post("/v1/runs", {"workflow": flow(), "options": options}).status == 201
+    said = operator.get(f"/v1/runs/{run_id}/explain").json
     assert said["reason"] == "waits_for_a_worker"
-    assert "no worker serves queue 'default'" in said["text"]
+    assert "no worker serves queue 'deserted'" in said["text"]
 
 
 def test_what_could_be_claimed_is_listed_by_priority(operator: Client) -> None:
