@@ -34,6 +34,7 @@ from tenure.workflow.wording import did_you_mean
 FILE_NAME = "tenure.toml"
 PREFIX = "TENURE_"
 DEFAULT = "default"
+JSON_LOGS = "json"
 _LARGEST_FILE = 64 * 1024
 _SHORTEST_RETENTION = 60.0
 _UNITS = {"": 1, "B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
@@ -66,6 +67,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Where the gateway is."""
     gateway_rate: int = 500
     """Requests a second that one token may make; zero: any number."""
+    log_format: str = "plain"
+    """``json``: what a process says on stderr is one object a line."""
     callbacks: tuple[CallbackSpec, ...] = ()
     """Told of every run."""
     callback_attempts: int = 8
@@ -229,6 +232,15 @@ def _address(value: object) -> str:
     return f"{host}:{int(port)}"
 
 
+def _one_of(*words: str) -> Callable[[object], str]:
+    def read(value: object) -> str:
+        if value not in words:
+            raise ValueError(f"must be {' or '.join(words)}, not {_kind(value)}")
+        return str(value)
+
+    return read
+
+
 def _targets(value: object) -> tuple[CallbackSpec, ...]:
     if isinstance(value, str):
         raise ValueError(f"are tables, [[callbacks]], and stand in {FILE_NAME}")  # noqa: TRY004
@@ -258,6 +270,7 @@ READERS: dict[str, Callable[[object], Any]] = {
     "drain_timeout": _duration,
     "listen": _address,
     "gateway_rate": _whole(0, 1_000_000),
+    "log_format": _one_of("plain", JSON_LOGS),
     "callbacks": _targets,
     "callback_attempts": _whole(1, MOST_ATTEMPTS),
     "callback_delay": _up_to(LONGEST_DELAY, _duration),

@@ -16,6 +16,9 @@ from tenure.gateway.admission import Door
 from tenure.gateway.app import new_app
 from tenure.gateway.errors import NotSafe
 from tenure.gateway.hearing import Hearing
+from tenure.gateway.live.hub import Live
+from tenure.gateway.metrics.census import StoreNumbers
+from tenure.gateway.metrics.meters import Meters
 from tenure.gateway.parts import Limits, Parts
 from tenure.gateway.queues import QueuesOfRuns
 from tenure.gateway.reading import Library
@@ -32,7 +35,8 @@ class Gatehouse:
     """``async with Gatehouse(store, runner).open("127.0.0.1", 8080) as address: …``
 
     ``store`` and ``runner`` stay their owner's to close. Beyond this machine it serves only those
-    who have a token, unless ``open_to_all`` says that this is not wanted.
+    who have a token, unless ``open_to_all`` says that this is not wanted. ``meters`` count requests
+    and, if ``store`` is ``measured`` by them, what goes through it.
     """
 
     def __init__(
@@ -42,8 +46,10 @@ class Gatehouse:
         *,
         limits: Limits = Limits(),
         open_to_all: bool = False,
+        meters: Meters | None = None,
     ) -> None:
         self._store = store
+        self._meters = meters or Meters()
         self._limits = limits
         self._open_to_all = open_to_all
         self._library: Library[WorkflowFile] = Library(read_workflow)
@@ -64,6 +70,9 @@ class Gatehouse:
             closing=closing,
             hearing=Hearing(self._store, closing),
             queues=QueuesOfRuns(self._store),
+            live=Live(self._store, clock),
+            meters=self._meters,
+            numbers=StoreNumbers(self._store, self._meters.registry, clock),
         )
         app = new_app(parts, clock, self._limits, door=door)
         listener = listen(host, port)

@@ -9,6 +9,7 @@ from tenure.testing.clock import ManualClock
 from tenure.testing.contracts import (
     BatchUpdatesContract,
     BeginningsContract,
+    CensusContract,
     ChangeFeedContract,
     DefinitionsContract,
     EventLogContract,
@@ -26,6 +27,7 @@ from tenure.testing.contracts import (
     OwnershipEventsContract,
     RetentionContract,
     RetentionCountsContract,
+    RunMarksContract,
     RunStateStoreContract,
     TokenStoreContract,
     WakeupsContract,
@@ -79,6 +81,12 @@ class TestWorkers(Memory, WorkerRegistryContract): ...
 
 
 class TestOwnerListing(Memory, OwnerListingContract): ...
+
+
+class TestMarks(Memory, RunMarksContract): ...
+
+
+class TestCensus(Memory, CensusContract): ...
 
 
 class TestTokens(Memory, TokenStoreContract): ...

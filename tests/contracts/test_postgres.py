@@ -11,6 +11,7 @@ from tenure.testing.clock import ManualClock
 from tenure.testing.contracts import (
     BatchUpdatesContract,
     BeginningsContract,
+    CensusContract,
     ChangeFeedContract,
     DefinitionsContract,
     DurabilityContract,
@@ -28,6 +29,7 @@ from tenure.testing.contracts import (
     OwnershipEventsContract,
     RetentionContract,
     RetentionCountsContract,
+    RunMarksContract,
     RunStateStoreContract,
     TokenStoreContract,
     UpkeepContract,
@@ -109,6 +111,12 @@ class TestRetentionOfCallbacks(Postgres, OutboxRetentionContract): ...
 
 
 class TestRetentionOfOutput(Postgres, OutputRetentionContract): ...
+
+
+class TestMarks(Postgres, RunMarksContract): ...
+
+
+class TestCensus(Postgres, CensusContract): ...
 
 
 class TestChangeFeed(Postgres, ChangeFeedContract): ...

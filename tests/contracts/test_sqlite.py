@@ -11,6 +11,8 @@ from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.clock import ManualClock
 from tenure.testing.contracts import (
     BatchUpdatesContract,
+    CensusContract,
+    ChangeFeedContract,
     DefinitionsContract,
     DurabilityContract,
     EventLogContract,
@@ -29,6 +31,7 @@ from tenure.testing.contracts import (
     OwnershipEventsContract,
     RetentionContract,
     RetentionCountsContract,
+    RunMarksContract,
     RunStateStoreContract,
     TokenStoreContract,
     UpkeepContract,
@@ -62,6 +65,15 @@ class TestMachineClock(SQLite, MachineClockContract): ...
 
 
 class TestEvents(SQLite, EventLogContract): ...
+
+
+class TestMarks(SQLite, RunMarksContract): ...
+
+
+class TestCensus(SQLite, CensusContract): ...
+
+
+class TestChangeFeed(SQLite, ChangeFeedContract): ...
 
 
 class TestOwnershipEvents(SQLite, OwnershipEventsContract): ...

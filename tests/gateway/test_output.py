@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.gateway.output import readable
 from tenure.model.update import Fencing, LeaseRequest
 from tenure.ports.log_store import LogKey
+from tenure.wire.text import readable
 from tests.gateway.house import Client, House
 
 PRINTED = "grüße\n".encode()

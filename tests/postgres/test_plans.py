@@ -59,6 +59,8 @@ CAREFULLY = {
     "pick_interrupted",
     "changes_after",
     "owners",
+    "census",
+    "queue_lengths",
     "hold_due_deliveries",
     "hold_named_deliveries",
     "put_deliveries",

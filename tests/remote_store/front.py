@@ -15,10 +15,15 @@ from tenure.gatehouse import Gatehouse
 from tenure.gateway.admission import Door
 from tenure.gateway.app import new_app
 from tenure.gateway.hearing import Hearing
+from tenure.gateway.live.hub import Live
+from tenure.gateway.metrics.census import StoreNumbers
+from tenure.gateway.metrics.meters import Meters
 from tenure.gateway.parts import Limits, Parts
 from tenure.gateway.queues import QueuesOfRuns
 from tenure.gateway.server import listen, serving
+from tenure.gateway.showing import Pages
 from tenure.gateway.watching import StoreWatch
+from tenure.ports.marks import RunMarks
 from tenure.stores.memory import InMemoryStore
 from tenure.system import SystemClock, presence
 from tenure.workflow_file import read_workflow
@@ -60,7 +65,7 @@ class SharedGateway:
     async def _serve(self) -> None:
         self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
         closing = asyncio.Event()
-        nothing = InMemoryStore()
+        nothing, meters = InMemoryStore(), Meters()
         self._parts = Parts(
             store=nothing,
             desk=tenure.Runner(nothing),
@@ -71,6 +76,9 @@ class SharedGateway:
             closing=closing,
             hearing=Hearing(nothing, closing),
             queues=QueuesOfRuns(nothing),
+            live=Live(nothing, self._loop.time),
+            meters=meters,
+            numbers=StoreNumbers(nothing, meters.registry, self._loop.time),
         )
         app = new_app(self._parts, self._loop.time, ANY_RATE, door=Door.HOME)
         listener = listen("127.0.0.1", 0)
@@ -83,7 +91,9 @@ class SharedGateway:
     async def before(self, opened: OpenStore) -> AsyncIterator[HttpStore]:
         """What stands before it, as a store."""
         kept = opened()
-        self._parts.store = await self._there(kept.__aenter__())
+        store = self._parts.store = await self._there(kept.__aenter__())
+        self._parts.marks = store if isinstance(store, RunMarks) else None
+        self._parts.pages = Pages()
         try:
             async with HttpStore(self.address) as remote:
                 yield remote

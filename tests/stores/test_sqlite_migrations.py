@@ -10,9 +10,9 @@ from tenure.model.access import Role, Token, digest_of
 from tenure.model.outbox import origin_of
 from tenure.model.query import RunFilter
 from tenure.stores.sqlite import SQLiteStore
-from tenure.testing.contracts.acts import create
+from tenure.testing.contracts.acts import create, create_embedded, write
 from tenure.testing.contracts.run_approval import ASKS
-from tenure.testing.factories import HOOK
+from tenure.testing.factories import HOOK, start_step
 
 BEFORE_TOKENS = """
     drop table tokens;
@@ -31,6 +31,16 @@ BEFORE_ORIGINS = """
     create index deliveries_due on deliveries (due_at, number)
       where state = 'waiting' and blocked = 0 and rest_boot is null;
     pragma user_version = 1;
+"""
+BEFORE_FEED = """
+    create table old_journal (
+      seq integer not null, version integer not null, at integer not null, fence integer not null,
+      update_id text not null, events text not null, primary key (seq, version)
+    ) without rowid;
+    insert into old_journal select seq, version, at, fence, update_id, events from journal;
+    drop table journal;
+    alter table old_journal rename to journal;
+    pragma user_version = 4;
 """
 
 
@@ -59,6 +69,21 @@ async def test_runs_that_waited_for_approval_before_are_found(tmp_path: Path) ->
         assert (await store.check_store()).problems == ()
         found = (await store.list_runs(RunFilter(unapproved=True))).items
         assert [run.run_id for run in found] == [old.run_id]
+
+
+async def test_histories_from_before_the_feed_are_in_it(tmp_path: Path) -> None:
+    async with await SQLiteStore.open(tmp_path / "runs.db") as store:
+        runs = [await create_embedded(store, f"owner-{number}") for number in range(3)]
+        for run in runs:
+            await write(store, start_step(run))
+        journals = [await store.read_events(run.run_id) for run in runs]
+    with apsw.Connection(str(tmp_path / "runs.db")) as connection:
+        connection.execute(BEFORE_FEED)
+    async with await SQLiteStore.open(tmp_path / "runs.db") as store:
+        assert (await store.check_store()).problems == ()
+        told = (await store.read_changes()).events
+        assert [await store.read_events(run.run_id) for run in runs] == journals
+    assert [[e for e in told if e.run_id == run.run_id] for run in runs] == journals
 
 
 async def test_a_store_from_before_tokens_has_none_and_takes_some(tmp_path: Path) -> None:

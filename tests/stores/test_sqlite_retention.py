@@ -300,3 +300,20 @@ async def test_looking_for_other_users_of_a_definition_reads_an_index(
 ) -> None:
     plan = plan_of(path, SQL["delete_unused_definition"])
     assert any("run_specs_by_definition (definition_digest=?)" in step for step in plan), plan
+
+
+async def test_reader_of_the_feed_misses_nothing_after_the_newest_run_was_pruned(
+    store: SQLiteStore,
+) -> None:
+    await ended(store)
+    cursor = (await store.read_changes()).cursor
+    assert await store.prune_runs(EVER) == 1
+    run = await create_embedded(store)
+    told = (await store.read_changes(cursor)).events
+    assert list(told) == await store.read_events(run.run_id)
+
+
+def test_feed_is_read_by_number(path: Path, store: SQLiteStore) -> None:
+    first, *rest = plan_of(path, SQL["changes_after"])
+    assert first == "SEARCH j USING INTEGER PRIMARY KEY (rowid>?)"
+    assert all("r USING INTEGER PRIMARY KEY" in step for step in rest)

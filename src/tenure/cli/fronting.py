@@ -12,11 +12,12 @@ import click
 
 from tenure.bootstrap import OpenStore, open_store
 from tenure.cli.opening import make_room, new_runner
+from tenure.cli.speaking import tell_everything
 from tenure.config import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_NEEDED = ("starlette", "uvicorn", "httptools")
+_NEEDED = ("starlette", "uvicorn", "httptools", "prometheus_client")
 
 
 class Front(NamedTuple):
@@ -69,12 +70,20 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 async def fronting(settings: Settings, *, allow_anyone: bool) -> AsyncIterator[Front]:
     """``NotSafe``, ``CannotListen``, and whatever opening the store raises."""
     from tenure.gatehouse import Gatehouse
+    from tenure.gateway.metrics.measured import measured
+    from tenure.gateway.metrics.meters import Meters
     from tenure.gateway.parts import Limits
 
+    tell_everything(settings)
     make_room(settings)
     limits = Limits(rate=settings.gateway_rate, burst=2.0 * settings.gateway_rate)
     host, _, port = settings.listen.rpartition(":")
-    async with open_store(settings.store) as store, new_runner(settings, store) as runner:
-        gatehouse = Gatehouse(store, runner, limits=limits, open_to_all=allow_anyone)
-        async with gatehouse.open(host.strip("[]"), int(port)) as address:
-            yield Front(address, store)
+    meters = Meters()
+    async with open_store(settings.store) as store:
+        counted = measured(store, meters, asyncio.get_running_loop().time)
+        async with new_runner(settings, counted) as runner:
+            gatehouse = Gatehouse(
+                counted, runner, limits=limits, open_to_all=allow_anyone, meters=meters
+            )
+            async with gatehouse.open(host.strip("[]"), int(port)) as address:
+                yield Front(address, store)

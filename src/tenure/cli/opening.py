@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from getpass import getuser
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tenure.bootstrap import OpenStore, default_sender, not_there_yet, open_store
-from tenure.cli.display.paint import note
 from tenure.cli.display.places import place_of
-from tenure.config import DEFAULT, Settings, data_folder, load_settings
+from tenure.cli.speaking import show_warnings
+from tenure.config import DEFAULT, JSON_LOGS, Settings, data_folder, load_settings
 from tenure.model.errors import InvalidRunId, RunNotFound, StoreError, StoreUnavailable
 from tenure.model.ids import check_run_id
 from tenure.model.query import Page, RunFilter
@@ -44,8 +43,11 @@ def settings_for(
     store: str | None, broker: str | None = None, listen: str | None = None
 ) -> Settings:
     """``InvalidSettings``."""
-    _show_warnings()
-    return load_settings({"store": store, "broker": broker, "listen": listen})
+    show_warnings()
+    settings = load_settings({"store": store, "broker": broker, "listen": listen})
+    if settings.log_format == JSON_LOGS:
+        show_warnings(as_json=True)
+    return settings
 
 
 @asynccontextmanager
@@ -271,18 +273,3 @@ def make_room(settings: Settings) -> None:
             f"the folder for runs, {folder}, cannot be made: {error.strerror}; name another "
             "store, for example --store sqlite:///runs.db"
         ) from error
-
-
-class _ToPeople(logging.Handler):
-    def emit(self, record: logging.LogRecord) -> None:
-        text = f"{record.levelname.lower()}: {record.getMessage()}"
-        if record.exc_info:
-            text += f"\n{logging.Formatter().formatException(record.exc_info)}"
-        note(text)
-
-
-def _show_warnings() -> None:
-    log = logging.getLogger("tenure")
-    if not log.handlers:
-        log.addHandler(_ToPeople(logging.WARNING))
-        log.propagate = False

@@ -16,6 +16,7 @@ from tenure.cli.display.text import one_line
 from tenure.cli.exits import Exit
 from tenure.cli.fronting import Front
 from tenure.cli.opening import new_worker
+from tenure.cli.speaking import tell_everything
 from tenure.cli.stopping import Stopped, stoppable
 from tenure.config import Settings
 from tenure.model.events import RecordedEvent
@@ -39,6 +40,7 @@ def serve(
 ) -> int:
     """Until it is told to stop; ``opening`` is said first. With ``front`` a gateway stands before
     the same store, and serves until the worker has drained."""
+    tell_everything(settings)
     printer = Printer(sys.stdout)
     told: Recorder = JsonView(printer) if as_json else RunLines(printer)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
+from tenure.gateway.live.watched import Part
 from tenure.gateway.parts import Parts
 from tenure.gateway.roles import Caller
 
@@ -41,3 +42,9 @@ class RawAnswer(Struct, frozen=True, gc=False, kw_only=True):
     media_type: str
     status: int = 200
     headers: Mapping[str, str] = {}
+
+
+class StreamAnswer(Struct, frozen=True, gc=False, kw_only=True):
+    """Server-sent events, as they come. Whoever sends them closes ``parts``."""
+
+    parts: AsyncGenerator[Part[Any], None]

@@ -7,6 +7,7 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from tenure.gateway.live.sending import TRANSPORT
 from tenure.gateway.parts import Limits
 
 _TOO_LARGE = (
@@ -46,6 +47,9 @@ class GatheringTransport(asyncio.Transport):
         self._flush()
         self._transport.close()
 
+    def abort(self) -> None:
+        self._transport.abort()
+
     def is_closing(self) -> bool:
         return self._transport.is_closing()
 
@@ -80,6 +84,7 @@ def guarded(limits: Limits) -> type[asyncio.Protocol]:
 
         def on_message_begin(self) -> None:
             super().on_message_begin()
+            self.scope[TRANSPORT] = self.transport  # type: ignore[literal-required]
             if self._deadline is None:
                 self._expect_headers()
 

@@ -11,7 +11,8 @@ from starlette.types import Receive, Scope, Send
 
 from tenure.gateway.admission import Admission
 from tenure.gateway.answering import JSON, send_answer
-from tenure.gateway.calls import Answer, Call, RawAnswer
+from tenure.gateway.calls import Answer, Call, RawAnswer, StreamAnswer
+from tenure.gateway.live.sending import send_stream
 from tenure.gateway.parts import Parts
 from tenure.gateway.problems import MALFORMED, METHOD_NOT_ALLOWED, NOT_FOUND, Refusal, problem_of
 from tenure.gateway.queries import read_query, repeatable
@@ -64,6 +65,10 @@ class Method:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             answer = await self._answer(scope, receive)
+            if isinstance(answer, StreamAnswer):
+                parts = self._parts
+                await send_stream(scope, receive, send, answer.parts, parts.closing, parts.patience)
+                return
             body, media_type = self._encoded(answer)
         except ClientGone:
             return
@@ -80,7 +85,7 @@ class Method:
             head=scope["method"] == "HEAD",
         )
 
-    async def _answer(self, scope: Scope, receive: Receive) -> Answer | RawAnswer:
+    async def _answer(self, scope: Scope, receive: Receive) -> Answer | RawAnswer | StreamAnswer:
         route = self._route
         headers = headers_of(scope)
         caller = await self._admission.admit(scope, headers, route)

@@ -217,6 +217,9 @@ def _responses(route: Route[Any, Any], shapes: Shapes) -> dict[str, Any]:
     responses: dict[str, Any] = {}
     for status, kind in route.answers.items():
         responses[str(status)] = _answer(status, kind, shapes)
+    if route.streams:
+        content = responses["200"]["content"]
+        content["text/event-stream"] = {"schema": {"type": "string"}}
     for status, kinds in problems_of(route).items():
         said = ", ".join(f"`{kind.name}`" for kind in kinds)
         problem = {MEDIA_TYPE: {"schema": shapes.of[Problem]}}
@@ -227,7 +230,7 @@ def _responses(route: Route[Any, Any], shapes: Shapes) -> dict[str, Any]:
 
 def _answer(status: int, kind: Any, shapes: Shapes) -> dict[str, Any]:
     if kind is None:
-        return {"description": "Done." if status == 204 else "Nothing changed."}
+        return {"description": "Nothing more to say." if status == 204 else "Nothing changed."}
     if isinstance(kind, str):
         return {"description": "A page.", "content": {kind: {"schema": {"type": "string"}}}}
     content: dict[str, Any] = {"application/json": {"schema": shapes.of[full(kind)]}}

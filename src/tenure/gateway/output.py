@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tenure.gateway.calls import Answer, Call, RawAnswer
+from tenure.gateway.calls import Answer, Call, RawAnswer, StreamAnswer
+from tenure.gateway.following import place_after, wants_stream
 from tenure.gateway.problems import OUTPUT_NOT_FOUND, Refusal
 from tenure.gateway.reaching import check_reaches, run_of
 from tenure.model.errors import NotSupported
@@ -11,11 +12,11 @@ from tenure.ports.log_listing import LogListing
 from tenure.ports.log_store import LogKey, LogSlice, LogStore
 from tenure.ports.run_store import RunStateStore
 from tenure.wire.listings import NoQuery
-from tenure.wire.output import Output, OutputQuery, OutputStream, OutputStreams
+from tenure.wire.output import OFFSET, Output, OutputQuery, OutputStream, OutputStreams
+from tenure.wire.text import readable
 from tenure.workflow.wording import did_you_mean
 
 BYTES = "application/octet-stream"
-_LONGEST_CHARACTER = 4
 
 
 async def list_output(call: Call[NoQuery, None]) -> Answer:
@@ -32,12 +33,15 @@ async def list_output(call: Call[NoQuery, None]) -> Answer:
     return Answer(value=OutputStreams(streams=streams))
 
 
-async def read_output(call: Call[OutputQuery, None]) -> Answer | RawAnswer:
+async def read_output(call: Call[OutputQuery, None]) -> Answer | RawAnswer | StreamAnswer:
     store, asked = call.parts.store, call.query
     if not isinstance(store, LogStore):
         raise NotSupported(f"{type(store).__name__} keeps no full output")
     run = await run_of(call)
     key = await _key(store, run, call)
+    if asked.follow or wants_stream(call):
+        offset = int(place_after(call, OFFSET, str(asked.offset)))
+        return StreamAnswer(parts=call.parts.live.output(store, run, key, offset))
     found = await store.read(run.run_id, key, asked.offset, limit=asked.limit)
     if BYTES in call.headers.get("accept", ""):
         return _raw(found, key)
@@ -59,20 +63,6 @@ def _raw(found: LogSlice, key: LogKey) -> RawAnswer:
         "tenure-log-attempt": str(key.attempt),
     }
     return RawAnswer(body=found.data, media_type=BYTES, headers=headers)
-
-
-def readable(data: bytes) -> tuple[str, int]:
-    """As text, and how many of the bytes that is: a character whose rest is still to come is left
-    for the next time, unless nothing else is there."""
-    for cut in range(1, min(_LONGEST_CHARACTER, len(data))):
-        lead = data[-cut]
-        if lead & 0xC0 == 0x80:  # the inside of a character
-            continue
-        length = 2 if lead >> 5 == 0b110 else 3 if lead >> 4 == 0b1110 else 4
-        if lead & 0xC0 == 0xC0 and cut < length:
-            data = data[:-cut]
-        break
-    return data.decode("utf-8", "replace"), len(data)
 
 
 async def _key(store: RunStateStore, run: RunSnapshot, call: Call[OutputQuery, None]) -> LogKey:

@@ -7,14 +7,20 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from tenure.gateway.hearing import Hearing
+from tenure.gateway.live.hub import Live
+from tenure.gateway.live.patience import Patience
+from tenure.gateway.metrics.census import StoreNumbers
+from tenure.gateway.metrics.meters import Meters
 from tenure.gateway.queues import QueuesOfRuns
+from tenure.gateway.showing import Pages
 from tenure.gateway.watching import StoreWatch
 from tenure.model.outbox import Delivery
 from tenure.model.snapshot import RunSnapshot
 from tenure.ports.liveness import Presence
+from tenure.ports.marks import RunMarks
 from tenure.ports.run_store import RunStateStore
 from tenure.runtime.options import RunOptions
 from tenure.runtime.ready import Source
@@ -80,5 +86,17 @@ class Parts(Struct, kw_only=True, gc=False):
     """Set when the gateway is told to stop: whatever streams ends then."""
     hearing: Hearing
     queues: QueuesOfRuns
+    live: Live
+    meters: Meters
+    numbers: StoreNumbers
+    patience: Patience = Patience()
+    """With those who look."""
+    marks: RunMarks | None = None
+    """The store, if it has them: to ask that of every request would cost as much as the answer."""
+    pages: Pages = field(default_factory=Pages)
     document: bytes = b"{}"
     """The OpenAPI document of the routes there are."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.store, RunMarks):
+            self.marks = self.store

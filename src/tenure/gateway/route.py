@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from tenure.gateway.calls import Answer, Call, RawAnswer
+from tenure.gateway.calls import Answer, Call, RawAnswer, StreamAnswer
 from tenure.gateway.problems import Kind
 from tenure.model.access import Role
 from tenure.wire.listings import NoQuery
@@ -29,9 +29,11 @@ class Route(Struct, Generic[Q, B], frozen=True, kw_only=True):
     summary: str
     roles: frozenset[Role] | None
     """Who may; ``None``: anybody, without a token."""
-    handler: Callable[[Call[Q, B]], Awaitable[Answer | RawAnswer]]
+    handler: Callable[[Call[Q, B]], Awaitable[Answer | RawAnswer | StreamAnswer]]
     answers: dict[int, Any]
     """The type of the JSON for each status, or a media type."""
+    streams: bool = False
+    """With ``Accept: text/event-stream``: server-sent events instead."""
     query: type[Q] = NoQuery  # type: ignore[assignment]
     body: type[B] | None = None
     body_optional: bool = False

@@ -13,6 +13,7 @@ from tenure.gateway import (
     deliveries,
     fleet,
     history,
+    measuring,
     operating,
     output,
     probes,
@@ -68,6 +69,9 @@ from tenure.wire.verbs import (
 HTML = "text/html"
 _LARGEST_SUBMISSION = MOST_BYTES * 4 // 3 + (4 << 20)
 """All files of a run in base64, and the workflow."""
+_STREAM_HEADERS = {
+    "Last-Event-ID": "The id of the last server-sent event that came: goes on behind it."
+}
 
 RUNS = (
     Route(
@@ -214,8 +218,10 @@ HISTORY = (
         roles=READ,
         query=EventsQuery,
         handler=history.run_events,
-        answers={200: EventPage},
+        answers={200: EventPage, 204: None},
+        streams=True,
         problems=(RUN_NOT_FOUND, NOT_SUPPORTED),
+        request_headers=_STREAM_HEADERS,
     ),
     Route(
         method="GET",
@@ -225,7 +231,9 @@ HISTORY = (
         query=ChangesQuery,
         handler=history.changes,
         answers={200: ChangePage},
+        streams=True,
         problems=(NOT_SUPPORTED,),
+        request_headers=_STREAM_HEADERS,
     ),
 )
 OUTPUT = (
@@ -247,8 +255,12 @@ OUTPUT = (
         query=OutputQuery,
         handler=output.read_output,
         answers={200: Output},
+        streams=True,
         problems=(RUN_NOT_FOUND, OUTPUT_NOT_FOUND, NOT_SUPPORTED),
-        request_headers={"Accept": "application/octet-stream gives the very bytes."},
+        request_headers={
+            "Accept": "application/octet-stream gives the very bytes.",
+            **_STREAM_HEADERS,
+        },
     ),
 )
 CALLBACKS = (
@@ -293,6 +305,17 @@ FLEET = (
         handler=fleet.list_workers,
         answers={200: Workers},
         problems=(NOT_SUPPORTED,),
+    ),
+)
+METRICS = (
+    Route(
+        method="GET",
+        path="/metrics",
+        summary="Numbers of this process and of its store, for Prometheus",
+        roles=READ,
+        query=NoQuery,
+        handler=measuring.metrics,
+        answers={200: "text/plain"},
     ),
 )
 PROBES = (
@@ -343,6 +366,7 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     *OUTPUT,
     *CALLBACKS,
     *FLEET,
+    *METRICS,
     *PROBES,
 )
 """In the order in which a path is looked for: what is asked most stands first."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tenure.gateway.calls import Answer, Call
+from tenure.gateway.answering import JSON
+from tenure.gateway.calls import Answer, Call, RawAnswer
 from tenure.gateway.problems import NOT_FOUND, Refusal
-from tenure.gateway.reaching import check_reaches, own, queue_for, run_of
+from tenure.gateway.reaching import check_reaches, own, queue_for, run_id_of, run_of
+from tenure.gateway.showing import written
 from tenure.model.errors import NotSupported, StoreIncompatible
 from tenure.model.query import RunFilter
 from tenure.model.snapshot import RunSnapshot
@@ -17,6 +19,8 @@ from tenure.runtime.queries import explain_run
 from tenure.wire.listings import NoQuery, RunPage, RunsQuery
 from tenure.wire.output import StoredDefinition
 from tenure.wire.targets import masked
+
+_CACHED = {"cache-control": "private, no-cache"}
 
 
 async def list_runs(call: Call[RunsQuery, None]) -> Answer:
@@ -49,13 +53,33 @@ def _filter(call: Call[RunsQuery, None]) -> RunFilter:
     )
 
 
-async def get_run(call: Call[NoQuery, None]) -> Answer:
-    run = await run_of(call)
-    tag = entity_tag(run)
-    headers = {"etag": tag, "cache-control": "private, no-cache"}
-    if _is_known(tag, call.headers.get("if-none-match", "")):
-        return Answer(status=304, headers=headers)
-    return Answer(value=shown(run), headers=headers)
+async def get_run(call: Call[NoQuery, None]) -> Answer | RawAnswer:
+    """Where the store has marks, only what changed is read and put into words."""
+    marks, pages = call.parts.marks, call.parts.pages
+    if marks is None or call.caller.queues is not None:
+        run = await run_of(call)
+        return _if_changed(call, entity_tag(run)) or _whole(written(shown(run)), entity_tag(run))
+    run_id = run_id_of(call)
+    mark = await marks.mark_of(run_id)
+    tag = f'W/"{mark}"'
+    unchanged = _if_changed(call, tag)
+    if unchanged is not None:
+        return unchanged
+    body = pages.find(run_id, mark)
+    if body is None:
+        body = written(shown(await call.parts.store.get_run(run_id)))
+        pages.keep(run_id, mark, body)
+    return _whole(body, tag)
+
+
+def _whole(body: bytes, tag: str) -> RawAnswer:
+    return RawAnswer(body=body, media_type=JSON, headers={"etag": tag, **_CACHED})
+
+
+def _if_changed(call: Call[NoQuery, None], tag: str) -> Answer | None:
+    if not _is_known(tag, call.headers.get("if-none-match", "")):
+        return None
+    return Answer(status=304, headers={"etag": tag, **_CACHED})
 
 
 def _is_known(tag: str, known: str) -> bool:

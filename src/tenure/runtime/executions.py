@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tenure.model.snapshot import RunSnapshot
+from tenure.runtime.about import about
 from tenure.runtime.embedded import EmbeddedRun, Surroundings, Work
 from tenure.runtime.patience import surely
 from tenure.runtime.session import Session
@@ -20,7 +21,8 @@ class Executions:
         run = EmbeddedRun(session, around, work)
         self._runs.add(run)
         try:
-            await run.execute()
+            with about(work.planned.run_id):
+                await run.execute()
             return await surely(lambda: session.store.get_run(work.planned.run_id))
         finally:
             self._runs.discard(run)

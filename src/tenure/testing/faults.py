@@ -24,6 +24,7 @@ from tenure.model.errors import StoreUnavailable, TenureError
 from tenure.ports.attended import Attended
 from tenure.ports.batch import BatchUpdates
 from tenure.ports.beginnings import Beginnings
+from tenure.ports.census import CensusTaking
 from tenure.ports.change_feed import ChangeFeed
 from tenure.ports.definitions import Definitions
 from tenure.ports.event_log import EventLog
@@ -31,6 +32,7 @@ from tenure.ports.lease_store import LeaseStore
 from tenure.ports.liveness import LiveRuns
 from tenure.ports.log_listing import LogListing
 from tenure.ports.log_store import LogStore
+from tenure.ports.marks import RunMarks
 from tenure.ports.outbox import Outbox, OutboxBatches
 from tenure.ports.owner_listing import OwnerListing
 from tenure.ports.retention import Retention
@@ -54,6 +56,8 @@ PROTOCOLS: tuple[type, ...] = (
     LogListing,
     WorkerRegistry,
     OwnerListing,
+    CensusTaking,
+    RunMarks,
     TokenStore,
     LiveRuns,
     Retention,

@@ -8,6 +8,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 Offset = Annotated[int, Meta(ge=0, le=1 << 53)]
+OFFSET = "^[0-9]{1,15}$"
 Number = Annotated[int, Meta(ge=0, le=1 << 31)]
 
 
@@ -17,13 +18,15 @@ class Stream(StrEnum):
 
 
 class OutputQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``attempt``: the newest if left out."""
+    """``attempt``: the newest if left out. ``follow``: as server-sent events, until the attempt has
+    ended; ``limit`` is then of no meaning."""
 
     stream: Stream = Stream.STDOUT
     item: Number | None = None
     attempt: Annotated[int, Meta(ge=1, le=1 << 31)] | None = None
     offset: Offset = 0
     limit: Annotated[int, Meta(ge=1, le=1 << 20)] = 65536
+    follow: bool = False
 
 
 class Output(Struct, frozen=True, kw_only=True):

@@ -23,6 +23,7 @@ from tenure.model.snapshot import ErrorInfo, RunSnapshot
 from tenure.model.status import TERMINAL_RUN, RunStatus
 from tenure.model.update import Fencing, RunChange
 from tenure.ports.lease_store import LeaseStore
+from tenure.runtime.about import about
 from tenure.runtime.embedded import Claim, EmbeddedRun, Surroundings, Work
 from tenure.runtime.ending import end_run
 from tenure.runtime.session import Session
@@ -65,7 +66,8 @@ class Shift:
         self._start(work.planned.run_id, self._take(work))
 
     def _start(self, run_id: str, execution: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(execution)
+        with about(run_id):
+            task = asyncio.create_task(execution)
         self._tasks[task] = run_id
         task.add_done_callback(self._done)
 
@@ -118,7 +120,7 @@ class Shift:
             run.stop()
         try:
             status = await run.execute()
-            _log.debug("run %s: %s", run_id, status)
+            _log.info("run %s: %s", run_id, status)
             if status not in TERMINAL_RUN:
                 await self._hint(work.planned)
         except LeaseLost:

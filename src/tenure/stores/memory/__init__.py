@@ -12,6 +12,7 @@ from typing import Self
 from tenure.ports.clock import Clock
 from tenure.stores.memory.beginnings import MemoryBeginnings
 from tenure.stores.memory.changes import MemoryChanges
+from tenure.stores.memory.counting import MemoryCensus
 from tenure.stores.memory.leases import MemoryLeases
 from tenure.stores.memory.logs import MemoryLogs
 from tenure.stores.memory.outbox import MemoryOutbox
@@ -32,6 +33,7 @@ class InMemoryStore(
     MemoryOutbox,
     MemoryLogs,
     MemoryWorkers,
+    MemoryCensus,
     MemoryTokens,
     MemoryWakeups,
     MemoryRetention,
@@ -49,6 +51,7 @@ class InMemoryStore(
         MemoryOutbox.__init__(self, state)
         MemoryLogs.__init__(self, state)
         MemoryWorkers.__init__(self, state)
+        MemoryCensus.__init__(self, state)
         MemoryTokens.__init__(self, state)
         MemoryWakeups.__init__(self, state)
         MemoryRetention.__init__(self, state)

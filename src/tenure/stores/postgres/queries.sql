@@ -258,6 +258,13 @@ from unnest($1::text[], $2::bigint[], $3::boolean[]) u(run_id, base, whole),
   lateral (select * from tenure.runs r where r.run_id = u.run_id limit 1) r,
   lateral (select * from tenure.run_specs where seq = r.seq limit 1) s
 
+-- name: marks_by_id
+-- Whoever changes a row leaves the number of his transaction on it.
+select u.run_id, r.mark from unnest($1::text[]) u(run_id), lateral (
+  select concat(version, '-', fence, '-', xmin::text,
+    case when lease_expires_at <= tenure.clock() then '-over' end) as mark
+  from tenure.runs where run_id = u.run_id limit 1) r
+
 -- name: runs_by_id
 select json_build_array({head}, s.summary, s.callbacks, s.vars, s.plan, {steps})::text
 from unnest($1::text[]) u(run_id),
@@ -582,6 +589,29 @@ from (select * from tenure.runs where owner_id is not null offset 0) r group by 
 union all
 select null, 'interrupt', count(*), count(*) from tenure.runs o
 where o.owner_id is null and o.status = 'running' and o.recovery = 'interrupt' having count(*) > 0
+
+-- name: census
+-- None is counted further than $1.
+select (select count(*) from (select 1 from tenure.runs where status = 'queued' limit $1) x),
+  (select count(*) from (select 1 from tenure.runs where status = 'running' limit $1) x),
+  (select count(*) from (select 1 from tenure.deliveries where state = 'waiting' limit $1) x),
+  (select count(*) from (select 1 from tenure.deliveries where state = 'dead' limit $1) x)
+
+-- name: queue_lengths
+-- From one queue to the next by steps: what waits in each is not read to find it.
+with recursive queues (queue) as (
+  (select queue from tenure.runs where readiness = 1 order by queue limit 1)
+  union all
+  select (select r.queue from tenure.runs r where r.readiness = 1 and r.queue > q.queue
+    order by r.queue limit 1)
+  from queues q where q.queue is not null
+)
+select q.queue,
+  (select count(*) from (select 1 from tenure.runs r where r.readiness = 1 and r.queue = q.queue
+    limit $1) x),
+  (select extract(epoch from tenure.clock() - r.ready_at)::float8 from tenure.runs r where r.readiness = 1 and r.queue = q.queue
+    order by r.ready_at limit 1)
+from queues q where q.queue is not null limit $1
 
 -- name: workers
 select body::text from tenure.workers where seen_until > tenure.clock() order by owner_id

@@ -32,6 +32,7 @@ class Reading:
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
         self._snapshots = Gathering(self._read_snapshots, connections.address.connections)
+        self._marks = Gathering(self._read_marks, connections.address.connections)
 
     async def snapshot(self, run_id: str) -> RunSnapshot:
         return await self._snapshots.get(must_exist(run_id))
@@ -41,6 +42,13 @@ class Reading:
             found = await session.all("runs_by_id", run_ids)
         snapshots = (record_of(text).run for (text,) in found)
         return {snapshot.run_id: snapshot for snapshot in snapshots}
+
+    async def mark(self, run_id: str) -> str:
+        return await self._marks.get(must_exist(run_id))
+
+    async def _read_marks(self, run_ids: Sequence[str]) -> dict[str, str]:
+        async with self._connections.session(Purpose.READING) as session:
+            return dict(await session.all("marks_by_id", run_ids))
 
     async def definition(self, run_id: str) -> str | None:
         (text,) = await self._of_run("definition", run_id)

@@ -30,6 +30,7 @@ from tenure.model.update import (
     Write,
     check_lease_seconds,
 )
+from tenure.ports.census import Census
 from tenure.ports.clock import Clock
 from tenure.ports.log_store import LogKey, LogSlice
 from tenure.ports.upkeep import StoreReport
@@ -41,6 +42,7 @@ from tenure.stores.postgres.changes import ChangeFeeding
 from tenure.stores.postgres.checking import Checking
 from tenure.stores.postgres.choosing import runnable
 from tenure.stores.postgres.connections import Connections
+from tenure.stores.postgres.counting import Counting
 from tenure.stores.postgres.deciding import Deciding
 from tenure.stores.postgres.leasing import Leasing
 from tenure.stores.postgres.listening import Listening
@@ -56,10 +58,10 @@ from tenure.stores.postgres.writing import Writing
 
 
 class PostgresStore:
-    """``RunStateStore``, ``ParallelBatches``, ``LeaseStore``, ``Beginnings``, ``EventLog``,
-    ``ChangeFeed``, ``Definitions``, ``Outbox``, ``OutboxBatches``, ``LogStore``, ``LogListing``,
-    ``WorkerRegistry``, ``OwnerListing``, ``TokenStore``, ``Wakeups``, ``KeptApart``,
-    ``Retention`` and ``Upkeep``."""
+    """``RunStateStore``, ``ParallelBatches``, ``RunMarks``, ``LeaseStore``, ``Beginnings``,
+    ``EventLog``, ``ChangeFeed``, ``Definitions``, ``Outbox``, ``OutboxBatches``, ``LogStore``,
+    ``LogListing``, ``WorkerRegistry``, ``OwnerListing``, ``CensusTaking``, ``TokenStore``,
+    ``Wakeups``, ``KeptApart``, ``Retention`` and ``Upkeep``."""
 
     durable = True
 
@@ -82,6 +84,7 @@ class PostgresStore:
         self._settling = Settling(self._connections, self._outboxing)
         self._logging = Logging(self._connections)
         self._workers = Workers(self._connections)
+        self._counting = Counting(self._connections)
         self._tokens = Tokens(self._connections)
         self._pruning = Pruning(self._connections)
         self._checking = Checking(self._connections)
@@ -111,6 +114,9 @@ class PostgresStore:
 
     async def get_run(self, run_id: str) -> RunSnapshot:
         return await self._reading.snapshot(run_id)
+
+    async def mark_of(self, run_id: str) -> str:
+        return await self._reading.mark(run_id)
 
     async def list_runs(
         self, where: RunFilter = RunFilter(), *, limit: int = 50, cursor: str | None = None
@@ -250,6 +256,11 @@ class PostgresStore:
 
     async def list_owners(self) -> list[Ownership]:
         return await self._reading.owners()
+
+    # CensusTaking
+
+    async def take_census(self, *, most: int = 10_000) -> Census:
+        return await self._counting.census(most)
 
     # TokenStore
 

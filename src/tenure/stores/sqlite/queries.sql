@@ -15,6 +15,9 @@ pragma data_version
 select version, updated_at, fence, detail, claim_id, lease_boot, lease_until, lease_wall
 from runs where seq = ?
 
+-- name: mark_by_id
+select version, fence, lease_boot, lease_until, detail from runs where run_id = ?
+
 -- name: seq_of_run
 select seq from runs where run_id = ?
 
@@ -105,6 +108,38 @@ insert into journal (seq, version, at, fence, update_id, events) values (?, ?, ?
 
 -- name: journal_after
 select version, at, fence, events from journal where seq = ? and version >= ? order by version
+
+-- name: changes_after
+-- Of a run that is being pruned nothing is told.
+select j.number, r.run_id, j.version, j.at, j.fence, j.events
+from journal j cross join runs r on r.seq = j.seq
+where j.number > ? order by j.number limit ?
+
+-- name: newest_change
+select coalesce(max(number), 0) from journal
+
+-- name: census
+-- None is counted further than ?1.
+select (select count(*) from (select 1 from runs where status = 'queued' limit ?1)),
+  (select count(*) from (select 1 from runs where status = 'running' limit ?1)),
+  (select count(*) from (select 1 from deliveries where state = 'waiting' limit ?1)),
+  (select count(*) from (select 1 from deliveries where state = 'dead' limit ?1))
+
+-- name: queue_lengths
+-- From one queue to the next by steps: what waits in each is not read to find it.
+with recursive queues (queue) as (
+  select * from (select queue from runs where readiness = 1 order by queue limit 1)
+  union all
+  select (select r.queue from runs r where r.readiness = 1 and r.queue > q.queue
+    order by r.queue limit 1)
+  from queues q where q.queue is not null
+)
+select q.queue,
+  (select count(*) from (select 1 from runs r where r.readiness = 1 and r.queue = q.queue
+    limit ?1)),
+  (select r.ready_at from runs r where r.readiness = 1 and r.queue = q.queue
+    order by r.ready_at limit 1)
+from queues q where q.queue is not null limit ?1
 
 -- name: promote_parked
 -- Runs whose run_after has come join the ready ones.
@@ -332,8 +367,7 @@ delete from definitions where digest = ?1
 delete from deliveries where number in (select number from deliveries where seq = ? limit ?)
 
 -- name: delete_some_journal
-delete from journal
-where seq = ?1 and version in (select version from journal where seq = ?1 limit ?2)
+delete from journal where number in (select number from journal where seq = ? limit ?)
 
 -- name: delete_some_steps
 delete from steps where seq = ?1 and step in (select step from steps where seq = ?1 limit ?2)

@@ -16,7 +16,7 @@ from typing import Self, TypeVar
 
 from tenure.model.access import Token
 from tenure.model.errors import TenureError
-from tenure.model.events import Position, RecordedEvent
+from tenure.model.events import Changes, Position, RecordedEvent
 from tenure.model.leasing import ClaimedRun, ClaimRequest, Lease, Purpose, Renewal
 from tenure.model.outbox import Delivery, Outcome, Settlement
 from tenure.model.owning import Ownership
@@ -24,13 +24,16 @@ from tenure.model.query import Page, RunFilter, bounded_limit, decode_cursor, en
 from tenure.model.snapshot import RunSnapshot, RunSummary
 from tenure.model.status import DeliveryState
 from tenure.model.update import Fencing, LeaseRequest, NewRun, Receipt, Update, Write
+from tenure.ports.census import Census
 from tenure.ports.clock import Clock
 from tenure.ports.log_store import LogKey, LogSlice
 from tenure.ports.upkeep import StoreReport
 from tenure.ports.workers import WorkerInfo
 from tenure.stores.lease_clock import LeaseClock
+from tenure.stores.sqlite.changes import ChangeFeeding
 from tenure.stores.sqlite.checking import check, facts
 from tenure.stores.sqlite.choosing import Choosing
+from tenure.stores.sqlite.counting import Counting
 from tenure.stores.sqlite.database import migrate
 from tenure.stores.sqlite.leasing import Leasing
 from tenure.stores.sqlite.log_files import LogFiles
@@ -52,9 +55,10 @@ Thread = TypeVar("Thread", bound=DatabaseThread)
 
 
 class SQLiteStore:
-    """``RunStateStore``, ``BatchUpdates``, ``LeaseStore``, ``EventLog``, ``Definitions``,
-    ``Outbox``, ``OutboxBatches``, ``LogStore``, ``LogListing``, ``WorkerRegistry``,
-    ``OwnerListing``, ``TokenStore``, ``KeptApart``, ``Retention`` and ``Upkeep``."""
+    """``RunStateStore``, ``BatchUpdates``, ``RunMarks``, ``LeaseStore``, ``EventLog``,
+    ``ChangeFeed``, ``Definitions``, ``Outbox``, ``OutboxBatches``, ``LogStore``, ``LogListing``,
+    ``WorkerRegistry``, ``OwnerListing``, ``CensusTaking``, ``TokenStore``, ``KeptApart``,
+    ``Retention`` and ``Upkeep``."""
 
     durable = True
 
@@ -85,6 +89,8 @@ class SQLiteStore:
         self._known_tokens = Tokens(self._reader.connection, lease_clock)
         self._reading = Reading(self._reader.connection, lease_clock)
         self._lists = Choosing(Statements(self._reader.connection), self._reading)
+        self._changes = ChangeFeeding(self._reader.connection)
+        self._counting = Counting(self._reader.connection, lease_clock)
         self._delivered = Outboxing(self._reader.connection, lease_clock)
         self._files = LogFiles(Path(f"{self.path}.logs"))
         self._logging = Logging(self._output.connection, self._files)
@@ -114,7 +120,7 @@ class SQLiteStore:
     async def __aexit__(self, *exit_details: object) -> None:
         await self.close()
 
-    # RunStateStore and BatchUpdates
+    # RunStateStore, BatchUpdates and RunMarks
 
     async def create_run(self, new: NewRun) -> Receipt:
         return await self._writer.run(self._writing.one, new)
@@ -127,6 +133,9 @@ class SQLiteStore:
 
     async def get_run(self, run_id: str) -> RunSnapshot:
         return await self._reader.run(self._reading.snapshot, run_id)
+
+    async def mark_of(self, run_id: str) -> str:
+        return await self._reader.run(self._reading.mark, run_id)
 
     async def list_runs(
         self, where: RunFilter = RunFilter(), *, limit: int = 50, cursor: str | None = None
@@ -174,12 +183,19 @@ class SQLiteStore:
         it was asked for; another connection would have to wait for the writer's lock."""
         yield self
 
-    # EventLog and Definitions
+    # EventLog, ChangeFeed and Definitions
 
     async def read_events(
         self, run_id: str, after: Position = Position(), *, limit: int = 1000
     ) -> list[RecordedEvent]:
         return await self._reader.run(self._reading.events, run_id, after, max(limit, 1))
+
+    async def read_changes(self, after: str | None = None, *, limit: int = 1000) -> Changes:
+        (number,) = decode_cursor("changes", after, 1) if after else (0,)
+        return await self._reader.run(self._changes.after, number, bounded_limit(limit))
+
+    async def newest_change(self) -> str:
+        return await self._reader.run(self._changes.newest)
 
     async def get_definition(self, run_id: str) -> str | None:
         return await self._reader.run(self._reading.definition, run_id)
@@ -293,7 +309,10 @@ class SQLiteStore:
     async def revoke_token(self, token_id: str) -> Token | None:
         return await self._writer.run(self._tokens.revoke, token_id)
 
-    # Retention and Upkeep
+    # CensusTaking, Retention and Upkeep
+
+    async def take_census(self, *, most: int = 10_000) -> Census:
+        return await self._reader.run(self._counting.census, most)
 
     async def prune_runs(self, ended_before: datetime, *, limit: int = 100) -> int:
         return await self._pruning.prune(ended_before, limit)

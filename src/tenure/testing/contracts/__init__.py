@@ -24,6 +24,7 @@ A broker has one contract, ``BrokerContract``, and a fixture of its own.
 from tenure.testing.contracts.batch import BatchUpdatesContract
 from tenure.testing.contracts.beginnings import BeginningsContract
 from tenure.testing.contracts.broker import BrokerContract
+from tenure.testing.contracts.census import CensusContract
 from tenure.testing.contracts.changes import ChangeFeedContract
 from tenure.testing.contracts.definitions import DefinitionsContract
 from tenure.testing.contracts.durability import DurabilityContract
@@ -37,6 +38,7 @@ from tenure.testing.contracts.machine_clock import (
     MachineClockContract,
     OutboxMachineClockContract,
 )
+from tenure.testing.contracts.marks import RunMarksContract
 from tenure.testing.contracts.outbox import OutboxContract
 from tenure.testing.contracts.outbox_batches import OutboxBatchesContract
 from tenure.testing.contracts.owner_listing import OwnerListingContract
@@ -54,6 +56,7 @@ __all__ = [
     "BatchUpdatesContract",
     "BeginningsContract",
     "BrokerContract",
+    "CensusContract",
     "ChangeFeedContract",
     "ContractHarness",
     "DefinitionsContract",
@@ -74,6 +77,7 @@ __all__ = [
     "OwnershipEventsContract",
     "RetentionContract",
     "RetentionCountsContract",
+    "RunMarksContract",
     "RunStateStoreContract",
     "TokenStoreContract",
     "UpkeepContract",

@@ -9,6 +9,7 @@ import pytest
 
 from tenure.ports.batch import BatchUpdates
 from tenure.ports.beginnings import Beginnings
+from tenure.ports.census import CensusTaking
 from tenure.ports.change_feed import ChangeFeed
 from tenure.ports.definitions import Definitions
 from tenure.ports.event_log import EventLog
@@ -16,6 +17,7 @@ from tenure.ports.keeping import KeptApart
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.log_listing import LogListing
 from tenure.ports.log_store import LogStore
+from tenure.ports.marks import RunMarks
 from tenure.ports.outbox import Outbox, OutboxBatches
 from tenure.ports.owner_listing import OwnerListing
 from tenure.ports.retention import Retention
@@ -78,6 +80,14 @@ class WakingStore(RunStateStore, LeaseStore, Wakeups, Protocol):
 
 class FeedingStore(RunStateStore, EventLog, ChangeFeed, Protocol):
     """What the contract of the change feed needs."""
+
+
+class CountingStore(RunStateStore, LeaseStore, CensusTaking, Protocol):
+    """What the contract of the census needs."""
+
+
+class MarkingStore(RunStateStore, LeaseStore, Outbox, RunMarks, Protocol):
+    """What the contract of marks needs."""
 
 
 class LeasingStore(RunStateStore, LeaseStore, Protocol):

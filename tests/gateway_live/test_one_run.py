@@ -1,0 +1,213 @@
+"""One run, watched: history first, then live, no gap, no duplicate."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from tenure.model.errors import StoreUnavailable
+from tenure.model.snapshot import RunSnapshot
+from tenure.model.status import RunStatus
+from tenure.testing.contracts.acts import create_embedded, write
+from tenure.testing.factories import annotate, end_run, finish_step, start_step
+from tests.gateway_live.viewers import Told, looking
+
+Gateways = Callable[..., Any]
+
+VIEWERS = 200
+
+
+async def through_its_steps(store: Any, run: RunSnapshot) -> RunSnapshot:
+    for index in range(len(run.steps)):
+        run = await write(store, start_step(run, index))
+        run = await write(store, finish_step(run, index))
+    return run
+
+
+async def journal_of(store: Any, run: RunSnapshot) -> list[str]:
+    return [str(event.position) for event in await store.read_events(run.run_id)]
+
+
+def path_of(run: RunSnapshot) -> str:
+    return f"/v1/runs/{run.run_id}/events"
+
+
+def places(told: list[Told]) -> list[str]:
+    """Of its events; the last one says that the run has ended."""
+    *events, end = told
+    assert end.kind == "end"
+    assert all(each.kind == "message" and each.id == each.place for each in events)
+    return [each.place for each in events]
+
+
+async def test_two_hundred_viewers_get_the_same_events_in_order(
+    memory: Any, gateways: Gateways
+) -> None:
+    gateway = await gateways(memory)
+    run = await create_embedded(memory)
+    async with AsyncExitStack() as lines:
+        looks = [
+            lines.enter_async_context(looking(gateway.address, path_of(run)))
+            for _ in range(VIEWERS)
+        ]
+        viewers = await asyncio.gather(*looks)
+        run = await write(memory, end_run(await through_its_steps(memory, run)))
+        told = await asyncio.gather(*(viewer.all() for viewer in viewers))
+    assert places(told[0]) == await journal_of(memory, run)
+    assert told[0][-1].data == {"run_id": run.run_id, "status": "success"}
+    assert all(each == told[0] for each in told)
+    await gateway.until_idle()
+
+
+async def test_viewer_who_comes_in_the_middle_gets_all_of_it(
+    store: Any, gateways: Gateways
+) -> None:
+    gateway = await gateways(store)
+    run = await write(store, start_step(await create_embedded(store)))
+    before = len(await journal_of(store, run))
+    async with looking(gateway.address, path_of(run)) as first:
+        told = await first.some(before)
+        run = await write(store, finish_step(run))
+        async with looking(gateway.address, path_of(run)) as second:
+            run = await write(store, end_run(run))
+            assert places(await second.all()) == await journal_of(store, run)
+        assert places(told + await first.all()) == await journal_of(store, run)
+
+
+async def test_who_comes_back_at_any_place_gets_exactly_the_rest(
+    store: Any, gateways: Gateways
+) -> None:
+    gateway = await gateways(store)
+    run = await write(store, end_run(await through_its_steps(store, await create_embedded(store))))
+    journal = await journal_of(store, run)
+    for number, place in enumerate(journal[:-1]):
+        async with looking(gateway.address, path_of(run), after=place) as viewer:
+            assert places(await viewer.all()) == journal[number + 1 :]
+
+
+async def test_who_has_seen_the_end_is_told_not_to_come_back(
+    memory: Any, gateways: Gateways
+) -> None:
+    gateway = await gateways(memory)
+    run = await write(memory, end_run(await create_embedded(memory)))
+    journal = await journal_of(memory, run)
+    async with looking(gateway.address, path_of(run), after=journal[-1]) as viewer:
+        assert viewer.status == 204
+    await write(memory, annotate(run, found="later"))
+    async with looking(gateway.address, path_of(run), after=journal[-1]) as viewer:
+        assert len(places(await viewer.all())) == 1
+
+
+async def test_who_comes_back_while_it_runs_gets_the_rest_and_what_happens(
+    store: Any, gateways: Gateways
+) -> None:
+    gateway = await gateways(store)
+    run = await write(store, start_step(await create_embedded(store)))
+    so_far = await journal_of(store, run)
+    async with AsyncExitStack() as lines:
+        viewers = [
+            await lines.enter_async_context(looking(gateway.address, path_of(run), after=place))
+            for place in so_far
+        ]
+        run = await write(store, end_run(run, RunStatus.FAILED))
+        journal = await journal_of(store, run)
+        for number, viewer in enumerate(viewers):
+            assert places(await viewer.all()) == journal[number + 1 :]
+
+
+async def test_who_is_ahead_of_the_store_hears_the_end(memory: Any, gateways: Gateways) -> None:
+    gateway = await gateways(memory)
+    run = await create_embedded(memory)
+    async with (
+        looking(gateway.address, path_of(run), after="1000.0") as ahead,
+        looking(gateway.address, path_of(run)) as viewer,
+    ):
+        run = await write(memory, end_run(run))
+        assert places(await viewer.all()) == await journal_of(memory, run)
+        assert places(await ahead.all()) == []
+
+
+@pytest.mark.parametrize("after", ["nonsense", "1.2.3", "-1", "1.0\u0661", "9" * 40])
+async def test_place_that_is_none_is_refused(memory: Any, gateways: Gateways, after: str) -> None:
+    gateway = await gateways(memory)
+    run = await create_embedded(memory)
+    async with looking(gateway.address, path_of(run), after=after) as viewer:
+        assert viewer.status == 400
+
+
+async def test_unknown_run_is_no_stream(memory: Any, gateways: Gateways) -> None:
+    gateway = await gateways(memory)
+    async with looking(gateway.address, "/v1/runs/never-created/events") as viewer:
+        assert (viewer.status, viewer.headers["content-type"]) == (404, "application/problem+json")
+
+
+async def test_viewers_do_not_ask_the_store_each_for_himself(
+    memory: Any, gateways: Gateways, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round asks once, however many look; and history is read once for all who want the same."""
+    asked: list[Any] = []
+    read = memory.read_events
+
+    async def counted(run_id: str, after: Any = (), **limit: Any) -> Any:
+        asked.append(after)
+        return await read(run_id, after, **limit)
+
+    monkeypatch.setattr(memory, "read_events", counted)
+    gateway = await gateways(memory)
+    run = await create_embedded(memory)
+    async with AsyncExitStack() as lines:
+        looks = [
+            lines.enter_async_context(looking(gateway.address, path_of(run))) for _ in range(50)
+        ]
+        viewers = await asyncio.gather(*looks)
+        await asyncio.gather(*(viewer.some(1) for viewer in viewers))
+        asked.clear()
+        run = await write(memory, end_run(run))
+        for viewer in viewers:
+            await viewer.all()
+        mark = asked.index(max(asked))
+        assert len(asked[mark:]) < 10, "one look finds the end, and then nobody asks again"
+
+
+async def test_stream_goes_on_without_gap_when_the_store_was_away(
+    memory: Any, gateways: Gateways, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = await gateways(memory)
+    run = await write(memory, start_step(await create_embedded(memory)))
+    before = len(await journal_of(memory, run))
+    read, refused = memory.read_events, asyncio.Event()
+
+    async def away(*_: Any, **__: Any) -> Any:
+        refused.set()
+        raise StoreUnavailable("away")
+
+    async with looking(gateway.address, path_of(run)) as viewer:
+        told = await viewer.some(before)
+        monkeypatch.setattr(memory, "read_events", away)
+        run = await write(memory, finish_step(run))
+        await refused.wait()
+        async with looking(gateway.address, path_of(run)) as late:
+            monkeypatch.setattr(memory, "read_events", read)
+            run = await write(memory, end_run(run))
+            assert places(told + await viewer.all()) == await journal_of(memory, run)
+            assert places(await late.all()) == await journal_of(memory, run)
+
+
+async def test_run_that_is_pruned_while_it_is_watched_ends_with_a_problem(
+    memory: Any, gateways: Gateways
+) -> None:
+    gateway = await gateways(memory)
+    run = await create_embedded(memory)
+    async with looking(gateway.address, path_of(run)) as viewer:
+        await viewer.some(1)
+        await _forget(memory, run)
+        *_, last = await viewer.all()
+    assert (last.kind, last.data["type"]) == ("problem", "urn:tenure:problem:run-not-found")
+
+
+async def _forget(store: Any, run: RunSnapshot) -> None:
+    del store._state.runs[run.run_id]

@@ -1,0 +1,105 @@
+"""Output, followed while it is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tenure.model.snapshot import RunSnapshot
+from tenure.model.status import HostStatus
+from tenure.ports.log_store import LogKey
+from tenure.testing.contracts.acts import create_embedded, write
+from tenure.testing.factories import end_run, fencing_of, finish_host, start_step
+from tests.gateway_live.viewers import Told, looking
+
+Gateways = Callable[..., Any]
+
+KEY = LogKey(step=0, host="web1", stream="stdout")
+
+
+def path_of(run: RunSnapshot, more: str = "") -> str:
+    return f"/v1/runs/{run.run_id}/logs/0/web1?follow=true{more}"
+
+
+def text_of(told: list[Told]) -> str:
+    *printed, end = told
+    assert end.kind == "end"
+    assert all(int(str(each.id)) == each.data["next_offset"] for each in printed)
+    return "".join(each.data["text"] for each in printed)
+
+
+@pytest.fixture
+async def run(store: Any) -> RunSnapshot:
+    return await write(store, start_step(await create_embedded(store)))
+
+
+async def prints(store: Any, run: RunSnapshot, offset: int, data: bytes) -> int:
+    end: int = await store.append(run.run_id, fencing_of(run), KEY, offset, data)
+    return end
+
+
+async def test_follows_until_the_host_has_ended(
+    store: Any, gateways: Gateways, run: RunSnapshot
+) -> None:
+    gateway = await gateways(store)
+    end = await prints(store, run, 0, b"one\n")
+    async with looking(gateway.address, path_of(run)) as viewer:
+        told = await viewer.some(1)
+        end = await prints(store, run, end, b"two\n")
+        told += await viewer.some(1)
+        async with looking(gateway.address, path_of(run)) as late:
+            await prints(store, run, end, b"three\n")
+            await write(store, finish_host(run, 0, "web1"))
+            assert text_of(await late.all()) == "one\ntwo\nthree\n"
+        assert text_of(told + await viewer.all()) == "one\ntwo\nthree\n"
+    await gateway.until_idle()
+
+
+async def test_who_comes_back_goes_on_behind_what_it_has(
+    store: Any, gateways: Gateways, run: RunSnapshot
+) -> None:
+    gateway = await gateways(store)
+    await prints(store, run, 0, b"one\ntwo\n")
+    await write(store, finish_host(run, 0, "web1"))
+    async with looking(gateway.address, path_of(run), after="4") as viewer:
+        assert text_of(await viewer.all()) == "two\n"
+    async with looking(gateway.address, path_of(run, "&offset=6")) as viewer:
+        assert text_of(await viewer.all()) == "o\n"
+
+
+async def test_character_cut_in_two_comes_whole(
+    store: Any, gateways: Gateways, run: RunSnapshot
+) -> None:
+    gateway = await gateways(store)
+    word = "naïve €".encode()
+    async with looking(gateway.address, path_of(run)) as viewer:
+        end = await prints(store, run, 0, word[:3])
+        told = await viewer.some(1)
+        end = await prints(store, run, end, word[3:-2])
+        end = await prints(store, run, end, word[-2:])
+        await prints(store, run, end, b"\xff\xe2")
+        await write(store, finish_host(run, 0, "web1", HostStatus.FAILED))
+        assert text_of(told + await viewer.all()) == "naïve €\ufffd\ufffd"
+
+
+async def test_much_output_comes_in_pieces(
+    store: Any, gateways: Gateways, run: RunSnapshot
+) -> None:
+    gateway = await gateways(store)
+    data = b"".join(b"line %d\n" % number for number in range(50_000))
+    end = 0
+    for start in range(0, len(data), 60_000):
+        end = await prints(store, run, end, data[start : start + 60_000])
+    await write(store, finish_host(run, 0, "web1"))
+    async with looking(gateway.address, path_of(run)) as viewer:
+        assert text_of(await viewer.all()) == data.decode()
+
+
+async def test_ends_with_the_run(store: Any, gateways: Gateways) -> None:
+    gateway = await gateways(store)
+    run = await create_embedded(store)
+    async with looking(gateway.address, path_of(run)) as viewer:
+        await write(store, end_run(run))
+        assert text_of(await viewer.all()) == ""
