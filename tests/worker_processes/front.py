@@ -57,10 +57,13 @@ class Front:
         await self.serves()
 
     async def _answers(self) -> bool:
+        """From its store, not only by itself."""
         with suppress(OSError):
-            _, writer = await asyncio.open_connection("127.0.0.1", self._port)
+            reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+            writer.write(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+            said = await reader.readline()
             writer.close()
-            return True
+            return b" 200 " in said
         return False
 
 

@@ -59,7 +59,7 @@ async def _renewed(
     time = asyncio.get_running_loop().time
     until = time() + wait
     topics = sorted({topic_of_owner(lease.owner_id) for lease in leases})
-    heard = await parts.hearing.position(topics, wait) if wait else None
+    heard = await parts.hearing.position(topics, wait) if wait and leases else None
     while True:
         renewals = await store.renew_leases(leases, seconds)
         left = until - time()
