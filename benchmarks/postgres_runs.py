@@ -16,6 +16,7 @@ from benchmarks.figures import Figure
 from benchmarks.postgres_server import commits, durable_server, fresh_store
 from benchmarks.rivals import dbos_rate
 from benchmarks.runs import many_runs, no_op_workflow
+from tenure.system import settle_down
 
 RUNS = 3000
 EVENTS = 5
@@ -60,6 +61,7 @@ async def _ours(server: Server) -> tuple[float, float]:
     async with store, tenure.Runner(store=store) as runner:
         workflow = no_op_workflow()
         await many_runs(runner, workflow, 200)
+        settle_down()  # as our own processes do
         before, start = commits(server, "ours"), perf_counter()
         await many_runs(runner, workflow, RUNS)
         spent = perf_counter() - start

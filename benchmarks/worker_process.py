@@ -13,6 +13,7 @@ import time
 
 import benchmarks.runs  # noqa: F401  (its action)
 import tenure
+from tenure.system import settle_down
 
 
 @tenure.action("benchmark.stamp")
@@ -31,4 +32,5 @@ async def main(url: str, *broker: str) -> None:
 
 if __name__ == "__main__":
     _stamps = os.open(sys.argv[2], os.O_WRONLY | os.O_APPEND)
+    settle_down()
     asyncio.run(main(sys.argv[1], *sys.argv[3:]))

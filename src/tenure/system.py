@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 import re
@@ -34,6 +35,15 @@ class SystemClock:
 
     def boot_time(self) -> BootTime:
         return BootTime(self._boot_id, _boot_nanoseconds())
+
+
+def settle_down() -> None:
+    """For a process of our own that lives long. What is there by now stays, and what runs leave
+    behind forms no cycles (a test says so): searching all of it for some as often as Python does by
+    itself takes a seventh of the processor. A library leaves this to its application."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 def _boot_nanoseconds() -> int:

@@ -18,6 +18,7 @@ from tenure.cli.opening import settings_for
 from tenure.cli.stopping import Stopped, stoppable
 from tenure.cli.verb import broker_option, json_option, store_option, verb
 from tenure.config import Settings
+from tenure.system import settle_down
 
 
 @verb(
@@ -55,6 +56,7 @@ def command(
         elif not quiet:
             note(f"serving {place_of(settings.store)} at {address}; Ctrl-C stops")
 
+    settle_down()
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as running:
             running.run(_serve(settings, serves, allow_anyone=allow_anyone))

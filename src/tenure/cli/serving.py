@@ -21,6 +21,7 @@ from tenure.cli.stopping import Stopped, stoppable
 from tenure.config import Settings
 from tenure.model.events import RecordedEvent
 from tenure.ports.recorder import Recorder
+from tenure.system import settle_down
 from tenure.worker import Worker
 
 Fronting = Callable[[Settings], AbstractAsyncContextManager[Front]]
@@ -60,6 +61,7 @@ def serve(
                 note(f"{opening}{at}; Ctrl-C drains")
             await _serve(worker, settings)
 
+    settle_down()
     try:
         asyncio.run(serving())
     except Stopped:
