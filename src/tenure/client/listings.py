@@ -49,6 +49,8 @@ def asked_for(where: RunFilter) -> Iterator[tuple[str, str]]:
         yield "held", "true"
     if where.unapproved:
         yield "unapproved", "true"
+    if where.canceling:
+        yield "canceling", "true"
 
 
 def _rest(where: RunFilter) -> bool:

@@ -50,6 +50,7 @@ def _filter(call: Call[RunsQuery, None]) -> RunFilter:
         owner_id=asked.owner,
         held=asked.held,
         unapproved=asked.unapproved,
+        canceling=asked.canceling,
     )
 
 

@@ -34,6 +34,7 @@ class RunsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     owner: Name | None = None
     held: bool = False
     unapproved: bool = False
+    canceling: bool = False
     limit: PageSize = 50
     cursor: Cursor | None = None
 

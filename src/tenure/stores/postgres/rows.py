@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -61,6 +61,9 @@ class HeadRow(Struct, array_like=True, frozen=True, gc=False):
     callback_error: CallbackError | None
 
 
+_MOMENTS = tuple(name for name, kind in HeadRow.__annotations__.items() if "datetime" in kind)
+
+
 class Head(NamedTuple):
     """The record without steps and most of its spec, and the lease beside it, judged by the
     server's clock when it was read."""
@@ -73,6 +76,8 @@ class Head(NamedTuple):
 
 
 def head_of(row: HeadRow, callbacks: tuple[CallbackTarget, ...] | None = None) -> Head:
+    if row.created_at.tzinfo is not UTC:
+        row = _told_in_utc(row)
     more = row.detail or _NO_DETAIL
     run = RunSnapshot(
         run_id=row.run_id,
@@ -105,6 +110,12 @@ def head_of(row: HeadRow, callbacks: tuple[CallbackTarget, ...] | None = None) -
         callbacks=callbacks or (),
     )
     return Head(row.seq, run, row.claim_id, row.lease_expires_at, bool(row.lease_live))
+
+
+def _told_in_utc(row: HeadRow) -> HeadRow:
+    """For a server connection that a pooler gave us as somebody else left it."""
+    moments = {name: value for name in _MOMENTS if (value := getattr(row, name)) is not None}
+    return replace(row, **{name: value.astimezone(UTC) for name, value in moments.items()})
 
 
 def detail_text(run: RunSnapshot) -> str | None:
