@@ -9,6 +9,7 @@ import subprocess
 from http.client import HTTPConnection
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import pytest
 
@@ -64,6 +65,8 @@ def test_up_serves_the_store_its_worker_executes(cli: Cli) -> None:
             assert up.poll() is None
     assert status == 201
     read_until(up, "run.success")
+    with urlopen(f"http://{place}/metrics", timeout=30) as numbers:
+        assert b"tenure_claims_total 1.0" in numbers.read(), "its worker's doings are counted too"
     up.send_signal(signal.SIGTERM)
     assert finish(up).code == 0
 

@@ -86,4 +86,4 @@ async def fronting(settings: Settings, *, allow_anyone: bool) -> AsyncIterator[F
                 counted, runner, limits=limits, open_to_all=allow_anyone, meters=meters
             )
             async with gatehouse.open(host.strip("[]"), int(port)) as address:
-                yield Front(address, store)
+                yield Front(address, counted)

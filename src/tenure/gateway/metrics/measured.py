@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, cast
 
 from tenure.gateway.metrics.meters import Meters
+from tenure.model.beginning import Beginning
 from tenure.model.errors import LeaseLost, StoreUnavailable, TenureError
 from tenure.model.leasing import ClaimedRun, ClaimRequest, Lease, Renewal
 from tenure.model.outbox import Delivery, Outcome, Settlement
@@ -22,6 +23,7 @@ _COUNTED = {
         "update_runs",
         "claim_run",
         "claim_runs",
+        "begin_run",
         "renew_leases",
         "settle_delivery",
         "settle_deliveries",
@@ -54,7 +56,7 @@ class MeasuredStore:
     async def _update_run(self, update: Update) -> Receipt:
         return await self._write(update, self._store.update_run)
 
-    async def _write(self, write: Any, send: Callable[[Any], Any]) -> Receipt:
+    async def _write(self, write: Write | Beginning, send: Callable[[Any], Any]) -> Receipt:
         began = self._clock()
         try:
             receipt: Receipt = await send(write)
@@ -75,7 +77,10 @@ class MeasuredStore:
         return outcomes
 
     def _count(
-        self, writes: Sequence[Write], outcomes: Sequence[Receipt | TenureError], began: float
+        self,
+        writes: Sequence[Write | Beginning],
+        outcomes: Sequence[Receipt | TenureError],
+        began: float,
     ) -> None:
         meters = self._meters
         meters.update_seconds.observe(self._clock() - began)
@@ -87,10 +92,12 @@ class MeasuredStore:
             elif isinstance(outcome, Receipt):
                 self._count_life(write, outcome)
 
-    def _count_life(self, write: Write, receipt: Receipt) -> None:
+    def _count_life(self, write: Write | Beginning, receipt: Receipt) -> None:
         if isinstance(write, NewRun):
             self._meters.runs_created.inc()
-        elif receipt.status in TERMINAL_RUN and _may_end_its_run(write):
+        elif (
+            isinstance(write, Update) and receipt.status in TERMINAL_RUN and _may_end_its_run(write)
+        ):
             self._meters.runs_ended.labels(receipt.status).inc()
 
     async def _claim_run(
@@ -104,6 +111,12 @@ class MeasuredStore:
         claimed: list[ClaimedRun] = await self._store.claim_runs(request)
         self._count_claims(claimed)
         return claimed
+
+    async def _begin_run(self, beginning: Beginning) -> Receipt:
+        """A claim and its owner's first update at once."""
+        receipt = await self._write(beginning, self._store.begin_run)
+        self._meters.claims.inc()
+        return receipt
 
     def _count_claims(self, claimed: Sequence[ClaimedRun]) -> None:
         self._meters.claims.inc(len(claimed))
