@@ -90,6 +90,7 @@ def cli(
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TENURE_LISTEN", "127.0.0.1:0")  # many tests at once, many gateways
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
     here = Cli(tmp_path, monkeypatch, capsys)

@@ -24,10 +24,9 @@ steps:
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TENURE_POLL_INTERVAL", "0.05s")
     monkeypatch.setenv("TENURE_CONTROL_INTERVAL", "0.05s")
-    monkeypatch.setenv("TENURE_LISTEN", "127.0.0.1:0")
 
 
 @pytest.fixture
@@ -149,3 +148,10 @@ def test_secrets_are_the_workers(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> N
     refused = cli.call("submit", flow, "--wait")
     assert refused.code == 1
     assert "the secret 'token' is not given" in refused.out
+
+
+def test_a_worker_that_cannot_serve_does_not_say_that_it_does(cli: Cli) -> None:
+    refused = cli.call("worker", "--store", "sqlite:////dev/null/runs.db")
+    assert refused.code != 0
+    assert "/dev/null/runs.db" in refused.err
+    assert "serving" not in refused.err

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import partial
 
 from tenure.cli.display.json_lines import JsonView
 from tenure.cli.display.moments import clock
@@ -39,8 +40,8 @@ def serve(
     as_json: bool,
     front: Fronting | None = None,
 ) -> int:
-    """Until it is told to stop; ``opening`` is said first. With ``front`` a gateway stands before
-    the same store, and serves until the worker has drained."""
+    """Until it is told to stop; ``opening`` is said once it serves. With ``front`` a gateway stands
+    before the same store, and serves until the worker has drained."""
     tell_everything(settings)
     printer = Printer(sys.stdout)
     told: Recorder = JsonView(printer) if as_json else RunLines(printer)
@@ -56,10 +57,9 @@ def serve(
                 name=name,
                 recorders=() if quiet else (told,),
             )
-            if not quiet and not as_json:
-                at = f"; API at {gateway.address}" if gateway is not None else ""
-                note(f"{opening}{at}; Ctrl-C drains")
-            await _serve(worker, settings)
+            at = f"; API at {gateway.address}" if gateway is not None else ""
+            said = None if quiet or as_json else partial(note, f"{opening}{at}; Ctrl-C drains")
+            await _serve(worker, settings, said)
 
     settle_down()
     try:
@@ -72,14 +72,14 @@ def serve(
     return Exit.SUCCESS
 
 
-async def _serve(worker: Worker, settings: Settings) -> None:
+async def _serve(worker: Worker, settings: Settings, on_duty: Callable[[], None] | None) -> None:
     async def ask(_: signal.Signals) -> bool:
         seconds = f"{settings.drain_timeout:g} s"
         note(f"draining: runs may end within {seconds}, then they are given back; again: stop now")
         worker.drain()
         return True
 
-    await stoppable(worker.run(), ask)
+    await stoppable(worker.run(on_duty), ask)
 
 
 class RunLines:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from tenure.assembly import Assembly
@@ -116,15 +116,16 @@ class Worker:
         else:
             self._duty.drain(at_once=at_once)
 
-    async def run(self) -> None:
+    async def run(self, on_duty: Callable[[], None] | None = None) -> None:
         """Until it is drained. Cancelled once it drains at once; cancelled twice it stops: tasks
-        are killed, and their runs go on elsewhere when their leases have ended."""
+        are killed, and their runs go on elsewhere when their leases have ended. ``on_duty`` is
+        called when store and broker have answered and the first claim is about to be made."""
         try:
-            await to_a_good_end(self._run(), lambda: self.drain(at_once=True))
+            await to_a_good_end(self._run(on_duty), lambda: self.drain(at_once=True))
         finally:
             await self._parts.close()
 
-    async def _run(self) -> None:
+    async def _run(self, on_duty: Callable[[], None] | None) -> None:
         await self._parts.open()
         session = await self._parts.session()
         store = session.store
@@ -147,6 +148,8 @@ class Worker:
                 self._tending(store, claims, shift),
                 _going_on(hearing),
             ):
+                if on_duty is not None:
+                    on_duty()
                 await self._duty.run()
         finally:
             self._duty = None
