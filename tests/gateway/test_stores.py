@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import apsw
+import psycopg
 import pytest
 
 from tenure.stores.postgres import PostgresStore
@@ -68,3 +71,59 @@ def test_a_store_that_is_gone_is_told_without_its_address(lasting: House, client
     ready = client.get("/readyz")
     assert (ready.status, ready.json["ready"]) == (503, False)
     assert client.get("/healthz").status == 200
+
+
+class TestEdgesOfWhatCanBeKept:
+    @pytest.mark.parametrize(
+        "query",
+        ["created_from=0001-01-01T00:00:00%2B14:00", "created_to=9999-12-31T23:59:59-14:00"],
+    )
+    def test_any_moment_can_be_asked_for(self, client: Client, query: str) -> None:
+        made = client.post("/v1/runs", {"workflow": flow()}).json
+        runs = client.get(f"/v1/runs?{query}").json["runs"]
+        assert [run["run_id"] for run in runs] == [made["run_id"]]
+
+    def test_a_run_after_the_last_year_is_refused(self, client: Client) -> None:
+        never = {"run_after": "9999-12-31T23:59:59-01:00"}
+        refused = client.post("/v1/runs", {"workflow": flow(), "options": never})
+        assert (refused.status, refused.problem) == (422, "invalid-options")
+        assert client.get("/v1/runs").status == 200
+
+    def test_names_with_control_characters_are_refused(self, lasting: House) -> None:
+        worker = lasting.client(lasting.token("worker"))
+        claim = {"owner_id": "a/b", "seconds": 60, "claim_id": "one"}
+        for wrong in (
+            worker.post("/v1/workers/%00x", {"queues": ["default"]}),
+            worker.post("/v1/workers/x", {"queues": ["de\0fault"]}),
+            worker.post("/v1/claims", claim | {"owner_id": "a\0b"}),
+            worker.post("/v1/claims", claim | {"queues": ["de\0fault"]}),
+            worker.get("/v1/runs?queue=%00"),
+        ):
+            assert wrong.status in (400, 404, 422), wrong
+        worker.close()
+
+
+def test_readiness_notices_a_store_that_was_migrated_meanwhile(
+    lasting: House, client: Client, request: pytest.FixtureRequest
+) -> None:
+    assert client.get("/v1/runs").status == 200
+    with _migrated_further(lasting, request):
+        ready = client.get("/readyz")
+        assert (ready.status, ready.json) == (503, {"ready": False, "store": "incompatible"})
+
+
+@contextmanager
+def _migrated_further(house: House, request: pytest.FixtureRequest) -> Iterator[None]:
+    """As a newer version would."""
+    if isinstance(house.store, SQLiteStore):
+        with apsw.Connection(str(house.store.path)) as connection:
+            connection.pragma("user_version", 99)
+        yield
+        return
+    database: TestDatabase = request.getfixturevalue("postgres_database")
+    with psycopg.connect(database.url, autocommit=True) as connection:
+        connection.execute("insert into tenure.migrations values (99, now())")
+        try:
+            yield
+        finally:
+            connection.execute("delete from tenure.migrations where number = 99")

@@ -8,6 +8,7 @@ from math import inf
 
 from tenure.model.errors import StoreIncompatible, StoreUnavailable, TenureError
 from tenure.ports.run_store import RunStateStore
+from tenure.ports.upkeep import Readiness
 
 _PATIENCE = 2.0
 """Seconds for the store to answer."""
@@ -34,7 +35,10 @@ class StoreWatch:
     async def _look(self) -> str:
         try:
             async with asyncio.timeout(_PATIENCE):
-                await self._store.list_runs(limit=1)
+                if isinstance(self._store, Readiness):
+                    await self._store.check_ready()
+                else:
+                    await self._store.list_runs(limit=1)
         except StoreIncompatible:
             return "incompatible"
         except (StoreUnavailable, TimeoutError):

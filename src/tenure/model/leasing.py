@@ -19,6 +19,7 @@ from tenure.model.decide import check_deliveries, moved_forward
 from tenure.model.errors import LeaseHeld, LeaseLost, NotRunnable, RunExists, StoreRejected
 from tenure.model.events import Event
 from tenure.model.ids import check_run_id
+from tenure.model.moments import why_not_kept
 from tenure.model.snapshot import Counts, HostState, RunSnapshot, RunSummary, StepState
 from tenure.model.status import HostStatus, Recovery, RunStatus, StepStatus
 from tenure.model.update import Fencing, NewRun, check_lease_seconds
@@ -109,8 +110,9 @@ def create(new: NewRun, at: datetime) -> RunSnapshot:
     if not given.queue:
         raise StoreRejected(given.run_id, "needs a queue with a name")
     for moment in (given.run_after, given.approval.expires_at):
-        if moment is not None and moment.tzinfo is None:
-            raise StoreRejected(given.run_id, f"{moment.isoformat()} does not say its time zone")
+        wrong = None if moment is None else why_not_kept(moment)
+        if wrong is not None:
+            raise StoreRejected(given.run_id, wrong)
     if len({target.name for target in given.callbacks}) != len(given.callbacks):
         raise StoreRejected(given.run_id, "two callback targets have the same name")
     check_deliveries(given, new.events, new.deliveries)

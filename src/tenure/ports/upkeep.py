@@ -27,3 +27,12 @@ class Upkeep(Protocol):
     async def migrate_store(self) -> StoreReport:
         """Bring the schema to this version's. ``StoreIncompatible`` if it is newer than that."""
         ...
+
+
+@runtime_checkable
+class Readiness(Protocol):
+    async def check_ready(self) -> None:
+        """Whether this version of Tenure can use the store as it stands now: ``StoreUnavailable``,
+        or ``StoreIncompatible`` if somebody has migrated it meanwhile. Reads no run, costs next to
+        nothing."""
+        ...

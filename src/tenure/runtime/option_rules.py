@@ -13,6 +13,7 @@ from typing import Any
 
 from tenure.model.errors import InvalidWorkflow
 from tenure.model.leasing import MAX_PRIORITY, MIN_PRIORITY
+from tenure.model.moments import why_not_kept
 from tenure.model.snapshot import CallbackTarget
 from tenure.model.status import Recovery
 from tenure.ports.run_store import RunStateStore
@@ -115,7 +116,7 @@ def is_list_of(*kinds: type) -> Callable[[object], bool]:
 
 
 def _is_moment(value: object) -> bool:
-    return isinstance(value, datetime) and value.tzinfo is not None
+    return isinstance(value, datetime) and why_not_kept(value) is None
 
 
 def is_whole(least: int, most: int) -> Callable[[object], bool]:
@@ -152,7 +153,7 @@ _RULES: Rules = {
         is_whole(MIN_PRIORITY, MAX_PRIORITY),
         f"a whole number from {MIN_PRIORITY} to {MAX_PRIORITY}",
     ),
-    "run_after": (_is_moment, "a datetime with its time zone"),
+    "run_after": (_is_moment, "a datetime with its time zone, up to the year 9998"),
     "recovery": (lambda value: isinstance(value, Recovery), "'interrupt' or 'resume'"),
     "timeout": (
         is_number(0, inf),

@@ -14,10 +14,10 @@ from msgspec import Meta, Struct
 from tenure.model.leasing import Purpose, Renewal
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.update import MAX_LEASE_SECONDS
-from tenure.wire.bounds import Name
+from tenure.wire.bounds import PRINTABLE, Name
 
-OwnerId = Annotated[str, Meta(min_length=1, max_length=500)]
-RequestId = Annotated[str, Meta(min_length=1, max_length=200)]
+OwnerId = Annotated[str, Meta(min_length=1, max_length=500, pattern=PRINTABLE)]
+RequestId = Annotated[str, Meta(min_length=1, max_length=200, pattern=PRINTABLE)]
 LeaseSeconds = Annotated[float, Meta(ge=0, le=MAX_LEASE_SECONDS)]
 Fence = Annotated[int, Meta(ge=0, le=1 << 53)]
 MOST_CLAIMED = 100

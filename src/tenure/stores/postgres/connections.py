@@ -18,7 +18,7 @@ from enum import Enum
 import psycopg
 from psycopg import AsyncRawCursor
 
-from tenure.model.errors import StoreUnavailable, TenureError
+from tenure.model.errors import StoreIncompatible, StoreUnavailable, TenureError
 from tenure.stores.postgres.address import Address
 from tenure.stores.postgres.failures import DRIVER_ERRORS, translation
 from tenure.stores.postgres.migrating import check_schema, schema_of
@@ -101,6 +101,17 @@ class Connections:
             yield connection
         finally:
             await connection.close()
+
+    async def check_schema(self) -> None:
+        """Every connection looked when it was made. If the schema has changed since then, those
+        that are idle go: whoever needs one next meets the refusal too."""
+        try:
+            async with self.session(Purpose.READING) as session:
+                check_schema(self.address.place, await schema_of(session.connection))
+        except StoreIncompatible:
+            for lane in self._lanes.get(asyncio.get_running_loop(), {}).values():
+                await lane.close()
+            raise
 
     async def close(self) -> None:
         """May be called twice."""

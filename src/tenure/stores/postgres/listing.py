@@ -8,14 +8,13 @@ at a time, each from its own ordered index range, and the few rows of each range
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 from tenure.model.query import RunFilter
 from tenure.model.status import RunStatus
 from tenure.stores.postgres.statements import FRAGMENTS
 
-_DISORDER = timedelta(hours=1)
+_DISORDER = "interval '1 hour'"
 """Runs are numbered as they come, by the second or two that a commit may take out of the order of
 their creation times. So long a time says where to look; the exact condition is checked besides."""
 
@@ -59,18 +58,18 @@ def conditions_of(where: RunFilter, values: Values) -> Iterator[str]:
     if where.unapproved:
         yield "r.readiness = 3"
     if where.created_from is not None:
-        first = values.bind(where.created_from - _DISORDER)
-        yield f"r.created_at >= {values.bind(where.created_from)}"
+        first = f"{values.bind(where.created_from)}::timestamptz"
+        yield f"r.created_at >= {first}"
         yield (
             "r.seq >= coalesce((select o.seq from tenure.runs o where o.created_at >= "
-            f"{first}::timestamptz order by o.created_at, o.seq limit 1), 0)"
+            f"{first} - {_DISORDER} order by o.created_at, o.seq limit 1), 0)"
         )
     if where.created_to is not None:
-        last = values.bind(where.created_to + _DISORDER)
-        yield f"r.created_at < {values.bind(where.created_to)}"
+        last = f"{values.bind(where.created_to)}::timestamptz"
+        yield f"r.created_at < {last}"
         yield (
             "r.seq <= (select o.seq from tenure.runs o where o.created_at < "
-            f"{last}::timestamptz order by o.created_at desc, o.seq desc limit 1)"
+            f"{last} + {_DISORDER} order by o.created_at desc, o.seq desc limit 1)"
         )
     for key, value in where.labels.items():
         # As a value, not `exists`: the planner would make that a join, and might begin at its end.

@@ -280,10 +280,13 @@ class PostgresStore:
     ) -> AbstractAsyncContextManager[None]:
         return self._listening.listen(topics, heard)
 
-    # Retention and Upkeep
+    # Retention, Readiness and Upkeep
 
     async def prune_runs(self, ended_before: datetime, *, limit: int = 100) -> int:
         return await self._pruning.prune(ended_before, limit)
+
+    async def check_ready(self) -> None:
+        await self._connections.check_schema()
 
     async def check_store(self) -> StoreReport:
         return await self._checking.check()

@@ -174,15 +174,26 @@ def migrate(connection: apsw.Connection, path: Path) -> None:
     with transaction(connection):
         present = _schema_of(connection, path)
         if present > newest:
-            raise StoreIncompatible(
-                f"{path} has schema {present}, this version of Tenure knows up to {newest}: "
-                "upgrade Tenure on this machine"
-            )
+            raise StoreIncompatible(_another_schema(path, present, newest))
         for number, text in known:
             if number > present:
                 connection.execute(text)
         connection.execute(f"pragma application_id = {APPLICATION_ID}")
         connection.execute(f"pragma user_version = {newest}")
+
+
+def check_schema(connection: apsw.Connection, path: Path) -> None:
+    """``StoreIncompatible`` if somebody has migrated it since it was opened."""
+    present, newest = _schema_of(connection, path), migrations()[-1][0]
+    if present != newest:
+        raise StoreIncompatible(_another_schema(path, present, newest))
+
+
+def _another_schema(path: Path, present: int, newest: int) -> str:
+    return (
+        f"{path} has schema {present}, this version of Tenure knows up to {newest}: upgrade Tenure "
+        "on this machine"
+    )
 
 
 def _schema_of(connection: apsw.Connection, path: Path) -> int:

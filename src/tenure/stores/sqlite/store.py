@@ -34,7 +34,7 @@ from tenure.stores.sqlite.changes import ChangeFeeding
 from tenure.stores.sqlite.checking import check, facts
 from tenure.stores.sqlite.choosing import Choosing
 from tenure.stores.sqlite.counting import Counting
-from tenure.stores.sqlite.database import migrate
+from tenure.stores.sqlite.database import check_schema, migrate
 from tenure.stores.sqlite.leasing import Leasing
 from tenure.stores.sqlite.log_files import LogFiles
 from tenure.stores.sqlite.logs import Logging, streams_of
@@ -309,13 +309,16 @@ class SQLiteStore:
     async def revoke_token(self, token_id: str) -> Token | None:
         return await self._writer.run(self._tokens.revoke, token_id)
 
-    # CensusTaking, Retention and Upkeep
+    # CensusTaking, Retention, Readiness and Upkeep
 
     async def take_census(self, *, most: int = 10_000) -> Census:
         return await self._reader.run(self._counting.census, most)
 
     async def prune_runs(self, ended_before: datetime, *, limit: int = 100) -> int:
         return await self._pruning.prune(ended_before, limit)
+
+    async def check_ready(self) -> None:
+        await self._reader.run(check_schema, self._reader.connection, self.path)
 
     async def check_store(self) -> StoreReport:
         """On a connection of its own, so that nobody waits for it."""

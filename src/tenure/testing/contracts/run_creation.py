@@ -314,8 +314,16 @@ class RunCreation(ContractHarness):
             {"queue": ""},
             {"run_after": _NAIVE},
             {"approval": Approval(expires_at=_NAIVE)},
+            {"run_after": datetime.fromisoformat("9999-12-31T23:59:59-01:00")},
+            {"run_after": datetime.fromisoformat("0001-01-01T00:00:00+01:00")},
         ],
-        ids=["no queue", "run_after without time zone", "expiry without time zone"],
+        ids=[
+            "no queue",
+            "run_after without time zone",
+            "expiry without time zone",
+            "after the last year",
+            "before the first",
+        ],
     )
     async def test_what_no_store_could_order_is_rejected(
         self, store: RunStateStore, fields: dict[str, Any]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -159,6 +159,11 @@ class RunListing(ContractHarness):
         tick = timedelta(microseconds=1)
         assert await listed(created_from=at, created_to=at + tick) == [second.run_id]
         assert await listed(created_from=at + tick, created_to=at + tick) == []
+        ever = {
+            "created_from": datetime.fromisoformat("0001-01-01T00:00:00+14:00"),
+            "created_to": datetime.fromisoformat("9999-12-31T23:59:59-14:00"),
+        }
+        assert await listed(**ever) == [third.run_id, second.run_id, first.run_id]
 
     async def test_listed_summary_is_as_fresh_as_the_snapshot(self, store: RunStateStore) -> None:
         run = await write(store, end_run(await create_embedded(store), RunStatus.FAILED))
