@@ -10,6 +10,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from ipaddress import ip_address
 
 from tenure.gateway.admission import Door
@@ -19,6 +20,7 @@ from tenure.gateway.hearing import Hearing
 from tenure.gateway.live.hub import Live
 from tenure.gateway.metrics.census import StoreNumbers
 from tenure.gateway.metrics.meters import Meters
+from tenure.gateway.metrics.requests import Counted
 from tenure.gateway.parts import Limits, Parts
 from tenure.gateway.queues import QueuesOfRuns
 from tenure.gateway.reading import Library
@@ -54,6 +56,8 @@ class Gatehouse:
         self._open_to_all = open_to_all
         self._library: Library[WorkflowFile] = Library(read_workflow)
         self._runner = runner
+        self.lets_in: str | None = None
+        """Once it is open: who may do everything without a token, if anybody may."""
 
     @asynccontextmanager
     async def open(self, host: str, port: int) -> AsyncIterator[str]:
@@ -77,22 +81,27 @@ class Gatehouse:
         app = new_app(parts, clock, self._limits, door=door)
         listener = listen(host, port)
         try:
-            async with serving(app, listener, self._limits, closing):
+            counted = partial(Counted, route="none", meters=self._meters, clock=clock)
+            async with serving(app, listener, self._limits, closing, counted):
                 yield _address_of(listener)
         finally:
             await parts.hearing.close()
 
     async def _door(self, host: str) -> Door:
+        known = await self._store.list_tokens() if isinstance(self._store, TokenStore) else []
         if self._open_to_all:
+            self.lets_in = "whoever can reach it may do everything (--allow-anyone)"
             return Door.OPEN
         if is_loopback(host):
+            if not known:
+                self.lets_in = "until there is one, whoever is on this machine may do everything"
             return Door.HOME
         if not isinstance(self._store, TokenStore):
             raise NotSafe(
                 f"{type(self._store).__name__} keeps no tokens, so this gateway may listen on "
                 "127.0.0.1 only"
             )
-        if not await self._store.list_tokens():
+        if not known:
             raise NotSafe(
                 f"there are no tokens, and {host} can be reached from elsewhere: create one first "
                 "(tenure token create NAME --role admin), listen on 127.0.0.1, or say that "

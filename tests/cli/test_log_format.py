@@ -50,7 +50,7 @@ def test_gateway_tells_of_requests_without_what_was_in_them(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TENURE_LOG_FORMAT", "json")
-    gateway = cli.start("gateway", "--listen", "127.0.0.1:0", "--json")
+    gateway = cli.start("gateway", "--json")
     assert gateway.stdout is not None
     address = json.loads(gateway.stdout.readline())["address"]
     asked = f"{address}/v1/runs/no-such-run?label=password={SECRET}"
@@ -63,3 +63,23 @@ def test_gateway_tells_of_requests_without_what_was_in_them(
     assert [(each["route"], each["run_id"]) for each in requests] == [
         ("/v1/runs/{run_id}", "no-such-run")
     ]
+
+
+@pytest.mark.slow
+def test_each_line_of_a_gateway_is_an_object_and_says_who_made_which_run(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENURE_LOG_FORMAT", "json")
+    token = cli.process("token", "create", "ci", "--role", "operator").out.strip()
+    gateway = cli.start("gateway")
+    assert gateway.stderr is not None
+    opening = json.loads(gateway.stderr.readline())
+    address = opening["message"].partition(" at ")[2].partition(";")[0]
+    body = json.dumps({"workflow": GREET}).encode()
+    headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+    with urlopen(Request(f"{address}/v1/runs", body, headers)) as answer:
+        made = json.load(answer)
+    gateway.send_signal(signal.SIGTERM)
+    lines = [json.loads(line) for line in finish(gateway).err.splitlines()]
+    asked = next(line for line in lines if line["logger"] == "tenure.gateway.requests")
+    assert (asked["caller"], asked["run_id"], asked["status"]) == ("ci", made["run_id"], 201)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import select
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
@@ -14,6 +16,8 @@ from tenure.stores.memory import InMemoryStore
 from tests.gateway.house import Client, House
 
 HURRY = Limits(body_seconds=0.2, header_seconds=0.2, header_bytes=8192, rate=0, all_bodies=1 << 21)
+PATIENCE = 10.0
+"""Seconds in which the gateway must have done what its limits say; much longer than those."""
 NOTE = "/v1/runs/no-such-run/annotate"
 HEAD = b"POST /v1/runs/no-such-run/annotate HTTP/1.1\r\nhost: localhost\r\n"
 JSON = b"content-type: application/json\r\n"
@@ -29,6 +33,7 @@ def hasty() -> Iterator[House]:
 @pytest.fixture
 def wire(hasty: House) -> Iterator[socket.socket]:
     with hasty.raw() as connection:
+        connection.settimeout(PATIENCE)
         yield connection
 
 
@@ -70,13 +75,60 @@ def test_what_is_no_json_of_the_right_shape_is_refused(operator: Client, body: b
 def test_a_body_that_never_comes_is_not_waited_for(wire: socket.socket) -> None:
     wire.sendall(HEAD + JSON + b"content-length: 10\r\n\r\n{")
     said = all_of(wire)
-    assert said.startswith(b"HTTP/1.1 400")
+    assert said.startswith(b"HTTP/1.1 408")
     assert b"did not arrive within" in said
 
 
 def test_headers_that_never_end_are_not_waited_for(wire: socket.socket) -> None:
     wire.sendall(HEAD + b"x-slow: ")
     assert all_of(wire) == b""
+
+
+def test_nor_are_those_of_the_next_request(wire: socket.socket) -> None:
+    wire.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
+    assert wire.recv(65536).startswith(b"HTTP/1.1 200")
+    wire.sendall(HEAD + b"x-slow: ")
+    assert all_of(wire) == b""
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /healthz HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000\r\n\r\n",
+        b"GET /nowhere HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nfffff\r\n",
+    ],
+    ids=["that no handler reads", "that nobody expects"],
+)
+def test_a_body_may_not_drip_in(wire: socket.socket, head: bytes) -> None:
+    """Every byte would keep the connection alive a little longer."""
+    wire.sendall(head)
+    wire.settimeout(0.05)
+    with suppress(ConnectionError):
+        for _ in range(200):
+            with suppress(TimeoutError):
+                if not wire.recv(65536):
+                    return
+            wire.sendall(b"x")
+        pytest.fail("it is still received")
+
+
+def test_an_answer_that_nobody_takes_is_dropped() -> None:
+    limits = Limits(rate=0, idle_seconds=1, connections=1)
+    with House(InMemoryStore(), limits) as house, house.raw() as connection:
+        connection.sendall(b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n" * 400)
+        assert not _serves_another(house)
+        for _ in range(int(PATIENCE / 0.05)):
+            if _serves_another(house):
+                return
+            select.select([], [], [], 0.05)
+        pytest.fail("it still waits for somebody to take it")
+
+
+def _serves_another(house: House) -> bool:
+    client = house.client()
+    status = client.get("/v1/runs").status
+    client.close()
+    return status == 200
 
 
 def test_a_connection_that_says_nothing_is_closed(wire: socket.socket) -> None:
@@ -95,6 +147,18 @@ def test_a_header_that_decides_must_not_come_twice(wire: socket.socket) -> None:
     assert b"the header host came more than once" in said
 
 
+@pytest.mark.parametrize("pieces", [1, 20])
+def test_headers_that_end_may_be_too_large_too(wire: socket.socket, pieces: int) -> None:
+    request = HEAD + b"x-large: " + b"x" * 9000 + b"\r\n\r\n"
+    size = -(-len(request) // pieces)
+    for start in range(0, len(request), size):
+        wire.sendall(request[start : start + size])
+    said = all_of(wire)
+    assert said.startswith(b"HTTP/1.1 431 ")
+    assert b"application/problem+json" in said
+    assert b":headers-too-large" in said
+
+
 def test_one_endless_header_is_cut_off(wire: socket.socket) -> None:
     wire.sendall(b"GET /" + b"a" * 9000)
     assert all_of(wire).startswith(b"HTTP/1.1 431 ")
@@ -111,10 +175,54 @@ def test_who_is_quick_is_served_however_often(hasty: House) -> None:
 def test_what_is_no_request_gets_no_more_than_a_word(hasty: House, line: bytes) -> None:
     with hasty.raw() as connection:
         connection.sendall(line)
-        assert all_of(connection)[:12] in (b"", b"HTTP/1.1 400", b"HTTP/1.1 505")
+        said = all_of(connection)
+    if said:
+        assert said.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+        assert b"application/problem+json" in said
+        assert b"x-content-type-options: nosniff" in said
     client = hasty.client()
     assert client.get("/healthz").status == 200
     client.close()
+
+
+def test_an_upgrade_is_not_made_and_fills_no_log(
+    hasty: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    upgrade = b"host: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"
+    with hasty.raw() as connection:
+        connection.settimeout(PATIENCE)
+        connection.sendall(b"GET /healthz HTTP/1.1\r\n" + upgrade)
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
+    assert not caplog.records
+
+
+def test_beyond_its_connections_it_still_says_that_it_lives() -> None:
+    with House(InMemoryStore(), Limits(rate=0, connections=3)) as house:
+        with house.raw(), house.raw(), house.raw():
+            client = house.client()
+            busy = client.get("/v1/runs")
+            assert (busy.status, busy.problem) == (503, "busy")
+            assert int(busy.headers["retry-after"]) >= 1
+            client.close()
+            client = house.client()
+            assert client.get("/healthz").status == 200
+            client.close()
+        client = house.client()
+        while client.get("/v1/runs").status == 503:  # until those that went are noticed
+            client.close()
+            client = house.client()
+        client.close()
+
+
+def test_all_bodies_at_once_have_a_limit() -> None:
+    limits = Limits(rate=0, all_bodies=100_000)
+    with House(InMemoryStore(), limits) as house, house.raw() as first, house.raw() as second:
+        for connection in (first, second):
+            connection.settimeout(PATIENCE)
+        first.sendall(HEAD + JSON + b"content-length: 90000\r\n\r\n" + b" " * 80_000)
+        second.sendall(HEAD + JSON + b"content-length: 90000\r\n\r\n" + b" " * 80_000)
+        answered, _, _ = select.select([first, second], [], [], PATIENCE)
+        assert b"HTTP/1.1 503 " in answered[0].recv(65536)
 
 
 def test_who_asks_too_often_is_told_when_to_come_again() -> None:

@@ -33,12 +33,23 @@ def test_what_did_not_change_is_not_sent_again(admin: Client, house: House, queu
     first = admin.get(f"/v1/runs/{queued}")
     again = admin.get(f"/v1/runs/{queued}", if_none_match=first.headers["etag"])
     assert (again.status, again.body) == (304, b"")
-    for known in (f'W/"1", {first.headers["etag"]}', "*"):
+    strong = first.headers["etag"].removeprefix("W/")
+    for known in (f'W/"1", {first.headers["etag"]}', strong, "*"):
         assert admin.get(f"/v1/runs/{queued}", if_none_match=known).status == 304
     assert admin.get(f"/v1/runs/{queued}", if_none_match='W/"1"').status == 200
     assert again.headers["etag"] == first.headers["etag"]
     admin.post(f"/v1/runs/{queued}/annotate", {"data": {"seen": True}})
     assert admin.get(f"/v1/runs/{queued}", if_none_match=first.headers["etag"]).status == 200
+
+
+@pytest.mark.parametrize("path", ["/openapi.json", "/docs"])
+def test_what_never_changes_is_made_once(admin: Client, house: House, path: str) -> None:
+    plain, packed = admin.get(path), admin.get(path, accept_encoding="gzip")
+    assert gzip.decompress(packed.body) == plain.body
+    assert plain.headers["vary"] == packed.headers["vary"] == "accept-encoding"
+    assert plain.headers["etag"] == packed.headers["etag"]
+    again = admin.get(path, if_none_match=plain.headers["etag"])
+    assert (again.status, again.body, again.headers["vary"]) == (304, b"", "accept-encoding")
 
 
 def test_a_renewed_lease_changes_the_tag_though_not_the_version(

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec import Meta, Struct
 
-from tenure.gateway.connections import GatheringTransport
+from tenure.gateway.gathering import GatheringTransport
 from tenure.gateway.problems import KINDS, kind_of, problem_of
 from tenure.gateway.reading import Library
 from tenure.model import errors

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
@@ -14,6 +15,8 @@ from tenure.bootstrap import OpenStore, open_store
 from tenure.cli.opening import make_room, new_runner
 from tenure.cli.speaking import tell_everything
 from tenure.config import Settings
+
+_log = logging.getLogger("tenure.cli")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -86,4 +89,8 @@ async def fronting(settings: Settings, *, allow_anyone: bool) -> AsyncIterator[F
                 counted, runner, limits=limits, open_to_all=allow_anyone, meters=meters
             )
             async with gatehouse.open(host.strip("[]"), int(port)) as address:
+                if gatehouse.lets_in is not None:
+                    _log.warning(
+                        "the gateway at %s asks for no token: %s", address, gatehouse.lets_in
+                    )
                 yield Front(address, counted)

@@ -10,11 +10,12 @@ from collections.abc import Callable
 import click
 
 from tenure.cli.display import json_lines
-from tenure.cli.display.paint import note, say
+from tenure.cli.display.paint import say
 from tenure.cli.display.places import place_of
 from tenure.cli.exits import Exit
 from tenure.cli.fronting import check_installed, fronting, listen_options, loop_factory
 from tenure.cli.opening import settings_for
+from tenure.cli.speaking import announcer
 from tenure.cli.stopping import Stopped, stoppable
 from tenure.cli.verb import broker_option, json_option, store_option, verb
 from tenure.config import Settings
@@ -54,7 +55,7 @@ def command(
             say(json_lines.as_json({"address": address}))
             sys.stdout.flush()
         elif not quiet:
-            note(f"serving {place_of(settings.store)} at {address}; Ctrl-C stops")
+            announcer(settings)(f"serving {place_of(settings.store)} at {address}; Ctrl-C stops")
 
     settle_down()
     try:

@@ -11,13 +11,12 @@ from functools import partial
 
 from tenure.cli.display.json_lines import JsonView
 from tenure.cli.display.moments import clock
-from tenure.cli.display.paint import note
 from tenure.cli.display.printer import Printer
 from tenure.cli.display.text import one_line
 from tenure.cli.exits import Exit
 from tenure.cli.fronting import Front
 from tenure.cli.opening import new_worker
-from tenure.cli.speaking import tell_everything
+from tenure.cli.speaking import announcer, tell_everything
 from tenure.cli.stopping import Stopped, stoppable
 from tenure.config import Settings
 from tenure.model.events import RecordedEvent
@@ -58,14 +57,16 @@ def serve(
                 recorders=() if quiet else (told,),
             )
             at = f"; API at {gateway.address}" if gateway is not None else ""
-            said = None if quiet or as_json else partial(note, f"{opening}{at}; Ctrl-C drains")
-            await _serve(worker, settings, said)
+            said = partial(announcer(settings), f"{opening}{at}; Ctrl-C drains")
+            await _serve(worker, settings, None if quiet or as_json else said)
 
     settle_down()
     try:
         asyncio.run(serving())
     except Stopped:
-        note("stopped at once; its runs go on elsewhere when their leases have ended")
+        announcer(settings)(
+            "stopped at once; its runs go on elsewhere when their leases have ended"
+        )
         return Exit.HARD_STOP
     finally:
         printer.close()
@@ -75,7 +76,9 @@ def serve(
 async def _serve(worker: Worker, settings: Settings, on_duty: Callable[[], None] | None) -> None:
     async def ask(_: signal.Signals) -> bool:
         seconds = f"{settings.drain_timeout:g} s"
-        note(f"draining: runs may end within {seconds}, then they are given back; again: stop now")
+        announcer(settings)(
+            f"draining: runs may end within {seconds}, then they are given back; again: stop now"
+        )
         worker.drain()
         return True
 

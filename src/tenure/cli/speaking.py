@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,6 +14,8 @@ import msgspec
 from tenure.cli.display.paint import note
 from tenure.config import JSON_LOGS, Settings
 from tenure.runtime.about import run_at_hand
+
+_log = logging.getLogger("tenure.cli")
 
 
 class ToPeople(logging.Handler):
@@ -64,3 +67,8 @@ def tell_everything(settings: Settings) -> None:
     """Of a process that serves, programs hear more than warnings."""
     if settings.log_format == JSON_LOGS:
         logging.getLogger("tenure").setLevel(logging.INFO)
+
+
+def announcer(settings: Settings) -> Callable[[str], None]:
+    """For what a process says of itself, in the form in which all else is said on stderr."""
+    return _log.info if settings.log_format == JSON_LOGS else note

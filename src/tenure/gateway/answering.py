@@ -32,6 +32,7 @@ async def send_answer(
     *,
     accept_encoding: str = "",
     head: bool = False,
+    packed: bytes | None = None,
 ) -> None:
     said = {
         "cache-control": "no-store",
@@ -41,7 +42,7 @@ async def send_answer(
     if len(body) >= _WORTH_IT and media_type.startswith(_COMPRESSIBLE):
         said["vary"] = "accept-encoding"
         if takes_gzip(accept_encoding):
-            body = await _compressed(body)
+            body = packed or await compressed(body)
             said["content-encoding"] = "gzip"
     if status not in (204, 304):
         said["content-type"] = media_type
@@ -59,7 +60,7 @@ def takes_gzip(accept_encoding: str) -> bool:
     return False
 
 
-async def _compressed(body: bytes) -> bytes:
+async def compressed(body: bytes) -> bytes:
     if len(body) < _IN_A_THREAD:
         return gzip.compress(body, _LEVEL, mtime=0)
     return await asyncio.to_thread(gzip.compress, body, _LEVEL, mtime=0)

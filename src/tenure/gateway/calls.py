@@ -36,10 +36,11 @@ class Answer(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class RawAnswer(Struct, frozen=True, gc=False, kw_only=True):
-    """Bytes as they are."""
+    """Bytes as they are; ``packed``: the same, compressed once for all who want it so."""
 
     body: bytes
     media_type: str
+    packed: bytes | None = None
     status: int = 200
     headers: Mapping[str, str] = {}
 

@@ -1,108 +1,130 @@
-"""Connections that cost little: until they have said what they want, and for each answer."""
+"""Connections that cost little, whatever the other side does.
+
+uvicorn by itself waits for headers, for bodies that nobody reads and for answers to be taken for as
+long as bytes drip, and keeps all headers it is sent. Here each of these has an end:
+
+=====================  ==========================================================================
+headers                ``header_seconds`` and ``header_bytes``; more are read past and not kept
+a body                 ``body_seconds``, whether or not somebody wants to read it
+an answer              ``idle_seconds`` in which nothing of it is taken
+connections            so many; beyond, only who asks whether the process lives is answered
+=====================  ==========================================================================
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from tenure.gateway.deadlines import Deadline
+from tenure.gateway.gathering import GatheringTransport
 from tenure.gateway.live.sending import TRANSPORT
 from tenure.gateway.parts import Limits
+from tenure.gateway.problems import HEADERS_TOO_LARGE, MALFORMED
+from tenure.gateway.refusing import raw_answer, refusing, too_many_connections
 
-_TOO_LARGE = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
-    b"content-length: 0\r\nconnection: close\r\n\r\n"
-)
-_MOST_GATHERED = 64 << 10
+Counting = Callable[[ASGIApp], ASGIApp]
 
-
-class GatheringTransport(asyncio.Transport):
-    """What is written in one moment leaves as one: the head of an answer and its body are one
-    packet and one call of the system, which costs more than making the answer."""
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__()
-        self._transport = transport
-        self._loop = loop
-        self._gathered: list[bytes] = []
-        self._size = 0
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        if not self._gathered:
-            self._loop.call_soon(self._flush)
-        self._gathered.append(bytes(data))
-        self._size += len(data)
-        if self._size > _MOST_GATHERED:  # whoever writes on and on must feel that nobody reads
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._gathered:
-            data = b"".join(self._gathered)
-            self._gathered.clear()
-            self._size = 0
-            self._transport.write(data)
-
-    def close(self) -> None:
-        self._flush()
-        self._transport.close()
-
-    def abort(self) -> None:
-        self._transport.abort()
-
-    def is_closing(self) -> bool:
-        return self._transport.is_closing()
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self._transport.get_extra_info(name, default)
+_FOR_ANSWER = 1.0
+"""Seconds that whoever reads a body has for saying that it came too slowly."""
+_ALWAYS = (b"/healthz", b"/readyz")
 
 
-def guarded(limits: Limits) -> type[asyncio.Protocol]:
-    """uvicorn's protocol, which by itself would wait for headers for ever, and keep all of them."""
+def guarded(limits: Limits, counted: Counting) -> type[asyncio.Protocol]:
+    """``counted``: as all answers are, also those given here."""
+    too_large = counted(refusing(HEADERS_TOO_LARGE, "shorten the path, the query or the headers"))
+    too_many = counted(too_many_connections)
 
     class GuardedProtocol(HttpToolsProtocol):
         _heard = 0
-        _deadline: asyncio.TimerHandle | None = None
+        _kept = 0
+        _in_body = False
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
+            self._headers, self._body, self._taking = Deadline(), Deadline(), Deadline()
             self.transport = GatheringTransport(transport, self.loop)
             self._expect_headers()
 
         def connection_lost(self, exc: Exception | None) -> None:
-            self._headers_came()
+            for deadline in (self._headers, self._body, self._taking):
+                deadline.met()
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
-            if self._deadline is not None:
+            if self._headers.runs:
                 self._heard += len(data)
             super().data_received(data)
-            if self._deadline is not None and self._heard > limits.header_bytes:
-                self._headers_came()
-                self.transport.write(_TOO_LARGE)
+            if self._headers.runs and self._heard > limits.header_bytes:
+                self._refuse(raw_answer(HEADERS_TOO_LARGE, "they do not end"))
+            elif self._in_body:
+                seconds = limits.body_seconds + _FOR_ANSWER
+                self._body.begin(self.loop, seconds, self.transport.close)
+
+        # What uvicorn would answer by itself
+
+        def send_400_response(self, msg: str) -> None:
+            self._refuse(raw_answer(MALFORMED, "this is not HTTP/1.1"))
+
+        def _unsupported_upgrade_warning(self) -> None:
+            """It was answered as if nothing had been asked: no reason to fill the log."""
+
+        def _refuse(self, answer: bytes) -> None:
+            self._headers.met()
+            if not self.transport.is_closing():
+                self.transport.write(answer)
                 self.transport.close()
+
+        # As a request comes in
 
         def on_message_begin(self) -> None:
             super().on_message_begin()
             self.scope[TRANSPORT] = self.transport  # type: ignore[literal-required]
-            if self._deadline is None:
+            self._kept = 0
+            if not self._headers.runs:
                 self._expect_headers()
 
+        def on_url(self, url: bytes) -> None:
+            self._kept += len(url)
+            if self._kept <= limits.header_bytes:
+                super().on_url(url)
+
+        def on_header(self, name: bytes, value: bytes) -> None:
+            self._kept += len(name) + len(value)
+            if self._kept <= limits.header_bytes:
+                super().on_header(name, value)
+
         def on_headers_complete(self) -> None:
-            self._headers_came()
+            self._headers.met()
+            self._in_body = True
+            self.app = self.config.loaded_app
+            if self._kept > limits.header_bytes:
+                self.app = too_large
+            elif len(self.connections) > limits.connections and self.url not in _ALWAYS:
+                self.app = too_many
             super().on_headers_complete()
+
+        def on_message_complete(self) -> None:
+            self._in_body = False
+            self._body.met()
+            super().on_message_complete()
 
         def _expect_headers(self) -> None:
             self._heard = 0
-            self._deadline = self.loop.call_later(limits.header_seconds, self._too_late)
+            self._headers.begin(self.loop, limits.header_seconds, self.transport.close)
 
-        def _headers_came(self) -> None:
-            if self._deadline is not None:
-                self._deadline.cancel()
-                self._deadline = None
+        # As the answer goes out
 
-        def _too_late(self) -> None:
-            self._deadline = None
-            self.transport.close()
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._taking.begin(self.loop, limits.idle_seconds, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            self._taking.met()
+            super().resume_writing()
 
     return GuardedProtocol

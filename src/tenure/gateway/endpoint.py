@@ -25,6 +25,9 @@ _log = logging.getLogger("tenure.gateway")
 
 Headers = dict[str, str]
 
+CALLER = "tenure.caller"
+MADE = "tenure.run_id"
+"""Of a request that was admitted, and of the run it made: for the log."""
 _DECIDING = frozenset({b"authorization", b"content-type", b"host", b"idempotency-key", b"origin"})
 _AGAIN = {"retry-after": "1"}
 
@@ -69,6 +72,8 @@ class Method:
                 parts = self._parts
                 await send_stream(scope, receive, send, answer.parts, parts.closing, parts.patience)
                 return
+            if isinstance(answer, Answer):
+                scope[MADE] = getattr(answer.value, "run_id", None)
             body, media_type = self._encoded(answer)
         except ClientGone:
             return
@@ -83,12 +88,14 @@ class Method:
             answer.headers,
             accept_encoding=header(scope, b"accept-encoding"),
             head=scope["method"] == "HEAD",
+            packed=answer.packed if isinstance(answer, RawAnswer) else None,
         )
 
     async def _answer(self, scope: Scope, receive: Receive) -> Answer | RawAnswer | StreamAnswer:
         route = self._route
         headers = headers_of(scope)
         caller = await self._admission.admit(scope, headers, route)
+        scope[CALLER] = caller.name
         query = read_query(route.query, self._several, scope["query_string"])
         body = await self._body(receive, headers)
         call: Call[Any, Any] = Call(
@@ -129,9 +136,9 @@ async def nothing_here(scope: Scope, receive: Receive, send: Send) -> None:
 async def send_problem(scope: Scope, send: Send, error: Exception) -> None:
     problem = problem_of(error)
     if problem.status == 500:
-        _log.error("%s %s", scope["method"], scope["path"], exc_info=error)
+        _log.error("%s %r", scope["method"], scope["path"], exc_info=error)
     elif problem.status == 503:
-        _log.warning("%s %s: %s", scope["method"], scope["path"], error)
+        _log.warning("%s %r: %s", scope["method"], scope["path"], error)
     headers: Mapping[str, str] = error.headers if isinstance(error, Refusal) else {}
     if problem.status == 503:
         headers = {**_AGAIN, **headers}

@@ -14,11 +14,13 @@ from tenure.gateway.problems import (
     DEFECT,
     FORBIDDEN,
     FOREIGN_ORIGIN,
+    HEADERS_TOO_LARGE,
     MALFORMED,
     STORE_UNAVAILABLE,
     STORE_UNUSABLE,
     TOO_LARGE,
     TOO_MANY,
+    TOO_SLOW,
     UNAUTHORIZED,
     UNSUPPORTED_MEDIA,
     Kind,
@@ -31,7 +33,7 @@ from tenure.wire.problem import MEDIA_TYPE, Problem
 
 _TO_SHAPES = "#/components/schemas/"
 _REF = _TO_SHAPES + "{name}"
-_ANY = (MALFORMED, DEFECT)
+_ANY = (MALFORMED, HEADERS_TOO_LARGE, DEFECT, BUSY)
 _WITH_TOKEN = (
     UNAUTHORIZED,
     FORBIDDEN,
@@ -40,7 +42,7 @@ _WITH_TOKEN = (
     STORE_UNAVAILABLE,
     STORE_UNUSABLE,
 )
-_WITH_BODY = (TOO_LARGE, UNSUPPORTED_MEDIA, BUSY)
+_WITH_BODY = (TOO_SLOW, TOO_LARGE, UNSUPPORTED_MEDIA)
 PATHS = {
     "run_id": {"type": "string", "minLength": 8, "maxLength": 128},
     "step_index": {"type": "integer", "minimum": 0},

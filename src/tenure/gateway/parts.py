@@ -96,6 +96,8 @@ class Parts(Struct, kw_only=True, gc=False):
     pages: Pages = field(default_factory=Pages)
     document: bytes = b"{}"
     """The OpenAPI document of the routes there are."""
+    steady: dict[str, tuple[str, bytes]] = field(default_factory=dict)
+    """Of what never changes, by media type: its entity tag, and it compressed."""
 
     def __post_init__(self) -> None:
         if isinstance(self.store, RunMarks):

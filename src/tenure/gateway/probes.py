@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from tenure.gateway.answering import JSON
+import hashlib
+
+from tenure.gateway.answering import JSON, compressed
 from tenure.gateway.calls import Answer, Call, RawAnswer
 from tenure.gateway.page import PAGE_POLICY, page
+from tenure.gateway.validators import PRIVATE, not_modified
 from tenure.wire.listings import NoQuery
 from tenure.wire.probes import Health, Readiness
 
@@ -21,13 +24,24 @@ async def readyz(call: Call[NoQuery, None]) -> Answer:
     return Answer(status=200 if ready else 503, value=Readiness(ready=ready, store=word))
 
 
-async def openapi(call: Call[NoQuery, None]) -> RawAnswer:
-    return RawAnswer(body=call.parts.document, media_type=JSON)
+async def openapi(call: Call[NoQuery, None]) -> Answer | RawAnswer:
+    return await _steady(call, call.parts.document, JSON, {})
 
 
-async def docs(call: Call[NoQuery, None]) -> RawAnswer:
-    return RawAnswer(
-        body=page(call.parts.document),
-        media_type="text/html; charset=utf-8",
-        headers={"content-security-policy": PAGE_POLICY},
+async def docs(call: Call[NoQuery, None]) -> Answer | RawAnswer:
+    policy = {"content-security-policy": PAGE_POLICY}
+    return await _steady(call, page(call.parts.document), "text/html; charset=utf-8", policy)
+
+
+async def _steady(
+    call: Call[NoQuery, None], body: bytes, media_type: str, headers: dict[str, str]
+) -> Answer | RawAnswer:
+    """The same as long as the process lives: made once, for those who need no token to ask."""
+    kept = call.parts.steady.get(media_type)
+    if kept is None:
+        tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+        kept = call.parts.steady[media_type] = (tag, await compressed(body))
+    tag, packed = kept
+    return not_modified(tag, call.headers) or RawAnswer(
+        body=body, media_type=media_type, packed=packed, headers={"etag": tag, **PRIVATE, **headers}
     )

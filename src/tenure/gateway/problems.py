@@ -66,12 +66,14 @@ VERSION_CONFLICT = Kind(
 )
 INVALID_TRANSITION = Kind("invalid-transition", 409, "Not as the run stands")
 NOT_RUNNABLE = Kind("not-runnable", 409, "The run cannot be run")
+TOO_SLOW = Kind("too-slow", 408, "The request did not arrive in time")
 TOO_LARGE = Kind("too-large", 413, "The request is too large")
 UNSUPPORTED_MEDIA = Kind("unsupported-media-type", 415, "The body is not JSON")
 STORE_REJECTED = Kind("store-rejected", 422, "The store cannot hold this value")
 INVALID_WORKFLOW = Kind("invalid-workflow", 422, "The workflow has mistakes")
 INVALID_OPTIONS = Kind("invalid-options", 422, "These options cannot be meant")
 TOO_MANY = Kind("too-many-requests", 429, "Too many requests")
+HEADERS_TOO_LARGE = Kind("headers-too-large", 431, "The headers are too large")
 DEFECT = Kind(
     "defect",
     500,

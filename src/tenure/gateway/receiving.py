@@ -10,7 +10,14 @@ import msgspec
 from starlette.types import Receive
 
 from tenure.gateway.parts import Limits
-from tenure.gateway.problems import BUSY, MALFORMED, TOO_LARGE, UNSUPPORTED_MEDIA, Refusal
+from tenure.gateway.problems import (
+    BUSY,
+    MALFORMED,
+    TOO_LARGE,
+    TOO_SLOW,
+    UNSUPPORTED_MEDIA,
+    Refusal,
+)
 
 CLOSE = {"connection": "close"}
 """After a body that was not read to its end the connection is of no more use."""
@@ -63,7 +70,7 @@ class Intake:
         except TimeoutError as error:
             seconds = self._limits.body_seconds
             said = f"the body did not arrive within {seconds:g} seconds"
-            raise Refusal(MALFORMED, said, CLOSE) from error
+            raise Refusal(TOO_SLOW, said, CLOSE) from error
         finally:
             self._held -= size
         return b"".join(chunks)

@@ -344,7 +344,7 @@ PROBES = (
         roles=None,
         query=NoQuery,
         handler=probes.openapi,
-        answers={200: dict[str, Any]},
+        answers={200: dict[str, Any], 304: None},
     ),
     Route(
         method="GET",
@@ -353,7 +353,7 @@ PROBES = (
         roles=None,
         query=NoQuery,
         handler=probes.docs,
-        answers={200: HTML},
+        answers={200: HTML, 304: None},
     ),
 )
 

@@ -9,6 +9,7 @@ from tenure.gateway.calls import Answer, Call, RawAnswer
 from tenure.gateway.problems import NOT_FOUND, Refusal
 from tenure.gateway.reaching import check_reaches, own, queue_for, run_id_of, run_of
 from tenure.gateway.showing import written
+from tenure.gateway.validators import PRIVATE, not_modified
 from tenure.model.errors import NotSupported, StoreIncompatible
 from tenure.model.query import RunFilter
 from tenure.model.snapshot import RunSnapshot
@@ -19,8 +20,6 @@ from tenure.runtime.queries import explain_run
 from tenure.wire.listings import NoQuery, RunPage, RunsQuery
 from tenure.wire.output import StoredDefinition
 from tenure.wire.targets import masked
-
-_CACHED = {"cache-control": "private, no-cache"}
 
 
 async def list_runs(call: Call[RunsQuery, None]) -> Answer:
@@ -59,11 +58,13 @@ async def get_run(call: Call[NoQuery, None]) -> Answer | RawAnswer:
     marks, pages = call.parts.marks, call.parts.pages
     if marks is None or call.caller.queues is not None:
         run = await run_of(call)
-        return _if_changed(call, entity_tag(run)) or _whole(written(shown(run)), entity_tag(run))
+        return not_modified(entity_tag(run), call.headers) or _whole(
+            written(shown(run)), entity_tag(run)
+        )
     run_id = run_id_of(call)
     mark = await marks.mark_of(run_id)
     tag = f'W/"{mark}"'
-    unchanged = _if_changed(call, tag)
+    unchanged = not_modified(tag, call.headers)
     if unchanged is not None:
         return unchanged
     body = pages.find(run_id, mark)
@@ -74,17 +75,7 @@ async def get_run(call: Call[NoQuery, None]) -> Answer | RawAnswer:
 
 
 def _whole(body: bytes, tag: str) -> RawAnswer:
-    return RawAnswer(body=body, media_type=JSON, headers={"etag": tag, **_CACHED})
-
-
-def _if_changed(call: Call[NoQuery, None], tag: str) -> Answer | None:
-    if not _is_known(tag, call.headers.get("if-none-match", "")):
-        return None
-    return Answer(status=304, headers={"etag": tag, **_CACHED})
-
-
-def _is_known(tag: str, known: str) -> bool:
-    return known.strip() == "*" or tag in [each.strip() for each in known.split(",")]
+    return RawAnswer(body=body, media_type=JSON, headers={"etag": tag, **PRIVATE})
 
 
 def entity_tag(run: RunSnapshot) -> str:

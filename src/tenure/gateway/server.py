@@ -10,7 +10,7 @@ from typing import Any
 
 import uvicorn
 
-from tenure.gateway.connections import guarded
+from tenure.gateway.connections import Counting, guarded
 from tenure.gateway.errors import CannotListen
 from tenure.gateway.parts import Limits
 from tenure.runtime.waiting import pause
@@ -22,18 +22,18 @@ _A_MOMENT = 0.01
 class Server(uvicorn.Server):
     """Signals are the command's business, and so is the event loop."""
 
-    def __init__(self, app: Any, limits: Limits, closing: asyncio.Event) -> None:
+    def __init__(self, app: Any, limits: Limits, closing: asyncio.Event, counted: Counting) -> None:
+        """``counted``: as the answers of ``app`` are, for those that are given before it."""
         super().__init__(
             uvicorn.Config(
                 app,
-                http=guarded(limits),
+                http=guarded(limits, counted),
                 ws="none",
                 lifespan="off",
                 log_config=None,
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,
-                limit_concurrency=limits.connections,
                 timeout_keep_alive=limits.idle_seconds,
                 timeout_graceful_shutdown=limits.drain_seconds,
             )
@@ -56,10 +56,14 @@ class Server(uvicorn.Server):
 
 @asynccontextmanager
 async def serving(
-    app: Any, listener: socket.socket, limits: Limits, closing: asyncio.Event
+    app: Any,
+    listener: socket.socket,
+    limits: Limits,
+    closing: asyncio.Event,
+    counted: Counting = lambda app: app,
 ) -> AsyncIterator[None]:
     """For who has something else to do meanwhile."""
-    server, stop = Server(app, limits, closing), asyncio.Event()
+    server, stop = Server(app, limits, closing, counted), asyncio.Event()
     task = asyncio.create_task(server.run_until(listener, stop))
     try:
         while not server.started and not task.done():

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from prometheus_client import Counter
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tenure.gateway.endpoint import CALLER, MADE
 from tenure.gateway.live.frames import MEDIA_TYPE
 from tenure.gateway.metrics.meters import Meters
 from tenure.runtime.about import about
@@ -68,7 +69,8 @@ class Counted:
                 "route": self._route,
                 "status": status,
                 "seconds": round(seconds, 6),
-                "run_id": scope.get("path_params", {}).get("run_id"),
+                "caller": scope.get(CALLER),
+                "run_id": scope.get("path_params", {}).get("run_id") or scope.get(MADE),
             }
             _log.info("%s %s: %d", method, self._route, status, extra={"facts": facts})
 
