@@ -40,10 +40,17 @@ class RunIds:
         self._milliseconds = milliseconds
         self._random_bits = random_bits
         self._last = 0
+        self._text = encode_ulid(0)
 
     def next(self) -> str:
-        fresh = self._milliseconds() << _RANDOM_BITS | self._random_bits(_RANDOM_BITS)
-        if fresh >> _RANDOM_BITS <= self._last >> _RANDOM_BITS:
-            fresh = self._last + 1
-        self._last = fresh
-        return encode_ulid(fresh)
+        now = self._milliseconds()
+        if now > self._last >> _RANDOM_BITS:
+            self._last = now << _RANDOM_BITS | self._random_bits(_RANDOM_BITS)
+        else:
+            self._last += 1
+            pair = self._last & 1023
+            if pair:  # nothing was carried: the next one differs in its last two characters
+                self._text = self._text[:-2] + _PAIRS[pair]
+                return self._text
+        self._text = encode_ulid(self._last)
+        return self._text
