@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 
 _run_id: ContextVar[str | None] = ContextVar("tenure_run_id", default=None)
 
 
-@contextmanager
-def about(run_id: str | None) -> Iterator[None]:
+class about:
     """Also for the tasks that begin meanwhile."""
-    token = _run_id.set(run_id)
-    try:
-        yield
-    finally:
-        _run_id.reset(token)
+
+    __slots__ = ("_before", "_run_id")
+
+    def __init__(self, run_id: str | None) -> None:
+        self._run_id = run_id
+
+    def __enter__(self) -> None:
+        self._before = _run_id.set(self._run_id)
+
+    def __exit__(self, *_: object) -> None:
+        _run_id.reset(self._before)
 
 
 def run_at_hand() -> str | None:
