@@ -105,7 +105,7 @@ class Assembly:
         """Also after ``close``."""
         self._sessions.welcome()
         if self.tracking:
-            await self._sessions.main()
+            await self._sessions.of()
 
     async def close(self) -> None:
         """All of it, also if one part cannot be closed: runs that have not ended, sessions, the
@@ -121,13 +121,11 @@ class Assembly:
 
     async def session(self, store: RunStateStore | None = None) -> Session:
         """``RunnerClosed``."""
-        self._sessions.check_open()
-        if not self.tracking:
-            # A fresh one per run: nothing is kept.
-            return self._new_session(private_memory())
-        if store is not None:
+        if self.tracking:
             return await self._sessions.of(store)
-        return await self._sessions.main()
+        self._sessions.check_open()
+        # A fresh one per run: nothing is kept.
+        return self._new_session(private_memory())
 
     def file_of(self, definition: Definition) -> WorkflowFile:
         return read_workflow(

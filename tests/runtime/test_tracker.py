@@ -233,7 +233,7 @@ class TestOthersWriteToo:
         runner = new_runner(any_store, timing=tenure.Timing(control_interval=1000))
 
         async def cancel(task: tenure.Task) -> TaskResult:
-            await runner._parts._sessions.main()
+            await runner._parts._sessions.of()
             session = await runner._parts.session()
             await session.operators.cancel(task.run_id, reason="enough")
             return TaskResult()

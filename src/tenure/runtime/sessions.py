@@ -29,24 +29,28 @@ class Sessions:
         self._opening = asyncio.Lock()
         self._refusing = False
 
-    async def main(self) -> Session:
-        if self._main is None:
-            async with self._opening:
-                self.check_open()
-                if self._main is None:
-                    self._main = await self._open_main()
-        return await self.of(self._main)
-
-    async def of(self, store: RunStateStore) -> Session:
-        session = self._open.get(id(store))
+    async def of(self, store: RunStateStore | None = None) -> Session:
+        """``RunnerClosed``. Without ``store``, the main one's."""
+        self.check_open()
+        session = self._open.get(id(self._main if store is None else store))
         if session is None:
             async with self._opening:
                 self.check_open()
-                session = self._open.get(id(store))
-                if session is None:
-                    session = self._new_session(store)
-                    await session.open()
-                    self._open[id(store)] = session
+                session = await self._opened(await self._main_store() if store is None else store)
+            self.check_open()  # who closes has waited for us, and closes it now
+        return session
+
+    async def _main_store(self) -> RunStateStore:
+        if self._main is None:
+            self._main = await self._open_main()
+        return self._main
+
+    async def _opened(self, store: RunStateStore) -> Session:
+        session = self._open.get(id(store))
+        if session is None:
+            session = self._new_session(store)
+            await session.open()
+            self._open[id(store)] = session
         return session
 
     def check_open(self) -> None:
