@@ -31,28 +31,25 @@ def planned_run(
     ``targets`` are told of every run. ``InvalidRunId``; ``InvalidWorkflow`` for one to be executed
     here that lacks a secret, and for any that lacks a variable.
     """
-    workflow = ready.prepared.plan.workflow
+    workflow, usual = ready.prepared.plan.workflow, ready.usual
     approval = _approval(workflow, options.approved_by)
     begins = embedded and _may_begin(approval)
-    given = options.vars.keys() | options.secrets.keys()
+    given = {**options.vars, **options.secrets}
     check_complete(ready, given, given if begins else workflow.secrets)
-    return RunSnapshot(
+    return replace(
+        usual,
         run_id=check_run_id(run_id),
-        workflow_name=workflow.name,
-        workflow_version=workflow.version,
-        workflow_digest=ready.source.digest,
         status=RunStatus.RUNNING if begins else RunStatus.QUEUED,
         recovery=_recovery(options, workflow, embedded=embedded),
         approval=approval,
-        queue=options.queue or workflow.queue,
-        priority=workflow.priority if options.priority is None else options.priority,
+        queue=options.queue or usual.queue,
+        priority=usual.priority if options.priority is None else options.priority,
         run_after=options.run_after,
-        timeout=workflow.timeout if options.timeout is None else options.timeout,
-        labels={**workflow.labels, **options.labels},
+        timeout=usual.timeout if options.timeout is None else options.timeout,
+        labels={**usual.labels, **options.labels},
         retry_of=options.retry_of,
         vars=_shown({**workflow.vars, **options.vars}, workflow.secrets),
         callbacks=_targets((*targets, *workflow.callbacks, *options.callbacks)),
-        steps=ready.prepared.planned_steps,
     )
 
 
@@ -130,6 +127,8 @@ def _shown(variables: dict[str, Any], secrets: Sequence[str]) -> dict[str, Any]:
 
 
 def _targets(given: Sequence[CallbackSpec | CallbackTarget]) -> tuple[CallbackTarget, ...]:
+    if not given:
+        return ()
     return tuple(
         each
         if isinstance(each, CallbackTarget)

@@ -9,6 +9,7 @@ from typing import Generic, Protocol, TypeVar
 from msgspec import Struct
 
 from tenure.model.errors import InvalidOptions, InvalidWorkflow, Mistake, Wanted
+from tenure.model.snapshot import RunSnapshot
 from tenure.ports.action import Action
 from tenure.runtime.definition import Definition
 from tenure.runtime.options import RunOptions
@@ -49,6 +50,8 @@ class Ready(Struct, frozen=True, kw_only=True):
     """The definition without files, which may change from run to run."""
     files: tuple[FileArgument, ...]
     wanted: tuple[Wanted, ...]
+    usual: RunSnapshot
+    """Of every run, what the workflow alone says of it: a copy costs a tenth of a new record."""
 
 
 Given = TypeVar("Given")
@@ -100,15 +103,32 @@ class ReadyWorkflows(Generic[Given]):
         catalogue = {name: action.spec for name, action in actions.items()}
         parsed = _checked(source, catalogue)
         plan = make_plan(source.workflow, limit=definition.limit, local=definition.local)
+        prepared = prepare(plan, actions, definition.continues)
         return Ready(
             given=given,
             source=source,
-            prepared=prepare(plan, actions, definition.continues),
+            prepared=prepared,
             definition=definition,
             encoded=definition.encode(),
             files=file_arguments(plan, catalogue),
             wanted=parsed.wanted,
+            usual=_usual(source, prepared),
         )
+
+
+def _usual(source: Source, prepared: Prepared) -> RunSnapshot:
+    workflow = source.workflow
+    return RunSnapshot(
+        run_id="",
+        workflow_name=workflow.name,
+        workflow_version=workflow.version,
+        workflow_digest=source.digest,
+        queue=workflow.queue,
+        priority=workflow.priority,
+        timeout=workflow.timeout,
+        labels=workflow.labels,
+        steps=prepared.planned_steps,
+    )
 
 
 def check_secrets(file: Source, given: Collection[str]) -> None:
@@ -128,6 +148,8 @@ def check_complete(ready: Ready, variables: Collection[str], secrets: Collection
 
 
 def _secrets_not_given(file: Source, given: Collection[str]) -> list[Mistake]:
+    if not file.workflow.secrets:
+        return []
     missing = [
         (
             ("secrets", place),
