@@ -43,12 +43,14 @@ class Audience:
         self._version = 0
         """Up to which they have been told, or will be."""
         self._listeners: list[OutputRecorder] = []
+        self.wants_output = False
         self._telling: asyncio.Task[None] | None = None
         if not recorders:
             return
         self._journal = store if isinstance(store, EventLog) else None
         self._heard = Backlog(journal=self._journal is not None)
         self._listeners = [each for each in recorders if isinstance(each, OutputRecorder)]
+        self.wants_output = bool(self._listeners)
         self._telling = asyncio.create_task(self._tell())
 
     def join(self, version: int) -> None:
@@ -74,10 +76,6 @@ class Audience:
         first, self._version = self._version + 1, receipt.version
         complete = first == receipt.version and not repeated
         self._heard.add(Stretch(first, receipt.version, ours, complete))
-
-    @property
-    def wants_output(self) -> bool:
-        return bool(self._listeners)
 
     def output(self, chunk: OutputChunk) -> None:
         for listener in self._listeners:

@@ -93,14 +93,12 @@ class EmbeddedRun:
         self._waits = work.waits
         self._relatives = work.relatives
         self._holding: Holding | None = None
-        masks = Masks(work.secrets)
+        masks = Masks(work.secrets) if work.secrets else None
+        told = session.callbacks.told_of(planned, around.notifier) if session.callbacks else None
+        self._looked_on = told is not None or bool(around.recorders)
         self._audience = Audience(around.recorders, planned, session.store)
         self._tracker = RunTracker(
-            planned,
-            session.combiner.write,
-            session.identity.new_id,
-            self._audience,
-            session.callbacks.told_of(planned, around.notifier) if session.callbacks else None,
+            planned, session.combiner.write, session.identity.new_id, self._audience, told
         )
         outputs = Outputs(
             self._tracker,
@@ -132,11 +130,12 @@ class EmbeddedRun:
             if self._holding is not None:
                 self._session.keeper.drop(self._holding)
                 self._holding = None
-            await self._onlookers_leave()
+            if self._looked_on:
+                await self._onlookers_leave()
 
     def _whole(self) -> Coroutine[Any, Any, RunStatus]:
         if self._definition is not None:
-            return self._live()
+            return self._engine.drive(self._create, self._planned.timeout)
         return self._go_on() if self._waits is None else self._take(self._waits)
 
     async def _onlookers_leave(self) -> None:
@@ -159,9 +158,6 @@ class EmbeddedRun:
         self._engine.stop(HAND_OVER if resumes else PROCESS_STOPPED)
 
     # From its birth
-
-    async def _live(self) -> RunStatus:
-        return await self._engine.drive(self._create, self._planned.timeout)
 
     async def _create(self, changes: Changes) -> Changes:
         sent_at = asyncio.get_running_loop().time()

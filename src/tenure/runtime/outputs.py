@@ -26,7 +26,7 @@ class Outputs:
         self,
         tracker: RunTracker,
         audience: Audience,
-        masks: Masks,
+        masks: Masks | None,
         log_store: LogStore | None,
         *,
         summary_bytes: int,

@@ -30,8 +30,9 @@ async def to_a_good_end(work: Coroutine[Any, Any, T], ask_to_end: Callable[[], N
     The first only asks it to end; when it has, ``CancelledError`` comes out. The second cancels
     the work itself, and is over when that has ended. The third waits for nothing.
     """
-    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(_telling(work, ended))
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+    task = loop.create_task(_telling(work, ended))
     try:
         await ended
     except asyncio.CancelledError:
