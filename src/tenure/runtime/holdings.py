@@ -59,7 +59,8 @@ class Holding:
 
 class Holdings:
     def __init__(self, timing: Timing, windows: TrustWindows | None = None) -> None:
-        self._timing = timing
+        self._trusted_for = timing.trust
+        self._margin = timing.lease_duration - timing.trust
         self._windows = windows
         self._lock = threading.Lock()
         self._held: dict[str, Holding] = {}
@@ -135,7 +136,6 @@ class Holdings:
 
     def _trust(self, holding: Holding) -> None:
         if holding.lease is not None:
-            holding.trusted_until = holding.renewed_at + self._timing.trust
+            holding.trusted_until = holding.renewed_at + self._trusted_for
         if self._windows is not None:
-            margin = self._timing.lease_duration - self._timing.trust
-            self._windows.trust(holding.run_id, holding.trusted_until, margin)
+            self._windows.trust(holding.run_id, holding.trusted_until, self._margin)

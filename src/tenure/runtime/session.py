@@ -80,16 +80,13 @@ class Session:
         )
         self._forgetting = _forgetting(store, retention, identity.now)
         self._has_leases = isinstance(store, LeaseStore)
+        self.lease_seconds = timing.lease_duration if self._has_leases else MAX_LEASE_SECONDS
+        """One that cannot be renewed lasts until reconcile finds its owner gone."""
         self.attended = isinstance(store, Attended)
         """Somebody else marks what is abandoned, here and from now on."""
         self._interval = reconcile_interval
         self._reconciling: asyncio.Task[None] | None = None
         self._listening = AsyncExitStack()
-
-    @property
-    def lease_seconds(self) -> float:
-        """A lease that cannot be renewed lasts until reconcile finds its owner gone."""
-        return self.timing.lease_duration if self._has_leases else MAX_LEASE_SECONDS
 
     async def open(self) -> None:
         """Mark what a dead process left behind, then keep looking."""
