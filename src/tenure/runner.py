@@ -8,7 +8,7 @@ async with tenure.Runner(store="sqlite:///runs.db") as runner:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Self
 
 from msgspec import structs
@@ -373,14 +373,20 @@ class Runner:
             by=options.requested_by,
         )
 
-    async def _perform(
+    def _perform(
         self, session: Session, work: Work, notifier: RunStateNotifier | None
-    ) -> RunSnapshot:
-        around = self._parts.around
-        if notifier is not None and self._tracking:
+    ) -> Awaitable[RunSnapshot]:
+        around, perform = self._parts.around, self._parts.executions.perform
+        if not self._tracking:
+            return _and_close(session, perform(session, around, work))
+        if notifier is not None:
             around = structs.replace(around, notifier=notifier)
-        try:
-            return await self._parts.executions.perform(session, around, work)
-        finally:
-            if not self._tracking:
-                await session.close()
+        return perform(session, around, work)
+
+
+async def _and_close(session: Session, performed: Awaitable[RunSnapshot]) -> RunSnapshot:
+    """For one that only this run used."""
+    try:
+        return await performed
+    finally:
+        await session.close()

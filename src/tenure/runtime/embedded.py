@@ -59,7 +59,7 @@ class Claim(NamedTuple):
     sent_at: float
 
 
-class Work(Struct, frozen=True, kw_only=True):
+class Work(Struct, frozen=True, kw_only=True, gc=False):
     """One run: what it is to do, and with what."""
 
     prepared: Prepared

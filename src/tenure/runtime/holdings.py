@@ -79,13 +79,15 @@ class Holdings:
             self._trust(holding)
             return rested
 
-    def drop(self, holding: Holding) -> None:
+    def drop(self, holding: Holding) -> bool:
+        """Whether nothing is held any more."""
         with self._lock:
             holding.over = True
             if self._held.get(holding.run_id) is holding:
                 del self._held[holding.run_id]
                 if self._windows is not None:
                     self._windows.forget(holding.run_id)
+            return not self._held
 
     def lose(self, holding: Holding, why: str) -> None:
         with self._lock:

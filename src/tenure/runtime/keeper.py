@@ -79,8 +79,7 @@ class Keeper:
         return holding
 
     def drop(self, holding: Holding) -> None:
-        self._holdings.drop(holding)
-        if not self._holdings:
+        if self._holdings.drop(holding):
             self._set_alarm(inf)
 
     def look_now(self) -> None:

@@ -14,7 +14,7 @@ from tenure.runtime.travelling import Place, gather_files
 from tenure.workflow.variables import Exports
 
 
-class Packed(Struct, frozen=True):
+class Packed(Struct, frozen=True, gc=False):
     """A definition with its files, as it is stored and as it is used."""
 
     encoded: str
