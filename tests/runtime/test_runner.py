@@ -381,6 +381,28 @@ class TestStores:
         assert [type(answer) for answer in answers] == [tenure.RunnerClosed] * 2
         assert (act.begun, runner._parts._own_store) == ([], None)
 
+    async def test_who_is_opening_a_store_while_it_closes_executes_nothing(
+        self, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        store, asked, go_on = Between(InMemoryStore()), asyncio.Event(), asyncio.Event()
+
+        async def slowly(real: Any, *args: Any, **kwargs: Any) -> Any:
+            asked.set()
+            await go_on.wait()
+            return await real(*args, **kwargs)
+
+        store.rules["list_runs"] = slowly
+        runner = new_runner(store)
+        run = asyncio.create_task(runner.run(ONE))
+        await asked.wait()
+        closing = asyncio.create_task(runner.close())
+        await asyncio.sleep(0)
+        go_on.set()
+        with pytest.raises(tenure.RunnerClosed):
+            await run
+        await closing
+        assert act.begun == []
+
     async def test_closing_goes_on_where_one_part_cannot_be_closed(
         self, new_runner: NewRunner, monkeypatch: pytest.MonkeyPatch
     ) -> None:
