@@ -114,9 +114,7 @@ def secret_values(
     variables: Mapping[str, Any], workflow: Workflow, secrets: Collection[str]
 ) -> list[Any]:
     """What must be masked: whatever was given as a secret, or under the name of one."""
-    return [
-        value for name, value in variables.items() if name in secrets or name in workflow.secrets
-    ]
+    return [variables[name] for name in {*secrets, *workflow.secrets} if name in variables]
 
 
 def _shown(variables: dict[str, Any], secrets: Sequence[str]) -> dict[str, Any]:
