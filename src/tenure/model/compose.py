@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType
 
 from tenure.model.events import Event
 from tenure.model.snapshot import Annotation, CallbackTarget, ErrorInfo, RunSnapshot
-from tenure.model.status import RunStatus
+from tenure.model.status import HostStatus, RunStatus, StepStatus
 from tenure.model.update import (
     CallbackFailure,
     CancelRequest,
@@ -22,6 +22,7 @@ from tenure.model.update import (
     Consent,
     Effect,
     HostChange,
+    LeaseRequest,
     NewDelivery,
     NewRun,
     RunChange,
@@ -50,21 +51,22 @@ def new_run(
     delivery_ids: Iterator[str],
     *,
     by: str | None = None,
-    **rest: object,
+    definition: str | None = None,
+    lease: LeaseRequest | None = None,
+    approval_seconds: float | None = None,
 ) -> NewRun:
-    """A creation with its first event; ``by`` is who wanted it, ``rest`` is ``definition`` and
-    ``lease``."""
-    wanted = {"by": by} if by else None
-    events = (
-        Event(type=f"run.{snapshot.status}", status=snapshot.status, data=wanted),
-        *_born_running(snapshot),
-    )
+    """A creation with its first event; ``by`` is who wanted it."""
+    status = snapshot.status
+    first = Event(type="run." + status, status=status, data={"by": by} if by else None)
+    events = (first, *_born_running(snapshot))
     return NewRun(
         snapshot=snapshot,
         update_id=update_id,
+        definition=definition,
+        lease=lease,
+        approval_seconds=approval_seconds,
         events=events,
         deliveries=address(snapshot.callbacks, events, delivery_ids),
-        **rest,  # type: ignore[arg-type]
     )
 
 
@@ -155,34 +157,21 @@ def describe(snapshot: RunSnapshot, changes: Changes) -> tuple[Event, ...]:
 
     ``snapshot`` only lends names; it may be older than the update.
     """
-    return tuple(_status_events(snapshot, changes))
-
-
-def _status_events(snapshot: RunSnapshot, changes: Changes) -> Iterator[Event]:
-    run = changes.run
-    if run.status is RunStatus.RUNNING:
-        yield _run_event(run)
+    events: list[Event] = []
+    run, planned = changes.run, snapshot.steps
     for index, step in changes.steps.items():
-        plan = step.plan or (snapshot.steps[index] if index < len(snapshot.steps) else None)
+        plan = step.plan or (planned[index] if index < len(planned) else None)
         name = plan.name if plan is not None else None
-        starts = step.status == "running"
-        if starts:
-            yield _step_event(name, index, step.status, step.message)
+        before = len(events)
         for host, change in step.hosts.items():
             if change.status is not UNSET:
-                yield Event(
-                    type=f"host.{change.status}",
-                    status=change.status,
-                    step=name,
-                    step_index=index,
-                    host=host,
-                    message=change.message or None,
-                    error=_host_error(name, host, change) if change.status in _TROUBLE else None,
-                )
-        if step.status is not UNSET and not starts:
-            yield _step_event(name, index, step.status, step.message, step.error)
-    if run.status is not UNSET and run.status is not RunStatus.RUNNING:
-        yield _run_event(run)
+                events.append(_host_event(name, index, host, change.status, change))
+        if step.status is not UNSET:
+            place = before if step.status == "running" else len(events)
+            events.insert(place, _step_event(name, index, step.status, step.message, step.error))
+    if run.status is not UNSET:
+        events.insert(0 if run.status == "running" else len(events), _run_event(run))
+    return tuple(events)
 
 
 def _run_event(run: RunChange) -> Event:
@@ -197,18 +186,32 @@ def _run_event(run: RunChange) -> Event:
 def _step_event(
     name: str | None,
     index: int,
-    status: object,
-    message: object,
+    status: StepStatus,
+    message: str | UnsetType | None,
     error: ErrorInfo | UnsetType = UNSET,
 ) -> Event:
-    said = message if isinstance(message, str) else None
+    said = None if message is UNSET else message
     return Event(
-        type=f"step.{status}",
+        type="step." + status,
         status=str(status),
         step=name,
         step_index=index,
         message=said,
         error=error or (_error(status, said, step=name) if status in _TROUBLE else None),
+    )
+
+
+def _host_event(
+    step: str | None, index: int, host: str, status: HostStatus, change: HostChange = HostChange()
+) -> Event:
+    return Event(
+        type="host." + status,
+        status=status,
+        step=step,
+        step_index=index,
+        host=host,
+        message=change.message or None,
+        error=_host_error(step, host, change) if status in _TROUBLE else None,
     )
 
 
@@ -244,17 +247,13 @@ def address(
     )
 
 
-def _born_running(snapshot: RunSnapshot) -> Iterator[Event]:
+def _born_running(snapshot: RunSnapshot) -> list[Event]:
     """Intents that a creation already carries."""
+    events: list[Event] = []
     for step in snapshot.steps:
         if step.status != "pending":
-            yield _step_event(step.name, step.index, step.status, step.message)
+            events.append(_step_event(step.name, step.index, step.status, step.message))
         for name, host in step.hosts.items():
             if host.status != "pending":
-                yield Event(
-                    type=f"host.{host.status}",
-                    status=host.status,
-                    step=step.name,
-                    step_index=step.index,
-                    host=name,
-                )
+                events.append(_host_event(step.name, step.index, name, host.status))
+    return events

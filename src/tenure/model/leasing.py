@@ -26,6 +26,9 @@ from tenure.model.update import Fencing, NewRun, check_lease_seconds
 
 MIN_PRIORITY, MAX_PRIORITY = -100, 100
 
+_AT_BIRTH = (RunStatus.QUEUED, RunStatus.RUNNING)
+_PLANNED_HOST = HostState()
+
 
 class Lease(Struct, frozen=True, gc=False, kw_only=True):
     """Exclusive right of ``owner_id`` to drive ``run_id``, until ``expires_at`` at least."""
@@ -105,7 +108,7 @@ def create(new: NewRun, at: datetime) -> RunSnapshot:
     check_run_id(given.run_id)
     if not MIN_PRIORITY <= given.priority <= MAX_PRIORITY:
         raise StoreRejected(given.run_id, f"priority {given.priority} is not in -100…100")
-    if given.status not in (RunStatus.QUEUED, RunStatus.RUNNING):
+    if given.status not in _AT_BIRTH:
         raise StoreRejected(given.run_id, f"cannot be born {given.status}")
     if not given.queue:
         raise StoreRejected(given.run_id, "needs a queue with a name")
@@ -113,10 +116,11 @@ def create(new: NewRun, at: datetime) -> RunSnapshot:
         wrong = None if moment is None else why_not_kept(moment)
         if wrong is not None:
             raise StoreRejected(given.run_id, wrong)
-    if len({target.name for target in given.callbacks}) != len(given.callbacks):
+    if given.callbacks and len({each.name for each in given.callbacks}) != len(given.callbacks):
         raise StoreRejected(given.run_id, "two callback targets have the same name")
-    check_deliveries(given, new.events, new.deliveries)
-    steps = tuple(_born_step(given, i, step, at) for i, step in enumerate(given.steps))
+    if new.deliveries:
+        check_deliveries(given, new.events, new.deliveries)
+    steps = tuple([_born_step(given, i, step, at) for i, step in enumerate(given.steps)])
     return replace(
         given,
         version=1,
@@ -148,14 +152,14 @@ def _born_step(run: RunSnapshot, index: int, step: StepState, at: datetime) -> S
     """A planned step, or one that starts in the very commit that creates the run."""
     if step.index != index:
         raise StoreRejected(run.run_id, f"step {index} carries index {step.index}")
-    running = step.status == StepStatus.RUNNING
+    running = step.status != StepStatus.PENDING
+    if running and step.status != StepStatus.RUNNING:
+        raise StoreRejected(run.run_id, f"step {index} cannot be born {step.status}")
     if running and run.status != RunStatus.RUNNING:
         raise StoreRejected(run.run_id, f"step {index} is running in a run that is not")
-    if not running and step.status != StepStatus.PENDING:
-        raise StoreRejected(run.run_id, f"step {index} cannot be born {step.status}")
-    hosts = {
-        name: _born_host(run.run_id, name, host, running, at) for name, host in step.hosts.items()
-    }
+    hosts = step.hosts
+    if running or hosts != dict.fromkeys(hosts, _PLANNED_HOST):
+        hosts = {name: _born_host(run.run_id, name, hosts[name], running, at) for name in hosts}
     return replace(step, started_at=at if running else None, finished_at=None, hosts=hosts)
 
 
@@ -170,15 +174,14 @@ def _born_host(
 
 
 def _count(steps: tuple[StepState, ...]) -> Counts:
-    running = [step for step in steps if step.status == StepStatus.RUNNING]
-    hosts = sum(
-        host.status == HostStatus.RUNNING for step in running for host in step.hosts.values()
-    )
+    """Of what is born only what runs has a time of start."""
+    running = [step for step in steps if step.started_at is not None]
+    hosts = [host for step in running for host in step.hosts.values() if host.started_at]
     return Counts(
         steps={StepStatus.RUNNING: len(running)} if running else {},
-        hosts={HostStatus.RUNNING: hosts} if hosts else {},
+        hosts={HostStatus.RUNNING: len(hosts)} if hosts else {},
         steps_total=len(steps),
-        hosts_total=sum(len(step.hosts) for step in steps),
+        hosts_total=sum([len(step.hosts) for step in steps]),
     )
 
 
