@@ -36,7 +36,12 @@ async def surely(
             failures += 1
             if failed is not None:
                 failed(error)
-            wait = policy.wait_after(failures, luck=random.random())  # noqa: S311
-            if wait is None:
-                raise
-        await pause(wait)
+            await bear(error, failures, policy)
+
+
+async def bear(error: StoreUnavailable, failures: int, policy: RetryPolicy) -> None:
+    """Wait until it is time for the next try; ``error`` once more if there is to be none."""
+    wait = policy.wait_after(failures, luck=random.random())  # noqa: S311
+    if wait is None:
+        raise error
+    await pause(wait)

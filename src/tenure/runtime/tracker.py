@@ -46,7 +46,7 @@ from tenure.ports.beginnings import Beginnings
 from tenure.runtime.audience import Audience
 from tenure.runtime.callbacks import Told
 from tenure.runtime.intents import with_intents
-from tenure.runtime.patience import ENDLESS, PATIENCE, surely
+from tenure.runtime.patience import ENDLESS, PATIENCE, bear, surely
 
 _log = logging.getLogger("tenure.runtime")
 
@@ -68,16 +68,12 @@ class RunTracker:
         self._ids: Iterator[str] = iter(new_id, "")
         self._audience = audience
         self._told = told
-        self._fencing = Fencing("", 0)
+        self.fencing = Fencing("", 0)
+        """The right to write as this run's owner, once it has begun."""
         self.version = 0
         self.cancel_requested_at: datetime | None = None
         self._stuck_since: float | None = None
         """Loop time since when the store has not taken a write; ``None`` while it does."""
-
-    @property
-    def fencing(self) -> Fencing:
-        """The right to write as this run's owner, once it has begun."""
-        return self._fencing
 
     async def begin(
         self, changes: Changes, definition: str | None, request: LeaseRequest
@@ -89,7 +85,7 @@ class RunTracker:
         born = with_intents(self._known, changes)
         creation = new_run(born, self._new_id(), self._ids, definition=definition, lease=request)
         receipt = await self._durably(creation, PATIENCE)
-        self._fencing = Fencing(request.owner_id, receipt.fence)
+        self.fencing = Fencing(request.owner_id, receipt.fence)
         self._take(receipt, creation.events, creation.deliveries)
         return _lease_of(receipt, request.owner_id)
 
@@ -102,7 +98,7 @@ class RunTracker:
         beginning = beginning_of(run, changes, request, self._new_id(), self._ids)
         send = partial(store.begin_run, beginning)
         receipt = await surely(send, ENDLESS, self._note_stuck)
-        self._fencing = beginning.fencing
+        self.fencing = beginning.fencing
         self._audience.join(run.version)
         effect = beginning.effect
         self._take(receipt, effect.events, effect.deliveries)
@@ -110,7 +106,7 @@ class RunTracker:
 
     def own(self, claimed: ClaimedRun) -> None:
         """Write from here on as the owner of a run that was there before."""
-        self._fencing = claimed.lease.fencing
+        self.fencing = claimed.lease.fencing
         self.version = claimed.snapshot.version
         self.cancel_requested_at = claimed.snapshot.cancel_requested_at
         self._audience.join(self.version)
@@ -127,7 +123,7 @@ class RunTracker:
             run_id=self._known.run_id,
             update_id=self._new_id(),
             base_version=self.version,
-            lease=self._fencing,
+            lease=self.fencing,
             effect=effect,
             release=release,
         )
@@ -139,21 +135,26 @@ class RunTracker:
         self.version = receipt.version
         if receipt.cancel_requested_at is not None:
             self.cancel_requested_at = receipt.cancel_requested_at
-        repeated = self._stuck_since is not None
-        if self._stuck_since is not None:
-            self._note_answered(self._stuck_since)
-        self._audience.hear(events, receipt, repeated=repeated)
+        stuck_since = self._stuck_since
+        if stuck_since is not None:
+            self._note_answered(stuck_since)
+        self._audience.hear(events, receipt, repeated=stuck_since is not None)
         if self._told is not None:
             self._told(self._known, events, deliveries, receipt)
 
     async def _durably(self, write: Write, patience: RetryPolicy) -> Receipt:
+        failures = 0
         while True:
             try:
-                return await surely(partial(self._write, write), patience, self._note_stuck)
+                return await self._write(write)
             except VersionConflict as conflict:
                 if isinstance(write, NewRun):
                     raise
-                write = replace(write, base_version=conflict.version)
+                write, failures = replace(write, base_version=conflict.version), 0
+            except StoreUnavailable as error:
+                failures += 1
+                self._note_stuck(error)
+                await bear(error, failures, patience)
 
     def _note_stuck(self, error: StoreUnavailable) -> None:
         if self._stuck_since is None:
