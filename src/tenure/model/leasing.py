@@ -122,29 +122,36 @@ def create(new: NewRun, at: datetime) -> RunSnapshot:
         check_deliveries(given, new.events, new.deliveries)
     steps = tuple([_born_step(given, i, step, at) for i, step in enumerate(given.steps)])
     return replace(
-        given,
+        _without_past(given),
         version=1,
         fence=1 if new.lease else 0,
         owner_id=new.lease.owner_id if new.lease else None,
+        created_at=at,
+        updated_at=at,
+        started_at=at if given.status == RunStatus.RUNNING else None,
+        approval=born_approval(new, at),
+        steps=steps,
+        counts=_count(steps),
+    )
+
+
+def _without_past(run: RunSnapshot) -> RunSnapshot:
+    """Whatever its maker says, nothing has happened to it yet."""
+    return replace(
+        run,
         owner_lost=False,
         lease_expires_at=None,
         takeovers=0,
         takeovers_without_progress=0,
-        created_at=at,
-        updated_at=at,
-        started_at=at if given.status == RunStatus.RUNNING else None,
         finished_at=None,
         cancel_requested_at=None,
         cancel_reason=None,
-        approval=born_approval(new, at),
         error=None,
         last_error=None,
         interrupted_reason=None,
         unconfirmed_hosts=(),
         callback_error=None,
         annotations=(),
-        steps=steps,
-        counts=_count(steps),
     )
 
 
