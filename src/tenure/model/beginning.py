@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tenure.model.apply import Applied, apply
-from tenure.model.compose import effect_of
+from tenure.model.compose import address, describe
 from tenure.model.errors import LeaseHeld, LeaseLost, NotRunnable
 from tenure.model.judge import Circumstances, check_base
 from tenure.model.leasing import Purpose, claim, claimed
@@ -59,15 +59,15 @@ def beginning_of(
     """The journal says first whose it is, then what starts."""
     fence = run.fence + 1
     taken = claimed(lease.owner_id, fence, Purpose.EXECUTE)
-    effect = effect_of(run, changes, delivery_ids)
-    later = tuple(replace(each, seq=each.seq + 1) for each in effect.deliveries)
+    events = (taken, *describe(run, changes))
+    deliveries = address(run.callbacks, events, delivery_ids)
     return Beginning(
         run_id=run.run_id,
         update_id=update_id,
         base_version=run.version,
         fence=fence,
         lease=lease,
-        effect=replace(effect, events=(taken, *effect.events), deliveries=later),
+        effect=Effect(changes=changes, events=events, deliveries=deliveries),
     )
 
 
