@@ -5,7 +5,6 @@ A wake-up is a hint: it carries no state, may be lost, and may come for nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime
 
 from tenure.model.leasing import why_not_runnable
@@ -28,16 +27,17 @@ def topic_of_owner(owner_id: str) -> str:
     return f"owner:{owner_id}"
 
 
-def news(before: RunSummary | None, after: RunSummary, at: datetime) -> Iterator[str]:
+def news(before: RunSummary | None, after: RunSummary, at: datetime) -> tuple[str, ...]:
     """The topics of one change. Nothing for what an owner writes of his own run: that is nearly
     everything. What time alone brings about (a lease that ends, a ``run_after``) is no change."""
     if after.owner_id is None:
         if _is_free(after, at) and not (before is not None and _is_free(before, at)):
-            yield topic_of_queue(after.queue)
+            return (topic_of_queue(after.queue),)
     elif after.cancel_requested_at is not None and (
         before is None or before.cancel_requested_at is None
     ):
-        yield topic_of_owner(after.owner_id)
+        return (topic_of_owner(after.owner_id),)
+    return ()
 
 
 def _is_free(run: RunSummary, at: datetime) -> bool:

@@ -14,6 +14,8 @@ from tenure.model.snapshot import HostState, RunSnapshot
 from tenure.model.status import HostStatus, StepStatus
 from tenure.model.update import Changes, HostChange, StepChange
 
+_STARTED = HostState(status=HostStatus.RUNNING, attempts=1)
+
 
 def with_intents(planned: RunSnapshot, changes: Changes) -> RunSnapshot:
     """The planned run with what starts at once already running."""
@@ -22,7 +24,7 @@ def with_intents(planned: RunSnapshot, changes: Changes) -> RunSnapshot:
         if change.status is not StepStatus.RUNNING:
             continue
         hosts = steps[index].hosts | {
-            name: HostState(status=HostStatus.RUNNING, attempts=1)
+            name: _STARTED
             for name, host in change.hosts.items()
             if host.status is HostStatus.RUNNING
         }
