@@ -30,14 +30,12 @@ from tenure.model.compose import effect_of, new_run
 from tenure.model.errors import StoreUnavailable, VersionConflict
 from tenure.model.events import Event
 from tenure.model.leasing import ClaimedRun, Lease, released
-from tenure.model.retry import RetryPolicy
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.update import (
     Changes,
     Fencing,
     LeaseRequest,
     NewDelivery,
-    NewRun,
     Receipt,
     Update,
     Write,
@@ -84,7 +82,8 @@ class RunTracker:
         """
         born = with_intents(self._known, changes)
         creation = new_run(born, self._new_id(), self._ids, definition=definition, lease=request)
-        receipt = await self._durably(creation, PATIENCE)
+        send = partial(self._write, creation)
+        receipt = await surely(send, PATIENCE, self._note_stuck)
         self.fencing = Fencing(request.owner_id, receipt.fence)
         self._take(receipt, creation.events, creation.deliveries)
         return _lease_of(receipt, request.owner_id)
@@ -111,23 +110,36 @@ class RunTracker:
         self.cancel_requested_at = claimed.snapshot.cancel_requested_at
         self._audience.join(self.version)
 
-    async def record(self, changes: Changes, *extra: Event, release: bool = False) -> None:
+    async def record(self, changes: Changes, *, release: bool = False) -> None:
         """Durable when it returns. ``LeaseLost`` and what else the store refuses."""
+        update = self._update_of(changes, release=release)
+        failures = 0
+        while True:
+            try:
+                receipt = await self._write(update)
+            except VersionConflict as conflict:
+                update, failures = replace(update, base_version=conflict.version), 0
+            except StoreUnavailable as error:
+                failures += 1
+                self._note_stuck(error)
+                await bear(error, failures, ENDLESS)
+            else:
+                self._take(receipt, update.effect.events, update.effect.deliveries)
+                return
+
+    def _update_of(self, changes: Changes, *, release: bool) -> Update:
         for index, change in changes.steps.items():
             if change.plan is not None and index == len(self._known.steps):
                 self._known = replace(self._known, steps=(*self._known.steps, change.plan))
-        if release:
-            extra = (*extra, released(self.fencing))
-        effect = effect_of(self._known, changes, self._ids, *extra)
-        update = Update(
+        given_back = (released(self.fencing),) if release else ()
+        return Update(
             run_id=self._known.run_id,
             update_id=self._new_id(),
             base_version=self.version,
             lease=self.fencing,
-            effect=effect,
+            effect=effect_of(self._known, changes, self._ids, *given_back),
             release=release,
         )
-        self._take(await self._durably(update, ENDLESS), effect.events, effect.deliveries)
 
     def _take(
         self, receipt: Receipt, events: tuple[Event, ...], deliveries: tuple[NewDelivery, ...]
@@ -141,20 +153,6 @@ class RunTracker:
         self._audience.hear(events, receipt, repeated=stuck_since is not None)
         if self._told is not None:
             self._told(self._known, events, deliveries, receipt)
-
-    async def _durably(self, write: Write, patience: RetryPolicy) -> Receipt:
-        failures = 0
-        while True:
-            try:
-                return await self._write(write)
-            except VersionConflict as conflict:
-                if isinstance(write, NewRun):
-                    raise
-                write, failures = replace(write, base_version=conflict.version), 0
-            except StoreUnavailable as error:
-                failures += 1
-                self._note_stuck(error)
-                await bear(error, failures, patience)
 
     def _note_stuck(self, error: StoreUnavailable) -> None:
         if self._stuck_since is None:
