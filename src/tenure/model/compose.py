@@ -37,7 +37,7 @@ def effect_of(
     snapshot: RunSnapshot, changes: Changes, delivery_ids: Iterator[str], *extra: Event
 ) -> Effect:
     """The changes with every event they imply and every callback those events owe."""
-    events = (*describe(snapshot, changes), *extra)
+    events = describe(snapshot, changes) + extra
     return Effect(
         changes=changes,
         events=events,
@@ -251,8 +251,9 @@ def _born_running(snapshot: RunSnapshot) -> list[Event]:
     """Intents that a creation already carries."""
     events: list[Event] = []
     for step in snapshot.steps:
-        if step.status != "pending":
-            events.append(_step_event(step.name, step.index, step.status, step.message))
+        if step.status == "pending":
+            continue
+        events.append(_step_event(step.name, step.index, step.status, step.message))
         for name, host in step.hosts.items():
             if host.status != "pending":
                 events.append(_host_event(step.name, step.index, name, host.status))
