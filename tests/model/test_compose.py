@@ -65,6 +65,12 @@ def test_hosts_then_their_step_then_the_run_and_a_start_before_its_hosts() -> No
     assert [event.step_index for event in events] == [0, 0, 0, 1, 1, None]
 
 
+def test_a_run_begins_before_its_steps() -> None:
+    changes = Changes(run=RunChange(status=RunStatus.RUNNING), steps={0: start("web1")})
+    said = [event.type for event in compose.describe(queued(), changes)]
+    assert said == ["run.running", "step.running", "host.running"]
+
+
 def _error() -> ErrorInfo:
     return ErrorInfo(kind="exit", message="code 1", step="step0", host="web1")
 
