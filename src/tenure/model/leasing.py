@@ -137,6 +137,8 @@ def create(new: NewRun, at: datetime) -> RunSnapshot:
 
 def _without_past(run: RunSnapshot) -> RunSnapshot:
     """Whatever its maker says, nothing has happened to it yet."""
+    # Not together with what `create` sets: of more than fifteen keywords Python makes a dict, which
+    # costs more than a second copy.
     return replace(
         run,
         owner_lost=False,
