@@ -39,7 +39,8 @@ def cut_short(
     stopped: list[str] = []
     for index in sorted(changed):
         delta = changed[index]
-        stopped += _cut_step(run_id, delta, _open_or_changed(steps, delta), status, at, tally)
+        hosts = steps.open_hosts(index) | delta.hosts
+        stopped += _cut_step(run_id, delta, hosts, status, at, tally)
     return stopped
 
 
@@ -51,6 +52,7 @@ def _cut_step(
     at: datetime,
     tally: Tally,
 ) -> list[str]:
+    """``hosts`` that were open or changed, as they are now: no other can be running."""
     step = delta.after
     running = [name for name, host in hosts.items() if host.status == _HOST_RUNNING]
     if status == RunStatus.SUCCESS and (running or step.status == _STEP_RUNNING):
@@ -64,11 +66,6 @@ def _cut_step(
         tally.step(_STEP_RUNNING, transitions.STEP_CUT_SHORT[status])
         delta.after = replace(step, status=transitions.STEP_CUT_SHORT[status], finished_at=at)
     return running
-
-
-def _open_or_changed(steps: Steps, delta: StepDelta) -> dict[str, HostState]:
-    """Hosts as they are now: only among these can one be running."""
-    return steps.open_hosts(delta.after.index) | delta.hosts
 
 
 def _cut_host(host: HostState, status: RunStatus, at: datetime) -> HostState:
@@ -99,11 +96,21 @@ def close_step(step: StepState, run_status: RunStatus, finished_at: datetime | N
 
 
 def check_hosts_ended(run_id: str, steps: Steps, delta: StepDelta) -> None:
-    for name, host in _open_or_changed(steps, delta).items():
-        if host.status == _HOST_RUNNING:
-            raise InvalidTransition(
-                run_id, f"{label(delta.after)} cannot end: host {name!r} is still running"
-            )
+    running = _still_running(steps.open_hosts(delta.after.index), delta.hosts)
+    if running is not None:
+        raise InvalidTransition(
+            run_id, f"{label(delta.after)} cannot end: host {running!r} is still running"
+        )
+
+
+def _still_running(opened: dict[str, HostState], changed: dict[str, HostState]) -> str | None:
+    for name, host in opened.items():
+        if changed.get(name, host).status is _HOST_RUNNING:
+            return name
+    for name, host in changed.items():
+        if host.status is _HOST_RUNNING:
+            return name
+    return None
 
 
 def close_hosts(step: StepState) -> StepState:

@@ -31,18 +31,19 @@ def change_steps(
     run_id: str, steps: Steps, changes: dict[int, StepChange], at: datetime, tally: Tally
 ) -> dict[int, StepDelta]:
     changed: dict[int, StepDelta] = {}
-    for index, change in sorted(changes.items()):
+    for index in sorted(changes):
+        change = changes[index]
         step = before = steps.step(index)
         if step is None:
             step = _added_step(run_id, index, change, tally.steps_total)
             tally.steps_total += 1
             tally.hosts_total += len(step.hosts)
-        delta = StepDelta(before, _change_step(run_id, step, change, at, tally), {})
+        step = _change_step(run_id, step, change, at, tally)
+        delta = changed[index] = StepDelta(before, step, {})
         if change.hosts:
             _change_hosts(run_id, steps, delta, change.hosts, at, tally)
-        if delta.after.status in ENDED_STEP:
+        if step.status in ENDED_STEP:
             check_hosts_ended(run_id, steps, delta)
-        changed[index] = delta
     return changed
 
 
@@ -67,11 +68,11 @@ def _change_step(
 ) -> StepState:
     """Its own fields."""
     old, new = step.status, change.status
-    if new is not UNSET and new != old:
+    if new is not UNSET and new is not old:
         if new not in transitions.STEP[old]:
             raise InvalidTransition(run_id, f"{label(step)} cannot go from {old} to {new}")
         tally.step(old, new)
-        if new == _STEP_RUNNING:
+        if new is _STEP_RUNNING:
             step = replace(step, status=new, started_at=at)
         else:
             step = replace(step, status=new, finished_at=at)
@@ -89,36 +90,30 @@ def _change_hosts(
     tally: Tally,
 ) -> None:
     step = delta.after
-    if step.status == _STEP_PENDING:
+    if step.status is _STEP_PENDING:
         raise InvalidTransition(run_id, f"{label(step)} has not started")
     for name, change in changes.items():
         host = step.hosts.get(name) if delta.before is None else steps.host(step.index, name)
         if host is None:
             raise InvalidTransition(run_id, f"step {step.index} does not plan host {name!r}")
-        changed = delta.hosts[name] = _change_host(run_id, step, name, host, change, at)
+        try:
+            changed = delta.hosts[name] = _change_host(host, change, at)
+        except Wrong as wrong:
+            raise InvalidTransition(
+                run_id, f"host {name!r} of {label(step)}{wrong.place} {wrong}"
+            ) from None
         tally.host(host.status, changed.status)
 
 
-def _change_host(
-    run_id: str, step: StepState, name: str, host: HostState, change: HostChange, at: datetime
-) -> HostState:
-    try:
-        changed = _change_item(host, change, at)
-        if change.items:
-            changed = replace(changed, items=_change_items(host.items, change, at))
-        _check_started(changed)
-        if changed.items and changed.status != _HOST_RUNNING:
-            changed = close_items(changed)
-    except Wrong as wrong:
-        raise InvalidTransition(
-            run_id, f"host {name!r} of {label(step)}{wrong.place} {wrong}"
-        ) from None
-    return changed
-
-
-def _check_started(host: HostState) -> None:
-    if host.status == _HOST_PENDING:
+def _change_host(host: HostState, change: HostChange, at: datetime) -> HostState:
+    changed = _change_item(host, change, at)
+    if change.items:
+        changed = replace(changed, items=_change_items(host.items, change, at))
+    if changed.status is _HOST_PENDING:
         raise Wrong("has not started: nothing can be said of it yet")
+    if changed.items and changed.status is not _HOST_RUNNING:
+        changed = close_items(changed)
+    return changed
 
 
 def _change_items(
@@ -139,18 +134,15 @@ def _change_items(
 
 
 def _change_item(item: _Item, change: ItemChange, at: datetime) -> _Item:
-    status = change.status
-    if item.status in ENDED_HOST or (
-        status is not UNSET
-        and status != item.status
-        and status not in transitions.HOST[item.status]
-    ):
-        wanted = "change" if status is UNSET else f"go to {status}"
-        raise Wrong(f"is {item.status} and cannot {wanted}")
+    old, new = item.status, change.status
+    moves = new is not UNSET and new is not old
+    if old in ENDED_HOST or (moves and new not in transitions.HOST[old]):
+        wanted = "change" if new is UNSET else f"go to {new}"
+        raise Wrong(f"is {old} and cannot {wanted}")
     fields = _said(change)
-    if status is not UNSET and status != item.status:
-        fields["status"] = status
-        if status == _HOST_RUNNING:
+    if moves:
+        fields["status"] = new
+        if new is _HOST_RUNNING:
             fields["started_at"] = at
             fields["finished_at"] = None
         else:

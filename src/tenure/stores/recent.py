@@ -59,7 +59,9 @@ class Known(Generic[H]):
         return self._hosts[index].get(name) or self._ended_host(self, index, name)
 
     def open_hosts(self, index: int) -> dict[str, HostState]:
-        hosts = self._hosts.get(index, {})
+        hosts = self._hosts.get(index)
+        if not hosts:
+            return {}
         return {name: host for name, host in hosts.items() if host.status in OPEN_HOST}
 
     def unfinished(self) -> Iterable[StepState]:
