@@ -6,6 +6,8 @@ newer schema by name instead of guessing at its meaning.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
 from math import isfinite
 from typing import Any, TypeVar
 
@@ -14,7 +16,7 @@ import msgspec
 from tenure.model.errors import InvalidRunId, RunNotFound, StoreIncompatible, StoreRejected
 from tenure.model.ids import check_run_id
 from tenure.model.snapshot import RunSnapshot
-from tenure.model.update import NewRun
+from tenure.model.update import NewRun, Write
 
 SCHEMA = 1
 
@@ -24,6 +26,7 @@ _encoder = msgspec.json.Encoder()
 _DEEP = 300
 _LONG = 1500
 _SPARE_DEPTH = 50
+_UNSTORABLE = (TypeError, ValueError, RecursionError, msgspec.MsgspecError)
 
 
 class _Envelope(msgspec.Struct, frozen=True):
@@ -33,6 +36,9 @@ class _Envelope(msgspec.Struct, frozen=True):
 
 _envelopes = msgspec.json.Decoder(_Envelope)
 _snapshots = msgspec.json.Decoder(RunSnapshot)
+_spaciously: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
+    reduce(lambda inner, _: list[inner], range(_SPARE_DEPTH), list[Write])  # type: ignore[valid-type]
+)
 
 
 def encode_snapshot(snapshot: RunSnapshot) -> bytes:
@@ -92,15 +98,34 @@ def storable(run_id: str, value: T) -> T:
     try:
         data = _encoder.encode(value)
         if len(data) > _LONG and data.count(b"[") + data.count(b"{") > _DEEP:
-            # How deep one can decode depends on the reader's stack: leave it some room.
-            msgspec.json.decode(b"[" * _SPARE_DEPTH + data + b"]" * _SPARE_DEPTH)
+            msgspec.json.decode(_with_spare_depth(data))
         copy = _decoder(type(value)).decode(data)
-    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+    except _UNSTORABLE as error:
         _check_run_may_exist(run_id, value)
         raise StoreRejected(run_id, f"cannot be stored: {error}") from error
-    if b"null" in data and _has_no_number(msgspec.to_builtins(value)):
+    # A number that is none differs from the null it was written as.
+    if b"null" in data and copy != value and _has_no_number(msgspec.to_builtins(value)):
         raise StoreRejected(run_id, "cannot be stored: NaN and infinity have no form in JSON")
     return copy
+
+
+def storable_together(writes: Sequence[Write]) -> list[Write] | None:
+    """All of them as ``storable`` gives them back, at a fraction of the cost. ``None`` if there
+    may be something wrong with one of them: then each is to be asked for by itself."""
+    try:
+        data = _encoder.encode(writes)
+        nested = _spaciously.decode(_with_spare_depth(data))
+    except _UNSTORABLE:
+        return None
+    for _ in range(_SPARE_DEPTH):
+        (nested,) = nested
+    copies: list[Write] = nested
+    return None if b"null" in data and copies != list(writes) else copies
+
+
+def _with_spare_depth(data: bytes) -> bytes:
+    """How deep one can decode depends on the reader's stack: leave it some room."""
+    return b"[" * _SPARE_DEPTH + data + b"]" * _SPARE_DEPTH
 
 
 def _check_run_may_exist(run_id: str, value: object) -> None:

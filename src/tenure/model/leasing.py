@@ -25,6 +25,7 @@ from tenure.model.status import HostStatus, Recovery, RunStatus, StepStatus
 from tenure.model.update import Fencing, NewRun, check_lease_seconds
 
 MIN_PRIORITY, MAX_PRIORITY = -100, 100
+_PENDING_HOST = HostState()
 
 _AT_BIRTH = (RunStatus.QUEUED, RunStatus.RUNNING)
 _PLANNED_HOST = HostState()
@@ -175,8 +176,8 @@ def _born_step(run: RunSnapshot, index: int, step: StepState, at: datetime) -> S
 def _born_host(
     run_id: str, name: str, host: HostState, step_running: bool, at: datetime
 ) -> HostState:
-    if host.status == HostStatus.PENDING:
-        return HostState()
+    if host.status is HostStatus.PENDING:
+        return _PENDING_HOST
     if host.status != HostStatus.RUNNING or not step_running:
         raise StoreRejected(run_id, f"host {name!r} cannot be born {host.status}")
     return replace(host, started_at=at, finished_at=None, items=())

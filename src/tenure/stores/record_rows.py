@@ -7,6 +7,7 @@ given at birth, its plan, what is usually unset. For steps and hosts see ``step_
 from __future__ import annotations
 
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -72,6 +73,7 @@ _plans = msgspec.json.Decoder(tuple[PlannedStep, ...])
 _callbacks = msgspec.json.Decoder(tuple[CallbackTarget, ...])
 _vars = msgspec.json.Decoder(dict[str, Any])
 _encode = msgspec.json.Encoder().encode
+_summarized = attrgetter(*SpecSummary.__struct_fields__)
 
 
 def text(value: Any) -> str:
@@ -95,7 +97,7 @@ def readiness(run: RunSnapshot, at: datetime) -> int:
 
 
 def spec_summary(run: RunSnapshot) -> SpecSummary:
-    return SpecSummary(*(getattr(run, name) for name in SpecSummary.__struct_fields__))
+    return SpecSummary(*_summarized(run))
 
 
 def spec_fields(summary: Text) -> dict[str, Any]:

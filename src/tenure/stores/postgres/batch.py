@@ -9,8 +9,9 @@ it stumble.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -98,21 +99,10 @@ class _Progress(Struct, gc=False, omit_defaults=True):
     update_id: str | None = None
 
 
-class _Steps(Struct, gc=False):
-    """Column by column."""
-
-    i: list[int] = []
-    step: list[int] = []
-    body: list[StepState] = []
-    added: list[list[str] | None] = []
-
-
-class _Tasks(Struct, gc=False):
-    i: list[int] = []
-    step: list[int] = []
-    item: list[int] = []
-    host: list[str] = []
-    body: list[ItemState] = []
+_Step = tuple[int, int, StepState, list[str] | None]
+"""``i``, step, body, added hosts."""
+_Task = tuple[int, int, int, str, ItemState]
+"""``i``, step, item, host, body."""
 
 
 class _Delivery(Struct, gc=False):
@@ -124,6 +114,19 @@ class _Delivery(Struct, gc=False):
     event: str
 
 
+class _Definition(NamedTuple):
+    kept: str | None = None
+    digest: str | None = None
+    text: str | None = None
+
+    @classmethod
+    def of(cls, kept: str) -> _Definition:
+        return cls(kept, hashlib.sha256(kept.encode()).hexdigest(), record_rows.text(kept))
+
+
+_NO_DEFINITION = _Definition()
+
+
 class Batch:
     """For creations or for updates."""
 
@@ -131,9 +134,11 @@ class Batch:
         self._runs: list[_NewRun | _ChangedRun | _Progress] = []
         self._events: list[tuple[Event, ...] | None] = []
         """Beside each run."""
-        self._steps = _Steps()
-        self._tasks = _Tasks()
+        self._steps: list[_Step] = []
+        self._tasks: list[_Task] = []
         self._deliveries: list[_Delivery] = []
+        self._definition = _NO_DEFINITION
+        """The last one: runs that are created together are often of one workflow."""
 
     def __bool__(self) -> bool:
         return bool(self._runs)
@@ -141,7 +146,7 @@ class Batch:
     def creation(self, aboard: Sequence[str] = ()) -> Call:
         """The statement that writes it. What there is no row for it does not mention: to begin with
         a table costs the server more than a row of it."""
-        if self._steps.i or self._tasks.i or self._deliveries:
+        if self._steps or self._tasks or self._deliveries:
             told = record_rows.text(self._deliveries)
             return ("create_runs", *self._of_runs(), *self._of_steps(), told, list(aboard))
         return ("create_plain_runs", *self._of_runs(), list(aboard))
@@ -156,17 +161,18 @@ class Batch:
         return record_rows.text(self._runs), record_rows.text(self._events)
 
     def _of_steps(self) -> tuple[str, ...]:
-        steps, tasks = self._steps, self._tasks
+        step_of, step, step_body, added = _columns(self._steps, 4)
+        task_of, on, item, host, body = _columns(self._tasks, 5)
         return (
-            _integers(steps.i),
-            _integers(steps.step),
-            record_rows.text(steps.body),
-            record_rows.text(steps.added),
-            _integers(tasks.i),
-            _integers(tasks.step),
-            _integers(tasks.item),
-            record_rows.text(tasks.host),
-            record_rows.text(tasks.body),
+            _integers(step_of),
+            _integers(step),
+            record_rows.text(step_body),
+            record_rows.text(added),
+            _integers(task_of),
+            _integers(on),
+            _integers(item),
+            record_rows.text(host),
+            record_rows.text(body),
         )
 
     def _add(self, run: _NewRun | _ChangedRun | _Progress) -> None:
@@ -174,8 +180,10 @@ class Batch:
         self._events.append(None)
 
     def create(self, i: int, new: NewRun, run: RunSnapshot, at: datetime) -> None:
-        lease, definition = new.lease, new.definition
-        digest = None if definition is None else hashlib.sha256(definition.encode()).hexdigest()
+        lease = new.lease
+        if new.definition is not None and new.definition != self._definition.kept:
+            self._definition = _Definition.of(new.definition)
+        definition = _NO_DEFINITION if new.definition is None else self._definition
         self._add(
             _NewRun(
                 i=i,
@@ -198,8 +206,8 @@ class Batch:
                 updated_at=at,
                 counts=run.counts,
                 detail=detail_text(run),
-                digest=digest,
-                definition=None if definition is None else record_rows.text(definition),
+                digest=definition.digest,
+                definition=definition.text,
                 summary=record_rows.text(record_rows.spec_summary(run)),
                 callbacks=record_rows.text(run.callbacks) if run.callbacks else None,
                 vars=record_rows.text(run.vars) if run.vars else None,
@@ -269,24 +277,13 @@ class Batch:
         """``steps`` as they were."""
         step, index = delta.after, delta.after.index
         if step is not delta.before:
-            self._steps.i.append(i)
-            self._steps.step.append(index)
-            self._steps.body.append(bare(step))
-            self._steps.added.append(added_hosts(delta))
+            self._steps.append((i, index, bare(step), added_hosts(delta)))
         for name, host in delta.hosts.items():
-            if host.items:
-                for item, value in item_rows(steps, delta, name, host):
-                    self._put_task(i, index, name, item, value)
-            else:
-                self._put_task(i, index, name, HOST_ITSELF, host)
-
-    def _put_task(self, i: int, step: int, host: str, item: int, body: ItemState) -> None:
-        tasks = self._tasks
-        tasks.i.append(i)
-        tasks.step.append(step)
-        tasks.item.append(item)
-        tasks.host.append(host)
-        tasks.body.append(body)
+            if not host.items:
+                self._tasks.append((i, index, HOST_ITSELF, name, host))
+                continue
+            for item, value in item_rows(steps, delta, name, host):
+                self._tasks.append((i, index, item, name, value))
 
     def journal(
         self,
@@ -317,6 +314,11 @@ class Batch:
             self._deliveries.append(_Delivery(i, new.id, new.target, new.seq, origin, told))
 
 
-def _integers(values: list[int]) -> str:
+def _columns(rows: Sequence[tuple[Any, ...]], count: int) -> Iterable[tuple[Any, ...]]:
+    """Empty ones if there is no row."""
+    return zip(*rows, strict=True) if rows else ((),) * count
+
+
+def _integers(values: Sequence[int]) -> str:
     """As the server writes an array."""
     return "{" + record_rows.text(values)[1:-1] + "}"

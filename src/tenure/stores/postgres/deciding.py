@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from datetime import datetime
 from itertools import chain
 
@@ -19,7 +19,7 @@ from tenure.model.judge import Circumstances
 from tenure.model.leasing import check_repeated, create
 from tenure.model.snapshot import HostState, RunSnapshot, StepState
 from tenure.model.status import StepStatus
-from tenure.model.update import NewRun, Receipt, Update, Write, receipt, run_id_of
+from tenure.model.update import LeaseRequest, NewRun, Receipt, Update, Write, receipt, run_id_of
 from tenure.model.wakeups import news
 from tenure.stores.postgres.batch import Batch
 from tenure.stores.postgres.rows import Head, ToWriteRow, head_of, steps_of, to_write
@@ -36,12 +36,16 @@ _PROGRESS = {"counts"}
 _OWNER = Circumstances(lease_live=True)
 """Of an owner's update on the newest version; more need not be known about it."""
 
-Born = Callable[[int, datetime | None], Receipt]
-"""What to do once a run is there, with its number and the end of its lease."""
-
 
 class NotRemembered(Exception):
     """Only the stored run can tell."""
+
+
+class _Born(Struct, frozen=True, gc=False):
+    """A creation, if it is written."""
+
+    run: RunSnapshot
+    lease: LeaseRequest | None
 
 
 class _Accepted(Struct, frozen=True, gc=False):
@@ -59,7 +63,7 @@ class Decided:
         self.creations = Batch()
         self.updates = Batch()
         self._recent = recent
-        self._born: dict[int, Born] = {}
+        self._born: dict[int, _Born] = {}
         self._accepted: dict[int, _Accepted] = {}
         self._news: dict[int, tuple[str, ...]] = {}
 
@@ -69,11 +73,13 @@ class Decided:
             return set()
         return {*self._born, *self._accepted} - {*written}
 
-    def when_born(self, i: int, then: Born) -> None:
-        self._born[i] = then
+    def when_born(self, i: int, run: RunSnapshot, lease: LeaseRequest | None) -> None:
+        self._born[i] = _Born(run, lease)
 
-    def when_accepted(self, i: int, then: _Accepted) -> None:
-        self._accepted[i] = then
+    def when_accepted(
+        self, i: int, known: Known[Head], after: RunSnapshot, decision: Decision
+    ) -> None:
+        self._accepted[i] = _Accepted(known, after, decision)
 
     def tells(self, i: int, topics: Iterable[str]) -> None:
         """Somebody may be waiting for it."""
@@ -113,10 +119,20 @@ class Decided:
             ((at, text, *_),) = answer
             session.heard(at)
             if name.startswith("create"):
-                receipts |= {i: self._born[i](seq, end) for i, seq, end in decode(_created, text)}
+                for i, seq, end in decode(_created, text):
+                    receipts[i] = self._there(self._born[i], seq, end)
             else:
-                receipts |= {i: self._taken_in(self._accepted[i]) for i in decode(_updated, text)}
+                for i in decode(_updated, text):
+                    receipts[i] = self._taken_in(self._accepted[i])
         return receipts
+
+    def _there(self, born: _Born, seq: int, lease_expires_at: datetime | None) -> Receipt:
+        run, lease = born.run, born.lease
+        if lease is not None:
+            bare = replace(run, steps=(), vars={})
+            head = Head(seq, bare, lease.claim_id, lease_expires_at, True)
+            self._recent.put(run.run_id, Known(head, run.steps, not_remembered))
+        return receipt(run, 1, lease_expires_at)
 
     def _taken_in(self, accepted: _Accepted) -> Receipt:
         known, after, decision = accepted.known, accepted.after, accepted.decision
@@ -166,15 +182,7 @@ class Deciding:
                 batch.put_step(i, started(step))
         batch.journal(i, run, new.update_id, new.events, new.deliveries, at)
         decided.tells(i, news(None, run, at))
-
-        def born(seq: int, lease_expires_at: datetime | None) -> Receipt:
-            if new.lease is not None:
-                bare = replace(run, steps=(), vars={})
-                head = Head(seq, bare, new.lease.claim_id, lease_expires_at, True)
-                self.remember(head, run.steps)
-            return receipt(run, 1, lease_expires_at)
-
-        decided.when_born(i, born)
+        decided.when_born(i, run, new.lease)
 
     # On the stored run
 
@@ -248,7 +256,7 @@ class Deciding:
         for delta in decision.steps.values():
             batch.put_step(i, delta, steps)
         batch.journal(i, after, update.update_id, effect.events, effect.deliveries, at)
-        decided.when_accepted(i, _Accepted(known, after, decision))
+        decided.when_accepted(i, known, after, decision)
         return None
 
 

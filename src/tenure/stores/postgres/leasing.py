@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from tenure.model.codec import copied
 from tenure.model.errors import LeaseHeld, LeaseLost, NotRunnable, RunNotFound, StoreUnavailable
 from tenure.model.leasing import (
@@ -183,7 +185,7 @@ class Leasing:
             facts[i - 1] = _Facts(answer, (seq,) in renewed, lasts)
             known = self._deciding.recent.get(run_id)
             if known is not None:
-                known.head = known.head._replace(lease_expires_at=expires_at)
+                known.head = replace(known.head, lease_expires_at=expires_at)
         return facts
 
     async def release(self, run_id: str, fencing: Fencing, update_id: str) -> None:

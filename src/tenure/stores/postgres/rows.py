@@ -64,7 +64,7 @@ class HeadRow(Struct, array_like=True, frozen=True, gc=False):
 _MOMENTS = tuple(name for name, kind in HeadRow.__annotations__.items() if "datetime" in kind)
 
 
-class Head(NamedTuple):
+class Head(Struct, frozen=True, gc=False):
     """The record without steps and most of its spec, and the lease beside it, judged by the
     server's clock when it was read."""
 

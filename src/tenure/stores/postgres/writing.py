@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tenure.model.codec import storable
-from tenure.model.errors import StoreRejected, StoreUnavailable, TenureError
-from tenure.model.update import NewRun, Receipt, Update, Write, run_id_of
+from tenure.model.errors import RunNotFound, StoreRejected, StoreUnavailable, TenureError
+from tenure.model.update import NewRun, Receipt, Write, run_id_of
+from tenure.stores.incoming import incoming
 from tenure.stores.postgres.announcing import Announcing
 from tenure.stores.postgres.connections import Connections, Purpose
 from tenure.stores.postgres.deciding import Decided, Deciding, NotRemembered
 from tenure.stores.postgres.failures import DATA_ERRORS
-from tenure.stores.postgres.names import must_exist
+from tenure.stores.postgres.names import can_exist
 from tenure.stores.postgres.patience import PAUSES, pause
 from tenure.stores.postgres.session import Session
 
@@ -44,25 +44,18 @@ class Writing:
     async def many(self, writes: Sequence[Write]) -> list[Outcome]:
         outcomes: dict[int, Outcome] = {}
         work: list[_Numbered] = []
-        seen: set[str] = set()
-        for i, write in enumerate(writes):
-            try:
-                run_id = run_id_of(write)
-                if run_id in seen:
-                    raise StoreRejected(run_id, "is written twice in one batch")
-                seen.add(run_id)
-                write = storable(run_id, write)
-                if isinstance(write, Update):
-                    must_exist(run_id)
+        for i, write in enumerate(incoming(writes)):
+            if isinstance(write, TenureError):
+                outcomes[i] = write
+            else:
                 work.append((i, write))
-            except TenureError as refusal:
-                outcomes[i] = refusal
         await self._in_parts(work, outcomes)
         return [outcomes[i] for i in range(len(writes))]
 
     async def _in_parts(self, work: list[_Numbered], outcomes: dict[int, Outcome]) -> None:
         """If the server cannot hold some value, nobody knows whose: halves, until it is alone."""
-        work = [each for each in work if each[0] not in outcomes]
+        if outcomes:
+            work = [each for each in work if each[0] not in outcomes]
         if not work:
             return
         try:
@@ -116,7 +109,11 @@ class Writing:
             try:
                 self._deciding.from_memory(decided, i, write, at)
             except NotRemembered:
-                left.append((i, write))
+                run_id = run_id_of(write)
+                if can_exist(run_id):
+                    left.append((i, write))
+                else:
+                    outcomes[i] = RunNotFound(run_id)
             except TenureError as refusal:
                 if isinstance(write, NewRun):
                     outcomes[i] = refusal
