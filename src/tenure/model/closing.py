@@ -14,7 +14,7 @@ from tenure.model.errors import InvalidTransition
 from tenure.model.places import Wrong, label
 from tenure.model.snapshot import HostState, StepState
 from tenure.model.status import OPEN_HOST, HostStatus, RunStatus, StepStatus
-from tenure.model.tally import Tally
+from tenure.model.tally import Tally, move
 
 # Looked up once: on Python 3.11 naming a member costs nearly as much as a call.
 _HOST_PENDING = HostStatus.PENDING
@@ -61,9 +61,9 @@ def _cut_step(
     for name, host in hosts.items():
         if host.status in OPEN_HOST:
             ended = delta.hosts[name] = _cut_host(host, status, at)
-            tally.host(host.status, ended.status)
+            move(tally.hosts, host.status, ended.status)
     if step.status == _STEP_RUNNING:
-        tally.step(_STEP_RUNNING, transitions.STEP_CUT_SHORT[status])
+        move(tally.steps, _STEP_RUNNING, transitions.STEP_CUT_SHORT[status])
         delta.after = replace(step, status=transitions.STEP_CUT_SHORT[status], finished_at=at)
     return running
 

@@ -21,7 +21,7 @@ from tenure.model.events import Event
 from tenure.model.judge import CHECKS, Check, Circumstances, Verdict, choose_effect, judge
 from tenure.model.progress import change_steps
 from tenure.model.snapshot import CallbackError, ErrorInfo, RunSnapshot
-from tenure.model.status import TERMINAL_RUN, RunStatus
+from tenure.model.status import ENDED_HOST, TERMINAL_RUN, RunStatus
 from tenure.model.tally import Tally
 from tenure.model.update import (
     NO_RUN_CHANGE,
@@ -56,7 +56,9 @@ def decide(
 ) -> Decision:
     """What ``update`` changes, or a ``Refused`` error. Of ``run`` its own fields are asked, of
     its callbacks only if there are deliveries."""
-    effect = choose_effect(run, update, circumstances.lease_live)
+    effect = update.effect
+    if update.if_unowned is not None:
+        effect = choose_effect(run, update, circumstances.lease_live)
     verdict = judge(run, update, effect, circumstances, checks)
     if verdict is not _WRITE:
         again = verdict is Verdict.AGAIN
@@ -73,7 +75,7 @@ def decide(
     if changes:
         tally = Tally.of(run.counts)
         changed = change_steps(run.run_id, steps, changes, at, tally)
-        if tally.host_finished and run.takeovers_without_progress:
+        if run.takeovers_without_progress and _a_host_ended(changed):
             fields["takeovers_without_progress"] = 0
     elif not fields and update.lease is None:
         return Decision(run.version)
@@ -113,6 +115,12 @@ def check_deliveries(
             raise StoreRejected(
                 run.run_id, f"callback {delivery.id} tells of event {delivery.seq}: there is none"
             )
+
+
+def _a_host_ended(changed: dict[int, StepDelta]) -> bool:
+    """Just now: one that ended before cannot change."""
+    hosts = (host for delta in changed.values() for host in delta.hosts.values())
+    return any(host.status in ENDED_HOST for host in hosts)
 
 
 def _run_fields(run: RunSnapshot, change: RunChange, at: datetime) -> dict[str, Any]:

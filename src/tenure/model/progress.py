@@ -15,7 +15,7 @@ from tenure.model.errors import InvalidTransition
 from tenure.model.places import Wrong, label
 from tenure.model.snapshot import HostState, ItemState, StepState
 from tenure.model.status import ENDED_HOST, ENDED_STEP, HostStatus, StepStatus
-from tenure.model.tally import Tally
+from tenure.model.tally import Tally, move
 from tenure.model.update import HostChange, ItemChange, StepChange
 
 _Item = TypeVar("_Item", bound=ItemState)
@@ -71,7 +71,7 @@ def _change_step(
     if new is not UNSET and new is not old:
         if new not in transitions.STEP[old]:
             raise InvalidTransition(run_id, f"{label(step)} cannot go from {old} to {new}")
-        tally.step(old, new)
+        move(tally.steps, old, new)
         if new is _STEP_RUNNING:
             step = replace(step, status=new, started_at=at)
         else:
@@ -98,11 +98,11 @@ def _change_hosts(
             raise InvalidTransition(run_id, f"step {step.index} does not plan host {name!r}")
         try:
             changed = delta.hosts[name] = _change_host(host, change, at)
+            move(tally.hosts, host.status, changed.status)
         except Wrong as wrong:
             raise InvalidTransition(
                 run_id, f"host {name!r} of {label(step)}{wrong.place} {wrong}"
             ) from None
-        tally.host(host.status, changed.status)
 
 
 def _change_host(host: HostState, change: HostChange, at: datetime) -> HostState:
@@ -139,7 +139,7 @@ def _change_item(item: _Item, change: ItemChange, at: datetime) -> _Item:
     if old in ENDED_HOST or (moves and new not in transitions.HOST[old]):
         wanted = "change" if new is UNSET else f"go to {new}"
         raise Wrong(f"is {old} and cannot {wanted}")
-    fields = _said(change)
+    fields: dict[str, Any] = {}
     if moves:
         fields["status"] = new
         if new is _HOST_RUNNING:
@@ -147,12 +147,7 @@ def _change_item(item: _Item, change: ItemChange, at: datetime) -> _Item:
             fields["finished_at"] = None
         else:
             fields["finished_at"] = at
-    return replace(item, **fields)
-
-
-def _said(change: ItemChange) -> dict[str, Any]:
-    """All but the status. One by one: nothing else here runs as often."""
-    fields: dict[str, Any] = {}
+    # One by one: nothing else here runs as often.
     if change.message is not UNSET:
         fields["message"] = change.message
     if change.kind is not UNSET:
@@ -173,4 +168,4 @@ def _said(change: ItemChange) -> dict[str, Any]:
         fields["vars"] = change.vars
     if change.withheld is not UNSET:
         fields["withheld"] = change.withheld
-    return fields
+    return replace(item, **fields)

@@ -7,11 +7,9 @@ from typing import TypeVar
 from msgspec import Struct
 
 from tenure.model.snapshot import Counts
-from tenure.model.status import ENDED_HOST, HostStatus, StepStatus
+from tenure.model.status import HostStatus, StepStatus
 
-# Looked up once: on Python 3.11 naming a member costs nearly as much as a call.
-_HOST_PENDING = HostStatus.PENDING
-_STEP_PENDING = StepStatus.PENDING
+_Status = TypeVar("_Status", StepStatus, HostStatus)
 
 
 class Tally(Struct, gc=False):
@@ -21,25 +19,10 @@ class Tally(Struct, gc=False):
     hosts: dict[HostStatus, int]
     steps_total: int
     hosts_total: int
-    host_finished: bool = False
 
     @classmethod
     def of(cls, counts: Counts) -> Tally:
         return cls(counts.steps.copy(), counts.hosts.copy(), counts.steps_total, counts.hosts_total)
-
-    def step(self, old: StepStatus, new: StepStatus) -> None:
-        if old != _STEP_PENDING:
-            _take_away(self.steps, old)
-        self.steps[new] = self.steps.get(new, 0) + 1
-
-    def host(self, old: HostStatus, new: HostStatus) -> None:
-        if old == new:
-            return
-        if old != _HOST_PENDING:
-            _take_away(self.hosts, old)
-        self.hosts[new] = self.hosts.get(new, 0) + 1
-        if new in ENDED_HOST:
-            self.host_finished = True
 
     def counts(self) -> Counts:
         return Counts(
@@ -50,12 +33,13 @@ class Tally(Struct, gc=False):
         )
 
 
-_Key = TypeVar("_Key")
-
-
-def _take_away(counts: dict[_Key, int], old: _Key) -> None:
-    left = counts[old] - 1
-    if left:
+def move(counts: dict[_Status, int], old: _Status, new: _Status) -> None:
+    """One less is ``old``, if those are counted, and one more is ``new``."""
+    if old is new:
+        return
+    left = counts.get(old, 0) - 1
+    if left > 0:
         counts[old] = left
-    else:
+    elif left == 0:
         del counts[old]
+    counts[new] = counts.get(new, 0) + 1

@@ -36,6 +36,7 @@ class Known(Generic[H]):
     def __init__(self, head: H, steps: Iterable[StepState], ended_host: EndedHost[H]) -> None:
         self.head = head
         self._steps: dict[int, StepState] = {}
+        self.step = self._steps.get
         self._hosts: dict[int, dict[str, HostState]] = {}
         self._ended_host = ended_host
         self.weight = self.counted = 0
@@ -51,9 +52,6 @@ class Known(Generic[H]):
             name: host for name, host in hosts.items() if host.status not in ENDED_HOST
         }
         self.weight += 1 + len(hosts)
-
-    def step(self, index: int) -> StepState | None:
-        return self._steps.get(index)
 
     def host(self, index: int, name: str) -> HostState | None:
         return self._hosts[index].get(name) or self._ended_host(self, index, name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from tenure.model.codec import copied
 from tenure.model.errors import NotRunnable, RunNotFound
 from tenure.model.leasing import (
@@ -131,7 +133,7 @@ class Leasing:
         self._sql.later("renew_lease", *rows.lease_columns(end), seq)
         known = self._loading.recent.get(lease.run_id)
         if known is not None:
-            known.head = known.head._replace(lease_until=end)
+            known.head = replace(known.head, lease_until=end)
         return Renewal(
             run_id=lease.run_id,
             ok=True,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tenure.model.codec import decode
 from tenure.model.snapshot import Counts, RunSnapshot
@@ -41,7 +43,7 @@ _NO_DETAIL = Detail()
 _DETAIL_FIELDS = Detail.__struct_fields__
 
 
-class Head(NamedTuple):
+class Head(Struct, frozen=True, gc=False):
     """A row of ``runs``: the record without steps and spec, and the lease beside it."""
 
     seq: int
@@ -132,7 +134,7 @@ def still_as(head: Head, mark: tuple[Any, ...] | None) -> Head | None:
     if nanoseconds == (end and end.nanoseconds) and claim_id == head.claim_id:
         return head
     moved = None if nanoseconds is None else LeaseEnd(boot_id, nanoseconds, moment(wall))
-    return head._replace(claim_id=claim_id, lease_until=moved)
+    return replace(head, claim_id=claim_id, lease_until=moved)
 
 
 def detail_text(run: RunSnapshot, old: Head | None = None) -> str | None:

@@ -174,6 +174,8 @@ class Storing:
         moment = run.updated_at or at
         stamp, body = rows.micros(moment), record_rows.text(events)
         self._sql.later("insert_journal", seq, run.version, stamp, run.fence, update_id, body)
+        if not deliveries:
+            return
         origins = {target.name: origin_of(target) for target in run.callbacks}
         for new in deliveries:
             event = record(

@@ -24,6 +24,7 @@ from tenure.model.judge import Circumstances, choose_effect
 from tenure.model.leasing import check_repeated, create
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.update import NewRun, Receipt, Update, Write, receipt, run_id_of
+from tenure.stores.incoming import incoming
 from tenure.stores.lease_clock import Instant, LeaseClock, LeaseEnd, shown
 from tenure.stores.record_rows import SpecSummary
 from tenure.stores.sqlite import rows
@@ -80,6 +81,7 @@ class Writing:
         return self._clock.now()
 
     def one(self, write: Write) -> Receipt:
+        write = storable(run_id_of(write), write)
         try:
             with self.transaction() as instant:
                 return self._write(write, instant)
@@ -89,12 +91,13 @@ class Writing:
     def many(self, writes: Sequence[Write]) -> list[Receipt | TenureError]:
         """One commit for all that are accepted. If the database cannot hold some value, nobody
         knows yet whose: all is done again, each write apart from the others."""
+        given = incoming(writes)
         try:
             with self.transaction() as instant:
-                return [self._one_of_many(write, instant) for write in _no_run_twice(writes)]
+                return [self._one_of_many(write, instant) for write in given]
         except DATA_ERRORS:
             with self.transaction() as instant:
-                return [self._apart(write, instant) for write in _no_run_twice(writes)]
+                return [self._apart(write, instant) for write in given]
 
     def _one_of_many(self, write: Write | TenureError, instant: Instant) -> Receipt | TenureError:
         try:
@@ -118,7 +121,6 @@ class Writing:
             return _rejected(write, error)
 
     def _write(self, write: Write, instant: Instant) -> Receipt:
-        write = storable(run_id_of(write), write)
         if isinstance(write, Update):
             return self._update(write, instant)
         return self._create(write, instant)
@@ -192,7 +194,7 @@ class Writing:
             self.loading.recent.forget(after.run_id)
             return
         if after.callbacks:
-            head = head._replace(run=replace(after, callbacks=()))
+            head = replace(head, run=replace(after, callbacks=()))
         known.advance(head, changed)
 
     def put_ownership(
@@ -212,24 +214,9 @@ class Writing:
             self._storing.journal(head.seq, run, update_id, (event,), (), at)
 
 
-def _no_run_twice(writes: Sequence[Write]) -> Iterator[Write | TenureError]:
-    seen: set[str] = set()
-    for write in writes:
-        try:
-            run_id = run_id_of(write)
-        except StoreRejected as malformed:
-            yield malformed
-            continue
-        if run_id in seen:
-            yield StoreRejected(run_id, "is written twice in one batch")
-        else:
-            seen.add(run_id)
-            yield write
-
-
 def _without_spec(head: Head) -> Head:
     """As a row of ``runs`` reads: what lives in other tables is not part of it."""
-    return head._replace(run=replace(head.run, **_NOT_IN_HEAD))
+    return replace(head, run=replace(head.run, **_NOT_IN_HEAD))
 
 
 def _rejected(write: Write, error: Exception) -> StoreRejected:
