@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from tenure.model.codec import (
     encode_snapshot,
     full_record,
     storable,
+    storable_together,
 )
 from tenure.model.errors import InvalidRunId, RunNotFound, StoreIncompatible, StoreRejected
 from tenure.model.snapshot import (
@@ -33,7 +35,7 @@ from tenure.model.snapshot import (
     summarize,
 )
 from tenure.model.status import HostStatus, Recovery, RunStatus, StepKind, StepStatus
-from tenure.model.update import NewRun, Update
+from tenure.model.update import Changes, Effect, NewRun, RunChange, Update
 from tests.model.samples import running
 
 # One level of choice per field keeps examples small; the shapes below are complete.
@@ -260,3 +262,61 @@ def test_an_id_that_cannot_be_written_down_is_the_first_thing_wrong() -> None:
         storable(run_id, NewRun(snapshot=running(run_id=run_id), update_id="u1"))
     with pytest.raises(RunNotFound):
         storable(run_id, Update(run_id=run_id, update_id="u2"))
+
+
+def _update(run_id: str, value: object) -> Update:
+    note = Annotation(id="n1", data={"x": value})
+    return Update(
+        run_id=run_id,
+        update_id=f"u-{run_id}",
+        effect=Effect(changes=Changes(run=RunChange(annotate=(note,)))),
+    )
+
+
+def test_writes_copied_together_are_what_each_of_them_is_by_itself() -> None:
+    new = NewRun(snapshot=running(run_id="run-0001", vars={"text": "2>/dev/null"}), update_id="u1")
+    update = _update("run-0002", [None, {"x": None}])
+    assert storable_together([new, update]) == [
+        storable("run-0001", new),
+        storable("run-0002", update),
+    ]
+    assert storable_together([]) == []
+
+
+def test_writes_copied_together_share_nothing_with_the_callers() -> None:
+    mine = [1]
+    copies = storable_together([_update("run-0001", mine)])
+    mine.append(2)
+    assert copies == [_update("run-0001", [1])]
+
+
+@pytest.mark.parametrize(
+    "poison",
+    ["\ud800", object(), _endless(), float("nan"), [float("-inf")]],
+    ids=["surrogate", "object", "endless", "nan", "infinity"],
+)
+def test_one_write_that_may_not_be_storable_sends_all_of_them_one_by_one(poison: object) -> None:
+    assert storable_together([_update("run-0001", 1), _update("run-0002", poison)]) is None
+    with pytest.raises(StoreRejected):
+        storable("run-0002", _update("run-0002", poison))
+
+
+def _nearly_too_deep() -> list[Any]:
+    """For whoever has no more stack left than we have here."""
+    levels = 2000
+    while True:
+        try:
+            nested: list[Any] = msgspec.json.decode(b"[" * levels + b"]" * levels)
+        except RecursionError:
+            levels -= 10
+        else:
+            for _ in range(20):  # as deep as a value is in an update, and somewhat more
+                (nested,) = nested
+            return nested
+
+
+def test_what_a_reader_with_less_stack_could_not_read_is_not_storable() -> None:
+    update = _update("run-0001", _nearly_too_deep())
+    assert storable_together([update]) is None
+    with pytest.raises(StoreRejected, match="recursion"):
+        storable("run-0001", update)

@@ -144,7 +144,7 @@ def _has_no_number(value: Any) -> bool:
         return not isfinite(value)
     if isinstance(value, dict):
         return any(map(_has_no_number, value.values()))
-    return isinstance(value, list) and any(map(_has_no_number, value))
+    return isinstance(value, list | tuple) and any(map(_has_no_number, value))
 
 
 def copied(value: T) -> T:
