@@ -101,7 +101,7 @@ FILTERS = {
         created_from=MOMENT,
     ),
 }
-OF_HELD = {"runs_by_owner", "runs_held"}
+OF_HELD = {"runs_by_owner"}
 FEW = {
     "newest: owner": OF_HELD,
     "newest: held": OF_HELD,
@@ -204,7 +204,7 @@ def _fill(connection: psycopg.Connection, runs: int) -> None:
 
 
 def _is_careful(name: str) -> bool:
-    return name in CAREFULLY or name.startswith(("runnable", "newest: held"))
+    return name in CAREFULLY or name.startswith(("runnable", "newest"))
 
 
 def _reading_whole_tables(connection: psycopg.Connection, names: Iterable[str]) -> dict[str, str]:

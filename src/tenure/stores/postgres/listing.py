@@ -2,7 +2,8 @@
 
 The conditions differ from call to call, so these statements are put together; from fixed
 fragments only, with every value bound. A workflow, a queue or a status set is asked for one status
-at a time, each from its own ordered index range, and the few rows of each range are merged.
+at a time, each from its own ordered index range, and the few rows of each range are merged with
+those that match among the runs with an owner, which are in none of these ranges.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from tenure.model.query import RunFilter
-from tenure.model.status import RunStatus
+from tenure.model.status import TERMINAL_RUN, RunStatus
 from tenure.stores.postgres.statements import FRAGMENTS
 
 _DISORDER = "interval '1 hour'"
 """Runs are numbered as they come, by the second or two that a commit may take out of the order of
 their creation times. So long a time says where to look; the exact condition is checked besides."""
+_HELD = "select * from tenure.runs o where o.owner_id is not null offset 0"
+_LAST_SEQ = (1 << 63) - 1
 
 
 class Values:
@@ -61,15 +64,17 @@ def conditions_of(where: RunFilter, values: Values) -> Iterator[str]:
         first = f"{values.bind(where.created_from)}::timestamptz"
         yield f"r.created_at >= {first}"
         yield (
-            "r.seq >= coalesce((select o.seq from tenure.runs o where o.created_at >= "
-            f"{first} - {_DISORDER} order by o.created_at, o.seq limit 1), 0)"
+            "r.seq >= coalesce((select o.seq from tenure.runs o where o.seq % 64 = 0 and "
+            f"o.created_at < {first} - {_DISORDER} "
+            "order by o.created_at desc, o.seq desc limit 1), 0)"
         )
     if where.created_to is not None:
         last = f"{values.bind(where.created_to)}::timestamptz"
         yield f"r.created_at < {last}"
         yield (
-            "r.seq <= (select o.seq from tenure.runs o where o.created_at < "
-            f"{last} + {_DISORDER} order by o.created_at desc, o.seq desc limit 1)"
+            "r.seq <= coalesce((select o.seq from tenure.runs o where o.seq % 64 = 0 and "
+            f"o.created_at >= {last} + {_DISORDER} "
+            f"order by o.created_at, o.seq limit 1), {_LAST_SEQ})"
         )
     for key, value in where.labels.items():
         # As a value, not `exists`: the planner would make that a join, and might begin at its end.
@@ -99,12 +104,16 @@ def _ordered(where: RunFilter, border: str, conditions: str, values: Values, lim
     named = ""
     if where.workflow_name is not None:
         named = f"r.workflow_name = {values.bind(where.workflow_name)} and "
-    parts = " union all ".join(
-        f"(select r.seq from tenure.runs r where {named}r.status = {values.bind(status.value)} "
-        f"and {conditions} {tail})"
+    parts = [
+        f"(select r.seq from tenure.runs r where r.owner_id is null and {named}"
+        f"r.status = {values.bind(status.value)} and {conditions} {tail})"
         for status in sorted(where.statuses or set(RunStatus))
-    )
-    return f"select p.seq from ({parts}) p order by p.seq desc limit {limit}"
+    ]
+    if not where.statuses or not where.statuses <= TERMINAL_RUN:
+        both = " and ".join([conditions, *status_and_workflow(where, values)])
+        parts.append(f"(select r.seq from ({_HELD}) r where {both} {tail})")
+    merged = " union all ".join(parts)
+    return f"select p.seq from ({merged}) p order by p.seq desc limit {limit}"
 
 
 def _few(where: RunFilter, border: str, values: Values) -> str | None:
@@ -113,7 +122,7 @@ def _few(where: RunFilter, border: str, values: Values) -> str | None:
     if where.owner_id is not None:
         few = f"o.owner_id = {values.bind(where.owner_id)}"
     elif where.held or where.canceling:
-        few = "o.owner_id is not null"
+        return _HELD
     elif where.unapproved:
         few = f"o.readiness = 3 and o.seq < {border} order by o.seq desc"
     else:

@@ -329,7 +329,7 @@ select r.* from tenure.runs r
 where r.owner_id is not null
   and (($3::boolean and r.lease_expires_at <= (select tenure.clock())) or r.owner_id = any($4::text[]))
   and (r.status = 'queued' or r.recovery = 'resume')
-  and (r.queue || '') = any($1::text[])  -- or it would be the queue's whole history that is read
+  and r.queue = any($1::text[])
   and r.approved and (r.run_after is null or r.run_after <= (select tenure.clock()))
 
 -- name: held_under_claim
@@ -592,8 +592,13 @@ where o.owner_id is null and o.status = 'running' and o.recovery = 'interrupt' h
 
 -- name: census
 -- None is counted further than $1.
-select (select count(*) from (select 1 from tenure.runs where status = 'queued' limit $1) x),
-  (select count(*) from (select 1 from tenure.runs where status = 'running' limit $1) x),
+select
+  (select count(*) from (
+    select 1 from tenure.runs where owner_id is null and status = 'queued' union all
+    select 1 from tenure.runs where owner_id is not null and status = 'queued' limit $1) x),
+  (select count(*) from (
+    select 1 from tenure.runs where owner_id is null and status = 'running' union all
+    select 1 from tenure.runs where owner_id is not null and status = 'running' limit $1) x),
   (select count(*) from (select 1 from tenure.deliveries where state = 'waiting' limit $1) x),
   (select count(*) from (select 1 from tenure.deliveries where state = 'dead' limit $1) x)
 

@@ -59,10 +59,9 @@ class Reading:
         limit = bounded_limit(limit)
         sql, values = newest(where, before, limit + 1)
         async with self._connections.session(Purpose.READING) as session:
-            # To a planner without statistics every run looks as if it had an owner.
-            ask = session.carefully if where.held or where.canceling else session.built
             try:
-                found = await ask(sql, values)
+                # To a planner without statistics every run looks as if it had an owner.
+                found = await session.carefully(sql, values)
             except DATA_ERRORS:
                 found = []  # what cannot be written down was never stored
         return Page(
