@@ -21,13 +21,13 @@ from tenure.stores import record_rows
 from tenure.stores.recent import Known
 from tenure.stores.step_rows import (
     HOST_ITSELF,
-    StepRow,
     TaskRow,
     added_hosts,
     assembled,
     bare,
     host_of,
     item_rows,
+    step_row,
 )
 from tests.model.samples import LIVE, after, as_bytes, by_owner, effect, running
 
@@ -68,13 +68,13 @@ class _Rows:
     def __init__(self, run: RunSnapshot) -> None:
         self.run = run
         self._plan = record_rows.plan_text(run.steps)
-        self._steps: dict[int, StepRow] = {}
-        self._tasks: dict[tuple[int, str, int], TaskRow] = {}
+        self._steps: dict[int, tuple[str, str | None]] = {}
+        self._tasks: dict[tuple[int, str, int], str] = {}
         self._known = Known(None, run.steps, self._ended_host)
 
     def _ended_host(self, known: Known[None], index: int, name: str) -> HostState | None:
-        row = self._tasks.get((index, name, HOST_ITSELF))
-        return host_of(row[3]) if row else None
+        body = self._tasks.get((index, name, HOST_ITSELF))
+        return host_of(body) if body else None
 
     def write(self, update: Update, at: float) -> None:
         decision = decide(self.run, self._known, update, at=after(at), circumstances=LIVE)
@@ -89,16 +89,16 @@ class _Rows:
             if delta.after is not delta.before:
                 body = record_rows.text(bare(delta.after))
                 hosts, (*_, known) = added_hosts(delta), self._steps.get(index, (None,))
-                added = known if hosts is None else record_rows.text(hosts)
-                self._steps[index] = (index, body, added)
+                self._steps[index] = (body, known if hosts is None else record_rows.text(hosts))
             for name, host in delta.hosts.items():
                 for item, value in item_rows(self._known, delta, name, host):
-                    row = (index, name, item, record_rows.text(value))
-                    self._tasks[index, name, item] = row
+                    self._tasks[index, name, item] = record_rows.text(value)
 
     def steps(self) -> tuple[StepState, ...]:
-        tasks = [self._tasks[place] for place in sorted(self._tasks)]
-        return assembled(self.run, self._plan, self._steps.values(), tasks)
+        steps = [step_row(index, *texts) for index, texts in self._steps.items()]
+        tasks = [TaskRow(*place, host_of(body)) for place, body in sorted(self._tasks.items())]
+        plan = record_rows.plan_of(self._plan)
+        return assembled(self.run.status, self.run.finished_at, plan, steps, tasks)
 
 
 @pytest.mark.slow

@@ -22,7 +22,6 @@ from tenure.model.snapshot import (
     CallbackError,
     CallbackTarget,
     ErrorInfo,
-    HostState,
     RunSnapshot,
     StepState,
 )
@@ -114,19 +113,19 @@ def plan_text(steps: tuple[StepState, ...]) -> str:
     return text(planned)
 
 
-def planned_steps(plan: Text) -> dict[int, StepState]:
-    steps = decode(_plans, plan)
-    return {
-        index: StepState(
-            index=index,
-            name=step.name,
-            kind=step.kind,
-            action=step.action,
-            notified_by=step.notified_by,
-            hosts={name: HostState() for name in step.hosts},
-        )
-        for index, step in enumerate(steps)
-    }
+def plan_of(value: Text) -> tuple[PlannedStep, ...]:
+    return decode(_plans, value)
+
+
+def planned_step(index: int, planned: PlannedStep) -> StepState:
+    """Pending, and its hosts still to come."""
+    return StepState(
+        index=index,
+        name=planned.name,
+        kind=planned.kind,
+        action=planned.action,
+        notified_by=planned.notified_by,
+    )
 
 
 def callbacks_of(value: Text | None) -> tuple[CallbackTarget, ...]:

@@ -6,30 +6,48 @@ that it exists, and how it reads after an end follows from the end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tenure.model.closing import close_hosts, close_step
 from tenure.model.codec import decode
 from tenure.model.deltas import StepDelta, Steps
-from tenure.model.snapshot import HostState, ItemState, RunSnapshot, StepState
-from tenure.model.status import ENDED_STEP, HostStatus
-from tenure.stores.record_rows import Text, planned_steps
+from tenure.model.snapshot import HostState, ItemState, StepState
+from tenure.model.status import ENDED_STEP, TERMINAL_RUN, HostStatus, RunStatus
+from tenure.stores.record_rows import PlannedStep, Text, planned_step
 
 HOST_ITSELF = -1
 """The ``item`` of a host's own row in ``tasks``."""
 
+
+class StepRow(Struct, frozen=True, gc=False, array_like=True):
+    index: int
+    body: StepState
+    """Without its hosts."""
+    added_hosts: tuple[str, ...] | None
+    """Which hosts it has, if the plan does not know it."""
+
+
+class TaskRow(Struct, frozen=True, gc=False, array_like=True):
+    step: int
+    host: str
+    item: int
+    body: HostState
+    """Of an item too: a host can say all that an item can."""
+
+
 _names = msgspec.json.Decoder(tuple[str, ...])
 _steps = msgspec.json.Decoder(StepState)
 _hosts = msgspec.json.Decoder(HostState)
-_items = msgspec.json.Decoder(ItemState)
 
-StepRow = tuple[int, Text, Text | None]
-"""Index, the step without its hosts, and which hosts it has if the plan does not know it."""
-TaskRow = tuple[int, str, int, Text]
-"""Step, host, item, body."""
+
+def step_row(index: int, body: Text, added_hosts: Text | None) -> StepRow:
+    names = None if added_hosts is None else decode(_names, added_hosts)
+    return StepRow(index, decode(_steps, body), names)
 
 
 def host_of(body: Text) -> HostState:
@@ -37,56 +55,43 @@ def host_of(body: Text) -> HostState:
 
 
 def assembled(
-    run: RunSnapshot, plan: Text, steps: Iterable[StepRow], tasks: Iterable[TaskRow]
+    status: RunStatus,
+    finished_at: datetime | None,
+    plan: Sequence[PlannedStep],
+    steps: Iterable[StepRow],
+    tasks: Iterable[TaskRow],
 ) -> tuple[StepState, ...]:
-    """The plan, overlaid with what has been reached, closed as far as it has ended.
+    """The plan, overlaid with what has been reached, closed as far as it, or its run, has ended.
 
-    ``tasks`` come ordered by step, host, item.
+    The rows were read for this: their steps get their hosts in place. Items come in their order.
     """
-    found = planned_steps(plan)
-    for index, body, added in steps:
-        reached = decode(_steps, body)
-        planned = found.get(index)
-        if planned is None:
-            names = decode(_names, added or "[]")
-            found[index] = replace(reached, hosts={name: HostState() for name in names})
+    found: dict[int, StepState] = {}
+    for row in steps:
+        found[row.index] = row.body
+        if row.added_hosts:
+            row.body.hosts.update(dict.fromkeys(row.added_hosts, HostState()))
+    for index, planned in enumerate(plan):
+        step = found.get(index)
+        if step is None:
+            step = found[index] = planned_step(index, planned)
+        step.hosts.update(dict.fromkeys(planned.hosts, HostState()))
+    items: dict[tuple[int, str], list[ItemState]] = {}
+    for task in tasks:
+        if task.item == HOST_ITSELF:
+            found[task.step].hosts[task.host] = task.body
         else:
-            found[index] = replace(
-                planned,
-                status=reached.status,
-                message=reached.message,
-                started_at=reached.started_at,
-                finished_at=reached.finished_at,
-            )
-    for index, name, host in _hosts_with_items(tasks):
-        found[index].hosts[name] = host
-    return tuple(_closed(run, found[index]) for index in sorted(found))
+            items.setdefault((task.step, task.host), []).append(_as_item(task.body))
+    for (index, name), of_host in items.items():
+        hosts = found[index].hosts
+        hosts[name] = replace(hosts[name], items=tuple(of_host))
+    in_order = (found[index] for index in sorted(found))
+    if status in TERMINAL_RUN:
+        return tuple(close_step(step, status, finished_at) for step in in_order)
+    return tuple(close_hosts(step) if step.status in ENDED_STEP else step for step in in_order)
 
 
-def _hosts_with_items(tasks: Iterable[TaskRow]) -> Iterator[tuple[int, str, HostState]]:
-    """A host's own row comes before its items."""
-    host: HostState | None = None
-    items: list[ItemState] = []
-    place = (-1, "")
-    for index, name, item, body in tasks:
-        if item != HOST_ITSELF:
-            items.append(decode(_items, body))
-            continue
-        if host is not None:
-            yield *place, _with_items(host, items)
-        host, items, place = host_of(body), [], (index, name)
-    if host is not None:
-        yield *place, _with_items(host, items)
-
-
-def _with_items(host: HostState, items: list[ItemState]) -> HostState:
-    return replace(host, items=tuple(items)) if items else host
-
-
-def _closed(run: RunSnapshot, step: StepState) -> StepState:
-    if run.ended:
-        return close_step(step, run.status, run.finished_at)
-    return close_hosts(step) if step.status in ENDED_STEP else step
+def _as_item(state: HostState) -> ItemState:
+    return msgspec.convert(state, ItemState, from_attributes=True)
 
 
 def bare(step: StepState) -> StepState:

@@ -96,7 +96,7 @@ class Beginnings:
             raise RunNotFound(run_id)
         found = to_write(row[0])
         head = head_of(found.head, found.callbacks)
-        steps = steps_of(head.run, found.plan, found.steps, found.tasks)
+        steps = steps_of(head.run, found)
         return _Found(Known(head, steps, not_remembered), WholeSteps(steps), found.applied_id)
 
     async def _write(self, session: Session, beginning: Beginning, found: _Found) -> Receipt | None:

@@ -217,7 +217,7 @@ class Deciding:
         if row is None:
             raise RunNotFound(run_id)
         head = head_of(row.head, row.callbacks)
-        steps = steps_of(head.run, row.plan, row.steps, row.tasks)
+        steps = steps_of(head.run, row)
         known = Known(head, steps, not_remembered)
         if write.lease is not None and not head.run.ended:
             self.recent.put(run_id, known)

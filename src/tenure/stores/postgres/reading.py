@@ -19,7 +19,7 @@ from tenure.stores.postgres.failures import DATA_ERRORS
 from tenure.stores.postgres.gathering import Gathering
 from tenure.stores.postgres.listing import newest
 from tenure.stores.postgres.names import must_exist
-from tenure.stores.postgres.rows import record_of, summary_of
+from tenure.stores.postgres.rows import snapshot_of, summary_of
 from tenure.stores.postgres.session import Row
 from tenure.stores.postgres.statements import SQL
 
@@ -40,7 +40,7 @@ class Reading:
     async def _read_snapshots(self, run_ids: Sequence[str]) -> dict[str, RunSnapshot]:
         async with self._connections.session(Purpose.READING) as session:
             found = await session.all("runs_by_id", run_ids)
-        snapshots = (record_of(text).run for (text,) in found)
+        snapshots = (snapshot_of(text) for (text,) in found)
         return {snapshot.run_id: snapshot for snapshot in snapshots}
 
     async def mark(self, run_id: str) -> str:

@@ -7,8 +7,8 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import Raw, Struct
-from msgspec.structs import replace
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from tenure.model.codec import decode
 from tenure.model.leasing import present
@@ -22,13 +22,11 @@ from tenure.model.snapshot import (
     summarize,
 )
 from tenure.model.status import Recovery, RunStatus
-from tenure.stores.record_rows import Detail, SpecSummary, text
+from tenure.stores.record_rows import Detail, PlannedStep, SpecSummary, text
 from tenure.stores.step_rows import StepRow, TaskRow, assembled
 
-_NULL = Raw(b"null")
 _NO_DETAIL = Detail()
 _details = attrgetter(*(name for name in Detail.__struct_fields__ if name != "callback_error"))
-_SPEC_FIELDS = SpecSummary.__struct_fields__
 
 
 class HeadRow(Struct, array_like=True, frozen=True, gc=False):
@@ -76,10 +74,14 @@ class Head(Struct, frozen=True, gc=False):
 
 
 def head_of(row: HeadRow, callbacks: tuple[CallbackTarget, ...] | None = None) -> Head:
-    if row.created_at.tzinfo is not UTC:
-        row = _told_in_utc(row)
+    row = _told_in_utc(row)
+    run = _run(row, callbacks=callbacks or ())
+    return Head(row.seq, run, row.claim_id, row.lease_expires_at, bool(row.lease_live))
+
+
+def _run(row: HeadRow, **spec: Any) -> RunSnapshot:
     more = row.detail or _NO_DETAIL
-    run = RunSnapshot(
+    return RunSnapshot(
         run_id=row.run_id,
         workflow_name=row.workflow_name,
         status=row.status,
@@ -107,13 +109,14 @@ def head_of(row: HeadRow, callbacks: tuple[CallbackTarget, ...] | None = None) -
         approval=more.approval,
         annotations=more.annotations,
         callback_error=row.callback_error,
-        callbacks=callbacks or (),
+        **spec,
     )
-    return Head(row.seq, run, row.claim_id, row.lease_expires_at, bool(row.lease_live))
 
 
 def _told_in_utc(row: HeadRow) -> HeadRow:
     """For a server connection that a pooler gave us as somebody else left it."""
+    if row.created_at.tzinfo is UTC:
+        return row
     moments = {name: value for name in _MOMENTS if (value := getattr(row, name)) is not None}
     return replace(row, **{name: value.astimezone(UTC) for name, value in moments.items()})
 
@@ -124,19 +127,6 @@ def detail_text(run: RunSnapshot) -> str | None:
     return None if detail == _NO_DETAIL else text(detail)
 
 
-class _Step(Struct, array_like=True, gc=False):
-    step: int
-    body: Raw
-    added: Raw  # or null
-
-
-class _Task(Struct, array_like=True, gc=False):
-    step: int
-    host: str
-    item: int
-    body: Raw
-
-
 class RecordRow(Struct, array_like=True, gc=False):
     """``run_by_id`` and ``runs_by_seq``."""
 
@@ -144,9 +134,9 @@ class RecordRow(Struct, array_like=True, gc=False):
     summary: SpecSummary
     callbacks: tuple[CallbackTarget, ...] | None
     vars: dict[str, Any] | None
-    plan: Raw
-    steps: list[_Step] | None
-    tasks: list[_Task] | None
+    plan: tuple[PlannedStep, ...]
+    steps: list[StepRow] | None
+    tasks: list[TaskRow] | None
     definition_digest: str | None = None
     """``runs_by_seq`` only."""
 
@@ -170,9 +160,10 @@ class ToWriteRow(Struct, array_like=True, gc=False):
 
     head: HeadRow
     callbacks: tuple[CallbackTarget, ...] | None
-    plan: Raw  # or null
-    steps: list[_Step] | None
-    tasks: list[_Task] | None
+    plan: tuple[PlannedStep, ...] | None
+    """``None``: nobody asked for steps."""
+    steps: list[StepRow] | None
+    tasks: list[TaskRow] | None
     applied_id: str | None
     first_id: str | None
 
@@ -191,43 +182,47 @@ def to_write(row: str) -> ToWriteRow:
     return decode(_to_write, row)
 
 
+def snapshot_of(found: str) -> RunSnapshot:
+    """As a reader sees it now."""
+    return _whole(decode(_records, found))
+
+
 def record_of(found: str) -> Record:
     row = decode(_records, found)
-    head = head_of(row.head, row.callbacks)
-    run = replace(
-        head.run,
+    return Record(head_of(row.head, row.callbacks), _whole(row), row.definition_digest)
+
+
+def _whole(row: RecordRow) -> RunSnapshot:
+    head = _told_in_utc(row.head)
+    steps = assembled(head.status, head.finished_at, row.plan, row.steps or (), row.tasks or ())
+    run = _run(
+        head,
         **_spec(row.summary),
+        callbacks=row.callbacks or (),
         vars=row.vars or {},
-        steps=steps_of(head.run, row.plan, row.steps, row.tasks),
+        steps=steps,
     )
-    return Record(head, _present(head, run), row.definition_digest)
+    return _present(head, run)
 
 
 def summary_of(found: str) -> RunSummary:
     row = decode(_summaries, found)
-    head = head_of(row.head)
-    return summarize(_present(head, replace(head.run, **_spec(row.summary))))
+    head = _told_in_utc(row.head)
+    return summarize(_present(head, _run(head, **_spec(row.summary))))
 
 
-def steps_of(
-    run: RunSnapshot, plan: Raw, steps: list[_Step] | None, tasks: list[_Task] | None
-) -> tuple[StepState, ...]:
-    """None if there is no plan: then nobody asked for steps."""
-    if plan == _NULL:
+def steps_of(run: RunSnapshot, row: ToWriteRow) -> tuple[StepState, ...]:
+    if row.plan is None:
         return ()
-    step_rows: list[StepRow] = [
-        (row.step, bytes(row.body), None if row.added == _NULL else bytes(row.added))
-        for row in steps or ()
-    ]
-    task_rows: list[TaskRow] = [
-        (row.step, row.host, row.item, bytes(row.body)) for row in tasks or ()
-    ]
-    return assembled(run, bytes(plan), step_rows, task_rows)
+    return assembled(run.status, run.finished_at, row.plan, row.steps or (), row.tasks or ())
 
 
 def _spec(summary: SpecSummary) -> dict[str, Any]:
-    return {name: getattr(summary, name) for name in _SPEC_FIELDS}
+    fields = asdict(summary)
+    del fields["run_after"]  # the head has it too
+    return fields
 
 
-def _present(head: Head, run: RunSnapshot) -> RunSnapshot:
-    return present(run, lease_live=head.lease_live, expires_at=head.lease_expires_at)
+def _present(head: HeadRow, run: RunSnapshot) -> RunSnapshot:
+    live = bool(head.lease_live)
+    return present(run, lease_live=live, expires_at=head.lease_expires_at)

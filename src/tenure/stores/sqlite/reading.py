@@ -126,18 +126,13 @@ class Reading:
 
     def _steps(self, head: Head, plan: str) -> tuple[StepState, ...]:
         return step_rows.assembled(
-            head.run,
-            plan,
-            (_step_row(row) for row in self._sql.all("steps_of_run", head.seq)),
-            (_task_row(row) for row in self._sql.all("tasks_of_run", head.seq)),
+            head.run.status,
+            head.run.finished_at,
+            record_rows.plan_of(plan),
+            [step_rows.step_row(*row) for row in self._sql.all("steps_of_run", head.seq)],
+            (_task_row(*row) for row in self._sql.all("tasks_of_run", head.seq)),
         )
 
 
-def _step_row(row: Row) -> step_rows.StepRow:
-    index, body, added = row
-    return index, body, added
-
-
-def _task_row(row: Row) -> step_rows.TaskRow:
-    step, host, item, body = row
-    return step, host, item, body
+def _task_row(step: int, host: str, item: int, body: str) -> step_rows.TaskRow:
+    return step_rows.TaskRow(step, host, item, step_rows.host_of(body))
