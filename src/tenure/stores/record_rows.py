@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from tenure.model.approving import waits_for_approval
 from tenure.model.codec import decode
@@ -67,12 +68,12 @@ class PlannedStep(Struct, frozen=True, gc=False, array_like=True):
     notified_by: int | None = None
 
 
+_spec_of = attrgetter(*SpecSummary.__struct_fields__)
 _summaries = msgspec.json.Decoder(SpecSummary)
 _plans = msgspec.json.Decoder(tuple[PlannedStep, ...])
 _callbacks = msgspec.json.Decoder(tuple[CallbackTarget, ...])
 _vars = msgspec.json.Decoder(dict[str, Any])
 _encode = msgspec.json.Encoder().encode
-_summarized = attrgetter(*SpecSummary.__struct_fields__)
 
 
 def text(value: Any) -> str:
@@ -85,23 +86,22 @@ def readiness(run: RunSnapshot, at: datetime) -> int:
     A parked run waits for ``ready_at``. If the wall clock has been set back to before the run was
     created that may be later than ``run_after``: such a run is offered, and claimers look twice.
     """
-    at = max(at, run.created_at or at)
     if run.owner_id is not None or run.ended:
         return NOT_CLAIMABLE
     if run.status == RunStatus.RUNNING and run.recovery is not Recovery.RESUME:
         return NOT_CLAIMABLE
     if waits_for_approval(run):
         return UNAPPROVED
+    at = max(at, run.created_at or at)
     return READY if why_not_runnable(run, at) is None else PARKED
 
 
 def spec_summary(run: RunSnapshot) -> SpecSummary:
-    return SpecSummary(*_summarized(run))
+    return SpecSummary(*_spec_of(run))
 
 
 def spec_fields(summary: Text) -> dict[str, Any]:
-    spec = decode(_summaries, summary)
-    return {name: getattr(spec, name) for name in SpecSummary.__struct_fields__}
+    return asdict(decode(_summaries, summary))
 
 
 def with_spec(run: RunSnapshot, summary: Text) -> RunSnapshot:

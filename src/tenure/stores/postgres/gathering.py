@@ -34,7 +34,9 @@ class Gathering(Generic[T]):
         asked = self._by_loop.get(loop)
         if asked is None:
             asked = self._by_loop[loop] = _Asked(self._read, self._at_once)
-        return await asked.get(run_id)
+        answer: asyncio.Future[T] = loop.create_future()
+        asked.add(run_id, answer)
+        return await answer
 
 
 class _Asked(Generic[T]):
@@ -44,14 +46,12 @@ class _Asked(Generic[T]):
         self._waiting: list[tuple[str, asyncio.Future[T]]] = []
         self._readers: set[asyncio.Task[None]] = set()
 
-    async def get(self, run_id: str) -> T:
-        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    def add(self, run_id: str, answer: asyncio.Future[T]) -> None:
         self._waiting.append((run_id, answer))
         if len(self._readers) < self._at_once:
             reader = asyncio.ensure_future(self._serve())
             self._readers.add(reader)
             reader.add_done_callback(self._readers.discard)
-        return await answer
 
     async def _serve(self) -> None:
         while taken := self._next():

@@ -40,7 +40,7 @@ class Reading:
     async def _read_snapshots(self, run_ids: Sequence[str]) -> dict[str, RunSnapshot]:
         async with self._connections.session(Purpose.READING) as session:
             found = await session.all("runs_by_id", run_ids)
-        snapshots = (snapshot_of(text) for (text,) in found)
+        snapshots = [snapshot_of(text) for (text,) in found]
         return {snapshot.run_id: snapshot for snapshot in snapshots}
 
     async def mark(self, run_id: str) -> str:

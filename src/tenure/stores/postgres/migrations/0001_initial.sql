@@ -93,7 +93,7 @@ create table tenure.tasks (
   item integer not null,                -- -1: the host itself
   body json not null,
   primary key (seq, step, host, item)
-) with (fillfactor = 50);
+) with (fillfactor = 40); -- a host's end says more than its start
 
 create table tenure.journal (
   seq bigint not null,
