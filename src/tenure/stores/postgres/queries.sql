@@ -14,7 +14,7 @@ json_build_array(r.seq, r.run_id, r.workflow_name, r.status, r.version, r.fence,
   r.detail, r.callback_error)
 
 -- fragment: steps
-(select json_agg(json_build_array(t.step, t.body, t.added_hosts) order by t.step)
+(select json_agg(json_build_array(t.step, t.body, t.added_hosts))
   from tenure.steps t where t.seq = r.seq),
 (select json_agg(json_build_array(k.step, k.host, k.item, k.body) order by k.step, k.host, k.item)
   from tenure.tasks k where k.seq = r.seq)
@@ -246,7 +246,7 @@ select l.seq from unnest($1::text[]) u(run_id), lateral (
 -- hosts only where they are asked for.
 select json_build_array({head}, s.callbacks, case when u.whole then s.plan end,
   case when u.whole then (
-    select json_agg(json_build_array(t.step, t.body, t.added_hosts) order by t.step)
+    select json_agg(json_build_array(t.step, t.body, t.added_hosts))
     from tenure.steps t where t.seq = r.seq) end,
   case when u.whole then (
     select json_agg(json_build_array(k.step, k.host, k.item, k.body)
