@@ -8,7 +8,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict, replace
 
 from tenure.model.snapshot import ErrorInfo, StepState
-from tenure.model.status import StepStatus
+from tenure.model.status import HostStatus, StepStatus
 from tenure.model.update import (
     NO_RUN_CHANGE,
     Changes,
@@ -22,42 +22,26 @@ from tenure.runtime.executor import Outcome
 Item = TypeVar("Item", HostChange, ItemChange)
 
 
-class _StepDraft:
-    __slots__ = ("error", "hosts", "message", "plan", "status")
-
-    def __init__(self) -> None:
-        self.status: StepStatus | UnsetType = UNSET
-        self.message: str | UnsetType | None = UNSET
-        self.hosts: dict[str, HostChange] = {}
-        self.error: ErrorInfo | UnsetType = UNSET
-        self.plan: StepState | None = None
-
-    def change(self) -> StepChange:
-        return StepChange(
-            status=self.status,
-            message=self.message,
-            hosts=self.hosts,
-            error=self.error,
-            plan=self.plan,
-        )
+_PLAIN_SUCCESS = Outcome(status=HostStatus.SUCCESS)
+_SUCCEEDED = HostChange(status=HostStatus.SUCCESS)
 
 
 class Draft:
     """Gathers changes. Of one step or host the later word is added to the earlier one; the engine
-    never says two statuses of one thing in one draft, or the journal would miss one."""
+    never says two statuses of one thing in one draft, or the journal would miss one.
+
+    ``changes`` gives out what was gathered, not a copy of it: then a new draft is begun.
+    """
+
+    __slots__ = ("_steps", "run")
 
     def __init__(self) -> None:
-        self._steps: dict[int, _StepDraft] = {}
+        self._steps: dict[int, StepChange] = {}
+        """Each with a map of hosts that is ours to fill."""
         self.run = NO_RUN_CHANGE
 
     def __bool__(self) -> bool:
         return bool(self._steps) or self.run is not NO_RUN_CHANGE
-
-    def _step(self, index: int) -> _StepDraft:
-        step = self._steps.get(index)
-        if step is None:
-            step = self._steps[index] = _StepDraft()
-        return step
 
     def step(
         self,
@@ -66,19 +50,20 @@ class Draft:
         message: str | None = None,
         error: ErrorInfo | UnsetType = UNSET,
     ) -> None:
-        step = self._step(index)
-        step.status = status
-        step.error = error
-        if message is not None:
-            step.message = message
+        step = self._steps.get(index) or StepChange()
+        said = step.message if message is None else message
+        self._steps[index] = replace(step, status=status, message=said, error=error)
 
     def added(self, plan: StepState) -> None:
-        self._step(plan.index).plan = plan
+        self._steps[plan.index] = replace(self._steps.get(plan.index) or StepChange(), plan=plan)
 
     def host(self, index: int, host: str, change: HostChange) -> None:
-        hosts = self._step(index).hosts
-        earlier = hosts.get(host)
-        hosts[host] = change if earlier is None else _merged(earlier, change)
+        step = self._steps.get(index)
+        if step is None:
+            self._steps[index] = StepChange(hosts={host: change})
+            return
+        earlier = step.hosts.get(host)
+        step.hosts[host] = change if earlier is None else _merged(earlier, change)
 
     def item(self, index: int, host: str, position: int, change: ItemChange) -> None:
         self.host(index, host, HostChange(items={position: change}))
@@ -89,21 +74,14 @@ class Draft:
     def take(self, changes: Changes) -> None:
         """What was said elsewhere, as if it were said here."""
         for index, change in changes.steps.items():
-            step = self._step(index)
-            if change.status is not UNSET:
-                step.status = change.status
-            if change.message is not UNSET:
-                step.message = change.message
-            step.error = change.error or step.error
-            step.plan = change.plan or step.plan
-            step.hosts.update(change.hosts)
+            step = self._steps.get(index) or StepChange()
+            both = {"hosts": step.hosts | change.hosts, "plan": change.plan or step.plan}
+            self._steps[index] = replace(step, **_given(change) | both)
         if changes.run is not NO_RUN_CHANGE:
             self.run_changes(changes.run)
 
     def changes(self) -> Changes:
-        return Changes(
-            run=self.run, steps={index: step.change() for index, step in self._steps.items()}
-        )
+        return Changes(run=self.run, steps=self._steps)
 
 
 def _merged(earlier: HostChange, later: HostChange) -> HostChange:
@@ -111,13 +89,15 @@ def _merged(earlier: HostChange, later: HostChange) -> HostChange:
     return replace(earlier, **_given(later) | {"items": items})
 
 
-def _given(change: HostChange | RunChange) -> dict[str, Any]:
+def _given(change: HostChange | StepChange | RunChange) -> dict[str, Any]:
     return {name: value for name, value in asdict(change).items() if value is not UNSET}
 
 
 def told(kind: type[Item], outcome: Outcome) -> Item:
     """An outcome as a change of a host, or of an item of it. Only what is worth saying: defaults
     are left out of rows and journal."""
+    if outcome == _PLAIN_SUCCESS and kind is HostChange:
+        return _SUCCEEDED  # there is nothing else to say, as of most
     given: dict[str, Any] = {"status": outcome.status}
     if outcome.message is not None:
         given["message"] = outcome.message
