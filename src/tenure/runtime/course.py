@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tenure.model.snapshot import ErrorInfo
-from tenure.model.status import ENDED_STEP, HostStatus, StepStatus
+from tenure.model.status import HostStatus, StepStatus
 from tenure.runtime.budget import Budget
 from tenure.runtime.executor import Outcome
 from tenure.runtime.lineage import NO_PAST, StepPast
@@ -24,6 +24,8 @@ Wave = tuple[int | None, tuple[str, ...]]
 Notice = tuple[str, tuple[str, ...]]
 """A handler, and the hosts it is to run on."""
 
+_SUCCESS = HostStatus.SUCCESS
+_SKIPPED = HostStatus.SKIPPED
 _NO_WAVES: Iterator[Wave] = iter(())
 _NO_HANDLERS: Iterator[Notice] = iter(())
 
@@ -36,35 +38,28 @@ class Trouble(NamedTuple):
 
 
 class Course:
-    __slots__ = (
-        "_budget",
-        "_done",
-        "_later",
-        "_owed",
-        "_through",
-        "_waves",
-        "_worked",
-        "cut_short",
-        "doomed",
-        "exported",
-        "failed",
-        "halfway",
-        "handler",
-        "handlers",
-        "hosts",
-        "index",
-        "items",
-        "parent",
-        "past",
-        "position",
-        "recipe",
-        "running",
-        "spent",
-        "status",
-        "trouble",
-        "waiting",
-        "withheld",
-    )
+    """What most steps never come to is said here once, and set where it happens."""
+
+    status = StepStatus.PENDING
+    spent = False
+    """More hosts failed than ``rolling`` allows: none is started any more."""
+    cut_short = False
+    """The run ends before this step could: it comes to no end of its own."""
+    position: int | None = None
+    """Of the present wave in the loop."""
+    items: Mapping[str, Sequence[Any]] | None = None
+    trouble: Trouble | None = None
+    handlers = _NO_HANDLERS
+    """Those still to run after the present wave."""
+    handler: Course | None = None
+    """The handler that runs now; the step waits for it."""
+    _budget: Budget | None = None
+    """Without one a failing host never stops its siblings."""
+    _waves = _NO_WAVES
+    _through = 0
+    """Hosts that came through."""
+    _worked = False
+    """Whether any host succeeded with anything."""
 
     def __init__(
         self,
@@ -81,81 +76,52 @@ class Course:
         self.index = index
         self.recipe = recipe
         self.hosts = hosts
+        self.parent = parent
+        """The step that notified this handler, and still is at the item it did so with."""
         self.past = past
-        self._budget: Budget | None = None
-        """Without one a failing host never stops its siblings."""
         if recipe.rolling is not None:
             number = len(hosts) if in_all is None else in_all
             self._budget = Budget(recipe.rolling, number, hosts, past.failed)
-        self._owed = owed
-        """Handlers to begin with, each with its hosts."""
+        self.owed = owed
+        """Handlers to begin with, before the first wave, each with its hosts."""
         self._later: dict[str, tuple[str, ...]] = {}
         """Hosts on which the step runs again first, and the handlers owed to them: a handler comes
         after the work it is for, and sees what that exported."""
-        self.parent = parent
-        """The step that notified this handler, and still is at the item it did so with."""
-        self.status = StepStatus.PENDING
         self.waiting: list[str] = []
         """Last first."""
         self.running: set[str] = set()
         self.failed: dict[str, Outcome] = {}
         self.halfway: dict[str, bool] = {}
         """Hosts that wait for their next item of the loop, and whether one before was no skip."""
-        self.spent = False
-        """More hosts failed than ``rolling`` allows: none is started any more."""
-        self.cut_short = False
-        """The run ends before this step could: it comes to no end of its own."""
         self.exported: dict[str, dict[str, Any]] = {}
         self.withheld: dict[str, frozenset[str]] = {}
         """Names of exports that hold a secret: passed on, and not shown."""
         self.doomed: dict[str, Outcome] = {}
         """Hosts on which nothing can be executed: their end is known before they start."""
-        self.position: int | None = None
-        """Of the present wave in the loop."""
-        self.items: Mapping[str, Sequence[Any]] | None = None
-        self.trouble: Trouble | None = None
-        self.handlers = _NO_HANDLERS
-        """Those still to run after the present wave."""
-        self.handler: Course | None = None
-        """The handler that runs now; the step waits for it."""
-        self._waves = _NO_WAVES
         self._done: dict[str, tuple[str, ...]] = {}
         """Hosts after whose work in the present wave handlers run, and which."""
-        self._through = 0
-        """Hosts that came through."""
-        self._worked = False
-        """Whether any host succeeded with anything."""
-
-    @property
-    def ended(self) -> bool:
-        return self.status in ENDED_STEP
 
     def begin(self, hosts: tuple[str, ...], items: Mapping[str, Sequence[Any]] | None) -> None:
         """Run on ``hosts``; ``items`` by host if it loops."""
         self.status = StepStatus.RUNNING
         self.items = items
-        if self._owed:
+        if self.owed:
             self._put_off(frozenset(hosts))
-        if items is None and self.recipe.rolling is None and not self._owed:
+        if items is None and self.recipe.rolling is None and not self.owed:
             self.waiting = list(reversed(hosts))
         else:
             self._waves = self._planned_waves(hosts)
-            if not self._owed:
+            if not self.owed:
                 self.next_wave()
 
     def _put_off(self, again: frozenset[str]) -> None:
         first: dict[str, tuple[str, ...]] = {}
-        for name, hosts in self._owed.items():
+        for name, hosts in self.owed.items():
             for host in again.intersection(hosts):
                 self._later[host] = (*self._later.get(host, ()), name)
             if rest := tuple(host for host in hosts if host not in again):
                 first[name] = rest
-        self._owed = first
-
-    @property
-    def begins_with_handlers(self) -> bool:
-        """An earlier run owes them: they come before the first wave."""
-        return bool(self._owed)
+        self.owed = first
 
     def _planned_waves(self, hosts: tuple[str, ...]) -> Iterator[Wave]:
         if not hosts:
@@ -185,20 +151,19 @@ class Course:
     def _may_go_on(self, host: str) -> bool:
         return host not in self.failed and (not self.spent or host in self.halfway)
 
-    def may_start(self) -> bool:
-        return bool(self.waiting) and len(self.running) < self.recipe.concurrency
-
-    def start_next(self) -> str:
-        host = self.waiting.pop()
-        self.running.add(host)
-        return host
+    def start(self) -> list[str]:
+        """The hosts that start now: as many of those that wait as may run at once."""
+        room = self.recipe.concurrency - len(self.running)
+        started = [self.waiting.pop() for _ in range(min(room, len(self.waiting)))]
+        self.running.update(started)
+        return started
 
     def settle(self, host: str, outcome: Outcome) -> HostStatus | None:
         """Take a result in: the host's own end, or ``None`` if it goes on with its next item."""
         self.running.discard(host)
         status = self._settled(host, outcome)
-        self._through += status is HostStatus.SUCCESS
-        if host in self._later and (status is HostStatus.SUCCESS or status is HostStatus.SKIPPED):
+        self._through += status is _SUCCESS
+        if host in self._later and (status is _SUCCESS or status is _SKIPPED):
             self._done[host] = self._later.pop(host)
             self._worked = True
         return status
@@ -207,8 +172,8 @@ class Course:
         status = outcome.status
         if outcome.cut_short:
             self.cut_short = True
-        elif status is HostStatus.SUCCESS or status is HostStatus.SKIPPED:
-            worked = status is HostStatus.SUCCESS
+        elif status is _SUCCESS or status is _SKIPPED:
+            worked = status is _SUCCESS
             if worked:
                 self._note_success(host, outcome)
             if self.position is not None:
@@ -237,7 +202,7 @@ class Course:
         if position + 1 < self._loops(host):
             self.halfway[host] = worked
             return None
-        return HostStatus.SUCCESS if worked else HostStatus.SKIPPED
+        return _SUCCESS if worked else _SKIPPED
 
     def handlers_due(self) -> list[Notice]:
         """Handlers that are to run now, and on which hosts: those an earlier run owes to hosts that
@@ -245,8 +210,8 @@ class Course:
 
         A step that fails runs no handler. A failure that its budget bears fails nobody else.
         """
-        if self._owed:
-            owed, self._owed = self._owed, {}
+        if self.owed:
+            owed, self.owed = self.owed, {}
             self._worked = True
             return list(owed.items())
         notices, self._done = self._done, {}
@@ -262,12 +227,20 @@ class Course:
     def _fails(self) -> bool:
         return self.spent or (bool(self.failed) and self._budget is None)
 
-    def verdict(self) -> StepStatus:
-        if self.trouble is not None or self._fails:
-            return StepStatus.FAILED
-        if self._budget is not None and not self._budget.bears(self._through):
-            return StepStatus.FAILED
-        return StepStatus.SUCCESS if self._worked or self.failed else StepStatus.SKIPPED
+    def conclude(self) -> StepStatus:
+        """All is done: how the step ended."""
+        if self.recipe.expect_vars:
+            self._miss_exports()
+        if (
+            self.trouble is not None
+            or self._fails
+            or (self._budget is not None and not self._budget.bears(self._through))
+        ):
+            self.status = StepStatus.FAILED
+        else:
+            worked = self._worked or self.failed
+            self.status = StepStatus.SUCCESS if worked else StepStatus.SKIPPED
+        return self.status
 
     def exports(self) -> Mapping[str, Mapping[str, Any]]:
         """Of hosts that came through the whole step, in this run or before."""
@@ -285,12 +258,14 @@ class Course:
         shown = {name: value for name, value in exported.items() if name not in withheld}
         return {"vars": shown, "withheld": tuple(sorted(withheld))}
 
-    def missing_exports(self) -> list[str]:
+    def _miss_exports(self) -> None:
         """Nothing is expected of a step that fails anyway, or had nothing to do."""
-        if not self.recipe.expect_vars or not self._worked or self._fails or self.trouble:
-            return []
+        if not self._worked or self._fails or self.trouble:
+            return
         found = self.past.exported().union(*self.exported.values())
-        return [name for name in self.recipe.expect_vars if name not in found]
+        missing = [name for name in self.recipe.expect_vars if name not in found]
+        if missing:
+            self.trouble = Trouble("expect_vars", f"expected vars missing: {', '.join(missing)}")
 
     def message(self) -> str | None:
         """One line for the step: what went wrong, if anything."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 
@@ -13,11 +13,8 @@ from tenure.runtime.course import Trouble
 from tenure.runtime.executor import Outcome
 from tenure.runtime.recipe import Recipe
 
-
-class Scopes(Protocol):
-    """The variables of each host."""
-
-    def scope(self, host: str, /) -> Mapping[str, Any]: ...
+Scopes = Callable[[str], Mapping[str, Any]]
+"""The variables of each host."""
 
 
 class Opening(Struct, frozen=True, kw_only=True):
@@ -63,7 +60,7 @@ def item_unwanted(recipe: Recipe, scope: Mapping[str, Any]) -> Outcome | None:
 def _missing(recipe: Recipe, hosts: tuple[str, ...], scopes: Scopes) -> Trouble | None:
     """Asked only of hosts the step runs on."""
     for host in hosts if recipe.must_vars else ():
-        scope = scopes.scope(host)
+        scope = scopes(host)
         missing = [name for name in recipe.must_vars if name not in scope]
         if missing:
             return Trouble(
@@ -77,7 +74,7 @@ def _wanted(recipe: Recipe, host: str, scopes: Scopes, doomed: dict[str, Outcome
     if recipe.when is None or (recipe.loop is not None and "item" in recipe.when.names):
         return True
     try:
-        return recipe.when.holds(scopes.scope(host))
+        return recipe.when.holds(scopes(host))
     except ExpressionError as error:
         doomed[host] = _failed(error)
         return True
@@ -91,7 +88,7 @@ def _items(
     items: dict[str, Sequence[Any]] = {}
     for host in hosts:
         try:
-            items[host] = recipe.loop.items(scopes.scope(host))
+            items[host] = recipe.loop.items(scopes(host))
         except ExpressionError as error:
             items[host] = ()
             doomed[host] = _failed(error)

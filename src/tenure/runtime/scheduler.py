@@ -16,6 +16,8 @@ class Order(Struct, frozen=True):
     """For how many steps each one waits."""
     followers: tuple[tuple[int, ...], ...]
     """Which steps wait for each one."""
+    first: tuple[int, ...]
+    """Those that wait for none."""
 
 
 def order_of(steps: Sequence[PlannedStep]) -> Order:
@@ -26,6 +28,7 @@ def order_of(steps: Sequence[PlannedStep]) -> Order:
     return Order(
         tuple(len(step.needs) for step in steps),
         tuple(tuple(waiting) for waiting in followers),
+        tuple(step.index for step in steps if not step.needs),
     )
 
 
@@ -33,18 +36,19 @@ class Schedule:
     """A step may begin when all it needs have ended: well, skipped, or failed where the run goes
     on nevertheless."""
 
-    __slots__ = ("_followers", "_missing", "_ready", "left")
+    __slots__ = ("_followers", "_missing", "left", "ready")
 
     def __init__(self, order: Order) -> None:
         self._missing = list(order.needs)
         self._followers = order.followers
-        self._ready = [index for index, needs in enumerate(order.needs) if not needs]
+        self.ready = list(order.first)
+        """May begin, and have not been taken."""
         self.left = len(self._missing)
         """Steps that have not begun."""
 
     def take_ready(self) -> list[int]:
-        """Those that may begin and have not been taken before, in the order of the file."""
-        ready, self._ready = self._ready, []
+        """In the order of the file."""
+        ready, self.ready = self.ready, []
         self.left -= len(ready)
         return ready if len(ready) < 2 else sorted(ready)
 
@@ -52,4 +56,4 @@ class Schedule:
         for follower in self._followers[index]:
             self._missing[follower] -= 1
             if not self._missing[follower]:
-                self._ready.append(follower)
+                self.ready.append(follower)

@@ -8,6 +8,7 @@ without anything being executed takes two turns.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from msgspec import UNSET
@@ -27,6 +28,7 @@ from tenure.workflow.variables import NO_ITEM, Exports
 _STARTED = HostChange(status=HostStatus.RUNNING, attempts=1)
 _ITEM_STARTED = ItemChange(status=HostStatus.RUNNING, attempts=1)
 _SKIPPED = HostChange(status=HostStatus.SKIPPED)
+_SUCCESS = RunChange(status=RunStatus.SUCCESS)
 
 
 class Start(NamedTuple):
@@ -109,18 +111,16 @@ class Unfolding:
 
     def proceed(self, draft: Draft) -> None:
         """After results were settled: further hosts, waves, handlers, steps."""
-        broken, self._broken = self._broken, []
         self._handlers_first = False
-        for course in broken:
-            self._close(course, draft)
+        if self._broken:
+            broken, self._broken = self._broken, []
+            for course in broken:
+                self._close(course, draft)
         for course in tuple(self._open.values()):
-            if not course.ended:
+            if course.index in self._open:  # no other has closed it meanwhile
                 self._continue(course, draft)
-        while not self._halted and self._culprit is None:
-            ready = self._schedule.take_ready()
-            if not ready:
-                return
-            for index in ready:
+        while self._schedule.ready and not self._halted and self._culprit is None:
+            for index in self._schedule.take_ready():
                 self._begin(self._course(index), draft)
 
     def _course(self, index: int) -> Course:
@@ -136,13 +136,14 @@ class Unfolding:
         )
 
     def _begin(self, course: Course, draft: Draft) -> None:
-        opening = open_step(course.recipe, course.hosts, _Scopes(self, course))
-        if not opening.hosts and not course.begins_with_handlers:
+        opening = open_step(course.recipe, course.hosts, partial(self.scope, course))
+        if not opening.hosts and not course.owed:
             course.status = StepStatus.SKIPPED
             if course.past.done:
                 self._exports.add(course.past.done)
             draft.step(course.index, StepStatus.SKIPPED, opening.message)
-            self._ended(course)
+            if course.parent is None:
+                self._schedule.ended(course.index)
             return
         draft.step(course.index, StepStatus.RUNNING)
         for host in opening.skipped:
@@ -155,13 +156,15 @@ class Unfolding:
             return
         course.doomed = opening.doomed
         course.begin(opening.hosts, opening.items)
-        self._handlers_first |= course.begins_with_handlers
+        if course.owed:
+            self._handlers_first = True
         self._fill(course, draft)
 
     def _fill(self, course: Course, draft: Draft) -> None:
+        if self._halted:
+            return
         position = course.position
-        while course.may_start() and not self._halted:
-            host = course.start_next()
+        for host in course.start():
             if not position:
                 draft.host(course.index, host, _STARTED)
             if position is not None and _looped(course, host):
@@ -169,7 +172,8 @@ class Unfolding:
             self.starts.append(Start(course, host, position))
 
     def _continue(self, course: Course, draft: Draft) -> None:
-        self._fill(course, draft)
+        if course.waiting:
+            self._fill(course, draft)
         if course.running or course.waiting or course.cut_short or course.handler is not None:
             return
         due = course.handlers_due()
@@ -193,7 +197,7 @@ class Unfolding:
                 return
             handler = self._add_handler(course, *due, draft)
             self._begin(handler, draft)
-            if not handler.ended:
+            if handler.index in self._open:
                 course.handler = handler
                 return
         course.handler = None
@@ -220,32 +224,24 @@ class Unfolding:
     # What has come to its end
 
     def _close(self, course: Course, draft: Draft) -> None:
-        missing = course.missing_exports()
-        if missing:
-            course.trouble = Trouble("expect_vars", f"expected vars missing: {', '.join(missing)}")
-        course.status = course.verdict()
-        note = None
-        if (course.exported or course.past.done) and course.parent is None:
-            note = self._exports.add(course.exports())
-        said = [text for text in (course.message(), note) if text]
+        failed = course.conclude() is StepStatus.FAILED
+        message = course.message()
         for host in course.halfway:
             # Its step fails between two of its items: it did not do all it should.
-            draft.host(course.index, host, HostChange(status=HostStatus.FAILED, message=said[0]))
-        error = course.error() if course.status is StepStatus.FAILED else UNSET
-        draft.step(course.index, course.status, "; ".join(said) or None, error)
+            draft.host(course.index, host, HostChange(status=HostStatus.FAILED, message=message))
+        if (course.exported or course.past.done) and course.parent is None:
+            note = self._exports.add(course.exports())
+            message = "; ".join(filter(None, (message, note))) or None
+        draft.step(course.index, course.status, message, course.error() if failed else UNSET)
         del self._open[course.index]
         if course.parent is not None:
             self._handler_ended(course, course.parent, draft)
             return
-        self._ended(course)
-        if course.status is StepStatus.FAILED and not course.recipe.continue_on_error:
+        self._schedule.ended(course.index)
+        if failed and not course.recipe.continue_on_error:
             self._culprit = self._culprit or course
         elif course.failed or course.trouble:
             draft.run_changes(RunChange(last_error=course.error()))
-
-    def _ended(self, course: Course) -> None:
-        if course.parent is None:
-            self._schedule.ended(course.index)
 
     def _handler_ended(self, handler: Course, course: Course, draft: Draft) -> None:
         course.handler = None
@@ -258,26 +254,13 @@ class Unfolding:
     def end(self, draft: Draft) -> RunStatus:
         """The run's own end, once ``finished``."""
         if self._culprit is None:
-            draft.run_changes(RunChange(status=RunStatus.SUCCESS))
+            draft.run_changes(_SUCCESS)
             return RunStatus.SUCCESS
         error = self._culprit.error()
         draft.run_changes(
             RunChange(status=RunStatus.FAILED, message=error.message, error=error, last_error=error)
         )
         return RunStatus.FAILED
-
-
-class _Scopes:
-    """What ``open_step`` asks for the variables of a host."""
-
-    __slots__ = ("_course", "_unfolding")
-
-    def __init__(self, unfolding: Unfolding, course: Course) -> None:
-        self._unfolding = unfolding
-        self._course = course
-
-    def scope(self, host: str) -> Mapping[str, Any]:
-        return self._unfolding.scope(self._course, host)
 
 
 def started_again(start: Start, attempt: int, draft: Draft) -> None:
