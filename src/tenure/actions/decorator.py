@@ -13,7 +13,7 @@ cannot be ended early: prefer ``async def``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from inspect import iscoroutinefunction
 from typing import Any, TypeVar
 
@@ -46,12 +46,14 @@ class FunctionAction:
         self.spec: ActionSpec
         self.spec, self._supplied = signature_of(name, function, on_takeover=on_takeover)
 
-    async def apply(self, task: Task, transport: Transport, output: Output) -> TaskResult:
+    def apply(
+        self, task: Task, transport: Transport, output: Output
+    ) -> Coroutine[Any, Any, TaskResult]:
         args = task.args
         if self._supplied:
             here = {"task": task, "transport": transport, "output": output}
             args = {**args, **{name: here[what] for name, what in self._supplied.items()}}
-        return await call(self.function, args, self._awaited, self.spec.name, output)
+        return call(self.function, args, self._awaited, self.spec.name, output)
 
     def __str__(self) -> str:
         return name_of(self.function)

@@ -14,6 +14,7 @@ from tenure.ports.action import LET_THROUGH, TaskResult
 from tenure.ports.transport import Output
 
 _LONGEST_MESSAGE = 2000
+_DONE = TaskResult()
 
 
 async def call(
@@ -41,7 +42,7 @@ async def call(
 
 def result_of(returned: object, name: str) -> TaskResult:
     if returned is None:
-        return TaskResult()
+        return _DONE
     if isinstance(returned, TaskResult):
         return returned
     if isinstance(returned, dict) and all(isinstance(key, str) for key in returned):

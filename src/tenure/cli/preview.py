@@ -165,7 +165,7 @@ class _Looking:
             said = _depends_on(secrets)
             yield from (_known(self._said(host, Decision.LATER, said)) for host in hosts)
             return
-        opening = open_step(recipe, hosts, self._exports)
+        opening = open_step(recipe, hosts, self._exports.scope)
         for host in hosts:
             if opening.trouble is not None:
                 yield _known(self._said(host, Decision.LATER, opening.trouble.message))

@@ -17,12 +17,11 @@ from tenure.model.update import (
     RunChange,
     StepChange,
 )
-from tenure.runtime.executor import Outcome
+from tenure.runtime.executor import PLAIN_SUCCESS, Outcome
 
 Item = TypeVar("Item", HostChange, ItemChange)
 
 
-_PLAIN_SUCCESS = Outcome(status=HostStatus.SUCCESS)
 _SUCCEEDED = HostChange(status=HostStatus.SUCCESS)
 
 
@@ -96,7 +95,7 @@ def _given(change: HostChange | StepChange | RunChange) -> dict[str, Any]:
 def told(kind: type[Item], outcome: Outcome) -> Item:
     """An outcome as a change of a host, or of an item of it. Only what is worth saying: defaults
     are left out of rows and journal."""
-    if outcome == _PLAIN_SUCCESS and kind is HostChange:
+    if outcome == PLAIN_SUCCESS and kind is HostChange:
         return _SUCCEEDED  # there is nothing else to say, as of most
     given: dict[str, Any] = {"status": outcome.status}
     if outcome.message is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -23,16 +23,22 @@ from tenure.model.status import HostStatus
 from tenure.ports.action import Task, TaskResult
 from tenure.ports.transport import Endpoint, Transport
 from tenure.runtime.masking import Masks
-from tenure.runtime.output import TaskOutput
+from tenure.runtime.output import Printed, TaskOutput
 from tenure.runtime.recipe import Recipe
 from tenure.runtime.waiting import pause
 from tenure.workflow.durations import show_duration
 
-_SUCCESS = HostStatus.SUCCESS
 _ENDS = frozenset(
     {HostStatus.SUCCESS, HostStatus.FAILED, HostStatus.SKIPPED, HostStatus.UNREACHABLE}
 )
 _TRIED_AGAIN = frozenset({HostStatus.FAILED, HostStatus.UNREACHABLE})
+_NO_FAILURES = (
+    (Untrusted, HostStatus.INTERRUPTED, "lease"),
+    (StillRunning, HostStatus.UNKNOWN, "still_running"),
+    (HostUnreachable, HostStatus.UNREACHABLE, "unreachable"),
+)
+"""What is raised by whoever cannot say how the action did."""
+_PLAIN_RESULT = TaskResult()
 _CANCELED = TaskResult(status=HostStatus.CANCELED)
 _CANCELLED_INSIDE = TaskResult(
     status=HostStatus.FAILED,
@@ -79,6 +85,9 @@ class Outcome(Struct, frozen=True, kw_only=True, gc=False):
     """Ended, or not begun, because the run ends."""
 
 
+PLAIN_SUCCESS = Outcome(status=HostStatus.SUCCESS)
+
+
 class CutShort(asyncio.CancelledError):
     """A cancelled attempt, and what is known of it: what it printed, most of all."""
 
@@ -99,24 +108,31 @@ class Executor:
     ) -> None:
         self._transport = transport
         self._new_output = new_output
-        self._masks = masks
+        self._masks = masks or None
 
-    async def execute(
+    def execute(
         self, assignment: Assignment, tried: Callable[[int], None] | None = None
-    ) -> Outcome:
+    ) -> Coroutine[Any, Any, Outcome]:
         """``tried`` hears the number of each further attempt before it begins.
 
         Being cancelled (``CutShort``) ends the task's processes first. ``LeaseLost`` comes out as
         it is. What could not be ended is ``unknown``: beside it nothing is tried again. What was
         ended since its owner cannot be trusted is ``interrupted``.
         """
+        if assignment.recipe.retries.attempts == 1:
+            return self._attempt(assignment, assignment.attempts + 1)
+        return self._persist(assignment, tried)
+
+    async def _persist(
+        self, assignment: Assignment, tried: Callable[[int], None] | None
+    ) -> Outcome:
         policy = assignment.recipe.retries
         attempt = assignment.attempts + 1
         lost = min(assignment.attempts, 1)
         """One that nobody saw failing is not counted against it."""
         while True:
             outcome = await self._attempt(assignment, attempt)
-            if outcome.status is _SUCCESS or outcome.status not in _TRIED_AGAIN:
+            if outcome.status not in _TRIED_AGAIN:
                 return outcome
             wait = policy.wait_after(attempt - lost, luck=random.random())  # noqa: S311
             if wait is None:
@@ -132,88 +148,81 @@ class Executor:
 
     async def _attempt(self, assignment: Assignment, attempt: int) -> Outcome:
         output = self._new_output(assignment, attempt)
-        timeout = assignment.recipe.timeout
+        recipe = assignment.recipe
         try:
-            if timeout:
-                result = await self._apply_within(timeout, assignment, attempt, output)
-            else:
-                result = await self._apply(assignment, attempt, output)
+            applied = recipe.action.apply(_task(assignment, attempt), self._transport, output)
+            if recipe.timeout:
+                applied = _within(recipe.timeout, applied)
+            result = _checked(await applied)
         except LeaseLost:
             raise
         except asyncio.CancelledError as cancelled:
             if times_cancelled():
-                output.end()
-                raise CutShort(_outcome(_CANCELED, attempt, output)) from cancelled
+                if output.printed is not None:
+                    output.printed.end()
+                raise CutShort(_outcome(_CANCELED, attempt, output.printed)) from cancelled
             result = _CANCELLED_INSIDE
-        except Untrusted as error:
-            result = TaskResult(status=HostStatus.INTERRUPTED, kind="lease", message=str(error))
-        except StillRunning as error:
-            result = TaskResult(status=HostStatus.UNKNOWN, kind="still_running", message=str(error))
-        except HostUnreachable as error:
-            result = TaskResult(
-                status=HostStatus.UNREACHABLE, kind="unreachable", message=str(error)
-            )
         except Exception as error:  # noqa: BLE001  whatever an action raises is its failure
             result = _failed(error)
         finally:
-            await output.close()
-        outcome = _outcome(result, attempt, output)
-        return _without_secrets(outcome, self._masks) if self._masks else outcome
+            if output.printed is not None:
+                await output.printed.close()
+        outcome = _outcome(result, attempt, output.printed)
+        return outcome if self._masks is None else _without_secrets(outcome, self._masks)
 
-    async def _apply_within(
-        self, at_most: float, assignment: Assignment, attempt: int, output: TaskOutput
-    ) -> TaskResult:
-        limit = asyncio.timeout(at_most)
-        try:
-            async with limit:
-                return await self._apply(assignment, attempt, output)
-        except TimeoutError:
-            if not limit.expired():
-                raise  # the action's own
-        except StillRunning as error:
-            if not limit.expired():
-                raise
-            took = show_duration(at_most)
-            raise StillRunning(f"timed out after {took}, and then: {error}") from error
-        return TaskResult(
-            status=HostStatus.FAILED,
-            kind="timeout",
-            message=f"timed out after {show_duration(at_most)}",
-        )
 
-    async def _apply(self, assignment: Assignment, attempt: int, output: TaskOutput) -> TaskResult:
-        recipe = assignment.recipe
-        rendered = recipe.args.render(assignment.scope)
-        item = "" if assignment.item is None else f".{assignment.item}"
-        task_id = f"{assignment.run_id}:{assignment.index}{item}:{assignment.host.name}:{attempt}"
-        env = rendered.env
-        if recipe.action.spec.environment:
-            env = {
-                **env,
-                "TENURE_RUN_ID": assignment.run_id,
-                "TENURE_STEP": recipe.name,
-                "TENURE_HOST": assignment.host.name,
-                "TENURE_TASK_ID": task_id,
-                "TENURE_FENCE": str(assignment.fence),
-            }
-        task = Task(
-            task_id=task_id,
-            run_id=assignment.run_id,
-            step=recipe.name,
-            step_index=assignment.index,
-            host=assignment.host,
-            action=recipe.action.spec.name,
-            args=rendered.args,
-            env=env,
-            vars=assignment.scope,
-            item=assignment.item,
-            attempt=attempt,
-            fence=assignment.fence,
-            folder=assignment.folder,
-            files=assignment.files,
-            become=recipe.become,
-        )
-        return _checked(await recipe.action.apply(task, self._transport, output))
+def _task(assignment: Assignment, attempt: int) -> Task:
+    recipe = assignment.recipe
+    rendered = recipe.args.render(assignment.scope)
+    item = "" if assignment.item is None else f".{assignment.item}"
+    task_id = f"{assignment.run_id}:{assignment.index}{item}:{assignment.host.name}:{attempt}"
+    env = rendered.env
+    if recipe.action.spec.environment:
+        env = {
+            **env,
+            "TENURE_RUN_ID": assignment.run_id,
+            "TENURE_STEP": recipe.name,
+            "TENURE_HOST": assignment.host.name,
+            "TENURE_TASK_ID": task_id,
+            "TENURE_FENCE": str(assignment.fence),
+        }
+    return Task(
+        task_id=task_id,
+        run_id=assignment.run_id,
+        step=recipe.name,
+        step_index=assignment.index,
+        host=assignment.host,
+        action=recipe.action.spec.name,
+        args=rendered.args,
+        env=env,
+        vars=assignment.scope,
+        item=assignment.item,
+        attempt=attempt,
+        fence=assignment.fence,
+        folder=assignment.folder,
+        files=assignment.files,
+        become=recipe.become,
+    )
+
+
+async def _within(at_most: float, applied: Awaitable[TaskResult]) -> TaskResult:
+    limit = asyncio.timeout(at_most)
+    try:
+        async with limit:
+            return await applied
+    except TimeoutError:
+        if not limit.expired():
+            raise  # the action's own
+    except StillRunning as error:
+        if not limit.expired():
+            raise
+        took = show_duration(at_most)
+        raise StillRunning(f"timed out after {took}, and then: {error}") from error
+    return TaskResult(
+        status=HostStatus.FAILED,
+        kind="timeout",
+        message=f"timed out after {show_duration(at_most)}",
+    )
 
 
 def times_cancelled() -> int:
@@ -230,6 +239,9 @@ def _checked(result: object) -> TaskResult:
 
 
 def _failed(error: Exception) -> TaskResult:
+    for kind_of_error, status, kind in _NO_FAILURES:
+        if isinstance(error, kind_of_error):
+            return TaskResult(status=status, kind=kind, message=str(error))
     kind = "exception"
     message = str(error) or type(error).__name__
     if isinstance(error, InvalidArguments | ExpressionError):
@@ -239,8 +251,11 @@ def _failed(error: Exception) -> TaskResult:
     return TaskResult(status=HostStatus.FAILED, kind=kind, message=message[:_LONGEST_MESSAGE])
 
 
-def _outcome(result: TaskResult, attempt: int, output: TaskOutput) -> Outcome:
-    stdout, stderr, message = output.stdout, output.stderr, result.message
+def _outcome(result: TaskResult, attempt: int, printed: Printed | None) -> Outcome:
+    if attempt == 1 and printed is None and result == _PLAIN_RESULT:
+        return PLAIN_SUCCESS  # there is nothing else to say, as of most
+    stdout, stderr = (printed.stdout, printed.stderr) if printed is not None else (None, None)
+    message = result.message
     if message is not None and not message.isascii():
         # Half a surrogate pair (from a file name, say) could not be stored.
         message = message.encode("utf-8", "replace").decode()
@@ -254,7 +269,7 @@ def _outcome(result: TaskResult, attempt: int, output: TaskOutput) -> Outcome:
         vars=result.vars,
         stdout=stdout.text() if stdout is not None else None,
         stderr=stderr.text() if stderr is not None else None,
-        truncated=output.truncated,
+        truncated=printed is not None and printed.truncated,
     )
 
 

@@ -3,7 +3,8 @@ looks on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from tenure.ports.recorder import OutputChunk
 from tenure.runtime.logs import LogWriter
@@ -46,19 +47,41 @@ class Tail:
 
 
 class TaskOutput:
-    """Takes the output of one attempt. ``open_log`` is called when there is any.
+    """Takes the output of one attempt. ``begin`` is called when there is any: most print nothing,
+    and cost nothing then."""
+
+    __slots__ = ("_begin", "printed")
+
+    def __init__(self, begin: Callable[[], Printed]) -> None:
+        self._begin = begin
+        self.printed: Printed | None = None
+
+    def write(self, stream: str, data: bytes) -> Coroutine[Any, Any, None]:
+        return self._begun().write(stream, data)
+
+    def copy_into(self, folder: str) -> Coroutine[Any, Any, OutputFiles]:
+        return self._begun().copy_into(folder)
+
+    def _begun(self) -> Printed:
+        if self.printed is None:
+            self.printed = self._begin()
+        return self.printed
+
+
+class Printed:
+    """What one attempt prints. ``open_log`` is called when there is something to keep.
 
     Of a stream that may end in a secret the last bytes are held back until ``end`` says that
-    nothing follows; ``close`` brings them to the log. ``stem`` says how files with a copy begin.
+    nothing follows; ``close`` brings them to the log. ``stem`` is how files with a copy begin.
     """
 
     def __init__(
         self,
         summary_bytes: int,
-        open_log: Callable[[], LogWriter] | None = None,
-        show: Callable[[str, bytes], None] | None = None,
-        masks: Masks | None = None,
-        stem: Callable[[], str] = lambda: "output",
+        open_log: Callable[[], LogWriter] | None,
+        show: Callable[[str, bytes], None] | None,
+        masks: Masks,
+        stem: str,
     ) -> None:
         self._masks = masks
         self._stem = stem
@@ -83,7 +106,7 @@ class TaskOutput:
             await self._keep(stream, data)
 
     async def copy_into(self, folder: str) -> OutputFiles:
-        copy = await OutputFiles.open(folder, self._stem(), self._masks)
+        copy = await OutputFiles.open(folder, self._stem, self._masks)
         self._copies.append(copy)
         return copy
 

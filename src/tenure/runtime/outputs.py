@@ -10,7 +10,7 @@ from tenure.runtime.audience import Audience
 from tenure.runtime.executor import Assignment
 from tenure.runtime.logs import LogWriter
 from tenure.runtime.masking import Masks
-from tenure.runtime.output import TaskOutput, shown_to
+from tenure.runtime.output import Printed, TaskOutput, shown_to
 from tenure.runtime.output_files import file_stem
 from tenure.runtime.tracker import RunTracker
 
@@ -40,6 +40,9 @@ class Outputs:
         self._log_cap = log_cap
 
     def new(self, assignment: Assignment, attempt: int) -> TaskOutput:
+        return TaskOutput(partial(self._printed, assignment, attempt))
+
+    def _printed(self, assignment: Assignment, attempt: int) -> Printed:
         show = None
         if self._audience.wants_output and not assignment.probe:
             show = shown_to(
@@ -49,12 +52,12 @@ class Outputs:
                 assignment.recipe.name,
                 assignment.host.name,
             )
-        return TaskOutput(
+        return Printed(
             self._summary_bytes,
             None if assignment.probe else self._log_opener(assignment, attempt),
             show,
             self._masks,
-            partial(_stem, assignment, attempt),
+            _stem(assignment, attempt),
         )
 
     def _log_opener(self, assignment: Assignment, attempt: int) -> Callable[[], LogWriter] | None:
