@@ -154,7 +154,10 @@ class Course:
     def start(self) -> list[str]:
         """The hosts that start now: as many of those that wait as may run at once."""
         room = self.recipe.concurrency - len(self.running)
-        started = [self.waiting.pop() for _ in range(min(room, len(self.waiting)))]
+        left = max(len(self.waiting) - room, 0)
+        started = self.waiting[left:]
+        del self.waiting[left:]
+        started.reverse()
         self.running.update(started)
         return started
 

@@ -21,6 +21,8 @@ Execute = Callable[[Start], Awaitable[Outcome]]
 
 _IMPATIENCE = 0.1
 
+_NOT_ENDED = frozenset({HostStatus.UNKNOWN, HostStatus.INTERRUPTED})
+"""Said of a task whose end nobody saw, or that is not ours any more."""
 _LEASE_LOST = Outcome(status=HostStatus.INTERRUPTED, cut_short=True)
 
 
@@ -52,49 +54,51 @@ class Crew:
 
     async def _perform(self, start: Start, execute: Execute) -> None:
         try:
-            outcome = await self._outcome(start, execute)
-        except asyncio.CancelledError as error:
-            if self.stopped is None:
-                raise
-            outcome = self.stopped.outcome(error)
+            outcome = await execute(start)
+            if outcome.status in _NOT_ENDED:
+                outcome = self._not_ended(start, outcome)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  told by _raised
+            outcome = self._raised(start, error, by_us=self.stopped is not None)
         del self._tasks[start]
         self.arrive(start, outcome)
 
-    async def do_here(self, start: Start, execute: Execute) -> None:
-        """In the engine's own task. ``stop`` reaches it by cancelling that one, once,
+    async def do_here(
+        self, start: Start, execute: Execute, here: asyncio.Task[object] | None
+    ) -> None:
+        """In the engine's own task, ``here``. ``stop`` reaches it by cancelling that one, once,
         and takes it back; a cancel of others goes through."""
-        here = self._busy_here = asyncio.current_task()
+        self._busy_here = here
         try:
-            outcome = await self._outcome(start, execute)
-        except asyncio.CancelledError as error:
-            if self.stopped is None or not self._stopped_here or times_cancelled() > 1:
-                raise
-            outcome = self.stopped.outcome(error)
+            outcome = await execute(start)
+            if outcome.status in _NOT_ENDED:
+                outcome = self._not_ended(start, outcome)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  told by _raised
+            by_us = self._stopped_here and times_cancelled() == 1
+            outcome = self._raised(start, error, by_us=by_us)
         finally:
             self._busy_here = None
             if self._stopped_here and here is not None:
                 here.uncancel()
         self._results.append((start, outcome))
 
-    async def _outcome(self, start: Start, execute: Execute) -> Outcome:
-        """``CancelledError`` only if this very task was cancelled."""
-        try:
-            outcome = await execute(start)
-        except LeaseLost as lost:
-            self.lost = lost
-            return _LEASE_LOST
-        except (Exception, asyncio.CancelledError) as error:
-            if isinstance(error, asyncio.CancelledError) and times_cancelled():
-                raise
-            # A task that is lost would leave its run waiting.
-            _log.exception("host %s of step %r", start.host, start.course.recipe.name)
-            return Outcome(status=HostStatus.FAILED, kind="internal", message=repr(error)[:2000])
-        if outcome.status is HostStatus.UNKNOWN:
-            self.unconfirmed.add(start.host)
-            return replace(outcome, cut_short=self.stopped is not None)
+    def _not_ended(self, start: Start, outcome: Outcome) -> Outcome:
         if outcome.status is HostStatus.INTERRUPTED:
             return replace(outcome, cut_short=True)
-        return outcome
+        self.unconfirmed.add(start.host)
+        return replace(outcome, cut_short=self.stopped is not None)
+
+    def _raised(self, start: Start, error: BaseException, *, by_us: bool) -> Outcome:
+        """What a task that raised came to. Cancelled by others, it raises that on."""
+        if isinstance(error, LeaseLost):
+            self.lost = error
+            return _LEASE_LOST
+        if isinstance(error, asyncio.CancelledError) and times_cancelled():
+            if self.stopped is None or not by_us:
+                raise error
+            return self.stopped.outcome(error)
+        # A task that is lost would leave its run waiting.
+        _log.exception("host %s of step %r", start.host, start.course.recipe.name)
+        return Outcome(status=HostStatus.FAILED, kind="internal", message=repr(error)[:2000])
 
     def arrive(self, start: Start, outcome: Outcome) -> None:
         self._results.append((start, outcome))

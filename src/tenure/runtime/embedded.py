@@ -112,7 +112,7 @@ class EmbeddedRun:
             planned.run_id,
             prepared,
             Exports(prepared.plan, work.variables),
-            Executor(around.transport, outputs.new, masks),
+            Executor(around.transport, outputs.printed, masks),
             self._tracker,
             folder=work.folder,
             files=work.files,

@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from tenure.model.errors import LeaseLost, Refused
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import HostStatus, RunStatus
 from tenure.model.update import Changes, HostChange, ItemChange, RunChange
-from tenure.ports.transport import Endpoint
 from tenure.runtime.crew import Crew
 from tenure.runtime.doubts import Doubts
 from tenure.runtime.draft import Draft
@@ -62,7 +62,7 @@ class Engine:
         """``resumes``: if it is lost here somebody else goes on with it."""
         self._run_id = run_id
         self._resumes = resumes
-        self._hosts = prepared.plan.hosts
+        self._endpoints = prepared.endpoints
         self._executor = executor
         self._tracker = tracker
         self._folder = folder
@@ -146,12 +146,13 @@ class Engine:
             if draft:
                 await self._record(draft)
                 draft = Draft()
+        here = asyncio.current_task()
         while True:
             if self._tracker.cancel_requested_at is not None:
                 self.stop(REQUESTED)
             alone = self._launch()
             if alone is not None:
-                await self._crew.do_here(alone, self._execute)
+                await self._crew.do_here(alone, self._execute, here)
             elif not draft and not self._unfolding.impatient:
                 await self._crew.anything_new()
             status = self._turn(draft)
@@ -162,21 +163,22 @@ class Engine:
             if status is not None:
                 return status
 
-    async def _record(self, draft: Draft, *, release: bool = False) -> None:
+    def _record(self, draft: Draft, *, release: bool = False) -> Awaitable[None]:
         self._said = draft.changes()
-        await self._tracker.record(self._said, release=release)
+        return self._tracker.record(self._said, release=release)
 
     def _launch(self) -> Start | None:
         """Begin what started in the update that is now durable. A single short task of our own
         process is not worth an asyncio task: it is returned, to be done by the engine itself."""
         starts, self._unfolding.starts = self._unfolding.starts, []
         crew = self._crew
-        if len(starts) == 1 and not crew.busy and crew.stopped is None and _short(starts[0]):
-            return starts[0]
+        alone = len(starts) == 1 and not crew.busy and crew.stopped is None
         for start in starts:
-            doomed = start.course.doomed.get(start.host)
-            if doomed is not None:
-                crew.arrive(start, doomed)
+            course, host, _ = start
+            if host in course.doomed:
+                crew.arrive(start, course.doomed[host])
+            elif alone and course.recipe.short:
+                return start
             else:
                 crew.begin(start, self._execute)
         return None
@@ -223,24 +225,24 @@ class Engine:
                 draft.item(course.index, host, position, ItemChange(attempts=attempt))
         self._attempts.clear()
 
-    async def _execute(self, start: Start) -> Outcome:
+    def _execute(self, start: Start) -> Awaitable[Outcome]:
         course, name, position = start
         scope = self._unfolding.scope(course, name)
         if position is not None and course.items is not None:
             if not course.items[name]:
-                return Outcome(status=HostStatus.SKIPPED, message="the loop has no items")
+                return _known(Outcome(status=HostStatus.SKIPPED, message="the loop has no items"))
             unwanted = item_unwanted(course.recipe, scope)
             if unwanted is not None:
-                return unwanted
+                return _known(unwanted)
         attempts = 0 if self._doubts is None else self._doubts.attempts(start)
         assignment = self._assignment(start, course.recipe, scope, attempts)
-        return await self._executor.execute(assignment, lambda n: self._tried(start, n))
+        return self._executor.execute(assignment, partial(self._tried, start))
 
-    async def _probe(self, start: Start) -> Outcome:
+    def _probe(self, start: Start) -> Awaitable[Outcome]:
         recipe = start.course.recipe
         scope = self._unfolding.scope(start.course, start.host)
         probe = self._assignment(start, recipe.probe or recipe, scope, probe=True)
-        return await self._executor.execute(probe)
+        return self._executor.execute(probe)
 
     def _assignment(
         self,
@@ -257,7 +259,7 @@ class Engine:
             fence=self._tracker.fencing.fence,
             index=course.index,
             recipe=recipe,
-            host=Endpoint(name=name, address=self._hosts[name].address),
+            host=self._endpoints[name],
             scope=scope,
             item=position,
             attempts=attempts,
@@ -275,12 +277,6 @@ class Engine:
             self._crew.wake()
 
 
-def _short(start: Start) -> bool:
-    """It starts no process and has one attempt: nothing is to be told of it before it ends."""
-    course, host, _ = start
-    recipe = course.recipe
-    return (
-        not recipe.action.spec.environment
-        and recipe.retries.attempts == 1
-        and host not in course.doomed
-    )
+async def _known(outcome: Outcome) -> Outcome:
+    """Of what need not be executed."""
+    return outcome

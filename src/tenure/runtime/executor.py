@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -97,17 +98,17 @@ class CutShort(asyncio.CancelledError):
 
 
 class Executor:
-    """``new_output`` makes the place for what an attempt prints. What an outcome says holds no
+    """``printed`` makes the place for what an attempt prints. What an outcome says holds no
     secret that ``masks`` knows; what it exports may, and says which."""
 
     def __init__(
         self,
         transport: Transport,
-        new_output: Callable[[Assignment, int], TaskOutput],
+        printed: Callable[[Assignment, int], Printed],
         masks: Masks | None = None,
     ) -> None:
         self._transport = transport
-        self._new_output = new_output
+        self._printed = printed
         self._masks = masks or None
 
     def execute(
@@ -147,7 +148,7 @@ class Executor:
                 tried(attempt)
 
     async def _attempt(self, assignment: Assignment, attempt: int) -> Outcome:
-        output = self._new_output(assignment, attempt)
+        output = TaskOutput(partial(self._printed, assignment, attempt))
         recipe = assignment.recipe
         try:
             applied = recipe.action.apply(_task(assignment, attempt), self._transport, output)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from tenure.ports.log_store import LogKey, LogStore
 from tenure.runtime.audience import Audience
 from tenure.runtime.executor import Assignment
 from tenure.runtime.logs import LogWriter
 from tenure.runtime.masking import Masks
-from tenure.runtime.output import Printed, TaskOutput, shown_to
+from tenure.runtime.output import Printed, shown_to
 from tenure.runtime.output_files import file_stem
 from tenure.runtime.tracker import RunTracker
 
@@ -39,10 +38,7 @@ class Outputs:
         self._summary_bytes = summary_bytes
         self._log_cap = log_cap
 
-    def new(self, assignment: Assignment, attempt: int) -> TaskOutput:
-        return TaskOutput(partial(self._printed, assignment, attempt))
-
-    def _printed(self, assignment: Assignment, attempt: int) -> Printed:
+    def printed(self, assignment: Assignment, attempt: int) -> Printed:
         show = None
         if self._audience.wants_output and not assignment.probe:
             show = shown_to(

@@ -10,6 +10,7 @@ from tenure.model.errors import InvalidWorkflow, Mistake
 from tenure.model.retry import RetryPolicy
 from tenure.model.snapshot import HostState, StepState
 from tenure.ports.action import Action
+from tenure.ports.transport import Endpoint
 from tenure.runtime.lineage import Continuation, StepPast, narrowed
 from tenure.runtime.scheduler import Order, order_of
 from tenure.workflow.expressions import Condition, compile_condition
@@ -39,12 +40,16 @@ class Recipe(Struct, frozen=True, kw_only=True, gc=False):
     """What to do where it was begun and nobody knows how it ended."""
     probe: Recipe | None = None
     """Tells whether its work is done."""
+    short: bool = False
+    """It starts no process and has one attempt: nothing is to be told of it before it ends."""
 
 
 class Prepared(Struct, frozen=True, kw_only=True):
     """A plan with its recipes, and the steps as a new run's record shows them."""
 
     plan: Plan
+    endpoints: dict[str, Endpoint]
+    """By the host's name."""
     recipes: tuple[Recipe, ...]
     handlers: dict[str, Recipe]
     order: Order
@@ -80,6 +85,9 @@ def prepare(
     )
     return Prepared(
         plan=plan,
+        endpoints={
+            name: Endpoint(name=name, address=host.address) for name, host in plan.hosts.items()
+        },
         recipes=recipes,
         handlers=handlers,
         order=order_of(plan.steps),
@@ -103,6 +111,7 @@ def _recipe(
         retries=what.retries.policy,
         timeout=what.timeout if what.timeout is not None else defaults.timeout,
         become=what.become,
+        short=not action.spec.environment and what.retries.policy.attempts == 1,
         on_takeover=plan.on_takeover_of(what, action.spec),
         **more,  # type: ignore[arg-type]
     )

@@ -39,6 +39,8 @@ class Exports:
         self._bases: dict[int, dict[str, Any]] = {}
         self._scopes: dict[str, Scope] = {}
         self._common: dict[int, Scope] = {}
+        self._latest: tuple[str, Scope] | None = None
+        """The host that asked last, and what it sees: the next step often asks for the same."""
 
     def add(self, exported: Mapping[str, Mapping[str, Any]]) -> str | None:
         """What the hosts of a step exported. Answers with what should be noted on the step."""
@@ -52,6 +54,7 @@ class Exports:
             return None
         self._scopes.clear()
         self._common.clear()
+        self._latest = None
         ambiguous = [name for name in values if not self._agreed(name, values[name])]
         if not ambiguous:
             return None
@@ -75,14 +78,18 @@ class Exports:
         self, host: str, item: Any = NO_ITEM, exported: Mapping[str, Any] | None = None
     ) -> Scope:
         """``exported`` is what the host exported in a step that has not ended yet."""
-        scope = self._scopes.get(host)
-        if scope is None:
-            scope = self._scopes[host] = self._build(host)
-        if "host" not in scope:
-            scope = scope.adding({"host": host})
+        if self._latest is None or self._latest[0] != host:
+            self._latest = host, self._of_host(host)
+        scope = self._latest[1]
         if exported:
             scope = scope.adding(exported)
         return scope if item is NO_ITEM else scope.adding({"item": item})
+
+    def _of_host(self, host: str) -> Scope:
+        scope = self._scopes.get(host)
+        if scope is None:
+            scope = self._scopes[host] = self._build(host)
+        return scope if "host" in scope else scope.adding({"host": host})
 
     def _build(self, host: str) -> Scope:
         own_vars = self._plan.hosts[host].vars
