@@ -26,6 +26,9 @@ Notice = tuple[str, tuple[str, ...]]
 
 _SUCCESS = HostStatus.SUCCESS
 _SKIPPED = HostStatus.SKIPPED
+_STEP_FAILED = StepStatus.FAILED
+_STEP_SUCCESS = StepStatus.SUCCESS
+_STEP_SKIPPED = StepStatus.SKIPPED
 _NO_WAVES: Iterator[Wave] = iter(())
 _NO_HANDLERS: Iterator[Notice] = iter(())
 
@@ -40,7 +43,6 @@ class Trouble(NamedTuple):
 class Course:
     """What most steps never come to is said here once, and set where it happens."""
 
-    status = StepStatus.PENDING
     spent = False
     """More hosts failed than ``rolling`` allows: none is started any more."""
     cut_short = False
@@ -66,10 +68,10 @@ class Course:
         index: int,
         recipe: Recipe,
         hosts: tuple[str, ...],
-        parent: Course | None = None,
         past: StepPast = NO_PAST,
         owed: Mapping[str, tuple[str, ...]] = {},
         in_all: int | None = None,
+        parent: Course | None = None,
     ) -> None:
         """``owed`` are handlers that an earlier run notified, each with its hosts; ``in_all`` is
         how many hosts the step has, with those that are not left for this run."""
@@ -103,12 +105,11 @@ class Course:
 
     def begin(self, hosts: tuple[str, ...], items: Mapping[str, Sequence[Any]] | None) -> None:
         """Run on ``hosts``; ``items`` by host if it loops."""
-        self.status = StepStatus.RUNNING
         self.items = items
         if self.owed:
             self._put_off(frozenset(hosts))
         if items is None and self.recipe.rolling is None and not self.owed:
-            self.waiting = list(reversed(hosts))
+            self.waiting = list(hosts[::-1])
         else:
             self._waves = self._planned_waves(hosts)
             if not self.owed:
@@ -154,9 +155,10 @@ class Course:
     def start(self) -> list[str]:
         """The hosts that start now: as many of those that wait as may run at once."""
         room = self.recipe.concurrency - len(self.running)
-        left = max(len(self.waiting) - room, 0)
-        started = self.waiting[left:]
-        del self.waiting[left:]
+        if not room:
+            return []
+        started = self.waiting[-room:]
+        del self.waiting[-room:]
         started.reverse()
         self.running.update(started)
         return started
@@ -230,20 +232,15 @@ class Course:
     def _fails(self) -> bool:
         return self.spent or (bool(self.failed) and self._budget is None)
 
-    def conclude(self) -> StepStatus:
-        """All is done: how the step ended."""
+    def verdict(self) -> StepStatus:
+        """How the step ends, now that nothing of it is left to do."""
         if self.recipe.expect_vars:
             self._miss_exports()
-        if (
-            self.trouble is not None
-            or self._fails
-            or (self._budget is not None and not self._budget.bears(self._through))
-        ):
-            self.status = StepStatus.FAILED
-        else:
-            worked = self._worked or self.failed
-            self.status = StepStatus.SUCCESS if worked else StepStatus.SKIPPED
-        return self.status
+        if self.trouble is not None or self._fails:
+            return _STEP_FAILED
+        if self._budget is not None and not self._budget.bears(self._through):
+            return _STEP_FAILED
+        return _STEP_SUCCESS if self._worked or self.failed else _STEP_SKIPPED
 
     def exports(self) -> Mapping[str, Mapping[str, Any]]:
         """Of hosts that came through the whole step, in this run or before."""

@@ -43,6 +43,10 @@ Begin = Callable[[Changes], Awaitable[Changes]]
 those that are left to be recorded."""
 
 
+_INTERRUPTED = HostStatus.INTERRUPTED
+_RUNNING = RunStatus.RUNNING
+
+
 class Engine:
     """One run in this process. ``drive`` wants an asyncio task of its own."""
 
@@ -156,7 +160,7 @@ class Engine:
             elif not draft and not self._unfolding.impatient:
                 await self._crew.anything_new()
             status = self._turn(draft)
-            handed_over = status is RunStatus.RUNNING
+            handed_over = status is _RUNNING
             if draft or handed_over:
                 await self._record(draft, release=handed_over)
                 draft = Draft()
@@ -189,7 +193,7 @@ class Engine:
         if crew.lost is not None:
             raise crew.lost
         for start, outcome in crew.results():
-            if outcome.status is HostStatus.INTERRUPTED:
+            if outcome.status is _INTERRUPTED:
                 self.lose(NOT_RENEWED)
                 if crew.lost is not None:
                     raise crew.lost

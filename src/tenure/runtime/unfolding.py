@@ -29,6 +29,9 @@ _STARTED = HostChange(status=HostStatus.RUNNING, attempts=1)
 _ITEM_STARTED = ItemChange(status=HostStatus.RUNNING, attempts=1)
 _SKIPPED = HostChange(status=HostStatus.SKIPPED)
 _SUCCESS = RunChange(status=RunStatus.SUCCESS)
+_STEP_RUNNING = StepStatus.RUNNING
+_STEP_SKIPPED = StepStatus.SKIPPED
+_STEP_FAILED = StepStatus.FAILED
 
 
 class Start(NamedTuple):
@@ -130,27 +133,25 @@ class Unfolding:
             index,
             prepared.recipes[index],
             prepared.plan.steps[index].hosts,
-            past=prepared.past.get(index, NO_PAST),
-            owed=prepared.owed.get(index, {}),
-            in_all=prepared.in_all[index],
+            prepared.past.get(index, NO_PAST),
+            prepared.owed.get(index, {}),
+            prepared.in_all[index],
         )
 
     def _begin(self, course: Course, draft: Draft) -> None:
         opening = open_step(course.recipe, course.hosts, partial(self.scope, course))
         if not opening.hosts and not course.owed:
-            course.status = StepStatus.SKIPPED
             if course.past.done:
                 self._exports.add(course.past.done)
-            draft.step(course.index, StepStatus.SKIPPED, opening.message)
+            draft.step(course.index, _STEP_SKIPPED, opening.message)
             if course.parent is None:
                 self._schedule.ended(course.index)
             return
-        draft.step(course.index, StepStatus.RUNNING)
+        draft.step(course.index, _STEP_RUNNING)
         for host in opening.skipped:
             draft.host(course.index, host, _SKIPPED)
         self._open[course.index] = course
         if opening.trouble is not None:
-            course.status = StepStatus.RUNNING
             course.trouble = opening.trouble
             self._broken.append(course)
             return
@@ -224,7 +225,8 @@ class Unfolding:
     # What has come to its end
 
     def _close(self, course: Course, draft: Draft) -> None:
-        failed = course.conclude() is StepStatus.FAILED
+        status = course.verdict()
+        failed = status is _STEP_FAILED
         message = course.message()
         for host in course.halfway:
             # Its step fails between two of its items: it did not do all it should.
@@ -232,10 +234,10 @@ class Unfolding:
         if (course.exported or course.past.done) and course.parent is None:
             note = self._exports.add(course.exports())
             message = "; ".join(filter(None, (message, note))) or None
-        draft.step(course.index, course.status, message, course.error() if failed else UNSET)
+        draft.step(course.index, status, message, course.error() if failed else UNSET)
         del self._open[course.index]
         if course.parent is not None:
-            self._handler_ended(course, course.parent, draft)
+            self._handler_ended(course, course.parent, failed, draft)
             return
         self._schedule.ended(course.index)
         if failed and not course.recipe.continue_on_error:
@@ -243,9 +245,9 @@ class Unfolding:
         elif course.failed or course.trouble:
             draft.run_changes(RunChange(last_error=course.error()))
 
-    def _handler_ended(self, handler: Course, course: Course, draft: Draft) -> None:
+    def _handler_ended(self, handler: Course, course: Course, failed: bool, draft: Draft) -> None:
         course.handler = None
-        if handler.status is StepStatus.FAILED:
+        if failed:
             course.trouble = Trouble(
                 "handler", f"handler {handler.recipe.name!r} {handler.message() or 'failed'}"
             )
