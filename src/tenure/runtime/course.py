@@ -41,27 +41,34 @@ class Trouble(NamedTuple):
 
 
 class Course:
-    """What most steps never come to is said here once, and set where it happens."""
-
-    spent = False
-    """More hosts failed than ``rolling`` allows: none is started any more."""
-    cut_short = False
-    """The run ends before this step could: it comes to no end of its own."""
-    position: int | None = None
-    """Of the present wave in the loop."""
-    items: Mapping[str, Sequence[Any]] | None = None
-    trouble: Trouble | None = None
-    handlers = _NO_HANDLERS
-    """Those still to run after the present wave."""
-    handler: Course | None = None
-    """The handler that runs now; the step waits for it."""
-    _budget: Budget | None = None
-    """Without one a failing host never stops its siblings."""
-    _waves = _NO_WAVES
-    _through = 0
-    """Hosts that came through."""
-    _worked = False
-    """Whether any host succeeded with anything."""
+    __slots__ = (
+        "_budget",
+        "_done",
+        "_later",
+        "_through",
+        "_waves",
+        "_worked",
+        "cut_short",
+        "doomed",
+        "exported",
+        "failed",
+        "halfway",
+        "handler",
+        "handlers",
+        "hosts",
+        "index",
+        "items",
+        "owed",
+        "parent",
+        "past",
+        "position",
+        "recipe",
+        "running",
+        "spent",
+        "trouble",
+        "waiting",
+        "withheld",
+    )
 
     def __init__(
         self,
@@ -78,9 +85,9 @@ class Course:
         self.index = index
         self.recipe = recipe
         self.hosts = hosts
-        self.parent = parent
-        """The step that notified this handler, and still is at the item it did so with."""
         self.past = past
+        self._budget: Budget | None = None
+        """Without one a failing host never stops its siblings."""
         if recipe.rolling is not None:
             number = len(hosts) if in_all is None else in_all
             self._budget = Budget(recipe.rolling, number, hosts, past.failed)
@@ -89,19 +96,38 @@ class Course:
         self._later: dict[str, tuple[str, ...]] = {}
         """Hosts on which the step runs again first, and the handlers owed to them: a handler comes
         after the work it is for, and sees what that exported."""
+        self.parent = parent
+        """The step that notified this handler, and still is at the item it did so with."""
         self.waiting: list[str] = []
         """Last first."""
         self.running: set[str] = set()
         self.failed: dict[str, Outcome] = {}
         self.halfway: dict[str, bool] = {}
         """Hosts that wait for their next item of the loop, and whether one before was no skip."""
+        self.spent = False
+        """More hosts failed than ``rolling`` allows: none is started any more."""
+        self.cut_short = False
+        """The run ends before this step could: it comes to no end of its own."""
         self.exported: dict[str, dict[str, Any]] = {}
         self.withheld: dict[str, frozenset[str]] = {}
         """Names of exports that hold a secret: passed on, and not shown."""
         self.doomed: dict[str, Outcome] = {}
         """Hosts on which nothing can be executed: their end is known before they start."""
+        self.position: int | None = None
+        """Of the present wave in the loop."""
+        self.items: Mapping[str, Sequence[Any]] | None = None
+        self.trouble: Trouble | None = None
+        self.handlers = _NO_HANDLERS
+        """Those still to run after the present wave."""
+        self.handler: Course | None = None
+        """The handler that runs now; the step waits for it."""
+        self._waves = _NO_WAVES
         self._done: dict[str, tuple[str, ...]] = {}
         """Hosts after whose work in the present wave handlers run, and which."""
+        self._through = 0
+        """Hosts that came through."""
+        self._worked = False
+        """Whether any host succeeded with anything."""
 
     def begin(self, hosts: tuple[str, ...], items: Mapping[str, Sequence[Any]] | None) -> None:
         """Run on ``hosts``; ``items`` by host if it loops."""

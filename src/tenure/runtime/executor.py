@@ -154,7 +154,11 @@ class Executor:
             applied = recipe.action.apply(_task(assignment, attempt), self._transport, output)
             if recipe.timeout:
                 applied = _within(recipe.timeout, applied)
-            result = _checked(await applied)
+            result = await applied
+            plain = type(result) is TaskResult and result == _PLAIN_RESULT
+            if plain and output.printed is None and attempt == 1:
+                return PLAIN_SUCCESS  # as most end: nothing to check, to mask or to tell
+            result = _checked(result)
         except LeaseLost:
             raise
         except asyncio.CancelledError as cancelled:
@@ -253,8 +257,6 @@ def _failed(error: Exception) -> TaskResult:
 
 
 def _outcome(result: TaskResult, attempt: int, printed: Printed | None) -> Outcome:
-    if attempt == 1 and printed is None and result == _PLAIN_RESULT:
-        return PLAIN_SUCCESS  # there is nothing else to say, as of most
     stdout, stderr = (printed.stdout, printed.stderr) if printed is not None else (None, None)
     message = result.message
     if message is not None and not message.isascii():
