@@ -292,6 +292,7 @@ class TestOfTheCall:
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(running, PATIENCE)
         assert told == ["first", "second"]
+        assert (await store.get_run(RUN_ID)).status is RunStatus.RUNNING, "left to reconcile"
 
     async def test_real_commands_are_killed_without_grace_the_second_time(
         self, sqlite: Any, new_runner: NewRunner
