@@ -38,7 +38,7 @@ _NO_FAILURES = (
     (StillRunning, HostStatus.UNKNOWN, "still_running"),
     (HostUnreachable, HostStatus.UNREACHABLE, "unreachable"),
 )
-"""What is raised by whoever cannot say how the action did."""
+"""What is raised where nobody can say how the action did, and what is said of it."""
 _PLAIN_RESULT = TaskResult()
 _CANCELED = TaskResult(status=HostStatus.CANCELED)
 _CANCELLED_INSIDE = TaskResult(
@@ -244,8 +244,8 @@ def _checked(result: object) -> TaskResult:
 
 
 def _failed(error: Exception) -> TaskResult:
-    for kind_of_error, status, kind in _NO_FAILURES:
-        if isinstance(error, kind_of_error):
+    for raised, status, kind in _NO_FAILURES:
+        if isinstance(error, raised):
             return TaskResult(status=status, kind=kind, message=str(error))
     kind = "exception"
     message = str(error) or type(error).__name__

@@ -72,7 +72,7 @@ class Printed:
     """What one attempt prints. ``open_log`` is called when there is something to keep.
 
     Of a stream that may end in a secret the last bytes are held back until ``end`` says that
-    nothing follows; ``close`` brings them to the log. ``stem`` is how files with a copy begin.
+    nothing follows; ``close`` brings them to the log. ``stem`` says how files with a copy begin.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Printed:
         open_log: Callable[[], LogWriter] | None,
         show: Callable[[str, bytes], None] | None,
         masks: Masks,
-        stem: str,
+        stem: Callable[[], str],
     ) -> None:
         self._masks = masks
         self._stem = stem
@@ -106,7 +106,7 @@ class Printed:
             await self._keep(stream, data)
 
     async def copy_into(self, folder: str) -> OutputFiles:
-        copy = await OutputFiles.open(folder, self._stem, self._masks)
+        copy = await OutputFiles.open(folder, self._stem(), self._masks)
         self._copies.append(copy)
         return copy
 

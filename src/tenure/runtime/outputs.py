@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from tenure.ports.log_store import LogKey, LogStore
 from tenure.runtime.audience import Audience
@@ -53,7 +54,7 @@ class Outputs:
             None if assignment.probe else self._log_opener(assignment, attempt),
             show,
             self._masks,
-            _stem(assignment, attempt),
+            partial(_stem, assignment, attempt),
         )
 
     def _log_opener(self, assignment: Assignment, attempt: int) -> Callable[[], LogWriter] | None:
