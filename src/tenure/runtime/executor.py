@@ -109,7 +109,7 @@ class Executor:
     ) -> None:
         self._transport = transport
         self._printed = printed
-        self._masks = masks or None
+        self._masks = masks
 
     def execute(
         self, assignment: Assignment, tried: Callable[[int], None] | None = None

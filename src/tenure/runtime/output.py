@@ -80,7 +80,7 @@ class Printed:
         summary_bytes: int,
         open_log: Callable[[], LogWriter] | None,
         show: Callable[[str, bytes], None] | None,
-        masks: Masks,
+        masks: Masks | None,
         stem: Callable[[], str],
     ) -> None:
         self._masks = masks
