@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
-from tenure.model.errors import StoreUnavailable
+from tenure.model.errors import StoreIncompatible, StoreUnavailable
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
 from tenure.testing.contracts.acts import create_embedded, write
 from tenure.testing.factories import annotate, end_run, finish_step, start_step
+from tenure.testing.faults import FaultyStore
+from tests.gateway_live.conftest import until
 from tests.gateway_live.viewers import Told, looking
 
 Gateways = Callable[..., Any]
@@ -171,6 +173,71 @@ async def test_viewers_do_not_ask_the_store_each_for_himself(
             await viewer.all()
         mark = asked.index(max(asked))
         assert len(asked[mark:]) < 10, "one look finds the end, and then nobody asks again"
+
+
+async def test_quiet_runs_cost_one_question_a_round_and_one_more_when_something_happens(
+    store: Any, gateways: Gateways
+) -> None:
+    counted: Any = FaultyStore(store, seed=0, rate=0)
+    surveyed: list[list[str]] = []
+    ask = counted.versions_of
+
+    async def versions_of(run_ids: Any) -> Any:
+        surveyed.append(sorted(run_ids))
+        return await ask(run_ids)
+
+    counted.versions_of = versions_of
+    gateway = await gateways(counted)
+    runs = [await create_embedded(store) for _ in range(50)]
+    async with AsyncExitStack() as lines:
+        looks = [lines.enter_async_context(looking(gateway.address, path_of(run))) for run in runs]
+        viewers = await asyncio.gather(*looks)
+        await asyncio.gather(*(viewer.some(1) for viewer in viewers))
+        surveyed.clear()
+        counted.calls.clear()
+        await until(lambda: len(surveyed) >= 10)
+        assert set(counted.calls) == {"versions_of"}
+        assert all(asked == sorted(run.run_id for run in runs) for asked in surveyed)
+        run = await write(store, annotate(runs[7], found="something"))
+        (told,) = await viewers[7].some(1)
+        assert told.place == (await journal_of(store, run))[-1]
+        done = len(surveyed)
+        await until(lambda: len(surveyed) > done)
+        assert counted.calls["read_events"] == 1
+
+
+async def test_store_without_versions_is_asked_for_each_run(
+    memory: Any, gateways: Gateways
+) -> None:
+    plain: Any = FaultyStore(memory, seed=0, rate=0)
+    del plain.versions_of
+    gateway = await gateways(plain)
+    run = await create_embedded(memory)
+    async with looking(gateway.address, path_of(run)) as viewer:
+        told = await viewer.some(1)
+        run = await write(memory, end_run(run))
+        assert places(told + await viewer.all()) == await journal_of(memory, run)
+
+
+@pytest.mark.parametrize("wrong", [StoreUnavailable("away"), StoreIncompatible("newer")])
+async def test_question_for_all_that_fails_ends_nobody(
+    memory: Any, gateways: Gateways, monkeypatch: pytest.MonkeyPatch, wrong: Exception
+) -> None:
+    gateway = await gateways(memory)
+    run = await create_embedded(memory)
+    failed = asyncio.Event()
+
+    async def fails(_: Any) -> Any:
+        failed.set()
+        raise wrong
+
+    async with looking(gateway.address, path_of(run)) as viewer:
+        told = await viewer.some(1)
+        with monkeypatch.context() as patch:
+            patch.setattr(memory, "versions_of", fails)
+            await failed.wait()
+            run = await write(memory, end_run(run))
+        assert places(told + await viewer.all()) == await journal_of(memory, run)
 
 
 async def test_stream_goes_on_without_gap_when_the_store_was_away(

@@ -10,6 +10,7 @@ from tenure.gateway.live.feed import AllRuns, view_all
 from tenure.gateway.live.journals import RunJournal, all_of_version
 from tenure.gateway.live.outputs import TaskOutput
 from tenure.gateway.live.rounds import EVERY, Rounds
+from tenure.gateway.live.surveying import Survey
 from tenure.gateway.live.viewing import view
 from tenure.gateway.live.watched import Part
 from tenure.model.events import Position
@@ -28,7 +29,7 @@ class Live:
         self, store: RunStateStore, clock: Callable[[], float], *, every: float = EVERY
     ) -> None:
         self._store = store
-        self._rounds = Rounds(clock, every)
+        self._rounds = Rounds(Survey(store), clock, every)
 
     @property
     def idle(self) -> bool:

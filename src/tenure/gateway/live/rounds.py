@@ -1,13 +1,15 @@
-"""Asking the store what is new of everything somebody looks at: one task, however many look."""
+"""Asking the store what is new of everything somebody looks at: one task, however many look,
+and one question as long as nothing happens."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar, cast
 
+from tenure.gateway.live.surveying import Survey
 from tenure.gateway.live.watched import Growing
 from tenure.model.errors import StoreUnavailable
 from tenure.runtime.waiting import happens_within
@@ -27,7 +29,8 @@ _LONGEST_REST = 5.0
 class Rounds:
     """``clock`` counts seconds. Begins with the first viewer and ends with the last."""
 
-    def __init__(self, clock: Callable[[], float], every: float = EVERY) -> None:
+    def __init__(self, survey: Survey, clock: Callable[[], float], every: float = EVERY) -> None:
+        self._survey = survey
         self._clock = clock
         self._every = every
         self._watched: dict[Hashable, Growing[Any]] = {}
@@ -73,31 +76,38 @@ class Rounds:
         while True:
             self._hurry.clear()
             began = self._clock()
-            await self._go_round(list(self._watched.values()))
+            await self._go_round()
             rest = min((self._clock() - began) * _REST, _LONGEST_REST)
             await happens_within(self._hurry, max(rest, self._every))
 
-    async def _go_round(self, watched: Iterable[Growing[Any]]) -> None:
-        left = iter(watched)
+    async def _go_round(self) -> None:
+        watched = [w for w in self._watched.values() if not w.over and w.failure is None]
+        if not await self._is_answered(self._survey.take(watched)):
+            return
+        left = iter([each for each in watched if not each.still])
 
         async def look() -> None:
             for each in left:
-                if not each.over and each.failure is None:
-                    await self._look_at(each)
+                await self._look_at(each)
 
         await asyncio.gather(*(look() for _ in range(_AT_ONCE)))
 
     async def _look_at(self, watched: Growing[Any]) -> None:
         """A store that does not answer is asked again; everything else its viewers are told."""
         try:
-            await watched.look()
+            await self._is_answered(watched.look())
+        except Exception as error:  # noqa: BLE001  (theirs to tell)
+            watched.fail(error)
+
+    async def _is_answered(self, question: Awaitable[None]) -> bool:
+        try:
+            await question
         except StoreUnavailable as error:
             if not self._away:
                 _log.warning("viewers wait: the store does not answer (%s)", error)
             self._away = True
-        except Exception as error:  # noqa: BLE001  (theirs to tell)
-            watched.fail(error)
-        else:
-            if self._away:
-                _log.info("the store answers again; viewers go on")
-            self._away = False
+            return False
+        if self._away:
+            _log.info("the store answers again; viewers go on")
+        self._away = False
+        return True

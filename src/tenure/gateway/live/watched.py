@@ -42,6 +42,11 @@ class Growing(ABC, Generic[K]):
         self._bytes = 0
         self._news = asyncio.Event()
 
+    @property
+    def still(self) -> bool:
+        """Whether it is known that there is nothing new."""
+        return False
+
     @abstractmethod
     async def look(self) -> None:
         """Ask the store once what is new, and ``publish`` it."""

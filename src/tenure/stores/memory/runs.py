@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from tenure.model.apply import apply
 from tenure.model.codec import copied, storable
@@ -89,6 +89,11 @@ class MemoryRuns:
             ends = until.nanoseconds if until is not None else 0
             dead = run.callback_error.at.timestamp() if run.callback_error else 0.0
             return f"{run.version}-{run.fence}-{ends}-{self._state.is_live(stored):d}-{dead:.6f}"
+
+    async def versions_of(self, run_ids: Collection[str]) -> dict[str, int]:
+        with self._state.lock:
+            runs = self._state.runs
+            return {each: runs[each].snapshot.version for each in run_ids if each in runs}
 
     async def list_runs(
         self, where: RunFilter = RunFilter(), *, limit: int = 50, cursor: str | None = None

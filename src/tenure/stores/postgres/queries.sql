@@ -265,6 +265,10 @@ select u.run_id, r.mark from unnest($1::text[]) u(run_id), lateral (
     case when lease_expires_at <= tenure.clock() then '-over' end) as mark
   from tenure.runs where run_id = u.run_id limit 1) r
 
+-- name: versions_by_id
+select u.run_id, r.version from unnest($1::text[]) u(run_id), lateral (
+  select version from tenure.runs where run_id = u.run_id limit 1) r
+
 -- name: runs_by_id
 select json_build_array({head}, s.summary, s.callbacks, s.vars, s.plan, {steps})::text
 from unnest($1::text[]) u(run_id),

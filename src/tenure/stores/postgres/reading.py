@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 import msgspec
@@ -18,7 +18,7 @@ from tenure.stores.postgres.connections import Connections, Purpose
 from tenure.stores.postgres.failures import DATA_ERRORS
 from tenure.stores.postgres.gathering import Gathering
 from tenure.stores.postgres.listing import newest
-from tenure.stores.postgres.names import must_exist
+from tenure.stores.postgres.names import can_exist, must_exist
 from tenure.stores.postgres.rows import snapshot_of, summary_of
 from tenure.stores.postgres.session import Row
 from tenure.stores.postgres.statements import SQL
@@ -49,6 +49,11 @@ class Reading:
     async def _read_marks(self, run_ids: Sequence[str]) -> dict[str, str]:
         async with self._connections.session(Purpose.READING) as session:
             return dict(await session.all("marks_by_id", run_ids))
+
+    async def versions(self, run_ids: Collection[str]) -> dict[str, int]:
+        asked = [run_id for run_id in run_ids if can_exist(run_id)]
+        async with self._connections.session(Purpose.READING) as session:
+            return dict(await session.all("versions_by_id", asked))
 
     async def definition(self, run_id: str) -> str | None:
         (text,) = await self._of_run("definition", run_id)

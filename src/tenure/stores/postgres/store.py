@@ -118,6 +118,9 @@ class PostgresStore:
     async def mark_of(self, run_id: str) -> str:
         return await self._reading.mark(run_id)
 
+    async def versions_of(self, run_ids: Collection[str]) -> dict[str, int]:
+        return await self._reading.versions(run_ids)
+
     async def list_runs(
         self, where: RunFilter = RunFilter(), *, limit: int = 50, cursor: str | None = None
     ) -> Page[RunSummary]:

@@ -18,6 +18,10 @@ from runs where seq = ?
 -- name: mark_by_id
 select version, fence, lease_boot, lease_until, detail from runs where run_id = ?
 
+-- name: versions_by_id
+select json_group_object(r.run_id, r.version)
+from json_each(?) each cross join runs r on r.run_id = each.value
+
 -- name: seq_of_run
 select seq from runs where run_id = ?
 

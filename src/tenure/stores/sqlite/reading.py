@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Collection
 from datetime import UTC, datetime
 from hashlib import blake2b
 
@@ -25,6 +27,7 @@ from tenure.stores.sqlite.rows import Head
 from tenure.stores.sqlite.statements import Row, Statements
 
 _ANY_TIME = datetime(1970, 1, 1, tzinfo=UTC)
+_versions = msgspec.json.Decoder(dict[str, int])
 _events = msgspec.json.Decoder(tuple[Event, ...])
 
 
@@ -51,6 +54,10 @@ class Reading:
         live = boot is not None and self._clock.is_live(LeaseEnd(boot, until, _ANY_TIME))
         told = blake2b((detail or "").encode(), digest_size=8).hexdigest()
         return f"{version}-{fence}-{until or 0}-{live:d}-{told}"
+
+    def versions(self, run_ids: Collection[str]) -> dict[str, int]:
+        (found,) = self._sql.one("versions_by_id", json.dumps(list(run_ids)))
+        return decode(_versions, found)
 
     def snapshot_by_seq(self, seq: int) -> tuple[Head, RunSnapshot]:
         return self._complete(self._sql.one("run_by_seq", seq))

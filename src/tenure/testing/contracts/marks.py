@@ -1,4 +1,4 @@
-"""``RunMarks``: another mark whenever a run reads differently."""
+"""``RunMarks``: another mark whenever a run reads differently, and versions of many."""
 
 from __future__ import annotations
 
@@ -50,6 +50,19 @@ class RunMarksContract(ContractHarness):
         await store.renew_leases([lease_of(run)], LONG)
         marks.append(await store.mark_of(run.run_id))
         assert len(set(marks)) == len(marks)
+
+    async def test_versions_are_told_of_many_at_once(self, store: MarkingStore) -> None:
+        runs = [await create(store) for _ in range(3)]
+        await write(store, annotate(runs[1], found="something"))
+        asked = [run.run_id for run in (runs[0], *runs, *runs)]
+        found = await store.versions_of([*UNKNOWN_RUN_IDS, *asked])
+        assert found == {run.run_id: run.version + (run is runs[1]) for run in runs}
+        assert await store.versions_of([]) == {}
+
+    async def test_lease_that_is_renewed_leaves_the_version(self, store: MarkingStore) -> None:
+        run = await claim(store, (await create(store)).run_id, seconds=self.lease_seconds)
+        await store.renew_leases([lease_of(run)], LONG)
+        assert await store.versions_of([run.run_id]) == {run.run_id: run.version}
 
     async def test_mark_changes_when_a_callback_is_given_up(self, store: MarkingStore) -> None:
         run = await create(store, callbacks=(HOOK,))
