@@ -108,11 +108,13 @@ async def test_store_is_asked_now_and_then_however_often_somebody_scrapes(
     monkeypatch.setattr(memory, "take_census", counted)
     gateway = await gateways(memory)
     await create(memory, queue="gpu")
+    await write(memory, end_run(await create_embedded(memory), RunStatus.FAILED))
     for _ in range(20):
         await scraped(gateway.address)
     numbers = await scraped(gateway.address)
     assert asked == [1]
-    assert number(numbers, "tenure_runs", status="queued") == 1
+    runs = {status: number(numbers, "tenure_runs", status=status) for status in RunStatus}
+    assert runs == {**dict.fromkeys(RunStatus, 0), RunStatus.QUEUED: 1, RunStatus.FAILED: 1}
     assert number(numbers, "tenure_queue_runs", queue="gpu") == 1
     assert number(numbers, "tenure_store_up") == 1
 

@@ -59,6 +59,7 @@ CAREFULLY = {
     "pick_interrupted",
     "changes_after",
     "owners",
+    "runs_by_status",
     "census",
     "queue_lengths",
     "hold_due_deliveries",
@@ -109,10 +110,11 @@ FEW = {
     "newest: owner, canceling": OF_HELD,
     "newest: held, and more": OF_HELD,
     "owners": {*OF_HELD, "runs_orphaned"},
+    "runs_by_status": {"runs_by_status"},
     "newest: unapproved": {"runs_unapproved"},
     "newest: unapproved, and more": {"runs_unapproved"},
 }
-"""Asked for every few seconds: only by indexes of these alone, whatever else is asked."""
+"""Asked for every few seconds: only by these indexes, whatever else is asked."""
 STATEMENTS = {
     **{name: sql for name, sql in SQL.items() if name not in NO_PLAN | MAY_READ_ALL},
     **{f"newest: {name}": newest(where, 1, 50)[0] for name, where in FILTERS.items()},

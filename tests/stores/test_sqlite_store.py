@@ -435,6 +435,21 @@ async def test_lists_read_index_ranges_not_tables(
     assert "TEMP B-TREE" not in str(plan) or merged or where.owner_id or where.held, plan
 
 
+def test_counting_runs_reads_an_index_and_no_table(tmp_path: Path) -> None:
+    asyncio.run(_create(tmp_path / "runs.db"))
+    (counted,) = (s for s in plan_of(tmp_path / "runs.db", SQL["runs_by_status"]) if " r " in s)
+    assert counted == "SEARCH r USING COVERING INDEX runs_by_status (status=?)"
+
+
+def test_versions_of_many_runs_are_found_by_their_ids(tmp_path: Path) -> None:
+    asyncio.run(_create(tmp_path / "runs.db"))
+    plan = plan_of(tmp_path / "runs.db", SQL["versions_by_id"])
+    assert plan == [
+        "SCAN each VIRTUAL TABLE INDEX 1:",
+        "SEARCH r USING INDEX sqlite_autoindex_runs_1 (run_id=?)",
+    ]
+
+
 def test_relays_look_at_what_is_due_and_at_nothing_else(tmp_path: Path) -> None:
     """However many callbacks wait for their turn, their next attempt or a busy relay."""
     asyncio.run(_create(tmp_path / "runs.db"))

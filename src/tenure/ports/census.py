@@ -1,10 +1,12 @@
-"""How much there is to do, in numbers."""
+"""How much there is, and how much of it is to be done, in numbers."""
 
 from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
+
+from tenure.model.status import RunStatus
 
 
 class QueueLength(Struct, frozen=True, kw_only=True):
@@ -17,8 +19,8 @@ class QueueLength(Struct, frozen=True, kw_only=True):
 
 
 class Census(Struct, frozen=True, kw_only=True):
-    queued: int
-    running: int
+    runs: dict[RunStatus, int]
+    """By every status there is."""
     callbacks_waiting: int
     callbacks_dead: int
     queues: tuple[QueueLength, ...]

@@ -55,9 +55,9 @@ class StoreNumbers(Collector):
 
 
 def _families(census: Census) -> Iterator[Metric]:
-    runs = GaugeMetricFamily("tenure_runs", "Runs that have not ended", labels=["status"])
-    runs.add_metric(["queued"], census.queued)
-    runs.add_metric(["running"], census.running)
+    runs = GaugeMetricFamily("tenure_runs", "Runs that the store has", labels=["status"])
+    for status, number in census.runs.items():
+        runs.add_metric([status], number)
     yield runs
     callbacks = GaugeMetricFamily(
         "tenure_callbacks", "Callbacks that were not delivered", labels=["state"]

@@ -1,4 +1,4 @@
-"""How much there is to do."""
+"""How much there is, and how much of it is to be done."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ class MemoryCensus:
         with self._state.lock:
             now = self._state.clock.now()
             runs = [stored.snapshot for stored in self._state.unfinished.values()]
-            queued = sum(run.status is RunStatus.QUEUED for run in runs)
+            by_status = {status: self._state.statuses[status] for status in RunStatus}
             states = [each.state for each in self._state.deliveries.values()]
         return Census(
-            queued=min(queued, most),
-            running=min(len(runs) - queued, most),
+            runs={status: min(number, most) for status, number in by_status.items()},
             callbacks_waiting=min(states.count(DeliveryState.WAITING), most),
             callbacks_dead=min(states.count(DeliveryState.DEAD), most),
             queues=_lengths(runs, now, most),

@@ -35,7 +35,9 @@ class MemoryRetention:
     def _forget(self, pruned: set[str]) -> None:
         """Journal, definition and output go with their run."""
         for run_id in pruned:
-            for number in self._state.runs.pop(run_id).changes:
+            stored = self._state.runs.pop(run_id)
+            self._state.statuses[stored.snapshot.status] -= 1
+            for number in stored.changes:
                 del self._state.changes[number]
         for delivery in list(self._state.deliveries.values()):
             if delivery.run_id in pruned:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 from hashlib import sha256
 from itertools import count
@@ -15,6 +16,7 @@ from tenure.model.judge import Circumstances
 from tenure.model.leasing import Lease, present
 from tenure.model.outbox import Delivery
 from tenure.model.snapshot import RunSnapshot
+from tenure.model.status import RunStatus
 from tenure.model.update import NewDelivery, Receipt, receipt
 from tenure.model.wakeups import news
 from tenure.ports.clock import Clock
@@ -53,6 +55,8 @@ class MemoryState:
         self.clock = LeaseClock(clock)
         self.runs: dict[str, StoredRun] = {}
         self.unfinished: dict[str, StoredRun] = {}
+        self.statuses: Counter[RunStatus] = Counter()
+        """Of all runs: nobody walks through those that have ended to count them."""
         self.numbers = count(1)
         """Of runs and deliveries: order and cursor of lists, never given twice."""
         self.deliveries: dict[str, Delivery] = {}
@@ -100,9 +104,12 @@ class MemoryState:
         deliveries: tuple[NewDelivery, ...] = (),
     ) -> None:
         """State, journal row and deliveries of one version, together."""
+        before = stored.snapshot if stored.journal else None
         if self.listeners:
-            before = stored.snapshot if stored.journal else None
             self._tell(frozenset(news(before, snapshot, self.clock.now())))
+        if before is not None:
+            self.statuses[before.status] -= 1
+        self.statuses[snapshot.status] += 1
         stored.snapshot = snapshot
         if snapshot.owner_id is None:
             stored.lease_until = stored.claim_id = None

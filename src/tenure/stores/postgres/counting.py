@@ -1,7 +1,8 @@
-"""How much there is to do."""
+"""How much there is, and how much of it is to be done."""
 
 from __future__ import annotations
 
+from tenure.model.status import RunStatus
 from tenure.ports.census import Census, QueueLength
 from tenure.stores.postgres.connections import Connections, Purpose
 
@@ -12,16 +13,16 @@ class Counting:
 
     async def census(self, most: int) -> Census:
         async with self._connections.session(Purpose.READING) as session:
-            *_, ((queued, running, waiting, dead),), lengths, _ = await session.together(
+            *_, counted, ((waiting, dead),), lengths, _ = await session.together(
                 ("begin",),
                 ("carefully",),
+                ("runs_by_status", most, list(RunStatus)),
                 ("census", most),
                 ("queue_lengths", most),
                 ("commit",),
             )
         return Census(
-            queued=queued,
-            running=running,
+            runs={RunStatus(status): runs for status, runs in counted},
             callbacks_waiting=waiting,
             callbacks_dead=dead,
             queues=tuple(

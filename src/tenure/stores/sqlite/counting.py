@@ -1,9 +1,12 @@
-"""How much there is to do. Runs in a reader's thread."""
+"""How much there is, and how much of it is to be done. Runs in a reader's thread."""
 
 from __future__ import annotations
 
+import json
+
 import apsw
 
+from tenure.model.status import RunStatus
 from tenure.ports.census import Census, QueueLength
 from tenure.stores.lease_clock import LeaseClock
 from tenure.stores.sqlite import rows
@@ -16,11 +19,11 @@ class Counting:
         self._clock = clock
 
     def census(self, most: int) -> Census:
-        queued, running, waiting, dead = self._sql.one("census", most)
+        waiting, dead = self._sql.one("census", most)
+        counted = self._sql.all("runs_by_status", most, json.dumps(list(RunStatus)))
         now = rows.micros(self._clock.now())
         return Census(
-            queued=queued,
-            running=running,
+            runs={RunStatus(status): runs for status, runs in counted},
             callbacks_waiting=waiting,
             callbacks_dead=dead,
             queues=tuple(

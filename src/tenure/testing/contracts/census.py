@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from tenure.model.status import TERMINAL_RUN, RunStatus
 from tenure.ports.census import Census, CensusTaking
 from tenure.testing.contracts.acts import create, create_embedded, write
 from tenure.testing.contracts.harness import ContractHarness, CountingStore
@@ -16,18 +17,20 @@ class CensusContract(ContractHarness):
 
     async def test_empty_store_has_nothing_to_do(self, store: CountingStore) -> None:
         assert await store.take_census() == Census(
-            queued=0, running=0, callbacks_waiting=0, callbacks_dead=0, queues=()
+            runs=dict.fromkeys(RunStatus, 0), callbacks_waiting=0, callbacks_dead=0, queues=()
         )
 
-    async def test_runs_are_counted_until_they_end(self, store: CountingStore) -> None:
+    async def test_runs_are_counted_by_their_status(self, store: CountingStore) -> None:
         for _ in range(3):
             await create(store)
         running = await create_embedded(store)
-        await write(store, end_run(await create_embedded(store)))
-        found = await store.take_census()
-        assert (found.queued, found.running) == (3, 1)
-        await write(store, end_run(running))
-        assert (await store.take_census()).running == 0
+        for status in sorted(TERMINAL_RUN):
+            await write(store, end_run(await create_embedded(store), status))
+        wanted = {RunStatus.QUEUED: 3, RunStatus.RUNNING: 1, **dict.fromkeys(TERMINAL_RUN, 1)}
+        assert (await store.take_census()).runs == wanted
+        await write(store, end_run(running, RunStatus.FAILED))
+        wanted |= {RunStatus.RUNNING: 0, RunStatus.FAILED: 2}
+        assert (await store.take_census()).runs == wanted
 
     async def test_queue_is_as_long_as_what_could_be_claimed(self, store: CountingStore) -> None:
         for queue in ("gpu", "default", "gpu", "gpu"):
@@ -53,5 +56,5 @@ class CensusContract(ContractHarness):
     async def test_nothing_is_counted_further_than_asked(self, store: CountingStore) -> None:
         await asyncio.gather(*(create(store, queue=f"queue-{i % 3}") for i in range(12)))
         found = await store.take_census(most=2)
-        assert found.queued == 2
+        assert found.runs[RunStatus.QUEUED] == 2
         assert [each.runs for each in found.queues] == [2, 2]

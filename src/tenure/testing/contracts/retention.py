@@ -13,11 +13,13 @@ from tenure.model.query import RunFilter
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import TERMINAL_RUN, RunStatus
 from tenure.model.update import Changes
+from tenure.ports.census import CensusTaking
 from tenure.ports.definitions import Definitions
 from tenure.ports.event_log import EventLog
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.log_listing import LogListing
 from tenure.ports.log_store import LogKey, LogStore
+from tenure.ports.marks import RunMarks
 from tenure.ports.retention import Retention
 from tenure.ports.run_store import RunStateStore
 from tenure.testing.contracts.acts import (
@@ -58,6 +60,8 @@ class RetentionContract(ContractHarness):
                 await question()
         for where in (RunFilter(), RunFilter(labels={"team": "web"}), _like(run)):
             assert (await store.list_runs(where)).items == ()
+        if isinstance(store, CensusTaking):
+            assert set((await store.take_census()).runs.values()) == {0}
 
     @pytest.mark.parametrize("status", sorted(TERMINAL_RUN))
     async def test_every_end_is_an_end(self, store: ForgettingStore, status: RunStatus) -> None:
@@ -218,6 +222,8 @@ def questions(store: Any, run_id: str) -> Iterator[Question]:
         yield lambda: store.read(run_id, LogKey(step=0, host="web1", stream="stdout"))
     if isinstance(store, LogListing):
         yield lambda: store.list_logs(run_id)
+    if isinstance(store, RunMarks):
+        yield lambda: store.mark_of(run_id)
 
 
 async def _all_of(store: ForgettingStore, run: RunSnapshot) -> list[Any]:
