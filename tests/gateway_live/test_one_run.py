@@ -121,6 +121,22 @@ async def test_who_comes_back_while_it_runs_gets_the_rest_and_what_happens(
             assert places(await viewer.all()) == journal[number + 1 :]
 
 
+async def test_where_a_viewer_was_counts_more_than_where_it_once_began(
+    memory: Any, gateways: Gateways
+) -> None:
+    """A browser comes back to the address it began with."""
+    gateway = await gateways(memory)
+    run = await through_its_steps(memory, await create_embedded(memory))
+    run = await write(memory, end_run(run))
+    journal = await journal_of(memory, run)
+    for asked, seen in ((0, 3), (3, 0)):
+        path = f"{path_of(run)}?after={journal[asked]}"
+        async with looking(gateway.address, path) as viewer:
+            assert places(await viewer.all()) == journal[asked + 1 :]
+        async with looking(gateway.address, path, after=journal[seen]) as viewer:
+            assert places(await viewer.all()) == journal[seen + 1 :]
+
+
 async def test_who_is_ahead_of_the_store_hears_the_end(memory: Any, gateways: Gateways) -> None:
     gateway = await gateways(memory)
     run = await create_embedded(memory)
@@ -139,6 +155,52 @@ async def test_place_that_is_none_is_refused(memory: Any, gateways: Gateways, af
     run = await create_embedded(memory)
     async with looking(gateway.address, path_of(run), after=after) as viewer:
         assert viewer.status == 400
+
+
+async def test_stream_is_neither_kept_nor_held_back_on_its_way(
+    memory: Any, gateways: Gateways
+) -> None:
+    gateway = await gateways(memory)
+    run = await create_embedded(memory)
+    async with looking(gateway.address, path_of(run), accept_encoding="gzip") as viewer:
+        headers = viewer.headers
+        await viewer.some(1)
+    assert "content-encoding" not in headers
+    assert "content-length" not in headers
+    assert {
+        "content-type": "text/event-stream; charset=utf-8",
+        "cache-control": "no-store",
+        "x-accel-buffering": "no",
+        "connection": "close",
+        "x-content-type-options": "nosniff",
+        "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    }.items() <= headers.items()
+
+
+@pytest.mark.parametrize(
+    ("accept", "streams"),
+    [
+        ("text/event-stream", True),
+        ("Text/Event-Stream; charset=utf-8", True),
+        ("text/event-stream, */*", True),
+        ("application/json;q=0.9, text/event-stream", True),
+        ("text/event-stream;q=0.1", True),
+        ("text/event-stream;q=0", False),
+        ("application/json, text/event-stream; q=0.000", False),
+        ("application/json, text/event-stream;q=0.5", False),
+        ("*/*, text/event-stream;q=0.5", False),
+        ("text/event-streams", False),
+        ("*/*", False),
+        ("", False),
+    ],
+)
+async def test_who_would_rather_have_json_gets_json(
+    memory: Any, gateways: Gateways, accept: str, streams: bool
+) -> None:
+    gateway = await gateways(memory)
+    run = await create_embedded(memory)
+    async with looking(gateway.address, path_of(run), accept=accept) as viewer:
+        assert viewer.headers["content-type"].startswith("text/event-stream") == streams
 
 
 async def test_unknown_run_is_no_stream(memory: Any, gateways: Gateways) -> None:

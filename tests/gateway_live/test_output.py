@@ -67,6 +67,8 @@ async def test_who_comes_back_goes_on_behind_what_it_has(
         assert text_of(await viewer.all()) == "two\n"
     async with looking(gateway.address, path_of(run, "&offset=6")) as viewer:
         assert text_of(await viewer.all()) == "o\n"
+    async with looking(gateway.address, path_of(run, "&offset=6"), after="4") as viewer:
+        assert text_of(await viewer.all()) == "two\n"
 
 
 async def test_character_cut_in_two_comes_whole(

@@ -101,7 +101,12 @@ class Viewer:
 
 @asynccontextmanager
 async def looking(
-    address: str, path: str, *, after: str | None = None, small: bool = False
+    address: str,
+    path: str,
+    *,
+    after: str | None = None,
+    small: bool = False,
+    **headers: str,
 ) -> AsyncIterator[Viewer]:
     """``small``: with hardly any room for what was not read yet."""
     place = urlsplit(address)
@@ -112,10 +117,11 @@ async def looking(
     await asyncio.get_running_loop().sock_connect(line, (place.hostname, place.port))
     limit = 1024 if small else 1 << 22
     reader, writer = await asyncio.open_connection(sock=line, limit=limit)
-    headers = {"accept": "text/event-stream"}
+    said = {"accept": "text/event-stream"}
     if after is not None:
-        headers["last-event-id"] = after
+        said["last-event-id"] = after
+    said |= {name.replace("_", "-"): value for name, value in headers.items()}
     try:
-        yield await Viewer(reader, writer).begin(path, headers)
+        yield await Viewer(reader, writer).begin(path, said)
     finally:
         writer.transport.abort()

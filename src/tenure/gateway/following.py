@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from tenure.gateway.accepting import prefers
 from tenure.gateway.calls import Call
 from tenure.gateway.live.frames import MEDIA_TYPE
 from tenure.gateway.problems import MALFORMED, Refusal
 
 
 def wants_stream(call: Call[Any, Any]) -> bool:
-    return MEDIA_TYPE in call.headers.get("accept", "")
+    return prefers(call.headers.get("accept", ""), MEDIA_TYPE)
 
 
 def place_after(call: Call[Any, Any], pattern: str, asked: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tenure.gateway.accepting import prefers
 from tenure.gateway.calls import Answer, Call, RawAnswer, StreamAnswer
 from tenure.gateway.following import place_after, wants_stream
 from tenure.gateway.problems import OUTPUT_NOT_FOUND, Refusal
@@ -43,7 +44,7 @@ async def read_output(call: Call[OutputQuery, None]) -> Answer | RawAnswer | Str
         offset = int(place_after(call, OFFSET, str(asked.offset)))
         return StreamAnswer(parts=call.parts.live.output(store, run, key, offset))
     found = await store.read(run.run_id, key, asked.offset, limit=asked.limit)
-    if BYTES in call.headers.get("accept", ""):
+    if prefers(call.headers.get("accept", ""), BYTES):
         return _raw(found, key)
     text, length = readable(found.data)
     shown = Output(
