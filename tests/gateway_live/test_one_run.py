@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from tenure.gateway.live.journals import RunJournal, all_of_version
 from tenure.model.errors import StoreIncompatible, StoreUnavailable
+from tenure.model.events import Position
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
 from tenure.testing.contracts.acts import create_embedded, write
@@ -212,7 +214,7 @@ async def test_unknown_run_is_no_stream(memory: Any, gateways: Gateways) -> None
 async def test_viewers_do_not_ask_the_store_each_for_himself(
     memory: Any, gateways: Gateways, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A round asks once, however many look; and history is read once for all who want the same."""
+    """A round asks once, however many look."""
     asked: list[Any] = []
     read = memory.read_events
 
@@ -235,6 +237,18 @@ async def test_viewers_do_not_ask_the_store_each_for_himself(
             await viewer.all()
         mark = asked.index(max(asked))
         assert len(asked[mark:]) < 10, "one look finds the end, and then nobody asks again"
+
+
+async def test_history_is_read_once_for_all_who_want_the_same_at_once(memory: Any) -> None:
+    run = await through_its_steps(memory, await create_embedded(memory))
+    counted: Any = FaultyStore(memory, seed=0, rate=0)
+    journal = RunJournal(counted, run, all_of_version(run.version))
+    first, *others = await asyncio.gather(*(journal.history(Position()) for _ in range(50)))
+    assert first.data.count(b"data: ") == len(await journal_of(memory, run))
+    assert all(each is first for each in others)
+    assert counted.calls["read_events"] == 1
+    assert await journal.history(Position()) == first
+    assert counted.calls["read_events"] == 2, "what was read is not kept"
 
 
 async def test_quiet_runs_cost_one_question_a_round_and_one_more_when_something_happens(
