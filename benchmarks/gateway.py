@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from time import perf_counter
 from typing import Any
 from urllib.parse import urlsplit
@@ -76,7 +76,7 @@ async def _measure(server: Server) -> list[Figure]:
             at_least=0.95,
         ),
         Figure(
-            name="nine of ten events reach the last of 200 viewers",
+            name="an event reaches the last of 200 viewers, the slowest of 30",
             unit="s",
             ours=told,
             limit=0.25,
@@ -185,7 +185,7 @@ async def _told(store: PostgresStore, address: str) -> float:
         max(viewer.heard[before + number] for viewer in viewers) - sent[number]
         for number in range(EVENTS)
     ]
-    return quantiles(took, n=10)[8]
+    return max(took)
 
 
 async def _until_heard(viewers: list[Viewer], number: int) -> None:
