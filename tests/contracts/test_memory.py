@@ -15,6 +15,7 @@ from tenure.testing.contracts import (
     EventLogContract,
     LeaseStoreContract,
     LogListingContract,
+    LogSizesContract,
     LogStoreContract,
     MachineClockContract,
     ManualTime,
@@ -99,6 +100,9 @@ class TestWakeups(Memory, WakeupsContract): ...
 
 
 class TestLogListing(Memory, LogListingContract): ...
+
+
+class TestLogSizes(Memory, LogSizesContract): ...
 
 
 class TestRetention(Memory, RetentionContract): ...

@@ -19,6 +19,7 @@ from tenure.testing.contracts import (
     KeptApartContract,
     LeaseStoreContract,
     LogListingContract,
+    LogSizesContract,
     LogStoreContract,
     ManualTime,
     OutboxBatchesContract,
@@ -99,6 +100,9 @@ class TestTokens(Postgres, TokenStoreContract): ...
 
 
 class TestLogListing(Postgres, LogListingContract): ...
+
+
+class TestLogSizes(Postgres, LogSizesContract): ...
 
 
 class TestRetention(Postgres, RetentionContract): ...

@@ -19,6 +19,7 @@ from tenure.testing.contracts import (
     KeptApartContract,
     LeaseStoreContract,
     LogListingContract,
+    LogSizesContract,
     LogStoreContract,
     MachineClockContract,
     ManualTime,
@@ -104,6 +105,9 @@ class TestTokens(SQLite, TokenStoreContract): ...
 
 
 class TestLogListing(SQLite, LogListingContract): ...
+
+
+class TestLogSizes(SQLite, LogSizesContract): ...
 
 
 class TestRetention(SQLite, RetentionContract): ...

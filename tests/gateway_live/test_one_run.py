@@ -299,20 +299,23 @@ async def test_store_without_versions_is_asked_for_each_run(
 async def test_question_for_all_that_fails_ends_nobody(
     memory: Any, gateways: Gateways, monkeypatch: pytest.MonkeyPatch, wrong: Exception
 ) -> None:
+    failing, failed, ask = asyncio.Event(), asyncio.Event(), memory.versions_of
+
+    async def versions_of(run_ids: Any) -> Any:
+        if failing.is_set():
+            failed.set()
+            raise wrong
+        return await ask(run_ids)
+
+    monkeypatch.setattr(memory, "versions_of", versions_of)
     gateway = await gateways(memory)
     run = await create_embedded(memory)
-    failed = asyncio.Event()
-
-    async def fails(_: Any) -> Any:
-        failed.set()
-        raise wrong
-
     async with looking(gateway.address, path_of(run)) as viewer:
         told = await viewer.some(1)
-        with monkeypatch.context() as patch:
-            patch.setattr(memory, "versions_of", fails)
-            await failed.wait()
-            run = await write(memory, end_run(run))
+        failing.set()
+        await until(failed.is_set)
+        run = await write(memory, end_run(run))
+        failing.clear()
         assert places(told + await viewer.all()) == await journal_of(memory, run)
 
 

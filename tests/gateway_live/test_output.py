@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -12,6 +14,8 @@ from tenure.model.status import HostStatus
 from tenure.ports.log_store import LogKey
 from tenure.testing.contracts.acts import create_embedded, write
 from tenure.testing.factories import end_run, fencing_of, finish_host, start_step
+from tenure.testing.faults import FaultyStore
+from tests.gateway_live.conftest import until
 from tests.gateway_live.viewers import Told, looking
 
 Gateways = Callable[..., Any]
@@ -97,6 +101,47 @@ async def test_much_output_comes_in_pieces(
     await write(store, finish_host(run, 0, "web1"))
     async with looking(gateway.address, path_of(run)) as viewer:
         assert text_of(await viewer.all()) == data.decode()
+
+
+async def test_quiet_outputs_cost_one_question_a_round_beside_that_for_their_runs(
+    store: Any, gateways: Gateways
+) -> None:
+    counted: Any = FaultyStore(store, seed=0, rate=0)
+    gateway = await gateways(counted)
+    started = [await write(store, start_step(await create_embedded(store))) for _ in range(20)]
+    async with AsyncExitStack() as lines:
+        for run in started:
+            await prints(store, run, 0, b"one\xe2")
+        looks = [
+            lines.enter_async_context(looking(gateway.address, path_of(run))) for run in started
+        ]
+        viewers = await asyncio.gather(*looks)
+        await asyncio.gather(*(viewer.some(1) for viewer in viewers))
+        rounds = counted.calls["sizes_of"]
+        await until(lambda: counted.calls["sizes_of"] > rounds + 1)
+        counted.calls.clear()
+        await until(lambda: counted.calls["sizes_of"] >= 10)
+        assert set(counted.calls) == {"versions_of", "sizes_of"}
+        assert counted.calls["versions_of"] - counted.calls["sizes_of"] in (0, 1)
+        await prints(store, started[3], 4, b"\x82\xac")
+        (told,) = await viewers[3].some(1)
+        assert told.data["text"] == "€"
+        await write(store, finish_host(started[3], 0, "web1"))
+        assert text_of(await viewers[3].all()) == ""
+
+
+async def test_store_that_cannot_measure_many_is_asked_for_each_output(
+    memory: Any, gateways: Gateways
+) -> None:
+    plain: Any = FaultyStore(memory, seed=0, rate=0)
+    del plain.sizes_of
+    gateway = await gateways(plain)
+    run = await write(memory, start_step(await create_embedded(memory)))
+    async with looking(gateway.address, path_of(run)) as viewer:
+        await prints(memory, run, 0, b"one\n")
+        told = await viewer.some(1)
+        await write(memory, finish_host(run, 0, "web1"))
+        assert text_of(told + await viewer.all()) == "one\n"
 
 
 async def test_ends_with_the_run(store: Any, gateways: Gateways) -> None:

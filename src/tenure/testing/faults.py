@@ -31,6 +31,7 @@ from tenure.ports.event_log import EventLog
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.liveness import LiveRuns
 from tenure.ports.log_listing import LogListing
+from tenure.ports.log_sizes import LogSizes
 from tenure.ports.log_store import LogStore
 from tenure.ports.marks import RunMarks
 from tenure.ports.outbox import Outbox, OutboxBatches
@@ -54,6 +55,7 @@ PROTOCOLS: tuple[type, ...] = (
     OutboxBatches,
     LogStore,
     LogListing,
+    LogSizes,
     WorkerRegistry,
     OwnerListing,
     CensusTaking,

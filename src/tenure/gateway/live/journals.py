@@ -33,29 +33,21 @@ class RunJournal(Watched[Position]):
     has ended, with all there is."""
 
     def __init__(self, log: EventLog, run: RunSummary, after: Position) -> None:
-        super().__init__(min(after, all_of_version(run.version)))
-        self.run_id = run.run_id
-        self.newest: int | None = None
-        """The run's version, if somebody asked for it (``surveying``)."""
+        super().__init__(run.run_id, min(after, all_of_version(run.version)))
         self.listeners: WeakSet[Listener] = WeakSet()
         self._log = log
-        self._read: int | None = None
-        """The version to which all has been read."""
+        self._run_id = run.run_id
         self._end = str(run.status) if run.ended else None
 
-    @property
-    def still(self) -> bool:
-        return self.newest is not None and self.newest == self._read
-
     async def look(self) -> None:
-        newest = self.newest
+        size = self.size
         while True:
             events = await self._events(self.place)
             self._hear(events)
             self.publish([Frame(event.position, _told(event)) for event in events])
             if len(events) < _PAGE:
                 break
-        self._read = newest
+        self.size_seen = size
         if self._end is not None:
             self.end()
 
@@ -69,10 +61,10 @@ class RunJournal(Watched[Position]):
         return Part(behind, data)
 
     def last_words(self) -> bytes:
-        return message(RunEnded(run_id=self.run_id, status=str(self._end)), kind="end")
+        return message(RunEnded(run_id=self._run_id, status=str(self._end)), kind="end")
 
     async def _events(self, after: Position) -> list[RecordedEvent]:
-        return await self._log.read_events(self.run_id, after, limit=_PAGE)
+        return await self._log.read_events(self._run_id, after, limit=_PAGE)
 
     def _hear(self, events: Sequence[RecordedEvent]) -> None:
         for event in events:

@@ -30,7 +30,7 @@ class TaskOutput(Watched[int]):
         key: LogKey,
         offset: int,
     ) -> None:
-        super().__init__(offset)
+        super().__init__((run_id, key), offset)
         self.journal = journal
         self._store = store
         self._logs = logs
@@ -45,8 +45,13 @@ class TaskOutput(Watched[int]):
         ours = event.step_index == self._key.step and event.host in (None, self._key.host)
         self._in_doubt |= ours or event.kind == "run"
 
+    @property
+    def still(self) -> bool:
+        return super().still and not self._in_doubt
+
     async def look(self) -> None:
         """All a task printed was there before it was said to have ended: so that is asked first."""
+        size = self.size
         if self._in_doubt and not self._ended:
             self._in_doubt = self.journal is None
             try:
@@ -56,6 +61,7 @@ class TaskOutput(Watched[int]):
                 raise
         while (frame := self._frame(await self._slice(self.place))) is not None:
             self.publish([frame])
+        self.size_seen = size
         if self._ended:
             self.end()
 

@@ -1,43 +1,46 @@
-"""Which of all that is watched has grown: one question, however much that is."""
+"""Which of all that is watched has grown: one question for all runs, one for all output."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any, TypeVar
 
 from tenure.gateway.live.journals import RunJournal
-from tenure.gateway.live.watched import Growing
+from tenure.gateway.live.outputs import TaskOutput
+from tenure.gateway.live.watched import Growing, Watched
 from tenure.model.errors import StoreUnavailable
+from tenure.ports.log_sizes import LogSizes
 from tenure.ports.marks import RunMarks
 
-K = TypeVar("K")
+N = TypeVar("N")
+Question = Callable[[Collection[N]], Awaitable[dict[N, int]]]
 
 
 class Survey:
-    """On a store that cannot be asked for many runs at once, each is looked at."""
+    """What a store cannot be asked of many at once is looked at one by one."""
 
     def __init__(self, store: object) -> None:
-        self._marks = store if isinstance(store, RunMarks) else None
+        self._questions: dict[type[Watched[Any]], Question[Any]] = {}
+        if isinstance(store, RunMarks):
+            self._questions[RunJournal] = store.versions_of
+        if isinstance(store, LogSizes):
+            self._questions[TaskOutput] = store.sizes_of
 
     async def take(self, watched: Iterable[Growing[Any]]) -> None:
         """Tell those it is about. ``StoreUnavailable``."""
-        journals: dict[str, list[RunJournal]] = defaultdict(list)
-        for each in watched:
-            if isinstance(each, RunJournal):
-                journals[each.run_id].append(each)
-        if self._marks is None or not journals:
-            return
-        versions = await _as_far_as_known(self._marks.versions_of(journals))
-        for run_id, same in journals.items():
-            for journal in same:
-                journal.newest = versions.get(run_id)
+        everything = list(watched)
+        for kind, question in self._questions.items():
+            asked = [each for each in everything if isinstance(each, kind)]
+            if asked:
+                sizes = await _known(question, {each.name for each in asked})
+                for each in asked:
+                    each.size = sizes.get(each.name)
 
 
-async def _as_far_as_known(answer: Awaitable[dict[K, int]]) -> dict[K, int]:
+async def _known(question: Question[N], names: Collection[N]) -> dict[N, int]:
     """What nothing is known of is looked at, and so tells its viewers what is wrong with it."""
     try:
-        return await answer
+        return await question(names)
     except StoreUnavailable:
         raise
     except Exception:  # noqa: BLE001  (it comes again)

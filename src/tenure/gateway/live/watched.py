@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from operator import itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -101,11 +101,21 @@ class Growing(ABC, Generic[K]):
 
 
 class Watched(Growing[K]):
-    """Something with an end, all of which can be read in the store by place."""
+    """Something with an end, all of which can be read in the store by place. ``name`` is the one by
+    which the store can be asked for how much there is of it."""
 
-    def __init__(self, place: K) -> None:
+    def __init__(self, name: Hashable, place: K) -> None:
         super().__init__(place)
+        self.name = name
+        self.size: int | None = None
+        """How much there is of it, in the store's own measure, if somebody asked: ``surveying``."""
+        self.size_seen: int | None = None
+        """With how much all was read."""
         self._reading: dict[K, asyncio.Task[Part[K]]] = {}
+
+    @property
+    def still(self) -> bool:
+        return self.size is not None and self.size == self.size_seen
 
     @abstractmethod
     async def read(self, behind: K) -> Part[K]:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tenure.model.codec import storable
 from tenure.model.errors import LeaseLost, StoreRejected
 from tenure.model.leasing import holds
 from tenure.model.update import Fencing
+from tenure.ports.log_sizes import LogName
 from tenure.ports.log_store import LogKey, LogSlice
 from tenure.stores.memory.state import MemoryState
 
 
 class MemoryLogs:
-    """``LogStore`` and ``LogListing``."""
+    """``LogStore``, ``LogListing`` and ``LogSizes``."""
 
     def __init__(self, state: MemoryState) -> None:
         self._state = state
@@ -45,6 +48,15 @@ class MemoryLogs:
         with self._state.lock:
             output = self._state.find(run_id).output
             return sorted((key for key, stream in output.items() if stream), key=_order)
+
+    async def sizes_of(self, names: Collection[LogName]) -> dict[LogName, int]:
+        with self._state.lock:
+            runs = self._state.runs
+            return {
+                (run_id, key): len(runs[run_id].output.get(key, b""))
+                for run_id, key in names
+                if run_id in runs
+            }
 
 
 def _order(key: LogKey) -> tuple[int, str, int, int, str]:

@@ -6,13 +6,16 @@ in one statement; two that begin at the same place exclude each other by the pri
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tenure.model.codec import storable
 from tenure.model.errors import LeaseLost, RunNotFound, StoreRejected
 from tenure.model.update import Fencing
+from tenure.ports.log_sizes import LogName
 from tenure.ports.log_store import LogKey, LogSlice
 from tenure.stores.postgres.connections import Connections, Purpose
 from tenure.stores.postgres.failures import DATA_ERRORS
-from tenure.stores.postgres.names import escaped, must_exist, unescaped
+from tenure.stores.postgres.names import can_exist, escaped, must_exist, unescaped
 from tenure.stores.postgres.session import Session
 
 _NO_ITEM = -1
@@ -92,6 +95,14 @@ class Logging:
             )
             for step, host, item, attempt, stream in found
         ]
+
+    async def sizes(self, names: Collection[LogName]) -> dict[LogName, int]:
+        asked = [(run_id, key) for run_id, key in names if can_exist(run_id)]
+        streams = [(run_id, *_stream_of(storable(run_id, key))) for run_id, key in asked]
+        columns = [[stream[column] for stream in streams] for column in range(6)]
+        async with self._connections.session(Purpose.READING) as session:
+            found = await session.all("log_sizes", *columns)
+        return {asked[place - 1]: int(size) for place, size in found}
 
 
 def _stream_of(key: LogKey) -> _Stream:

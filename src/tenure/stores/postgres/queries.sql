@@ -572,6 +572,16 @@ where c.seq = $1 and c.step = $2 and c.host = $3 and c.item = $4 and c.attempt =
   and c.stream = $6
 order by c.start desc limit 1
 
+-- name: log_sizes
+select u.place, coalesce((
+  select c.start + length(c.data) from tenure.log_chunks c
+  where c.seq = r.seq and c.step = u.step and c.host = u.host and c.item = u.item
+    and c.attempt = u.attempt and c.stream = u.stream
+  order by c.start desc limit 1), 0)
+from unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::bigint[], $6::text[])
+    with ordinality u(run_id, step, host, item, attempt, stream, place),
+  lateral (select seq from tenure.runs where run_id = u.run_id limit 1) r
+
 -- name: log_streams
 select c.step, c.host, c.item, c.attempt, c.stream from tenure.log_chunks c
 where c.seq = $1 and c.start = 0

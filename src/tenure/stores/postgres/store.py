@@ -32,6 +32,7 @@ from tenure.model.update import (
 )
 from tenure.ports.census import Census
 from tenure.ports.clock import Clock
+from tenure.ports.log_sizes import LogName
 from tenure.ports.log_store import LogKey, LogSlice
 from tenure.ports.upkeep import StoreReport
 from tenure.ports.workers import WorkerInfo
@@ -60,8 +61,8 @@ from tenure.stores.postgres.writing import Writing
 class PostgresStore:
     """``RunStateStore``, ``ParallelBatches``, ``RunMarks``, ``LeaseStore``, ``Beginnings``,
     ``EventLog``, ``ChangeFeed``, ``Definitions``, ``Outbox``, ``OutboxBatches``, ``LogStore``,
-    ``LogListing``, ``WorkerRegistry``, ``OwnerListing``, ``CensusTaking``, ``TokenStore``,
-    ``Wakeups``, ``KeptApart``, ``Retention`` and ``Upkeep``."""
+    ``LogListing``, ``LogSizes``, ``WorkerRegistry``, ``OwnerListing``, ``CensusTaking``,
+    ``TokenStore``, ``Wakeups``, ``KeptApart``, ``Retention`` and ``Upkeep``."""
 
     durable = True
 
@@ -234,7 +235,7 @@ class PostgresStore:
     async def requeue_delivery(self, delivery_id: str) -> Delivery:
         return await self._outboxing.requeue(delivery_id)
 
-    # LogStore and LogListing
+    # LogStore, LogListing and LogSizes
 
     async def append(
         self, run_id: str, fencing: Fencing, key: LogKey, offset: int, data: bytes
@@ -248,6 +249,9 @@ class PostgresStore:
 
     async def list_logs(self, run_id: str) -> list[LogKey]:
         return await self._logging.streams(run_id)
+
+    async def sizes_of(self, names: Collection[LogName]) -> dict[LogName, int]:
+        return await self._logging.sizes(names)
 
     # WorkerRegistry and OwnerListing
 

@@ -6,16 +6,23 @@ never pass through it, so output of any size delays no checkpoint and no renewal
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Collection
+from pathlib import Path
 
 import apsw
+import msgspec
 
-from tenure.model.codec import storable
+from tenure.model.codec import decode, storable
 from tenure.model.errors import LeaseLost, RunNotFound, StoreRejected, StoreUnavailable
 from tenure.model.update import Fencing
+from tenure.ports.log_sizes import LogName
 from tenure.ports.log_store import LogKey, LogSlice
 from tenure.stores.sqlite.log_files import LogFiles, RunOutput
 from tenure.stores.sqlite.statements import Statements
+
+_seqs = msgspec.json.Decoder(dict[str, int])
 
 
 class Logging:
@@ -52,6 +59,15 @@ class Logging:
         except OSError as error:
             raise StoreUnavailable(f"cannot read output from {path}: {error}") from error
 
+    def sizes(self, names: Collection[LogName]) -> dict[LogName, int]:
+        run_ids = json.dumps([run_id for run_id, _ in names])
+        seqs = decode(_seqs, self._sql.one("seqs_by_id", run_ids)[0])
+        return {
+            (run_id, key): _size(self._files.of(seqs[run_id], run_id).file(storable(run_id, key)))
+            for run_id, key in names
+            if run_id in seqs
+        }
+
     def find(self, run_id: str) -> RunOutput:
         row = self._sql.first("seq_of_run", run_id)
         if row is None:
@@ -65,6 +81,15 @@ def streams_of(output: RunOutput) -> list[LogKey]:
         return output.streams()
     except OSError as error:
         raise StoreUnavailable(f"cannot read output from {output.folder}: {error}") from error
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+    except OSError as error:
+        raise StoreUnavailable(f"cannot read output from {path}: {error}") from error
 
 
 def _continue(run_id: str, descriptor: int, offset: int, data: bytes) -> int:

@@ -25,6 +25,10 @@ from json_each(?) each cross join runs r on r.run_id = each.value
 -- name: seq_of_run
 select seq from runs where run_id = ?
 
+-- name: seqs_by_id
+select json_group_object(r.run_id, r.seq)
+from json_each(?) each cross join runs r on r.run_id = each.value
+
 -- name: newest_created_at
 select created_at from runs order by seq desc limit 1
 

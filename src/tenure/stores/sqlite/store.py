@@ -26,6 +26,7 @@ from tenure.model.status import DeliveryState
 from tenure.model.update import Fencing, LeaseRequest, NewRun, Receipt, Update, Write
 from tenure.ports.census import Census
 from tenure.ports.clock import Clock
+from tenure.ports.log_sizes import LogName
 from tenure.ports.log_store import LogKey, LogSlice
 from tenure.ports.upkeep import StoreReport
 from tenure.ports.workers import WorkerInfo
@@ -57,8 +58,8 @@ Thread = TypeVar("Thread", bound=DatabaseThread)
 class SQLiteStore:
     """``RunStateStore``, ``BatchUpdates``, ``RunMarks``, ``LeaseStore``, ``EventLog``,
     ``ChangeFeed``, ``Definitions``, ``Outbox``, ``OutboxBatches``, ``LogStore``, ``LogListing``,
-    ``WorkerRegistry``, ``OwnerListing``, ``CensusTaking``, ``TokenStore``, ``KeptApart``,
-    ``Retention`` and ``Upkeep``."""
+    ``LogSizes``, ``WorkerRegistry``, ``OwnerListing``, ``CensusTaking``, ``TokenStore``,
+    ``KeptApart``, ``Retention`` and ``Upkeep``."""
 
     durable = True
 
@@ -272,7 +273,7 @@ class SQLiteStore:
     async def requeue_delivery(self, delivery_id: str) -> Delivery:
         return await self._writer.run(self._outboxing.requeue, delivery_id)
 
-    # LogStore and LogListing
+    # LogStore, LogListing and LogSizes
 
     async def append(
         self, run_id: str, fencing: Fencing, key: LogKey, offset: int, data: bytes
@@ -289,6 +290,9 @@ class SQLiteStore:
         found = await asyncio.to_thread(streams_of, output)
         await self._output.run(self._logging.find, run_id)  # half removed is no answer
         return found
+
+    async def sizes_of(self, names: Collection[LogName]) -> dict[LogName, int]:
+        return await self._output.run(self._logging.sizes, names)
 
     # WorkerRegistry and OwnerListing
 

@@ -33,6 +33,7 @@ from tenure.testing.contracts.harness import SUITE_VERSION, ContractHarness, Man
 from tenure.testing.contracts.keeping import KeptApartContract
 from tenure.testing.contracts.leases import LeaseStoreContract
 from tenure.testing.contracts.log_listing import LogListingContract
+from tenure.testing.contracts.log_sizes import LogSizesContract
 from tenure.testing.contracts.logs import LogStoreContract
 from tenure.testing.contracts.machine_clock import (
     MachineClockContract,
@@ -65,6 +66,7 @@ __all__ = [
     "KeptApartContract",
     "LeaseStoreContract",
     "LogListingContract",
+    "LogSizesContract",
     "LogStoreContract",
     "MachineClockContract",
     "ManualTime",

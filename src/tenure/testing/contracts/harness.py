@@ -16,6 +16,7 @@ from tenure.ports.event_log import EventLog
 from tenure.ports.keeping import KeptApart
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.log_listing import LogListing
+from tenure.ports.log_sizes import LogSizes
 from tenure.ports.log_store import LogStore
 from tenure.ports.marks import RunMarks
 from tenure.ports.outbox import Outbox, OutboxBatches
@@ -132,6 +133,10 @@ class LoggingStore(RunStateStore, LeaseStore, LogStore, Protocol):
 
 class ListingStore(LoggingStore, LogListing, Protocol):
     """What the contract about lists of output needs."""
+
+
+class MeasuringStore(LoggingStore, LogSizes, Protocol):
+    """What the contract about sizes of output needs."""
 
 
 class ForgettingStore(RunStateStore, Retention, Protocol):
