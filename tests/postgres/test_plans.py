@@ -110,7 +110,7 @@ FEW = {
     "newest: owner, canceling": OF_HELD,
     "newest: held, and more": OF_HELD,
     "owners": {*OF_HELD, "runs_orphaned"},
-    "runs_by_status": {"runs_by_status"},
+    "runs_by_status": {"runs_by_status", *OF_HELD},
     "newest: unapproved": {"runs_unapproved"},
     "newest: unapproved, and more": {"runs_unapproved"},
 }
