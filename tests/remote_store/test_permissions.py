@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from tenure.client import HttpStore
+from tenure.client.line import encoded
+from tenure.client.refusals import name_of, problem_in
 from tenure.model.access import Role, Token, digest_of, written
-from tenure.model.errors import LeaseHeld, NotPermitted, RunNotFound
+from tenure.model.errors import NotPermitted, RunNotFound
 from tenure.model.leasing import Purpose
 from tenure.model.query import RunFilter
 from tenure.model.snapshot import Approval, CallbackTarget
@@ -26,12 +29,14 @@ from tenure.testing.factories import (
     cancel,
     claim_request,
     embedded_run,
+    end_run,
     fencing_of,
     lease_request,
     new_run,
     operator_status,
     start_run,
 )
+from tenure.wire.leases import LeaseRenewal
 from tests.remote_store.front import gateway
 
 pytestmark = pytest.mark.slow
@@ -84,14 +89,18 @@ async def test_a_worker_executes_and_nobody_else_does(guarded: Guarded) -> None:
             with pytest.raises(NotPermitted):
                 await refused
         assert (await worker.update_run(start_run(run))).version == run.version + 1
-        born = embedded_run("worker-1")
-        assert (await worker.create_run(born)).version == 1
 
 
 async def test_a_worker_is_no_operator(guarded: Guarded) -> None:
     run = await create(guarded.kept, approval=Approval(required=True))
     async with guarded.as_a(Role.WORKER) as worker:
-        for write in (approve(run), cancel(run), annotate(run, found="later"), new_run()):
+        for write in (
+            approve(run),
+            cancel(run),
+            annotate(run, found="later"),
+            new_run(),
+            embedded_run("worker-1"),
+        ):
             (outcome,) = await worker.update_runs([write])
             assert isinstance(outcome, NotPermitted)
     assert await guarded.kept.get_run(run.run_id) == run
@@ -111,11 +120,10 @@ async def test_an_operator_writes_what_needs_no_lease_and_the_journal_says_who(
             "run.canceled",
             "cancel.requested",
         ]
-        assert {(event.data or {}).get("token") for event in events} == {"the operator"}
-        held = await create(operator)
-        await guarded.kept.claim_run(held.run_id, lease_request("worker-1"))
-        with pytest.raises(LeaseHeld):
-            await operator.update_run(operator_status(held, RunStatus.FAILED))
+        by = [(event.data or {}).get("by") for event in events]
+        assert by == ["the operator", "the operator", None, "the operator"]
+        with pytest.raises(NotPermitted):
+            await operator.update_run(operator_status(await create(operator), RunStatus.FAILED))
 
 
 async def test_a_viewer_reads_and_sees_no_credential(guarded: Guarded) -> None:
@@ -171,6 +179,37 @@ class TestAWorkerLimitedToQueues:
             with pytest.raises(NotPermitted):
                 await worker.create_run(embedded_run("worker-1", queue="cpu"))
         assert await guarded.kept.get_run(other.run_id) == other
+
+    async def test_finds_no_run_that_took_the_id_of_its_own(self, guarded: Guarded) -> None:
+        """Which ended, and was forgotten."""
+        mine = await create(guarded.kept, queue="gpu")
+        async with guarded.as_a(Role.WORKER, "gpu") as worker:
+            held = await claim(worker, mine.run_id)
+            await worker.update_run(start_run(held))
+            await worker.update_run(end_run(await guarded.kept.get_run(mine.run_id)))
+            assert await guarded.kept.prune_runs(datetime.max.replace(tzinfo=UTC)) == 1
+            await create(guarded.kept, run_id=mine.run_id, queue="cpu", callbacks=(HOOK,))
+            theirs = await claim(guarded.kept, mine.run_id, "worker-2")
+            for refused in (
+                worker.claim_run(mine.run_id, lease_request("worker-1")),
+                worker.update_run(start_run(theirs)),
+                worker.append(mine.run_id, fencing_of(theirs), OUT, 0, b"x"),
+                worker.read(mine.run_id, OUT),
+            ):
+                with pytest.raises(RunNotFound):
+                    await refused
+        assert await guarded.kept.get_run(mine.run_id) == theirs
+
+    async def test_renews_no_lease_of_another_queue(self, guarded: Guarded) -> None:
+        other = await claim(guarded.kept, (await create(guarded.kept, queue="cpu")).run_id)
+        async with guarded.as_a(Role.WORKER, "gpu") as worker:
+            line = worker._line
+            body = encoded(LeaseRenewal(owner_id="owner-a", fence=other.fence, lease_seconds=LONG))
+            reply = await line.send("PUT", f"/v1/runs/{other.run_id}/lease", body=body)
+        assert (reply.status, name_of(problem_in(reply.status, reply.data))) == (
+            404,
+            "run-not-found",
+        )
 
     async def test_sees_its_own_runs_in_every_list(self, guarded: Guarded) -> None:
         mine = [(await create(guarded.kept, queue=name)).run_id for name in ("gpu", "tpu")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tenure.gateway.calls import Answer, Call
-from tenure.gateway.reaching import run_id_of
+from tenure.gateway.reaching import check_holds, check_reaches
 from tenure.model.errors import NotSupported
 from tenure.model.update import Fencing
 from tenure.ports.log_store import LogKey, LogStore
@@ -14,16 +14,15 @@ from tenure.wire.listings import NoQuery
 
 
 async def read_chunk(call: Call[ChunkQuery, None]) -> Answer:
-    store, asked, run_id = _logs_of(call), call.query, run_id_of(call)
-    await call.parts.queues.check_reaches(call.caller, run_id)
+    store, asked, run_id = _logs_of(call), call.query, await check_reaches(call)
     found = await store.read(run_id, _key(asked), asked.offset, limit=asked.limit)
     return Answer(value=Chunk(offset=found.offset, size=found.size, data=found.data))
 
 
 async def append_chunk(call: Call[NoQuery, NewChunk]) -> Answer:
-    store, given, run_id = _logs_of(call), call.body, run_id_of(call)
-    await call.parts.queues.check_reaches(call.caller, run_id)
+    store, given = _logs_of(call), call.body
     fencing = Fencing(given.owner_id, given.fence)
+    run_id = await check_holds(call, fencing)
     size = await store.append(run_id, fencing, _key(given), given.offset, given.data)
     return Answer(value=Appended(size=size))
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tenure.gateway.calls import Answer, Call
-from tenure.gateway.problems import FORBIDDEN, Refusal
-from tenure.gateway.reaching import check_unlimited, run_id_of
+from tenure.gateway.reaching import check_holds, check_queue, check_reaches, check_unlimited
 from tenure.model.errors import NotSupported
 from tenure.model.leasing import ClaimedRun, ClaimRequest, Purpose
 from tenure.model.update import Fencing, LeaseRequest
@@ -34,8 +33,7 @@ async def claim_runs(call: Call[NoQuery, Claims]) -> Answer:
 
 
 async def claim_run(call: Call[NoQuery, LeaseClaim]) -> Answer:
-    store, asked, run_id = leases_of(call), call.body, run_id_of(call)
-    await call.parts.queues.check_reaches(call.caller, run_id)
+    store, asked, run_id = leases_of(call), call.body, await check_reaches(call)
     request = LeaseRequest(
         owner_id=asked.owner_id,
         seconds=asked.lease_seconds,
@@ -46,9 +44,9 @@ async def claim_run(call: Call[NoQuery, LeaseClaim]) -> Answer:
 
 
 async def release_lease(call: Call[ReleaseQuery, None]) -> Answer:
-    store, asked, run_id = leases_of(call), call.query, run_id_of(call)
-    await call.parts.queues.check_reaches(call.caller, run_id)
+    store, asked = leases_of(call), call.query
     fencing = Fencing(asked.owner_id, asked.fence)
+    run_id = await check_holds(call, fencing)
     await store.release_lease(run_id, fencing, asked.update_id or new_update_id())
     return Answer(status=204)
 
@@ -63,9 +61,8 @@ def _check_queues(call: Call[NoQuery, Claims]) -> None:
     """Whoever reconciles takes what it finds, in whatever queue."""
     if call.body.purpose is Purpose.RECONCILE:
         check_unlimited(call.caller, "reconciling looks at all runs")
-    foreign = [queue for queue in call.body.queues if not call.caller.may_touch(queue)]
-    if foreign:
-        raise Refusal(FORBIDDEN, f"queue {foreign[0][:60]!r} is not one of this token's")
+    for queue in call.body.queues:
+        check_queue(call.caller, queue)
 
 
 def _given(claimed: ClaimedRun) -> GivenLease:

@@ -11,6 +11,7 @@ from tenure.gateway.roles import Caller
 from tenure.model.errors import RunNotFound
 from tenure.model.ids import check_run_id
 from tenure.model.snapshot import RunSnapshot, RunSummary
+from tenure.model.update import Fencing
 from tenure.workflow.wording import listed
 
 
@@ -38,6 +39,20 @@ async def check_reaches(call: Call[Any, Any]) -> str:
     if call.caller.queues is not None:
         await reached(call.parts, call.caller, run_id)
     return run_id
+
+
+async def check_holds(call: Call[Any, Any], fencing: Fencing) -> str:
+    """The same, for who writes of a run as its owner again and again."""
+    run_id = run_id_of(call)
+    if not await call.parts.queues.reaches(call.caller, run_id, fencing):
+        raise RunNotFound(run_id)
+    return run_id
+
+
+def check_queue(caller: Caller, queue: str) -> None:
+    """``Refusal``."""
+    if not caller.may_touch(queue):
+        raise Refusal(FORBIDDEN, f"queue {queue[:60]!r} is not one of this token's")
 
 
 def check_unlimited(caller: Caller, what: str) -> None:

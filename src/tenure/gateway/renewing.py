@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from tenure.gateway.calls import Answer, Call
 from tenure.gateway.leasing import leases_of
 from tenure.gateway.parts import Parts
-from tenure.gateway.reaching import run_id_of
+from tenure.gateway.reaching import check_holds
 from tenure.model.errors import LeaseLost
 from tenure.model.leasing import Lease, Renewal
+from tenure.model.update import Fencing
 from tenure.model.wakeups import topic_of_owner
 from tenure.ports.lease_store import LeaseStore
 from tenure.runtime.waiting import happens_within
@@ -25,8 +26,8 @@ _SHARE = 0.5
 
 
 async def renew_lease(call: Call[NoQuery, LeaseRenewal]) -> Answer:
-    store, asked, run_id = leases_of(call), call.body, run_id_of(call)
-    await call.parts.queues.check_reaches(call.caller, run_id)
+    store, asked = leases_of(call), call.body
+    run_id = await check_holds(call, Fencing(asked.owner_id, asked.fence))
     lease = _lease(call.parts, run_id, asked.owner_id, asked.fence)
     (renewal,) = await store.renew_leases([lease], asked.lease_seconds)
     if not renewal.ok:
@@ -40,7 +41,7 @@ async def renew_leases(call: Call[RenewalsQuery, RenewalsRequest]) -> Answer:
     mine = {
         number: _lease(parts, held.run_id, held.owner_id, held.fence)
         for number, held in enumerate(call.body.leases)
-        if await parts.queues.reaches(call.caller, held.run_id)
+        if await parts.queues.reaches(call.caller, held.run_id, Fencing(held.owner_id, held.fence))
     }
     leases, wait = list(mine.values()), min(call.query.wait, seconds * _SHARE)
     renewed = await _renewed(parts, store, leases, seconds, wait)

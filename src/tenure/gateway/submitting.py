@@ -10,8 +10,8 @@ import msgspec
 from msgspec.structs import replace
 
 from tenure.gateway.calls import Answer, Call
-from tenure.gateway.problems import FORBIDDEN, KEY_REUSED, MALFORMED, TOO_LARGE, Refusal
-from tenure.gateway.reaching import run_of
+from tenure.gateway.problems import KEY_REUSED, MALFORMED, TOO_LARGE, Refusal
+from tenure.gateway.reaching import check_queue, run_of
 from tenure.gateway.roles import Caller
 from tenure.gateway.runs import shown
 from tenure.model.errors import InvalidWorkflow, RunExists
@@ -65,7 +65,7 @@ async def submit(call: Call[NoQuery, Submission]) -> Answer:
 async def _submitted(call: Call[NoQuery, Submission], key: RequestKey | None) -> RunSnapshot:
     body = call.body
     source = await asyncio.to_thread(call.parts.read, _text(body.workflow))
-    _check_queue(call.caller, body.options.queue or source.workflow.queue)
+    check_queue(call.caller, body.options.queue or source.workflow.queue)
     options = _options(body, call.caller, key)
     return await call.parts.desk.submit(source, options, update_id=key.update_id if key else None)
 
@@ -129,11 +129,6 @@ async def retry(call: Call[NoQuery, RetryRequest]) -> Answer:
         requested_by=call.caller.name,
     )
     return _created(await call.parts.desk.submit_retry(old.run_id, options))
-
-
-def _check_queue(caller: Caller, queue: str) -> None:
-    if not caller.may_touch(queue):
-        raise Refusal(FORBIDDEN, f"queue {queue[:60]!r} is not one of this token's")
 
 
 def _created(run: RunSnapshot) -> Answer:

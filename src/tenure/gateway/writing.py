@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
 from tenure.gateway.admission import NAMELESS
 from tenure.gateway.calls import Answer, Call
+from tenure.gateway.deeds import birth_of, check_is_an_owners, deed_of
+from tenure.gateway.parts import Parts
 from tenure.gateway.problems import FORBIDDEN, Refusal, problem_of
+from tenure.gateway.reaching import check_queue, reached
 from tenure.gateway.roles import OPERATE, WORK, Caller
+from tenure.model.access import Role
 from tenure.model.errors import RunNotFound, StoreUnavailable, TenureError
-from tenure.model.events import Event
-from tenure.model.update import Effect, NewRun, Receipt, Write
+from tenure.model.update import NewRun, Receipt, Update, Write
 from tenure.ports.batch import BatchUpdates
 from tenure.ports.run_store import RunStateStore
+from tenure.system import new_update_id
 from tenure.wire.listings import NoQuery
 from tenure.wire.targets import masked
 from tenure.wire.writes import WriteOutcome, WriteOutcomes, Writes
@@ -24,11 +28,12 @@ async def update_runs(call: Call[NoQuery, Writes]) -> Answer:
     refused: dict[int, TenureError] = {}
     allowed: list[Write] = []
     for number, write in enumerate(call.body.writes):
-        objection = await _objection(call, write)
-        if objection is None:
-            allowed.append(signed(await _with_credentials(call, write), call.caller))
-        else:
-            refused[number] = objection
+        try:
+            allowed.append(await _allowed(call, write))
+        except StoreUnavailable:
+            raise
+        except TenureError as error:
+            refused[number] = error
     accepted = iter(await _applied(call.parts.store, allowed))
     outcomes = (
         _shown(refused[number] if number in refused else next(accepted))
@@ -37,59 +42,60 @@ async def update_runs(call: Call[NoQuery, Writes]) -> Answer:
     return Answer(value=WriteOutcomes(outcomes=tuple(outcomes)))
 
 
-async def _objection(call: Call[NoQuery, Writes], write: Write) -> TenureError | None:
-    """Who owns a run writes under its lease; what needs none is an operator's."""
-    if call.caller.role not in (OPERATE if write.lease is None else WORK):
-        how = "without a lease" if write.lease is None else "under a lease"
-        said = f"{call.caller.name!r} is a {call.caller.role} token: it does not write {how}"
-        return Refusal(FORBIDDEN, said)
+async def _allowed(call: Call[NoQuery, Writes], write: Write) -> Write:
+    """As it may be written. Who needs no token has no name either: its writes are taken as they
+    are."""
     if isinstance(write, NewRun):
-        queue = write.snapshot.queue
-        if not call.caller.may_touch(queue):
-            return Refusal(FORBIDDEN, f"queue {queue[:60]!r} is not one of this token's")
-    elif not await call.parts.queues.reaches(call.caller, write.run_id):
-        return RunNotFound(write.run_id)
-    return None
+        return await _birth(call, write)
+    if write.lease is None:
+        return await _deed(call, write)
+    _check_role(call.caller, WORK, "write under a lease")
+    if not await call.parts.queues.reaches(call.caller, write.run_id, write.lease):
+        raise RunNotFound(write.run_id)
+    if call.caller is not NAMELESS:
+        check_is_an_owners(write)
+    return write
 
 
-async def _with_credentials(call: Call[NoQuery, Writes], write: Write) -> Write:
+async def _birth(call: Call[NoQuery, Writes], new: NewRun) -> NewRun:
+    _check_role(call.caller, OPERATE, "create runs")
+    if new.lease is not None:
+        _check_role(call.caller, WORK, "create runs of its own")
+    check_queue(call.caller, new.snapshot.queue)
+    new = await _with_credentials(call.parts, call.caller, new)
+    return new if call.caller is NAMELESS else birth_of(new, call.caller.name, _new_ids())
+
+
+async def _deed(call: Call[NoQuery, Writes], update: Update) -> Update:
+    _check_role(call.caller, OPERATE, "write without a lease")
+    if call.caller is NAMELESS:
+        return update
+    run = await reached(call.parts, call.caller, update.run_id)
+    return deed_of(update, run, call.caller.name, _new_ids())
+
+
+def _new_ids() -> Iterator[str]:
+    return iter(new_update_id, "")
+
+
+def _check_role(caller: Caller, roles: frozenset[Role], what: str) -> None:
+    if caller.role not in roles:
+        said = f"{caller.name!r} is a {caller.role} token: it does not {what}"
+        raise Refusal(FORBIDDEN, said)
+
+
+async def _with_credentials(parts: Parts, caller: Caller, new: NewRun) -> NewRun:
     """Who retries a run gives the new one the callbacks of the old, as far as it was shown them."""
-    if not isinstance(write, NewRun) or not write.snapshot.callbacks:
-        return write
-    given, old_id = write.snapshot, write.snapshot.retry_of
-    if old_id is None or not await call.parts.queues.reaches(call.caller, old_id):
-        return write
+    given, old_id = new.snapshot, new.snapshot.retry_of
+    if not given.callbacks or old_id is None:
+        return new
     try:
-        known = (await call.parts.store.get_run(old_id)).callbacks
+        known = (await reached(parts, caller, old_id)).callbacks
     except RunNotFound:
-        return write
+        return new
     if given.callbacks != tuple(map(masked, known)):
-        return write
-    return replace(write, snapshot=replace(given, callbacks=known))
-
-
-def signed(write: Write, caller: Caller) -> Write:
-    """What no owner writes, somebody asked for: the journal says by whose token."""
-    if write.lease is not None or caller is NAMELESS:
-        return write
-    if isinstance(write, NewRun):
-        return replace(write, events=_signed(write.events, caller))
-    ended = write.if_unowned
-    return replace(
-        write,
-        effect=_signed_effect(write.effect, caller),
-        if_unowned=None if ended is None else _signed_effect(ended, caller),
-    )
-
-
-def _signed_effect(effect: Effect, caller: Caller) -> Effect:
-    return replace(effect, events=_signed(effect.events, caller))
-
-
-def _signed(events: Sequence[Event], caller: Caller) -> tuple[Event, ...]:
-    return tuple(
-        replace(event, data={**(event.data or {}), "token": caller.name}) for event in events
-    )
+        return new
+    return replace(new, snapshot=replace(given, callbacks=known))
 
 
 async def _applied(store: RunStateStore, writes: Sequence[Write]) -> list[Receipt | TenureError]:

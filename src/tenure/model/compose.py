@@ -29,6 +29,8 @@ from tenure.model.update import (
     Update,
 )
 
+DEEDS = frozenset({"cancel.requested", "run.approved", "run.annotated", "callback.redelivered"})
+"""Events that say what somebody did who does not own the run."""
 _TROUBLE = frozenset({"failed", "unreachable", "unknown", "interrupted"})
 """Of a step or host: its event says why."""
 
