@@ -327,14 +327,14 @@ class Runner:
         expired = await reconciler.expire()
         return EndedRuns(tuple(await reconciler.reconcile(reason)), tuple(expired))
 
-    async def redeliver(self, delivery_id: str) -> Delivery:
-        """Send a callback again, under the same id. ``DeliveryNotFound``; ``NotSupported`` by a
-        store that keeps none."""
+    async def redeliver(self, delivery_id: str, *, by: str | None = None) -> Delivery:
+        """Send a callback again, under the same id; its run's journal says who wanted that.
+        ``DeliveryNotFound``; ``NotSupported`` by a store that keeps none."""
         session = await self._parts.session()
         outbox = session.store
         if not isinstance(outbox, Outbox):
             raise NotSupported(f"{type(outbox).__name__} keeps no callbacks")
-        again = await surely(lambda: outbox.requeue_delivery(delivery_id))
+        again = await session.operators.redeliver(outbox, delivery_id, by=by)
         if session.callbacks is not None:
             session.callbacks.wake()
         return again

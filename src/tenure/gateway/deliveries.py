@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 from tenure.gateway.calls import Answer, Call
 from tenure.gateway.parts import Parts
 from tenure.gateway.reaching import check_unlimited, reached
@@ -12,8 +10,6 @@ from tenure.model.ids import check_run_id
 from tenure.ports.outbox import Outbox
 from tenure.wire.deliveries import details_of, summary_of
 from tenure.wire.listings import CallbackPage, CallbacksQuery, NoQuery
-
-_log = logging.getLogger("tenure.gateway")
 
 
 async def list_callbacks(call: Call[CallbacksQuery, None]) -> Answer:
@@ -37,8 +33,7 @@ async def get_callback(call: Call[NoQuery, None]) -> Answer:
 
 async def redeliver(call: Call[NoQuery, None]) -> Answer:
     await _check_reaches(call)
-    again = await call.parts.desk.redeliver(call.path["delivery_id"])
-    _log.info("callback %s of run %s: again, for %s", again.id, again.run_id, call.caller.name)
+    again = await call.parts.desk.redeliver(call.path["delivery_id"], by=call.caller.name)
     return Answer(value=details_of(again))
 
 

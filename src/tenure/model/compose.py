@@ -127,6 +127,20 @@ def callback_failed(
     )
 
 
+def redelivered(
+    run_id: str, base_version: int, update_id: str, by: str | None, **what: str
+) -> Update:
+    """Somebody wants a callback to be sent again. As with ``callback_failed``, two may look the
+    same."""
+    said = Event(type="callback.redelivered", data={"by": by, **what})
+    return Update(
+        run_id=run_id,
+        update_id=update_id,
+        base_version=base_version,
+        effect=Effect(changes=Changes(run=RunChange(journal_only=True)), events=(said,)),
+    )
+
+
 def approve(run_id: str, update_id: str, by: str, note: str | None = None) -> Update:
     """Any base: the first approval stands, and repeating it changes nothing."""
     said = Event(type="run.approved", message=note, data={"by": by})

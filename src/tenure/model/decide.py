@@ -77,7 +77,7 @@ def decide(
         changed = change_steps(run.run_id, steps, changes, at, tally)
         if run.takeovers_without_progress and _a_host_ended(changed):
             fields["takeovers_without_progress"] = 0
-    elif not fields and update.lease is None:
+    elif not fields and update.lease is None and not change.journal_only:
         return Decision(run.version)
     status = fields.get("status", run.status)
     if changes and status is _QUEUED:

@@ -98,6 +98,8 @@ def _check_form(update: Update) -> None:
         raise StoreRejected(update.run_id, "an owner's update must name its base_version")
     if update.lease is None and update.release:
         raise StoreRejected(update.run_id, "only an owner can release")
+    if update.base_version is None and update.effect.changes.run.journal_only:
+        raise StoreRejected(update.run_id, "what is only told must name its base_version")
 
 
 def choose_effect(run: RunSnapshot, update: Update, lease_live: bool) -> Effect:

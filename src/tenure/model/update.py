@@ -118,6 +118,9 @@ class RunChange(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True)
     """All of it only if nobody approved the run in time, by the store's clock in this statement."""
     annotate: tuple[Annotation, ...] = ()
     callback_failed: CallbackFailure | UnsetType = UNSET
+    journal_only: bool = False
+    """The record stays as it is, and its events are written all the same. Names its base: nothing
+    else would tell a repetition."""
 
 
 NO_RUN_CHANGE = RunChange()

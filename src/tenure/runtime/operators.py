@@ -1,16 +1,22 @@
-"""What people and programs may ask of a run from outside: approve it, cancel it, note something."""
+"""What people and programs may ask of a run from outside: approve it, cancel it, note something,
+send its callbacks again."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
+from msgspec.structs import replace
+
 from tenure.model import compose
-from tenure.model.errors import InvalidTransition
+from tenure.model.errors import InvalidTransition, VersionConflict
+from tenure.model.outbox import Delivery
 from tenure.model.snapshot import Annotation, RunSnapshot
-from tenure.model.status import RunStatus
+from tenure.model.status import DeliveryState, RunStatus
 from tenure.model.update import Receipt, Update
+from tenure.ports.outbox import Outbox
 from tenure.ports.run_store import RunStateStore
 from tenure.runtime.approvals import Approvals
 from tenure.runtime.callbacks import Told
@@ -55,6 +61,30 @@ class Operators:
         note = compose.annotate(run_id, Annotation(id=self._new_id(), data=data, by=by))
         await surely(lambda: self._store.update_run(note))
         return await self._read(run_id)
+
+    async def redeliver(
+        self, outbox: Outbox, delivery_id: str, *, by: str | None = None
+    ) -> Delivery:
+        """Send a callback again that was settled. The journal says so first: what happened without
+        a word could not be told from what never happened."""
+        known = await surely(lambda: outbox.get_delivery(delivery_id))
+        if known.state is not DeliveryState.WAITING:
+            await self._tell_of(known, by)
+        return await surely(lambda: outbox.requeue_delivery(delivery_id))
+
+    async def _tell_of(self, again: Delivery, by: str | None) -> None:
+        run = await self._read(again.run_id)
+        target, event = again.target.name, again.event.type
+        said = compose.redelivered(
+            run.run_id, run.version, self._new_id(), by, id=again.id, target=target, event=event
+        )
+        while True:
+            try:
+                await surely(partial(self._store.update_run, said))
+            except VersionConflict as conflict:
+                said = replace(said, base_version=conflict.version)
+            else:
+                return
 
     def _tell_if_ended(self, run: RunSnapshot, update: Update, receipt: Receipt) -> None:
         """Ended from outside: that raises the fence. If its owner did, its owner tells."""

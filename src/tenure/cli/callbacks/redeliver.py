@@ -17,13 +17,14 @@ from tenure.cli.display import json_lines
 from tenure.cli.display.paint import dim, note, say
 from tenure.cli.display.text import counted, one_line
 from tenure.cli.exits import Exit
-from tenure.cli.opening import callback_settings, settings_for, tending
+from tenure.cli.opening import callback_settings, settings_for, tending, this_user
 from tenure.cli.verb import completes, json_option, store_option, verb
 from tenure.config import Settings
 from tenure.model.outbox import Delivery
 from tenure.model.status import DeliveryState
 from tenure.ports.outbox import Outbox
 from tenure.ports.run_store import RunStateStore
+from tenure.runtime.operators import Operators
 from tenure.runtime.relay import Relay
 from tenure.system import SystemClock, new_update_id
 from tenure.wire.deliveries import CallbackSummary, summary_of
@@ -85,7 +86,8 @@ async def _redeliver(
         wanted = await _wanted(store, outbox, ids, run)
         # Oldest first: another process may send each as soon as it is asked for.
         wanted.sort(key=lambda each: each.event.position)
-        again = [await outbox.requeue_delivery(each.id) for each in wanted]
+        operators, by = Operators(store, new_update_id), this_user()
+        again = [await operators.redeliver(outbox, each.id, by=by) for each in wanted]
         if again:
             await _send(outbox, settings, again)
         return [summary_of(await outbox.get_delivery(each.id)) for each in wanted]

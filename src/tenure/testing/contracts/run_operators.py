@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from tenure.model.compose import callback_failed
-from tenure.model.errors import InvalidTransition, LeaseHeld, StoreRejected
+from tenure.model.compose import callback_failed, redelivered
+from tenure.model.errors import InvalidTransition, LeaseHeld, StoreRejected, VersionConflict
 from tenure.model.snapshot import Annotation
 from tenure.model.status import HostStatus, RunStatus, StepStatus
 from tenure.model.update import CallbackFailure, Changes, Effect, RunChange, StepChange
@@ -169,6 +169,27 @@ class OperatorUpdates(ContractHarness):
         assert await store.get_run(run.run_id) == first
         another = callback_failed(run.run_id, first.version, unique("dead"), failure)
         assert (await write(store, another)).version == first.version + 1, "two that look the same"
+
+    async def test_what_is_only_told_changes_the_journal_alone(self, store: RunStateStore) -> None:
+        """Also under a live lease and on an ended run, and once however often it is sent."""
+        run = await create_embedded(store)
+        for number in range(2):
+            told = redelivered(run.run_id, run.version, unique("again"), "ops", callback="c-1")
+            after = await write(store, told)
+            unchanged = replace(after, version=run.version, updated_at=run.updated_at)
+            assert (after.version, unchanged) == (run.version + 1, run)
+            assert (await store.update_run(told)).version == after.version
+            assert await store.get_run(run.run_id) == after
+            run = after if number else await write(store, end_run(after))
+
+    async def test_what_is_only_told_names_its_base(self, store: RunStateStore) -> None:
+        run = await create(store)
+        told = redelivered(run.run_id, run.version, unique("again"), "ops", callback="c-1")
+        with pytest.raises(StoreRejected):
+            await store.update_run(replace(told, base_version=None))
+        with pytest.raises(VersionConflict):
+            await store.update_run(replace(told, base_version=run.version + 1))
+        assert await store.get_run(run.run_id) == run
 
     async def test_poisoned_annotation_is_rejected(self, store: RunStateStore) -> None:
         run = await create(store)

@@ -33,6 +33,8 @@ from tenure.testing.machine.runs import Run
 
 Rule = Callable[[Any], bool]
 
+_OPERATORS_DO = ("cancel", "annotate", "approve", "expire", "end", "tell")
+
 
 def has_runs(machine: Performing) -> bool:
     return bool(machine.model.runs)
@@ -118,7 +120,7 @@ class RunRules(Performing):
         )
 
     @precondition(has_runs)
-    @rule(data=st.data(), what=st.sampled_from(("cancel", "annotate", "approve", "expire", "end")))
+    @rule(data=st.data(), what=st.sampled_from(_OPERATORS_DO))
     def operator_writes(self, data: st.DataObject, what: str) -> None:
         self.send("update_run", self.operator_update(Draw(data), what))
 
@@ -136,6 +138,9 @@ class RunRules(Performing):
             case "approve":
                 note = draw.one((None, "looks good"))
                 asked = RunChange(approve=Consent(by=draw.one(("ann", "bob")), note=note))
+            case "tell":
+                asked = RunChange(journal_only=True)
+                base = base or run.version
             case "expire" if not unsure:
                 asked = RunChange(status=RunStatus.CANCELED, if_overdue=True)
             case "end" if not unsure:

@@ -205,7 +205,8 @@ class RunModel:
             return repeated
         changed = copy.deepcopy(run)
         self._apply_with_callbacks(changed, effect)
-        if update.lease is None and changed.record == run.record:
+        only_said = effect.changes.run.journal_only
+        if update.lease is None and changed.record == run.record and not only_said:
             return run.version
         record = changed.record
         record["version"] += 1
