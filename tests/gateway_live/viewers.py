@@ -105,6 +105,7 @@ async def looking(
     path: str,
     *,
     after: str | None = None,
+    token: str | None = None,
     small: bool = False,
     **headers: str,
 ) -> AsyncIterator[Viewer]:
@@ -120,6 +121,8 @@ async def looking(
     said = {"accept": "text/event-stream"}
     if after is not None:
         said["last-event-id"] = after
+    if token is not None:
+        said["authorization"] = f"Bearer {token}"
     said |= {name.replace("_", "-"): value for name, value in headers.items()}
     try:
         yield await Viewer(reader, writer).begin(path, said)

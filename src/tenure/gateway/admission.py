@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from enum import Enum
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,8 +13,10 @@ from tenure.gateway.problems import FORBIDDEN, FOREIGN_ORIGIN, TOO_MANY, UNAUTHO
 from tenure.gateway.rates import Rates
 from tenure.gateway.roles import Caller
 from tenure.gateway.route import Route
-from tenure.gateway.tokens import TokenBook
+from tenure.gateway.tokens import FRESH, TokenBook
 from tenure.model.access import Role
+from tenure.model.errors import StoreError
+from tenure.runtime.waiting import pause
 from tenure.workflow.wording import listed
 
 PASSER_BY = Caller("anybody", Role.VIEWER, frozenset())
@@ -53,6 +56,21 @@ class Admission:
             raise Refusal(FORBIDDEN, said)
         return caller
 
+    async def dismissal(self, scope: Scope, headers: dict[str, str]) -> None:
+        """For answers that take long: ``Refusal`` as soon as who was let in would not be again.
+        While the store cannot say so, it has no news to tell either."""
+        while True:
+            await pause(FRESH)
+            with suppress(StoreError):
+                await self._check_still_known(scope, headers)
+
+    async def _check_still_known(self, scope: Scope, headers: dict[str, str]) -> None:
+        given = headers.get("authorization")
+        if given is None:
+            await self._caller(scope, headers)
+        elif await self._book.bearer(_bearers_text(given)) is None:
+            raise _not_known()
+
     async def _caller(self, scope: Scope, headers: dict[str, str]) -> Caller:
         given = headers.get("authorization")
         if given is not None:
@@ -64,19 +82,13 @@ class Admission:
 
     async def _bearer(self, given: str, place: str) -> Caller:
         """Whoever guesses pays for looking again, and nobody else does."""
-        scheme, _, text = given.partition(" ")
-        if scheme.lower() != "bearer":
-            raise Refusal(UNAUTHORIZED, "only Bearer tokens are known here", _CHALLENGE)
-        caller = await self._book.bearer(text.strip())
+        text = _bearers_text(given)
+        caller = await self._book.bearer(text)
         if caller is None:
             self._check_rate(place)
-            caller = await self._book.bearer(text.strip(), anew=True)
+            caller = await self._book.bearer(text, anew=True)
         if caller is None:
-            raise Refusal(
-                UNAUTHORIZED,
-                "this token is unknown, expired or revoked; `tenure token create` makes another",
-                {"www-authenticate": 'Bearer realm="tenure", error="invalid_token"'},
-            )
+            raise _not_known()
         return caller
 
     async def _needs_token(self) -> bool:
@@ -103,6 +115,22 @@ class Admission:
         if wait:
             said = f"ask again in {wait:.1f} seconds"
             raise Refusal(TOO_MANY, said, {"retry-after": str(int(wait) + 1)})
+
+
+def _bearers_text(given: str) -> str:
+    """``Refusal``."""
+    scheme, _, text = given.partition(" ")
+    if scheme.lower() != "bearer":
+        raise Refusal(UNAUTHORIZED, "only Bearer tokens are known here", _CHALLENGE)
+    return text.strip()
+
+
+def _not_known() -> Refusal:
+    return Refusal(
+        UNAUTHORIZED,
+        "this token is unknown, expired or revoked; `tenure token create` makes another",
+        {"www-authenticate": 'Bearer realm="tenure", error="invalid_token"'},
+    )
 
 
 def _client(scope: Scope) -> str:

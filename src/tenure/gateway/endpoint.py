@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -67,10 +68,12 @@ class Method:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            answer = await self._answer(scope, receive)
+            headers = headers_of(scope)
+            answer = await self._answer(scope, receive, headers)
             if isinstance(answer, StreamAnswer):
-                parts = self._parts
-                await send_stream(scope, receive, send, answer.parts, parts.closing, parts.patience)
+                dismissal = partial(self._admission.dismissal, scope, headers)
+                closing, patience = self._parts.closing, self._parts.patience
+                await send_stream(scope, receive, send, answer.parts, closing, dismissal, patience)
                 return
             if isinstance(answer, Answer):
                 scope[MADE] = getattr(answer.value, "run_id", None)
@@ -91,9 +94,10 @@ class Method:
             packed=answer.packed if isinstance(answer, RawAnswer) else None,
         )
 
-    async def _answer(self, scope: Scope, receive: Receive) -> Answer | RawAnswer | StreamAnswer:
+    async def _answer(
+        self, scope: Scope, receive: Receive, headers: Headers
+    ) -> Answer | RawAnswer | StreamAnswer:
         route = self._route
-        headers = headers_of(scope)
         caller = await self._admission.admit(scope, headers, route)
         scope[CALLER] = caller.name
         query = read_query(route.query, self._several, scope["query_string"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import FIRST_COMPLETED
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing
 from typing import Any
 
@@ -35,15 +35,18 @@ async def send_stream(
     send: Send,
     parts: AsyncGenerator[Part[Any]],
     closing: asyncio.Event,
+    dismissal: Callable[[], Coroutine[Any, Any, None]],
     patience: Patience,
 ) -> None:
-    """``closing``: whoever looks is sent away, to go on elsewhere."""
+    """``closing``: whoever looks is sent away, to go on elsewhere. ``dismissal`` ends with an error
+    when this viewer may look no longer."""
     async with aclosing(parts):
         await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
         if scope["method"] == "HEAD":
             await send({"type": "http.response.body"})
         else:
-            await _Sending(scope, send, patience).all_of(parts, receive, closing)
+            dismissed = asyncio.create_task(dismissal())
+            await _Sending(scope, send, patience).all_of(parts, receive, closing, dismissed)
 
 
 class _Sending:
@@ -54,25 +57,30 @@ class _Sending:
         self._place: object = None
 
     async def all_of(
-        self, parts: AsyncGenerator[Part[Any]], receive: Receive, closing: asyncio.Event
+        self,
+        parts: AsyncGenerator[Part[Any]],
+        receive: Receive,
+        closing: asyncio.Event,
+        dismissed: asyncio.Task[None],
     ) -> None:
         leaving = asyncio.create_task(_left(receive))
         closed = asyncio.create_task(closing.wait())
         try:
-            last = await self._tell(parts, leaving, closed)
+            last = await self._tell(parts, leaving, closed, dismissed)
             await parts.aclose()  # whatever the viewer still takes, nobody looks for it any more
             if last is None:
                 await self._hang_up(leaving)
             elif not leaving.done():
                 await self._send({"type": "http.response.body", "body": last})
         finally:
-            await _end(leaving, closed)
+            await _end(leaving, closed, dismissed)
 
     async def _tell(
         self,
         parts: AsyncGenerator[Part[Any]],
         leaving: asyncio.Task[None],
         closed: asyncio.Task[Any],
+        dismissed: asyncio.Task[None],
     ) -> bytes | None:
         """What is to be said at the end; ``None`` if the viewer takes nothing any more."""
         step = asyncio.create_task(_next(parts))
@@ -80,12 +88,14 @@ class _Sending:
         try:
             while part is not None and await self._is_taken(part):
                 seconds = self._patience.heartbeat
-                waited = (step, leaving, closed)
+                waited = (step, leaving, closed, dismissed)
                 await asyncio.wait(waited, timeout=seconds, return_when=FIRST_COMPLETED)
                 if leaving.done():
                     return b""
                 if closed.done():
                     return self._farewell("closing")
+                if dismissed.done():
+                    dismissed.result()
                 if step.done():
                     part = step.result()
                     step = asyncio.create_task(_next(parts))
