@@ -110,6 +110,12 @@ def presence(owner_id: str) -> Presence:
     return Presence.ENDING if _is_supervised(pid, start) else Presence.GONE
 
 
+def are_neighbours(owner_id: str, other_id: str) -> bool:
+    """Whether these were processes of one boot of one machine, which could see each other."""
+    one, other = _OWNER_ID.fullmatch(owner_id), _OWNER_ID.fullmatch(other_id)
+    return one is not None and other is not None and one.group(1, 2, 3) == other.group(1, 2, 3)
+
+
 def proven_dead(owner_id: str) -> bool:
     """Whether that owner was a process of this boot of this machine, and is gone with its tasks."""
     return presence(owner_id) is Presence.GONE

@@ -32,6 +32,7 @@ from tenure.testing.factories import (
     new_run,
     operator_status,
     owner_update,
+    unique,
 )
 from tests.gateway.conftest import stored
 from tests.gateway.house import Client, House
@@ -56,13 +57,15 @@ def worker(house: House, tokens: dict[str, str]) -> Iterator[Client]:
 
 def waiting(house: House, **fields: Any) -> RunSnapshot:
     """A run that wants approval, and has a callback."""
-    new = new_run(approval=Approval(required=True), callbacks=(HOOK,), **fields)
+    new = new_run(
+        run_id=unique("deed"), approval=Approval(required=True), callbacks=(HOOK,), **fields
+    )
     house.run(house.store.create_run(new))
     return stored(house, new.snapshot.run_id)
 
 
 def owned(house: House) -> RunSnapshot:
-    new = embedded_run("worker-7")
+    new = embedded_run("worker-7", run_id=unique("deed"))
     house.run(house.store.create_run(new))
     return stored(house, new.snapshot.run_id)
 
@@ -176,7 +179,7 @@ class TestAnOperator:
 class TestAnOperatorsNewRun:
     def test_is_in_its_own_name(self, house: House, mallory: Client) -> None:
         approval = Approval(required=True, by="the-ceo", note="fine")
-        new = new_run(approval=approval, callbacks=(HOOK,))
+        new = new_run(run_id=unique("deed"), approval=approval, callbacks=(HOOK,))
         accepted(mallory, msgspec.structs.replace(new, events=(), deliveries=()))
         run = stored(house, new.snapshot.run_id)
         assert (run.approval.by, run.approval.note) == ("mallory", None)
@@ -193,7 +196,10 @@ class TestAnOperatorsNewRun:
 
 class TestAWorker:
     def test_creates_nothing(self, worker: Client, mallory: Client) -> None:
-        for new in (new_run(), embedded_run("worker-7")):
+        for new in (
+            new_run(run_id=unique("deed")),
+            embedded_run("worker-7", run_id=unique("deed")),
+        ):
             assert refused(worker, new) == "forbidden"
             assert mallory.get(f"/v1/runs/{new.snapshot.run_id}").status == 404
         assert refused(mallory, embedded_run("worker-7")) == "forbidden"
@@ -219,7 +225,7 @@ class TestAWorker:
 
 
 def test_an_admin_does_both_and_is_named(house: House, admin: Client) -> None:
-    new = embedded_run("worker-7")
+    new = embedded_run("worker-7", run_id=unique("deed"))
     accepted(admin, new)
     assert journal(admin, new.snapshot.run_id)[0] == ("run.running", "admin")
     accepted(admin, cancel(new.snapshot, by="the-ceo"))

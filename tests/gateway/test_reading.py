@@ -11,6 +11,7 @@ import pytest
 from tenure.model.codec import full_record
 from tenure.model.update import LeaseRequest
 from tenure.ports.workers import WorkerInfo
+from tenure.testing.factories import new_run, unique
 from tests.gateway.conftest import flow, stored
 from tests.gateway.house import Client, House
 
@@ -164,6 +165,31 @@ def test_a_run_says_what_it_executes(operator: Client, run_id: str) -> None:
     shown = operator.get(f"/v1/runs/{run_id}/definition").json
     assert shown["workflow"] == text
     assert json.loads(shown["stored"])["workflow"] == text
+
+
+def test_credentials_in_what_a_run_executes_are_for_workers(
+    house: House, operator: Client, tokens: dict[str, str], run_id: str
+) -> None:
+    target = {"url": "https://example.com/a?b=hush", "headers": {"X-Key": "hush"}}
+    body = {"workflow": flow(callbacks=[target]), "options": {"run_id": run_id}}
+    assert operator.post("/v1/runs", body).status == 201
+    for role in ("viewer", "operator", "worker", "admin"):
+        client = house.client(tokens[role])
+        shown = client.get(f"/v1/runs/{run_id}/definition")
+        client.close()
+        assert (b"hush" in shown.body) == (role in ("worker", "admin"))
+        assert json.loads(shown.json["stored"])["workflow"] == shown.json["workflow"]
+
+
+def test_what_nobody_here_understands_is_for_workers(
+    house: House, operator: Client, admin: Client
+) -> None:
+    for text in ("rubbish", json.dumps({"workflow": "a: [b"})):
+        new = new_run(run_id=unique("strange"), definition=text)
+        house.run(house.store.create_run(new))
+        path = f"/v1/runs/{new.snapshot.run_id}/definition"
+        assert operator.get(path).problem == "forbidden"
+        assert admin.get(path).json["stored"] == text
 
 
 def test_a_run_says_why_it_is_not_moving(operator: Client, run_id: str) -> None:

@@ -20,6 +20,7 @@ from tenure.model.query import RunFilter
 from tenure.model.snapshot import Approval, CallbackTarget
 from tenure.model.status import RunStatus
 from tenure.ports.log_store import LogKey
+from tenure.runtime.definition import Definition, decode_definition
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.contracts.acts import claim, create, lease_of
 from tenure.testing.factories import (
@@ -42,6 +43,11 @@ from tests.remote_store.front import gateway
 pytestmark = pytest.mark.slow
 
 HOOK = CallbackTarget(name="hook", url="https://example.com/?key=hush", headers={"X-Key": "hush"})
+TELLING = """\
+name: tell  # and nothing else
+steps: [{name: hello, action: cmd.run, args: {cmd: "true"}}]
+callbacks: [{url: "https://example.com/?key=hush", headers: {X-Key: hush}}]
+"""
 OUT = LogKey(step=0, host="web1", stream="stdout")
 
 
@@ -138,12 +144,20 @@ async def test_a_viewer_reads_and_sees_no_credential(guarded: Guarded) -> None:
 
 
 async def test_who_retries_a_run_passes_on_credentials_it_was_never_shown(guarded: Guarded) -> None:
-    old = await create(guarded.kept, callbacks=(HOOK,))
+    definition = Definition(workflow=TELLING, limit=("web1",)).encode()
+    old = await create(guarded.kept, callbacks=(HOOK,), definition=definition)
     async with guarded.as_a(Role.OPERATOR) as operator:
         shown = await operator.get_run(old.run_id)
-        again = await create(operator, callbacks=shown.callbacks, retry_of=old.run_id)
+        executes = await operator.get_definition(old.run_id)
+        assert "hush" not in str(executes)
+        changed = replace(decode_definition(executes or ""), limit=("web2",)).encode()
+        again = await create(
+            operator, callbacks=shown.callbacks, retry_of=old.run_id, definition=changed
+        )
         assert again.callbacks == shown.callbacks
     assert (await guarded.kept.get_run(again.run_id)).callbacks == (HOOK,)
+    kept = decode_definition(await guarded.kept.get_definition(again.run_id) or "")
+    assert kept == Definition(workflow=TELLING, limit=("web2",))
 
 
 class TestAWorkerLimitedToQueues:

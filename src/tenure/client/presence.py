@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 
 from tenure.client.line import Line, encoded, part
-from tenure.model.errors import NotSupported, TenureError
+from tenure.model.errors import NotPermitted, NotSupported, TenureError
 from tenure.model.retry import RetryPolicy
 from tenure.ports.workers import WorkerInfo
 from tenure.runtime.waiting import pause
@@ -72,7 +72,7 @@ class PresenceOverHttp:
         while True:
             try:
                 said = await self._ask(topics, after)
-            except NotSupported as error:
+            except (NotPermitted, NotSupported) as error:
                 _log.debug("no hints: %s", error)
                 return
             except TenureError as error:

@@ -8,6 +8,7 @@ counted: the client says up to which one it was told.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Sequence
 
 from tenure.gateway.problems import BUSY, Refusal
@@ -18,8 +19,8 @@ from tenure.system import new_update_id
 
 _IDLE = 60.0
 """Seconds that somebody is listened for who does not ask any more."""
-_MOST = 10_000
-"""Different sets of topics at once."""
+_MOST = 5_000
+"""Different sets of topics at once, for one token: each worker that has it waits for its own."""
 
 Topics = tuple[str, ...]
 
@@ -30,22 +31,21 @@ class Hearing:
     def __init__(self, store: RunStateStore, closing: asyncio.Event) -> None:
         self._store = store if isinstance(store, Wakeups) else None
         self._closing = closing
-        self._ears: dict[Topics, _Ear] = {}
+        self._ears: dict[str, dict[Topics, _Ear]] = defaultdict(dict)
+        """By token, so that nobody takes the room of others."""
 
     @property
     def hears(self) -> bool:
         """Whether this store wakes anybody."""
         return self._store is not None
 
-    async def position(self, topics: Sequence[str], seconds: float) -> str | None:
-        """Where we are now, once listening has begun; ``None`` if this store wakes nobody."""
-        return await self.news(topics, None, seconds) if self.hears else None
-
-    async def news(self, topics: Sequence[str], after: str | None, seconds: float) -> str:
+    async def news(
+        self, whose: str, topics: Sequence[str], after: str | None, seconds: float
+    ) -> str:
         """Where we are: another place than ``after`` if there may be news, which is waited for up
         to ``seconds``. Who comes from elsewhere, or for the first time, is told so at once: what
-        was before may have been missed."""
-        ear = self._ear_for(tuple(sorted(set(topics))))
+        was before may have been missed. ``Refusal`` if ``whose`` token waits for too much."""
+        ear = self._ear_for(whose, tuple(sorted(set(topics))))
         with ear:
             if ear.position == after or not ear.began:
                 await happens_within(ear.rings, seconds)
@@ -53,27 +53,30 @@ class Hearing:
 
     async def close(self) -> None:
         """Once ``closing`` is set."""
-        tasks = [ear.task for ear in self._ears.values()]
+        tasks = [ear.task for ears in self._ears.values() for ear in ears.values()]
         if tasks:
             await asyncio.wait(tasks)
 
-    def _ear_for(self, topics: Topics) -> _Ear:
-        ear = self._ears.get(topics)
+    def _ear_for(self, whose: str, topics: Topics) -> _Ear:
+        ears = self._ears[whose]
+        ear = ears.get(topics)
         if ear is None:
-            if self._store is None or len(self._ears) >= _MOST:
-                raise Refusal(BUSY, "too many wait for different things")
-            ear = self._ears[topics] = _Ear()
-            ear.task = asyncio.create_task(self._listen(self._store, topics, ear))
+            if self._store is None or len(ears) >= _MOST:
+                raise Refusal(BUSY, "this token waits for too many different things")
+            ear = ears[topics] = _Ear()
+            ear.task = asyncio.create_task(self._listen(self._store, ears, topics, ear))
         return ear
 
-    async def _listen(self, store: Wakeups, topics: Topics, ear: _Ear) -> None:
+    async def _listen(
+        self, store: Wakeups, ears: dict[Topics, _Ear], topics: Topics, ear: _Ear
+    ) -> None:
         try:
             async with store.listen(topics, ear.ring):
                 while ear.is_wanted:
                     if await happens_within(self._closing, _IDLE / 2):
                         return
         finally:
-            del self._ears[topics]
+            del ears[topics]
             ear.ring()
 
 

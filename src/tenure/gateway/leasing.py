@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
 from tenure.gateway.calls import Answer, Call
 from tenure.gateway.reaching import check_holds, check_queue, check_reaches, check_unlimited
+from tenure.model.access import Role
 from tenure.model.errors import NotSupported
 from tenure.model.leasing import ClaimedRun, ClaimRequest, Purpose
 from tenure.model.update import Fencing, LeaseRequest
 from tenure.ports.lease_store import LeaseStore
-from tenure.system import new_update_id
+from tenure.ports.liveness import Presence
+from tenure.ports.workers import WorkerRegistry
+from tenure.system import are_neighbours, new_update_id
 from tenure.wire.leases import Claims, GivenLease, GivenLeases, LeaseClaim, ReleaseQuery
 from tenure.wire.listings import NoQuery
+
+_MOST_LOOKS = 20
+"""At processes of this machine, for one request: each is a look at all of them."""
 
 
 async def claim_runs(call: Call[NoQuery, Claims]) -> Answer:
@@ -26,7 +33,7 @@ async def claim_runs(call: Call[NoQuery, Claims]) -> Answer:
         queues=asked.queues,
         purpose=asked.purpose,
         expired=asked.expired,
-        dead_owners=frozenset(asked.dead_owners),
+        dead_owners=await _dead(call),
     )
     claimed = await store.claim_runs(request)
     return Answer(value=GivenLeases(leases=tuple(map(_given, claimed))))
@@ -63,6 +70,21 @@ def _check_queues(call: Call[NoQuery, Claims]) -> None:
         check_unlimited(call.caller, "reconciling looks at all runs")
     for queue in call.body.queues:
         check_queue(call.caller, queue)
+
+
+async def _dead(call: Call[NoQuery, Claims]) -> frozenset[str]:
+    """Of those said to be gone, whom the asker's machine can have seen and nobody sees any more. An
+    admin is believed; what is reconciled, the gateway looks at for itself."""
+    asked, store, presence = call.body, call.parts.store, call.parts.presence
+    if call.caller.role is Role.ADMIN or not asked.dead_owners:
+        return frozenset(asked.dead_owners)
+    if asked.purpose is not Purpose.EXECUTE:
+        return frozenset()
+    near = {owner for owner in asked.dead_owners if are_neighbours(owner, asked.owner_id)}
+    workers = await store.list_workers() if isinstance(store, WorkerRegistry) else []
+    listed = near.intersection(worker.owner_id for worker in workers)
+    gone = (each for each in islice(listed, _MOST_LOOKS) if presence(each) is Presence.GONE)
+    return frozenset({*(near - listed), *gone})
 
 
 def _given(claimed: ClaimedRun) -> GivenLease:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tenure.gateway.calls import Answer, Call
 from tenure.gateway.problems import FORBIDDEN, MALFORMED, Refusal
+from tenure.gateway.reaching import check_queue
 from tenure.model.errors import NotSupported
 from tenure.ports.workers import WorkerInfo, WorkerRegistry
 from tenure.wire.bounds import PRINTABLE
@@ -17,33 +18,48 @@ _QUEUE = "queue:"
 
 
 async def heartbeat(call: Call[NoQuery, Heartbeat]) -> Answer:
-    said = call.body
+    said, registry = call.body, _registry_of(call)
+    for queue in said.queues:
+        check_queue(call.caller, queue)
     worker = WorkerInfo(
-        owner_id=_worker_of(call),
+        owner_id=await _own_worker(call, registry),
         queues=said.queues,
         concurrency=said.concurrency,
         running=said.running,
         details=said.details,
     )
-    await _registry_of(call).heartbeat(worker, said.seconds)
+    await registry.heartbeat(worker, said.seconds)
     return Answer(status=204)
 
 
 async def leave(call: Call[NoQuery, None]) -> Answer:
-    await _registry_of(call).heartbeat(WorkerInfo(owner_id=_worker_of(call)), 0)
+    registry = _registry_of(call)
+    await registry.heartbeat(WorkerInfo(owner_id=await _own_worker(call, registry)), 0)
     return Answer(status=204)
+
+
+async def _own_worker(call: Call[Any, Any], registry: WorkerRegistry) -> str:
+    """Who serves a queue beyond the caller's is not the caller's to speak for."""
+    owner_id = _worker_of(call)
+    if call.caller.queues is not None:
+        for worker in await registry.list_workers():
+            if worker.owner_id == owner_id and not all(map(call.caller.may_touch, worker.queues)):
+                said = f"worker {owner_id[:60]!r} serves queues that are not this token's"
+                raise Refusal(FORBIDDEN, said)
+    return owner_id
 
 
 async def wait_for_wakeup(call: Call[NoQuery, WakeupRequest]) -> Answer:
     asked, hearing = call.body, call.parts.hearing
     for topic in asked.topics:
-        queue = topic.removeprefix(_QUEUE)
-        if topic != queue and not call.caller.may_touch(queue):
-            raise Refusal(FORBIDDEN, f"queue {queue[:60]!r} is not one of this token's")
+        if topic.startswith(_QUEUE):
+            check_queue(call.caller, topic.removeprefix(_QUEUE))
     if not hearing.hears:
         kind = type(call.parts.store).__name__
         raise NotSupported(f"{kind} wakes nobody: look for runs now and then")
-    return Answer(value=Wakeup(after=await hearing.news(asked.topics, asked.after, asked.wait)))
+    whose = call.caller.token_id
+    after = await hearing.news(whose, asked.topics, asked.after, asked.wait)
+    return Answer(value=Wakeup(after=after))
 
 
 def _worker_of(call: Call[Any, Any]) -> str:

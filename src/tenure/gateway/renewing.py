@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
 
 from tenure.gateway.calls import Answer, Call
 from tenure.gateway.leasing import leases_of
 from tenure.gateway.parts import Parts
+from tenure.gateway.problems import Refusal
 from tenure.gateway.reaching import check_holds
 from tenure.model.errors import LeaseLost
 from tenure.model.leasing import Lease, Renewal
@@ -37,15 +40,13 @@ async def renew_lease(call: Call[NoQuery, LeaseRenewal]) -> Answer:
 
 
 async def renew_leases(call: Call[RenewalsQuery, RenewalsRequest]) -> Answer:
-    store, parts, seconds = leases_of(call), call.parts, call.body.lease_seconds
+    store, parts = leases_of(call), call.parts
     mine = {
         number: _lease(parts, held.run_id, held.owner_id, held.fence)
         for number, held in enumerate(call.body.leases)
         if await parts.queues.reaches(call.caller, held.run_id, Fencing(held.owner_id, held.fence))
     }
-    leases, wait = list(mine.values()), min(call.query.wait, seconds * _SHARE)
-    renewed = await _renewed(parts, store, leases, seconds, wait)
-    known = dict(zip(mine, renewed, strict=True))
+    known = dict(zip(mine, await _renewed(call, store, list(mine.values())), strict=True))
     renewals = (
         known.get(number) or Renewal(run_id=held.run_id, ok=False)
         for number, held in enumerate(call.body.leases)
@@ -54,23 +55,32 @@ async def renew_leases(call: Call[RenewalsQuery, RenewalsRequest]) -> Answer:
 
 
 async def _renewed(
-    parts: Parts, store: LeaseStore, leases: Sequence[Lease], seconds: float, wait: float
+    call: Call[RenewalsQuery, RenewalsRequest], store: LeaseStore, leases: Sequence[Lease]
 ) -> list[Renewal]:
-    """As soon as there is something to tell; after ``wait`` seconds at the latest."""
-    time = asyncio.get_running_loop().time
-    until = time() + wait
-    topics = sorted({topic_of_owner(lease.owner_id) for lease in leases})
-    heard = await parts.hearing.position(topics, wait) if wait and leases else None
+    """As soon as there is something to tell, or time is up. Nothing is waited for before they are
+    renewed."""
+    time, seconds = asyncio.get_running_loop().time, call.body.lease_seconds
+    until = time() + min(call.query.wait, seconds * _SHARE)
+    heard: str | None = None
     while True:
         renewals = await store.renew_leases(leases, seconds)
         left = until - time()
-        done = not leases or left <= 0 or parts.closing.is_set()
+        done = not leases or left <= 0 or call.parts.closing.is_set()
         if done or any(map(_tells, renewals)):
             return renewals
-        if heard is None:
-            await happens_within(parts.closing, min(left, _LOOK))
-        else:
-            heard = await parts.hearing.news(topics, heard, left)
+        heard = await _news(call, leases, heard, left)
+
+
+async def _news(
+    call: Call[Any, Any], leases: Sequence[Lease], heard: str | None, left: float
+) -> str | None:
+    """Once there may be some; where nobody is told, after a while."""
+    hearing, topics = call.parts.hearing, {topic_of_owner(lease.owner_id) for lease in leases}
+    if hearing.hears:
+        with suppress(Refusal):  # too many wait: they are renewed all the same
+            return await hearing.news(call.caller.token_id, sorted(topics), heard, left)
+    await happens_within(call.parts.closing, min(left, _LOOK))
+    return None
 
 
 def _tells(renewal: Renewal) -> bool:

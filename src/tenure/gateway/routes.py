@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from tenure.gateway import (
+    definitions,
     deliveries,
     fleet,
     history,
@@ -113,10 +114,10 @@ RUNS = (
     Route(
         method="GET",
         path="/v1/runs/{run_id}/definition",
-        summary="What a run executes",
+        summary="What a run executes; credentials of its callbacks for workers only",
         roles=READ,
         query=NoQuery,
-        handler=runs.get_definition,
+        handler=definitions.get_definition,
         answers={200: StoredDefinition},
         problems=(RUN_NOT_FOUND, NOT_FOUND, NOT_SUPPORTED),
     ),

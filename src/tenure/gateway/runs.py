@@ -6,19 +6,15 @@ from msgspec.structs import replace
 
 from tenure.gateway.answering import JSON
 from tenure.gateway.calls import Answer, Call, RawAnswer
-from tenure.gateway.problems import NOT_FOUND, Refusal
 from tenure.gateway.reaching import check_reaches, own, queue_for, run_id_of, run_of
 from tenure.gateway.showing import written
 from tenure.gateway.validators import PRIVATE, not_modified
-from tenure.model.errors import NotSupported, StoreIncompatible
+from tenure.model.errors import NotSupported
 from tenure.model.query import RunFilter
 from tenure.model.snapshot import RunSnapshot
-from tenure.ports.definitions import Definitions
 from tenure.ports.lease_store import LeaseStore
-from tenure.runtime.definition import Definition, decode_definition
 from tenure.runtime.queries import explain_run
 from tenure.wire.listings import NoQuery, RunPage, RunsQuery
-from tenure.wire.output import StoredDefinition
 from tenure.wire.targets import masked
 
 
@@ -96,27 +92,3 @@ async def explain(call: Call[NoQuery, None]) -> Answer:
     parts, run_id = call.parts, await check_reaches(call)
     said = await explain_run(parts.store, run_id, now=parts.now(), presence=parts.presence)
     return Answer(value=said)
-
-
-async def get_definition(call: Call[NoQuery, None]) -> Answer:
-    store, run_id = call.parts.store, await check_reaches(call)
-    if not isinstance(store, Definitions):
-        raise NotSupported(f"{type(store).__name__} keeps no definitions")
-    text = await store.get_definition(run_id)
-    if text is None:
-        raise Refusal(NOT_FOUND, f"run {run_id} was created without a definition")
-    try:
-        known: Definition | None = decode_definition(text)
-    except StoreIncompatible:  # somebody else's: it is shown as it is
-        known = None
-    return Answer(
-        value=StoredDefinition(
-            run_id=run_id,
-            workflow=known.workflow if known else None,
-            source=known.source if known else None,
-            limit=known.limit if known else (),
-            local=known.local if known else False,
-            files=tuple(known.files) if known else (),
-            stored=text,
-        )
-    )

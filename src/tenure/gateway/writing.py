@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from tenure.gateway.admission import NAMELESS
 from tenure.gateway.calls import Answer, Call
 from tenure.gateway.deeds import birth_of, check_is_an_owners, deed_of
+from tenure.gateway.definitions import restored
 from tenure.gateway.parts import Parts
 from tenure.gateway.problems import FORBIDDEN, Refusal, problem_of
 from tenure.gateway.reaching import check_queue, reached
@@ -17,6 +18,7 @@ from tenure.model.access import Role
 from tenure.model.errors import RunNotFound, StoreUnavailable, TenureError
 from tenure.model.update import NewRun, Receipt, Update, Write
 from tenure.ports.batch import BatchUpdates
+from tenure.ports.definitions import Definitions
 from tenure.ports.run_store import RunStateStore
 from tenure.system import new_update_id
 from tenure.wire.listings import NoQuery
@@ -95,7 +97,10 @@ async def _with_credentials(parts: Parts, caller: Caller, new: NewRun) -> NewRun
         return new
     if given.callbacks != tuple(map(masked, known)):
         return new
-    return replace(new, snapshot=replace(given, callbacks=known))
+    definition = new.definition
+    if isinstance(parts.store, Definitions):
+        definition = restored(definition, await parts.store.get_definition(old_id))
+    return replace(new, snapshot=replace(given, callbacks=known), definition=definition)
 
 
 async def _applied(store: RunStateStore, writes: Sequence[Write]) -> list[Receipt | TenureError]:
