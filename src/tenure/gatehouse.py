@@ -26,6 +26,7 @@ from tenure.gateway.queues import QueuesOfRuns
 from tenure.gateway.reading import Library
 from tenure.gateway.server import listen, serving
 from tenure.gateway.watching import StoreWatch
+from tenure.ports.attended import Attended
 from tenure.ports.run_store import RunStateStore
 from tenure.ports.tokens import TokenStore
 from tenure.runner import Runner
@@ -88,6 +89,11 @@ class Gatehouse:
             await parts.hearing.close()
 
     async def _door(self, host: str) -> Door:
+        if isinstance(self._store, Attended):
+            raise NotSafe(
+                "whoever asks a gateway before a gateway asks with that gateway's own token: name "
+                f"the store behind {self._store.attended_by}"
+            )
         known = await self._store.list_tokens() if isinstance(self._store, TokenStore) else []
         if self._open_to_all:
             self.lets_in = "whoever can reach it may do everything (--allow-anyone)"

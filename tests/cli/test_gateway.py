@@ -71,6 +71,14 @@ def test_up_serves_the_store_its_worker_executes(cli: Cli) -> None:
     assert finish(up).code == 0
 
 
+@pytest.mark.parametrize("command", ["gateway", "up"])
+def test_a_gateway_is_no_store_for_a_gateway(cli: Cli, command: str) -> None:
+    """Whoever asked the second would ask the first with the token of the second."""
+    refused = cli.call(command, "--store", "http://127.0.0.1:9", "--listen", "127.0.0.1:0")
+    assert refused.code == 7
+    assert "name the store behind the gateway at http://127.0.0.1:9" in refused.err
+
+
 def test_two_gateways_of_one_store_know_the_same_tokens_and_runs(cli: Cli) -> None:
     token = cli.call("token", "create", "ci", "--role", "operator").out.strip()
     places = [

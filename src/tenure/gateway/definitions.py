@@ -27,9 +27,7 @@ async def get_definition(call: Call[NoQuery, None]) -> Answer:
     if call.caller.role not in WORK:
         known = None if known is None else masked(known)
         if known is None:
-            said = (
-                "it may hold credentials, and cannot be read here: worker and admin tokens see it"
-            )
+            said = "it cannot be read here and may hold credentials: worker tokens see it"
             raise Refusal(FORBIDDEN, said)
         stored = known.encode()
     return Answer(value=_shown(run_id, stored, known))
