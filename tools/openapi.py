@@ -44,9 +44,10 @@ Roles: {", ".join(f"`{role}`" for role in Role)}. A `viewer` reads; an `operator
 steers; a `worker` reads and executes; an `admin` may do everything. A token that is limited to
 queues sees the runs of those alone: others are not found.
 
-`POST /v1/updates` is for stores over HTTP (`tenure worker --store https://…`). Under a lease it takes what
-an owner writes. Without one it takes a new run, or what `cancel`, `approve` and `annotate` write, and
-makes that anew from what it changes: who did it, its events and its callbacks are the gateway's to say.
+`POST /v1/updates` is for stores over HTTP (`tenure worker --store https://…`). Under a lease it
+takes what an owner writes. Without one it takes a new run, or what `cancel`, `approve` and
+`annotate` write, and makes that anew from what it changes: who did it, its events and its callbacks
+are the gateway's to say.
 """
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -77,6 +78,13 @@ def test_a_limited_worker_speaks_for_its_own_queues_only(limited: Limited, worke
     assert mine.post("/v1/workers/w-new", says("a")).status == 204
     assert mine("DELETE", "/v1/workers/w-new").status == 204
     assert "w-new" not in present(worker)
+
+
+def test_a_worker_is_called_what_it_calls_itself(worker: Client) -> None:
+    for name in ("a/b", "a\nb", "\n", "a b?"):
+        assert worker.post(f"/v1/workers/{quote(name, safe='')}", says("default")).status == 204
+        assert name in present(worker)
+        assert worker("DELETE", f"/v1/workers/{quote(name, safe='')}").status == 204
 
 
 def test_hints_are_for_workers_of_the_queue(

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
+from starlette.convertors import PathConvertor, register_url_convertor
 
 from tenure.gateway.calls import Answer, Call, RawAnswer, StreamAnswer
 from tenure.gateway.problems import Kind
@@ -19,6 +20,14 @@ B = TypeVar("B")
 _PARAMETER = re.compile(r"\{(\w+)\}")
 _WITH_SLASHES = re.compile(r"\{(owner_id|host)\}$")
 """What may hold slashes stands last: in a path they cannot be told from others."""
+
+
+class _Rest(PathConvertor):
+    regex = "(?s:.*)"
+
+
+register_url_convertor("rest", _Rest())
+"""All that is left of a path, line breaks too."""
 
 
 class Route(Struct, Generic[Q, B], frozen=True, kw_only=True):
@@ -47,7 +56,7 @@ class Route(Struct, Generic[Q, B], frozen=True, kw_only=True):
     @property
     def pattern(self) -> str:
         """As the router has it."""
-        return _WITH_SLASHES.sub(r"{\1:path}", self.path)
+        return _WITH_SLASHES.sub(r"{\1:rest}", self.path)
 
     @property
     def parameters(self) -> list[str]:
