@@ -96,6 +96,28 @@ def test_two_gateways_of_one_store_know_the_same_tokens_and_runs(cli: Cli) -> No
         assert ask(place, "GET", path, token=token)[0] == 401
 
 
+def test_an_operator_cancels_through_a_gateway_while_others_execute(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To look after what others left is the gateway's, and more than an operator may."""
+    tokens = {
+        role: cli.call("token", "create", role, "--role", role).out.strip()
+        for role in ("operator", "worker")
+    }
+    place = address_of(cli.start("gateway", "--json", "--listen", "127.0.0.1:0"))
+    body = {"workflow": GREET, "options": {"recovery": "interrupt"}}
+    held, wanted = (
+        ask(place, "POST", "/v1/runs", body, tokens["operator"])[1]["run_id"] for _ in range(2)
+    )
+    lease = {"owner_id": "somebody", "lease_seconds": 60}
+    assert ask(place, "POST", f"/v1/runs/{held}/lease", lease, tokens["worker"])[0] == 200
+    monkeypatch.setenv("TENURE_TOKEN", tokens["operator"])
+    answer = cli.call("cancel", wanted, "--store", f"http://{place}", "--json")
+    assert (answer.code, answer.json["status"]) == (0, "canceled")
+    events = ask(place, "GET", f"/v1/runs/{wanted}/events", token=tokens["operator"])[1]["events"]
+    assert events[-1]["data"] == {"by": "operator"}
+
+
 def test_beyond_this_machine_it_serves_only_those_with_tokens(cli: Cli) -> None:
     refused = cli.process("gateway", "--listen", "0.0.0.0:0")
     assert refused.code == 7

@@ -13,6 +13,7 @@ from tenure.cli.opening import meant_run, reading, settings_for, telling, this_u
 from tenure.cli.verb import json_option, run_argument, store_option, verb
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
+from tenure.ports.attended import Attended
 from tenure.runtime.operators import Operators
 from tenure.runtime.owners import owner_label
 from tenure.runtime.recovery import Reconciler
@@ -43,8 +44,9 @@ async def _cancel(word: str, reason: str | None, as_json: bool, url: str | None)
         had_ended = (await store.get_run(run_id)).ended
         operators = Operators(store, new_update_id, callbacks.told)
         await operators.cancel(run_id, reason=reason, by=this_user())
-        reconciler = Reconciler(store, new_owner_id(), new_update_id, presence, told=callbacks.told)
-        await reconciler.end_abandoned()
+        if not isinstance(store, Attended):
+            new_id, told = new_update_id, callbacks.told
+            await Reconciler(store, new_owner_id(), new_id, presence, told=told).end_abandoned()
         run = await store.get_run(run_id)
     say(json_lines.as_json(run) if as_json else _answer(run, had_ended))
 
