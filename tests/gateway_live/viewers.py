@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 SOON = 20.0
 """Seconds; for a machine that is very busy."""
+TOKENS = {"list_tokens"}
+"""Asked of the store once in a while, whoever looks: whether they still may."""
 
 
 class Told(NamedTuple):

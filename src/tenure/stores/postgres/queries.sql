@@ -607,10 +607,12 @@ where o.owner_id is null and o.status = 'running' and o.recovery = 'interrupt' h
 -- name: runs_by_status
 -- None is counted further than $1: in indexes alone, however many have ended. Who has an owner has
 -- not ended.
-select s.status, (select count(*) from (
-    select 1 from tenure.runs r where r.owner_id is null and r.status = s.status union all
+select s.status, least($1, (select count(*) from (
+    select 1 from tenure.runs r where r.owner_id is null and r.status = s.status
+    order by r.seq limit $1) x)
+  + (select count(*) from (
     select 1 from tenure.runs r where s.status in ('queued', 'running')
-      and r.owner_id is not null and r.status = s.status limit $1) x)
+      and r.owner_id is not null and r.status = s.status limit $1) x))
 from unnest($2::text[]) s(status)
 
 -- name: census
