@@ -56,7 +56,7 @@ CAREFULLY = {
     "promote_parked",
     "pick_by_priority",
     "pick_by_age",
-    "pick_interrupted",
+    "pick_abandoned",
     "changes_after",
     "owners",
     "runs_by_status",

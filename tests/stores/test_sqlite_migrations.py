@@ -7,23 +7,35 @@ from pathlib import Path
 import apsw
 
 from tenure.model.access import Role, Token, digest_of
+from tenure.model.leasing import Purpose
 from tenure.model.outbox import origin_of
 from tenure.model.query import RunFilter
+from tenure.model.status import Recovery
 from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.contracts.acts import create, create_embedded, write
 from tenure.testing.contracts.run_approval import ASKS
-from tenure.testing.factories import HOOK, start_step
+from tenure.testing.factories import (
+    HOOK,
+    cancel,
+    claim_request,
+    fencing_of,
+    start_step,
+    unique,
+)
 
 BEFORE_TOKENS = """
+    drop index runs_to_cancel;
     drop table tokens;
     pragma user_version = 3;
 """
 BEFORE_UNAPPROVED = """
+    drop index runs_to_cancel;
     drop table tokens;
     drop index runs_unapproved;
     pragma user_version = 2;
 """
 BEFORE_ORIGINS = """
+    drop index runs_to_cancel;
     drop table tokens;
     drop index runs_unapproved;
     drop index deliveries_due;
@@ -33,6 +45,7 @@ BEFORE_ORIGINS = """
     pragma user_version = 1;
 """
 BEFORE_FEED = """
+    drop index runs_to_cancel;
     create table old_journal (
       seq integer not null, version integer not null, at integer not null, fence integer not null,
       update_id text not null, events text not null, primary key (seq, version)
@@ -41,6 +54,10 @@ BEFORE_FEED = """
     drop table journal;
     alter table old_journal rename to journal;
     pragma user_version = 4;
+"""
+BEFORE_RUNS_TO_CANCEL = """
+    drop index runs_to_cancel;
+    pragma user_version = 5;
 """
 
 
@@ -97,3 +114,14 @@ async def test_a_store_from_before_tokens_has_none_and_takes_some(tmp_path: Path
         await store.add_token(token)
         assert [each.name for each in await store.list_tokens()] == ["ci"]
         assert (await store.get_run(old.run_id)).run_id == old.run_id
+
+
+async def test_runs_given_back_after_a_cancel_request_before_are_found(tmp_path: Path) -> None:
+    async with await SQLiteStore.open(tmp_path / "runs.db") as store:
+        old = await write(store, cancel(await create_embedded(store, recovery=Recovery.RESUME)))
+        await store.release_lease(old.run_id, fencing_of(old), unique("release"))
+    with apsw.Connection(str(tmp_path / "runs.db")) as connection:
+        connection.execute(BEFORE_RUNS_TO_CANCEL)
+    async with await SQLiteStore.open(tmp_path / "runs.db") as store:
+        claimed = await store.claim_runs(claim_request("someone", purpose=Purpose.RECONCILE))
+        assert [one.lease.run_id for one in claimed] == [old.run_id]

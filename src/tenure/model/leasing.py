@@ -215,6 +215,8 @@ def why_not_runnable(
     if run.ended:
         return f"it ended as {run.status}"
     if purpose is Purpose.RECONCILE:
+        if run.cancel_requested_at is not None:
+            return None
         if run.recovery is not Recovery.INTERRUPT:
             return "it resumes; a worker will take it over"
         if run.owner_id is None and run.status == RunStatus.QUEUED:

@@ -40,7 +40,7 @@ class Choosing:
             ("held_under_claim", request.owner_id, request.claim_id),
         ]
         if request.purpose is Purpose.RECONCILE:
-            calls.append(("pick_interrupted", limit, request.expired, dead))
+            calls.append(("pick_abandoned", limit, request.expired, dead))
         else:
             queues, oldest = sorted(set(request.queues)), self._oldest_among(limit)
             calls.append(("promote_parked",))

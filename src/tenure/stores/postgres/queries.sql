@@ -381,17 +381,24 @@ from (
 ) r, lateral (select * from tenure.run_specs where seq = r.seq limit 1) s
 order by r.rank, r.ready_at, r.seq
 
--- name: pick_interrupted
--- A reconciler's: they do not resume, and their owner gave them back, ran out of time or is dead.
+-- name: pick_abandoned
+-- A reconciler's: they do not resume or were asked to stop, and their owner gave them back, ran out of
+-- time or is dead.
 select {head}::text from (
   select o.* from (
     select * from tenure.runs r
     where r.owner_id is null and r.status = 'running' and r.recovery = 'interrupt'
+      and r.cancel_requested_at is null
     order by r.seq limit $1 for no key update skip locked) o
+  union all
+  select c.* from (
+    select * from tenure.runs r
+    where r.owner_id is null and r.finished_at is null and r.cancel_requested_at is not null
+    order by r.seq limit $1 for no key update skip locked) c
   union all
   select e.* from (
     select * from tenure.runs r
-    where r.owner_id is not null and r.recovery = 'interrupt'
+    where r.owner_id is not null and (r.recovery = 'interrupt' or r.cancel_requested_at is not null)
       and (($2::boolean and r.lease_expires_at <= (select tenure.clock()))
         or r.owner_id = any($3::text[]))
     order by r.rank, r.ready_at, r.seq limit $1 for no key update skip locked) e
@@ -596,12 +603,14 @@ on conflict (owner_id) do update set seen_until = excluded.seen_until, body = ex
 delete from tenure.workers where seen_until <= tenure.clock()
 
 -- name: owners
--- Who has runs, by recovery; and how many of these are under way without a live lease.
+-- Who has runs, by recovery; how many of these are under way without a live lease, and how many were
+-- asked to stop.
 select r.owner_id, r.recovery, count(*), count(*) filter (
-  where r.status = 'running' and r.lease_expires_at <= (select tenure.clock()))
+  where r.status = 'running' and r.lease_expires_at <= (select tenure.clock())),
+  count(r.cancel_requested_at)
 from (select * from tenure.runs where owner_id is not null offset 0) r group by r.owner_id, r.recovery
 union all
-select null, 'interrupt', count(*), count(*) from tenure.runs o
+select null, 'interrupt', count(*), count(*), count(o.cancel_requested_at) from tenure.runs o
 where o.owner_id is null and o.status = 'running' and o.recovery = 'interrupt' having count(*) > 0
 
 -- name: runs_by_status

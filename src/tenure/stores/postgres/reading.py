@@ -78,8 +78,14 @@ class Reading:
         async with self._connections.session(Purpose.READING) as session:
             found = await session.carefully(SQL["owners"], ())
         return [
-            Ownership(owner_id=owner_id, recovery=Recovery(recovery), runs=runs, lost=lost)
-            for owner_id, recovery, runs, lost in found
+            Ownership(
+                owner_id=owner_id,
+                recovery=Recovery(recovery),
+                runs=runs,
+                lost=lost,
+                canceling=canceling,
+            )
+            for owner_id, recovery, runs, lost, canceling in found
         ]
 
     async def events(self, run_id: str, after: Position, limit: int) -> list[RecordedEvent]:

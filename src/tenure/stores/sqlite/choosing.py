@@ -91,11 +91,12 @@ class Choosing:
     def _ended_leases(self, request: ClaimRequest, instant: Instant) -> list[Candidate]:
         """Held by an owner whose lease has run out or is of another boot, or who is proven dead."""
         reconciling = request.purpose is Purpose.RECONCILE
-        whose = "expired_interrupted" if reconciling else "expired_resumable"
+        expired = "expired_to_end" if reconciling else "expired_resumable"
+        owners = "to_end_of_owner" if reconciling else "leases_of_owner"
         boot_id, until = instant.boot
-        found = self._sql.all(whose, boot_id, until if request.expired else _BEFORE_ANY_LEASE)
+        found = self._sql.all(expired, boot_id, until if request.expired else _BEFORE_ANY_LEASE)
         for owner_id in request.dead_owners:
-            found += self._sql.all("leases_of_owner", owner_id)
+            found += self._sql.all(owners, owner_id)
         return [
             Candidate(rank, ready_at, seq)
             for seq, rank, ready_at, queue in dict.fromkeys(found)

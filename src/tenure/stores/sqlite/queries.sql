@@ -181,24 +181,36 @@ union all
 select seq, rank, ready_at, queue from runs
 where owner_id is not null and lease_boot > ?1 and (status = 'queued' or recovery = 'resume')
 
--- name: expired_interrupted
+-- name: expired_to_end
 -- A reconciler's. Of this boot and past their end, or of another boot.
 select seq, rank, ready_at, queue from runs
-where owner_id is not null and lease_boot = ?1 and lease_until <= ?2 and recovery = 'interrupt'
+where owner_id is not null and lease_boot = ?1 and lease_until <= ?2
+  and (recovery = 'interrupt' or cancel_requested_at is not null)
 union all
 select seq, rank, ready_at, queue from runs
-where owner_id is not null and lease_boot < ?1 and recovery = 'interrupt'
+where owner_id is not null and lease_boot < ?1
+  and (recovery = 'interrupt' or cancel_requested_at is not null)
 union all
 select seq, rank, ready_at, queue from runs
-where owner_id is not null and lease_boot > ?1 and recovery = 'interrupt'
+where owner_id is not null and lease_boot > ?1
+  and (recovery = 'interrupt' or cancel_requested_at is not null)
 
 -- name: leases_of_owner
 select seq, rank, ready_at, queue from runs where owner_id = ?
 
+-- name: to_end_of_owner
+-- A reconciler's, of an owner that is dead.
+select seq, rank, ready_at, queue from runs
+where owner_id = ? and (recovery = 'interrupt' or cancel_requested_at is not null)
+
 -- name: orphaned
--- Running, not resumable, and released by its owner: reconcile's.
+-- Released by its owner, and running without being resumable or asked to stop: reconcile's.
 select seq, rank, ready_at from runs
-where owner_id is null and status = 'running' and recovery = 'interrupt' order by seq
+where owner_id is null and status = 'running' and recovery = 'interrupt'
+union
+select seq, rank, ready_at from runs indexed by runs_to_cancel
+where owner_id is null and finished_at is null and cancel_requested_at is not null
+order by seq
 
 -- name: claims_made
 select value from counters where name = 'claims'
@@ -329,11 +341,13 @@ on conflict (owner_id) do update set
 delete from workers where seen_boot <> ? or seen_until <= ?
 
 -- name: owners
--- Who has runs, by recovery; and how many of these are under way without a live lease.
-select owner_id, recovery, count(*), sum(status = 'running' and not (lease_boot = ?1 and lease_until > ?2))
+-- Who has runs, by recovery; how many of these are under way without a live lease, and how many were
+-- asked to stop.
+select owner_id, recovery, count(*), sum(status = 'running' and not (lease_boot = ?1 and lease_until > ?2)),
+  count(cancel_requested_at)
 from runs indexed by runs_by_owner where owner_id is not null group by owner_id, recovery
 union all
-select null, 'interrupt', count(*), count(*) from runs indexed by runs_orphaned
+select null, 'interrupt', count(*), count(*), count(cancel_requested_at) from runs indexed by runs_orphaned
 where owner_id is null and status = 'running' and recovery = 'interrupt' having count(*) > 0
 
 -- name: workers

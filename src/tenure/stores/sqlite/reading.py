@@ -92,8 +92,16 @@ class Reading:
 
     def owners(self) -> list[Ownership]:
         return [
-            Ownership(owner_id=owner_id, recovery=Recovery(recovery), runs=runs, lost=lost)
-            for owner_id, recovery, runs, lost in self._sql.all("owners", *self._clock.read().boot)
+            Ownership(
+                owner_id=owner_id,
+                recovery=Recovery(recovery),
+                runs=runs,
+                lost=lost,
+                canceling=canceling,
+            )
+            for owner_id, recovery, runs, lost, canceling in self._sql.all(
+                "owners", *self._clock.read().boot
+            )
         ]
 
     def prunable(self, ended_before: datetime, limit: int) -> list[int]:

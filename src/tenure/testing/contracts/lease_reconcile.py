@@ -1,8 +1,12 @@
-"""Reconciling: a run that does not resume is ended for its dead owner, never for a live one."""
+"""Reconciling: a run that does not resume, or that was asked to stop, is ended for its dead owner,
+never for a live one."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from msgspec.structs import replace
 
 from tenure.model.errors import LeaseHeld, LeaseLost, NotRunnable, RunNotFound
 from tenure.model.leasing import ClaimRequest, Purpose
@@ -21,12 +25,15 @@ from tenure.testing.contracts.acts import (
 from tenure.testing.contracts.harness import ContractHarness, LeasingStore
 from tenure.testing.factories import (
     LONG,
+    cancel,
     claim_request,
     end_run,
+    fencing_of,
     finish_host,
     lease_request,
     owner_update,
     start_step,
+    unique,
 )
 
 
@@ -86,6 +93,50 @@ class Reconciling(ContractHarness):
             await _reconcile(store, run.run_id)
         assert await store.claim_runs(_sweep()) == []
         assert (await claim(store, run.run_id, "worker-1")).takeovers == 1
+
+    async def test_run_that_resumes_and_was_asked_to_stop_is_ended_without_a_worker(
+        self, store: LeasingStore
+    ) -> None:
+        """The request came while its owner lived, and its owner was gone before it could obey."""
+        run = await self._asked_to_stop(store, seconds=self.lease_seconds)
+        with pytest.raises(LeaseHeld):
+            await _reconcile(store, run.run_id)
+        assert await store.claim_runs(_sweep()) == []
+        await self.expire_leases()
+        (claimed,) = await store.claim_runs(_sweep())
+        assert claimed.snapshot.fence == run.fence + 1
+        with pytest.raises(LeaseLost):
+            await store.update_run(start_step(run, 0))
+        ended = await write(store, end_run(claimed.snapshot, RunStatus.CANCELED))
+        assert (ended.status, ended.owner_id) == ("canceled", None)
+
+    async def test_run_to_be_canceled_is_taken_from_an_owner_proven_dead_at_once(
+        self, store: LeasingStore
+    ) -> None:
+        """Of its other runs none is touched: they resume."""
+        run = await self._asked_to_stop(store, "dead")
+        await self._asked_to_stop(store, "alive")
+        other = await create_embedded(store, "dead", recovery=Recovery.RESUME)
+        request = replace(_sweep(), expired=False, dead_owners=frozenset({"dead"}))
+        assert [one.lease.run_id for one in await store.claim_runs(request)] == [run.run_id]
+        assert record_of(await store.get_run(other.run_id)) == record_of(other)
+
+    @pytest.mark.parametrize("status", [RunStatus.RUNNING, RunStatus.QUEUED])
+    async def test_run_given_back_after_it_was_asked_to_stop_is_ended_by_a_sweep(
+        self, store: LeasingStore, status: RunStatus
+    ) -> None:
+        run = await self._asked_to_stop(store, status=status)
+        await store.release_lease(run.run_id, fencing_of(run), unique("release"))
+        ended = await write(store, end_run(await create_embedded(store), RunStatus.CANCELED))
+        assert [one.lease.run_id for one in await store.claim_runs(_sweep())] == [run.run_id]
+        assert await store.get_run(ended.run_id) == ended
+
+    @staticmethod
+    async def _asked_to_stop(
+        store: LeasingStore, owner_id: str = "owner-a", **fields: Any
+    ) -> RunSnapshot:
+        run = await create_embedded(store, owner_id, recovery=Recovery.RESUME, **fields)
+        return await write(store, cancel(run))
 
     async def test_workers_leave_runs_that_do_not_resume_to_reconcile(
         self, store: LeasingStore

@@ -7,7 +7,7 @@ from tenure.model.status import Recovery, RunStatus
 from tenure.ports.owner_listing import OwnerListing
 from tenure.testing.contracts.acts import claim, create, create_embedded, write
 from tenure.testing.contracts.harness import ContractHarness, OwnedStore
-from tenure.testing.factories import end_run, fencing_of, unique
+from tenure.testing.factories import cancel, end_run, fencing_of, unique
 
 _RESUME, _INTERRUPT = Recovery.RESUME, Recovery.INTERRUPT
 
@@ -46,6 +46,13 @@ class OwnerListingContract(ContractHarness):
             _entry("a", _INTERRUPT, 2, lost=1),
             _entry("a", _RESUME, 1),
         }
+
+    async def test_runs_that_were_asked_to_stop_are_counted(self, store: OwnedStore) -> None:
+        run = await create_embedded(store, "a", recovery=_RESUME)
+        await create_embedded(store, "a", recovery=_RESUME)
+        await store.update_run(cancel(run))
+        (entry,) = await store.list_owners()
+        assert (entry.runs, entry.canceling) == (2, 1)
 
     async def test_given_back_and_not_to_be_resumed_is_nobodys(self, store: OwnedStore) -> None:
         for recovery in (_INTERRUPT, _RESUME):

@@ -19,6 +19,8 @@ class LeaseModel(RunModel):
         if run.ended:
             return False
         if purpose is Purpose.RECONCILE:
+            if record["cancel_requested_at"] is not None:
+                return True
             never_owned = record["status"] == "queued" and record["owner_id"] is None
             return record["recovery"] == "interrupt" and not never_owned
         if record["status"] == "running" and record["recovery"] != "resume":
