@@ -317,15 +317,15 @@ class Runner:
         return await (await self._parts.session()).operators.annotate(run_id, data, by=by)
 
     async def reconcile(self, *, reason: str = "its owner is gone") -> int:
-        """Mark runs as interrupted whose owner is gone and that do not resume; how many."""
-        return len(await (await self._parts.session()).reconciler.reconcile(reason))
+        """End runs whose owner is gone: those that were asked to stop as canceled, the others as
+        interrupted unless they resume. How many."""
+        return (await (await self._parts.session()).reconciler.reconcile(reason)).abandoned
 
     async def end_abandoned(self, *, reason: str = "its owner is gone") -> EndedRuns:
         """``reconcile``, and which runs that were."""
         reconciler = (await self._parts.session()).reconciler
         await reconciler.let_tasks_end()
-        expired = await reconciler.expire()
-        return EndedRuns(tuple(await reconciler.reconcile(reason)), tuple(expired))
+        return await reconciler.reconcile(reason)
 
     async def redeliver(self, delivery_id: str, *, by: str | None = None) -> Delivery:
         """Send a callback again, under the same id; its run's journal says who wanted that.

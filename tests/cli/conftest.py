@@ -15,6 +15,13 @@ import pytest
 from tenure.cli.entry import main
 from tests.cli.hooks import SECRET, Hook, listening
 
+NOTHING_TO_RECONCILE = {
+    "interrupted": 0,
+    "run_ids": [],
+    "canceled": [],
+    "expired": [],
+    "left_to_workers": 0,
+}
 TENURE = str(Path(sys.executable).with_name("tenure"))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.cli.conftest import Cli
+from tests.cli.conftest import NOTHING_TO_RECONCILE, Cli
 from tests.cli.flows import GREET
 
 RUN = "01JCQ5T4Y9K3V8M2N6P7R1S0WX"
@@ -66,7 +66,7 @@ def test_without_any_run_yet_there_is_no_run_to_look_at(cli: Cli, arguments: lis
     ("arguments", "answer"),
     [
         (["list"], {"runs": [], "cursor": None}),
-        (["reconcile"], {"interrupted": 0, "run_ids": [], "expired": []}),
+        (["reconcile"], NOTHING_TO_RECONCILE),
     ],
     ids=["list", "reconcile"],
 )

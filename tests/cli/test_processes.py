@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Cli, finish, read_until
+from tests.cli.conftest import NOTHING_TO_RECONCILE, Cli, finish, read_until
 from tests.cli.flows import BREAK, GREET, STUBBORN, WAIT
 
 pytestmark = pytest.mark.slow
@@ -199,8 +199,7 @@ def test_reconcile_marks_killed_runs_and_says_how_many(cli: Cli) -> None:
     assert answer.json["interrupted"] == 2
     assert sorted(answer.json["run_ids"]) == ["killed-run-0", "killed-run-1"]
     assert cli.call("status", "latest", "--json").json["interrupted_reason"] == "power cut"
-    nothing = {"interrupted": 0, "run_ids": [], "expired": []}
-    assert cli.call("reconcile", "--json").json == nothing
+    assert cli.call("reconcile", "--json").json == NOTHING_TO_RECONCILE
 
 
 def test_reconcile_leaves_a_live_run_alone(cli: Cli) -> None:

@@ -15,7 +15,7 @@ from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
 from tenure.ports.attended import Attended
 from tenure.runtime.operators import Operators
-from tenure.runtime.owners import owner_label
+from tenure.runtime.owners import Doubt, doubt_about, owner_label
 from tenure.runtime.recovery import Reconciler
 from tenure.system import new_owner_id, new_update_id, presence
 
@@ -60,4 +60,8 @@ def _answer(run: RunSnapshot, had_ended: bool) -> str:
         return f"{name} is {status}"
     if run.ended:
         return f"{name} ended as {status} in this very moment; that stands"
-    return f"{name}: {owner_label(run.owner_id)} was asked to stop; tenure watch {run.run_id}"
+    owner = owner_label(run.owner_id)
+    if doubt_about(run, presence) is Doubt.GONE:
+        then = "tenure reconcile marks it canceled when they have ended"
+        return f"{name}: {owner} is gone, and tasks of it are still being ended; {then}"
+    return f"{name}: {owner} was asked to stop; tenure watch {run.run_id}"

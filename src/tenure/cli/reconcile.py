@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 import click
 
@@ -12,7 +13,9 @@ from tenure.cli.display.text import counted
 from tenure.cli.opening import NoRunsYet, reading, settings_for, telling
 from tenure.cli.verb import json_option, store_option, verb
 from tenure.config import Settings
-from tenure.runtime.recovery import Reconciler
+from tenure.model.status import Recovery
+from tenure.runtime.owners import owned_runs, unattended
+from tenure.runtime.recovery import EndedRuns, Reconciler
 from tenure.system import new_owner_id, new_update_id, presence
 from tenure.workflow.wording import listed
 
@@ -24,35 +27,55 @@ from tenure.workflow.wording import listed
 @json_option
 @store_option
 def command(reason: str, as_json: bool, store: str | None) -> None:
-    """Mark runs as interrupted whose process is gone.
+    """End runs whose process is gone.
 
     Every command that writes does so when it starts, for processes of this machine that are
     provably gone. This one also ends runs whose lease ran out, wherever their process was. A run
-    that is alive is never hit; one that resumes is left to the next worker. Runs that nobody
-    approved in time are canceled.
+    that was asked to stop ends as canceled, any other as interrupted. A run that is alive is never
+    hit; one that resumes is left to the next worker. Runs that nobody approved in time are
+    canceled.
     """
-    ended, expired = asyncio.run(_reconcile(settings_for(store), reason))
+    ended, left = asyncio.run(_reconcile(settings_for(store), reason))
     if as_json:
-        facts = {"interrupted": len(ended), "run_ids": ended, "expired": expired}
+        facts = {
+            "interrupted": len(ended.interrupted),
+            "run_ids": ended.interrupted,
+            "canceled": ended.canceled,
+            "expired": ended.expired,
+            "left_to_workers": left,
+        }
         say(json_lines.as_json(facts))
-        return
-    if ended:
-        say(f"{counted(len(ended), 'run')} marked as interrupted: {listed(ended)}")
-    if expired:
-        say(f"{counted(len(expired), 'run')} canceled, not approved in time: {listed(expired)}")
-    if not ended and not expired:
-        say("nothing to do: no run has lost its owner")
+    else:
+        say("\n".join(_lines(ended, left)))
 
 
-async def _reconcile(settings: Settings, reason: str) -> tuple[list[str], list[str]]:
-    """Not through a runner: that one would reconcile while it opens, with a reason of its own."""
+def _lines(ended: EndedRuns, left: int) -> Iterator[str]:
+    for what, run_ids in (
+        ("marked as interrupted", ended.interrupted),
+        ("canceled, as was asked before", ended.canceled),
+        ("canceled, not approved in time", ended.expired),
+    ):
+        if run_ids:
+            yield f"{counted(len(run_ids), 'run')} {what}: {listed(run_ids)}"
+    if left:
+        lost, whom = ("has lost its", "it") if left == 1 else ("have lost their", "them")
+        yield f"{counted(left, 'run')} {lost} owner and resumes: a worker goes on with {whom}"
+    elif not any(ended):
+        yield "nothing to do: no run has lost its owner"
+
+
+async def _reconcile(settings: Settings, reason: str) -> tuple[EndedRuns, int]:
+    """Also how many runs without an owner are left to workers. (Not through a runner: that one
+    would reconcile while it opens, with a reason of its own.)"""
     try:
         async with reading(settings) as store, telling(store, settings) as callbacks:
             reconciler = Reconciler(
                 store, new_owner_id(), new_update_id, presence, told=callbacks.told
             )
             await reconciler.let_tasks_end()
-            expired = await reconciler.expire()
-            return await reconciler.reconcile(reason), expired
+            ended = await reconciler.reconcile(reason)
+            owned = await owned_runs(store)
+            resumed = (each for each in owned if each.recovery is Recovery.RESUME)
+            return ended, unattended(resumed, presence)
     except NoRunsYet:
-        return [], []
+        return EndedRuns(), 0

@@ -39,7 +39,7 @@ async def reconcile(call: Call[NoQuery, ReconcileRequest]) -> Answer:
     check_unlimited(call.caller, "reconciling looks at all runs")
     reason = f"{call.body.reason} ({_asked_by(call)})"
     ended = await call.parts.desk.end_abandoned(reason=reason)
-    return Answer(value=Reconciled(interrupted=ended.interrupted, expired=ended.expired))
+    return Answer(value=Reconciled(**ended._asdict()))
 
 
 def _asked_by(call: Call[Any, Any]) -> str:

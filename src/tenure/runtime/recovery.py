@@ -1,5 +1,5 @@
-"""Runs whose owner is gone, and that do not resume, are marked interrupted; those that nobody
-approved in time are canceled.
+"""Runs whose owner is gone are ended: as canceled if they were asked to stop, else as interrupted
+unless they resume. Those that nobody approved in time are canceled.
 
 *With leases*: claim first (the fence rises, a waking owner is refused), then end and release in one
 update. A run whose owner renews cannot be claimed, hence never be hit. A lease of an owner that is
@@ -15,7 +15,7 @@ own fence: whoever else might own it by then makes the write fail.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -52,10 +52,17 @@ _LOOK_AGAIN = 0.05
 
 
 class EndedRuns(NamedTuple):
-    """By their ids: those whose owner is gone, and those that nobody approved in time."""
+    """By their ids: those whose owner is gone, those that nobody approved in time, and those that
+    were asked to stop by the time their owner was gone."""
 
-    interrupted: tuple[str, ...]
-    expired: tuple[str, ...]
+    interrupted: tuple[str, ...] = ()
+    expired: tuple[str, ...] = ()
+    canceled: tuple[str, ...] = ()
+
+    @property
+    def abandoned(self) -> int:
+        """How many had lost their owner."""
+        return len(self.interrupted) + len(self.canceled)
 
 
 class Reconciler:
@@ -83,37 +90,39 @@ class Reconciler:
         itself can tell the dead from the living, or this runner has a name."""
         can_tell = isinstance(self._store, LeaseStore | LiveRuns)
         if can_tell or self._runner_id is not None:
-            ended = await self.end_abandoned()
-            if ended:
-                _log.warning("marked %s process is gone (%s)", as_interrupted(ended), listed(ended))
+            for line in told_of(await self.end_abandoned(), "process"):
+                _log.warning(line)
 
-    async def end_abandoned(self) -> list[str]:
+    async def end_abandoned(self) -> EndedRuns:
         """Runs whose process is gone for certain, once what it had started is gone too."""
         await self.let_tasks_end()
         return await self.reconcile(ON_START, expired=False)
 
-    async def reconcile(self, reason: str, *, expired: bool = True) -> list[str]:
-        """The runs that were interrupted. ``expired`` false leaves leases alone that merely ran
-        out: for a process that cannot know yet whether their owners only wait for the store to
-        return."""
-        await self.expire()
+    async def reconcile(self, reason: str, *, expired: bool = True) -> EndedRuns:
+        """``expired`` false leaves leases alone that merely ran out: for a process that cannot know
+        yet whether their owners only wait for the store to return."""
+        unapproved = await self._expire()
         if isinstance(self._store, LeaseStore):
-            return await self._with_leases(self._store, reason, expired)
-        return await self._without_leases(reason)
+            ended = await self._with_leases(self._store, reason, expired)
+        else:
+            ended = await self._without_leases(reason)
+        return EndedRuns(
+            interrupted=tuple(run.run_id for run in ended if run.cancel_requested_at is None),
+            expired=tuple(unapproved),
+            canceled=tuple(run.run_id for run in ended if run.cancel_requested_at is not None),
+        )
 
-    async def expire(self) -> list[str]:
-        """The runs that were canceled because nobody approved them in time; ``reconcile`` does
-        that too."""
+    async def _expire(self) -> list[str]:
         return [
             run.run_id
             async for run in all_runs(self._store, _UNAPPROVED)
             if await self._approvals.expire_if_overdue(run)
         ]
 
-    async def _with_leases(self, store: LeaseStore, reason: str, expired: bool) -> list[str]:
+    async def _with_leases(self, store: LeaseStore, reason: str, expired: bool) -> list[RunSnapshot]:
         owners = await self._owners()
         dead = frozenset(owner for owner in owners if self._is_dead(owner))
-        ended: list[str] = []
+        ended: list[RunSnapshot] = []
         while owners or expired:
             request = ClaimRequest(
                 owner_id=self._owner_id,
@@ -126,7 +135,7 @@ class Reconciler:
             )
             claimed, expired = await self._claim(store, request)
             ended += [
-                claim.snapshot.run_id
+                claim.snapshot
                 for claim in claimed
                 if await self._end(claim.snapshot, claim.lease.fencing, reason)
             ]
@@ -146,18 +155,19 @@ class Reconciler:
         claimed = await surely(lambda: store.claim_runs(request), failed=be_careful)
         return claimed, request.expired
 
-    async def _without_leases(self, reason: str) -> list[str]:
-        ended: list[str] = []
+    async def _without_leases(self, reason: str) -> list[RunSnapshot]:
+        ended: list[RunSnapshot] = []
         async for run in all_runs(self._store, HELD):
             owner_id = run.owner_id
-            if owner_id is None or run.recovery is not Recovery.INTERRUPT:
+            resumes = run.recovery is Recovery.RESUME and run.cancel_requested_at is None
+            if owner_id is None or resumes:
                 continue
             if not await self._gone(run.run_id, owner_id):
                 continue
             snapshot = await surely(partial(self._store.get_run, run.run_id))
             fencing = Fencing(owner_id, run.fence)
             if snapshot.owner_id == owner_id and await self._end(snapshot, fencing, reason):
-                ended.append(run.run_id)
+                ended.append(snapshot)
         return ended
 
     async def _gone(self, run_id: str, owner_id: str) -> bool:
@@ -185,12 +195,13 @@ class Reconciler:
             await pause(_LOOK_AGAIN)
 
     async def _owners(self) -> set[str]:
-        """All others who have runs that would not resume without them."""
+        """All others who have runs that nobody would go on with without them."""
         owned = await owned_runs(self._store)
         return {
             each.owner_id
             for each in owned
-            if each.recovery is Recovery.INTERRUPT and each.owner_id not in (None, self._owner_id)
+            if each.owner_id not in (None, self._owner_id)
+            and (each.recovery is Recovery.INTERRUPT or each.canceling)
         }
 
     async def _end(self, run: RunSnapshot, fencing: Fencing, reason: str) -> bool:
@@ -211,9 +222,13 @@ class Reconciler:
         return await end_run(self._store, self._new_id, self._told, run, fencing, change)
 
 
-def as_interrupted(ended: list[str]) -> str:
-    number = len(ended)
-    return f"{number} {'run as interrupted: its' if number == 1 else 'runs as interrupted: their'}"
+def told_of(ended: EndedRuns, who: str) -> Iterator[str]:
+    """A line for the log about those whose ``who`` is gone, for each way in which they ended."""
+    for status, run_ids in (("interrupted", ended.interrupted), ("canceled", ended.canceled)):
+        if run_ids:
+            runs, whose = ("run", "its") if len(run_ids) == 1 else ("runs", "their")
+            of = f"{len(run_ids)} {runs} as {status}: {whose} {who} is gone"
+            yield f"marked {of} ({listed(run_ids)})"
 
 
 def _process_of(owner_id: str) -> str:

@@ -27,10 +27,9 @@ from tenure.runtime.in_touch import InTouch
 from tenure.runtime.keeper import Keeper
 from tenure.runtime.lease_timing import Timing
 from tenure.runtime.operators import Operators
-from tenure.runtime.recovery import Reconciler, as_interrupted
+from tenure.runtime.recovery import Reconciler, told_of
 from tenure.runtime.retention import Forgetting, RetentionPolicy
 from tenure.runtime.waiting import pause
-from tenure.workflow.wording import listed
 
 _log = logging.getLogger("tenure.runtime")
 
@@ -134,8 +133,8 @@ class Session:
                 touch.lost()
                 _log.warning("cannot look for abandoned runs: %s", error)
             else:
-                if ended:
-                    _log.info("marked %s owner is gone (%s)", as_interrupted(ended), listed(ended))
+                for line in told_of(ended, "owner"):
+                    _log.info(line)
 
 
 def _forgetting(
