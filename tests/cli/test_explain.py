@@ -158,6 +158,14 @@ ROWS: list[tuple[str, RunSnapshot, dict[str, Any], Why, str]] = [
         "given back by its owner; waits for a worker of queue 'default'",
     ),
     (
+        "released, and nobody there",
+        run(status=RunStatus.RUNNING, recovery=Recovery.RESUME),
+        {"workers": []},
+        Why.WORKER,
+        "given back by its owner; no worker serves queue 'default'; start one: tenure worker "
+        "--queue default",
+    ),
+    (
         "owner lost",
         running(),
         {"doubt": Doubt.GONE},
@@ -170,6 +178,21 @@ ROWS: list[tuple[str, RunSnapshot, dict[str, Any], Why, str]] = [
         {"doubt": Doubt.GONE},
         Why.OWNER_LOST,
         "its owner, process 812 on node7, is gone; the next worker continues it",
+    ),
+    (
+        "owner lost, resumes, and somebody there",
+        running(recovery=Recovery.RESUME),
+        {"doubt": Doubt.GONE, "workers": [BUSY]},
+        Why.OWNER_LOST,
+        "its owner, process 812 on node7, is gone; the next worker continues it",
+    ),
+    (
+        "owner lost, resumes, and nobody there",
+        running(recovery=Recovery.RESUME, queue="gpu"),
+        {"doubt": Doubt.GONE, "workers": [BUSY]},
+        Why.OWNER_LOST,
+        "its owner, process 812 on node7, is gone; no worker serves queue 'gpu'; start one: "
+        "tenure worker --queue gpu",
     ),
     (
         "owner lost while canceling",

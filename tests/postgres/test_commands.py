@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from tests.postgres.server import Server
@@ -26,6 +27,24 @@ steps:
 def tenure(*arguments: str) -> subprocess.CompletedProcess[str]:
     program = Path(sys.executable).with_name("tenure")
     return subprocess.run([str(program), *arguments], capture_output=True, text=True)
+
+
+def test_doctor_tells_how_far_the_servers_clock_is(postgres_server: Server) -> None:
+    postgres_server.execute("drop database if exists behind with (force)")
+    postgres_server.execute("create database behind")
+    store = postgres_server.url("behind")
+    assert tenure("store", "migrate", "--store", store).returncode == 0
+    healthy = tenure("doctor", "--store", store, "--json")
+    assert abs(json.loads(healthy.stdout)["store"]["clock_offset"]) < 1
+    with psycopg.connect(store, autocommit=True) as connection:
+        connection.execute(
+            "create or replace function tenure.clock() returns timestamptz language sql volatile "
+            "as $$ select clock_timestamp() - interval '90 s' $$"
+        )
+    off = tenure("doctor", "--store", store)
+    assert off.returncode == 1
+    assert "the clock of this machine is 90.0 s ahead of the store's" in off.stdout
+    assert "90.00 s behind this machine's" in off.stdout
 
 
 def test_migrate_run_list_check(postgres_server: Server, tmp_path: Path) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.model.owning import ownerships
+from tenure.model.owning import Ownership, ownerships
 from tenure.model.query import RunFilter
 from tenure.model.snapshot import RunSummary
 from tenure.model.status import Recovery
@@ -34,6 +35,7 @@ RUNS = st.lists(
         owner_id=st.sampled_from([None, *OWNERS]),
         owner_lost=st.booleans(),
         recovery=st.sampled_from(Recovery),
+        cancel_requested_at=st.sampled_from([None, datetime(2026, 5, 1, tzinfo=UTC)]),
     )
 )
 
@@ -41,7 +43,14 @@ RUNS = st.lists(
 @given(RUNS)
 def test_counted_together_they_are_as_many_as_one_by_one(runs: list[RunSummary]) -> None:
     doubtful = sum(doubt_about(run, SEEN.__getitem__) is not None for run in runs)
-    assert unattended(ownerships(runs), SEEN.__getitem__) == doubtful
+    assert sum(unattended(ownerships(runs), SEEN.__getitem__)) == doubtful
+
+
+def test_workers_come_for_those_that_resume_and_were_not_asked_to_stop() -> None:
+    gone = Ownership(owner_id="gone", recovery=Recovery.RESUME, runs=5, lost=0, canceling=2)
+    silent = Ownership(owner_id="elsewhere", recovery=Recovery.RESUME, runs=3, lost=2)
+    never = Ownership(owner_id="gone", recovery=Recovery.INTERRUPT, runs=7, lost=0)
+    assert unattended([gone, silent, never], SEEN.__getitem__) == (2 + 7, 3 + 2)
 
 
 class Plain:
@@ -67,7 +76,7 @@ async def test_one_behind_a_thousand_that_wait_is_found() -> None:
     where = RunFilter(statuses=UNFINISHED)
     plain: Any = Plain(store)
     for asked in (store, plain):
-        assert unattended(await owned_runs(asked, where), SEEN.__getitem__) == 1
+        assert sum(unattended(await owned_runs(asked, where), SEEN.__getitem__)) == 1
 
 
 async def test_a_store_that_can_be_asked_is_asked_once() -> None:

@@ -301,7 +301,9 @@ class TestWithLeases:
         runs = [await abandoned(store, dead_owner, callbacks=(HOOK, CHATTY)) for _ in range(150)]
         sessions = [new_runner()._parts._new_session(store) for _ in range(2)]
         ended = await asyncio.gather(*(each.reconciler.reconcile("gone") for each in sessions))
-        assert sorted(chain(*(each.interrupted for each in ended))) == sorted(run.run_id for run in runs)
+        assert sorted(chain(*(each.interrupted for each in ended))) == sorted(
+            run.run_id for run in runs
+        )
         for run in runs:
             assert (await events(store, run.run_id)).count("run.interrupted") == 1
             told = (await store.list_deliveries(run_id=run.run_id)).items

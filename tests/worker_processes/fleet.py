@@ -208,6 +208,19 @@ class Fleet:
         for worker in self.workers:
             assert "Traceback" not in worker.complaints, worker.complaints
 
+    async def command(self, *arguments: str, code: int = 0) -> str:
+        """What ``tenure`` says."""
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [TENURE, *arguments, "--store", self.url],
+            env=self.surroundings(),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout.strip()
+
     # Runs
 
     def workflow(self, *works: str, hosts: Iterable[str] = ("a",), **rest: Any) -> tenure.Workflow:

@@ -2,50 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
-import subprocess
 
 import pytest
 
 import tenure
-from tenure.model.status import RunStatus, StepStatus
-from tests.cli.conftest import TENURE
-from tests.worker_processes.fleet import PATIENCE, Fleet, Leases, WorkerProcess, processes_of
+from tenure.model.status import RunStatus
+from tests.worker_processes.commanded import in_its_second_step
+from tests.worker_processes.fleet import Fleet, Leases, WorkerProcess, processes_of
 
 pytestmark = pytest.mark.slow
 
 RUN = "to-cancel-1"
-LONG = """
-version: v1
-name: long
-steps:
-  - {name: one, action: cmd.run, args: {cmd: "true"}}
-  - {name: two, action: cmd.run, args: {cmd: "sleep 600"}}
-"""
-
-
-async def command(fleet: Fleet, *arguments: str) -> str:
-    """What it says; it succeeds."""
-    done = await asyncio.to_thread(
-        subprocess.run,
-        [TENURE, *arguments, "--store", fleet.url],
-        env=fleet.surroundings(),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
-async def in_its_second_step(fleet: Fleet, worker: WorkerProcess) -> tenure.RunSnapshot:
-    """Submitted by a command: no runner of this process looks for abandoned runs."""
-    flow = fleet.folder / "long.yaml"
-    flow.write_text(LONG)
-    await fleet.serving(worker)
-    await command(fleet, "submit", str(flow), "--run-id", RUN)
-    return await fleet.until(RUN, lambda run: run.steps[1].status is StepStatus.RUNNING)
 
 
 async def ended_without_a_worker(fleet: Fleet, before: tenure.RunSnapshot) -> None:
@@ -58,19 +26,19 @@ async def ended_without_a_worker(fleet: Fleet, before: tenure.RunSnapshot) -> No
 async def asked_in_vain(fleet: Fleet, worker: WorkerProcess) -> None:
     """The request finds an owner that lives and cannot hear: nobody else ends the run then."""
     worker.send(signal.SIGSTOP)
-    said = await command(fleet, "cancel", RUN, "--reason", "wrong release")
+    said = await fleet.command("cancel", RUN, "--reason", "wrong release")
     assert f"process {worker.pid} " in said
     assert "was asked to stop" in said
-    assert (await command(fleet, "reconcile")).startswith("nothing to do")
+    assert (await fleet.command("reconcile")).startswith("nothing to do")
     assert not (await fleet.get(RUN)).ended
 
 
 async def test_cancel_ends_a_run_whose_worker_was_killed(fleet: Fleet) -> None:
     fleet.leases = Leases(lease=60, renew=20)
     worker = fleet.start()
-    before = await in_its_second_step(fleet, worker)
+    before = await in_its_second_step(fleet, worker, RUN)
     await fleet.kill(worker)
-    said = await command(fleet, "cancel", RUN, "--reason", "wrong release")
+    said = await fleet.command("cancel", RUN, "--reason", "wrong release")
     assert said == f"{RUN} is canceled"
     await ended_without_a_worker(fleet, before)
 
@@ -80,13 +48,13 @@ async def test_reconcile_ends_a_run_whose_worker_was_killed_before_it_could_stop
 ) -> None:
     fleet.leases = Leases(lease=60, renew=20)
     worker = fleet.start()
-    before = await in_its_second_step(fleet, worker)
+    before = await in_its_second_step(fleet, worker, RUN)
     await asked_in_vain(fleet, worker)
     await fleet.kill(worker)
     assert "is gone; it was asked to stop and will be marked canceled by the next reconcile" in (
-        await command(fleet, "explain", RUN)
+        await fleet.command("explain", RUN)
     )
-    assert await command(fleet, "reconcile") == f"1 run canceled, as was asked before: {RUN}"
+    assert await fleet.command("reconcile") == f"1 run canceled, as was asked before: {RUN}"
     await ended_without_a_worker(fleet, before)
 
 
@@ -97,22 +65,12 @@ async def test_whoever_looks_for_abandoned_runs_ends_those_that_were_asked_to_st
     """A worker of another queue, which could never execute it."""
     fleet.leases = Leases(lease=4 if elsewhere else 60, renew=1)
     worker = fleet.start_odd(elsewhere=True) if elsewhere else fleet.start()
-    before = await in_its_second_step(fleet, worker)
+    before = await in_its_second_step(fleet, worker, RUN)
     if elsewhere:
         worker.send(signal.SIGSTOP)
-        await command(fleet, "cancel", RUN, "--reason", "wrong release")
+        await fleet.command("cancel", RUN, "--reason", "wrong release")
     else:
         await asked_in_vain(fleet, worker)
     await fleet.kill(worker)
     fleet.start("--queue", "another")
     await ended_without_a_worker(fleet, before)
-
-
-async def test_runs_that_nobody_asked_to_stop_are_left_to_workers(fleet: Fleet) -> None:
-    fleet.leases = Leases(lease=60, renew=20)
-    worker = fleet.start()
-    before = await in_its_second_step(fleet, worker)
-    await fleet.kill(worker)
-    said = "1 run has lost its owner and resumes: a worker goes on with it"
-    assert await command(fleet, "reconcile") == said
-    assert (await fleet.get(RUN)).fence == before.fence

@@ -26,6 +26,9 @@ from tenure.config import InvalidSettings
 from tenure.runtime.owners import owner_label
 from tenure.workflow.wording import listed
 
+_LEAST_OFFSET = 0.005
+"""Seconds; less is lost in how unevenly questions and answers travel."""
+
 
 @verb("doctor", "tenure doctor", "tenure doctor --store sqlite:///runs.db --json")
 @json_option
@@ -34,7 +37,8 @@ def command(as_json: bool, store: str | None) -> int:
     """Check settings, store and machine; explain what is wrong.
 
     Shows every setting with where it comes from, whether the lease settings fit together and why
-    they must, and how fast store and broker answer. Exit code 1 if there is something to do.
+    they must, how fast store and broker answer, and how far the store's clock is from
+    this machine's. Exit code 1 if there is something to do.
     """
     found = Examination()
     examine_machine(found, os.environ)
@@ -101,9 +105,16 @@ def _store(store: StoreFact) -> dict[str, object]:
         "leases": "yes" if store.leases else "no: embedded runs only",
         "outbox": _outbox(store),
         "answers in": f"{store.latency_ms:g} ms",
+        "clock": None if store.clock_offset is None else _clock(store.clock_offset),
         "schema": store.schema,
         "runs": store.runs,
     }
+
+
+def _clock(offset: float) -> str:
+    if abs(offset) < _LEAST_OFFSET:
+        return "the same as here"
+    return f"{abs(offset):.2f} s {'ahead of' if offset > 0 else 'behind'} this machine's"
 
 
 def _outbox(store: StoreFact) -> str:

@@ -17,24 +17,27 @@ from tenure._version import __version__
 from tenure.bootstrap import OpenStore, open_broker, sqlite_version
 from tenure.cli.callbacks.targets import problem_with, target_of
 from tenure.cli.display.places import place_of
-from tenure.cli.display.text import counted
 from tenure.cli.opening import NoRunsYet, reading
+from tenure.cli.stuck import stuck_runs
 from tenure.config import DEFAULT, PREFIX, READERS, RULES, Settings, data_folder, shown_value
 from tenure.model.errors import TenureError
-from tenure.model.query import RunFilter
 from tenure.model.status import DeliveryState
 from tenure.ports.attended import Attended
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.outbox import Outbox
+from tenure.ports.store_clock import StoreClock
 from tenure.ports.upkeep import Upkeep
-from tenure.ports.workers import WorkerInfo, WorkerRegistry
-from tenure.runtime.owners import UNFINISHED, owned_runs, unattended
-from tenure.system import presence
+from tenure.ports.workers import WorkerInfo
+from tenure.runtime.clock_offset import clock_offset
+from tenure.runtime.workforce import present_workers
+from tenure.system import SystemClock, presence
 from tenure.wire.targets import ShownTarget, shown_target
 from tenure.workflow.durations import show_duration
 from tenure.workflow.wording import did_you_mean
 
 _ROUNDS = 7
+_MUCH_OFFSET = 1.0
+"""Seconds; clocks that are kept by NTP differ by far less."""
 _LITTLE_SPACE = 200 * 1024 * 1024
 _OF_TASKS = ("RUN_ID", "STEP", "HOST", "TASK_ID", "FENCE", "OUTPUT")
 _OPEN_PREFIXES = ("SECRET_", "HOOK_")
@@ -63,6 +66,8 @@ class StoreFact(Struct, frozen=True, kw_only=True):
     attended_by: str | None = None
     """Who sends callbacks and marks abandoned runs, if that is not up to its users."""
     latency_ms: float | None = None
+    clock_offset: float | None = None
+    """Seconds by which its clock is ahead of this machine's. ``None``: it does not tell."""
     schema: int | None = None
     runs: int | None = None
     workers: tuple[WorkerInfo, ...] = ()
@@ -173,6 +178,10 @@ async def examine_store(into: Examination, settings: Settings) -> None:
 async def _examine_open(into: Examination, settings: Settings, store: OpenStore) -> None:
     latency = await _latency(lambda: store.list_runs(limit=1))
     report = await store.check_store() if isinstance(store, Upkeep) else None
+    workers = await present_workers(store, presence)
+    offset = None
+    if isinstance(store, StoreClock):
+        offset = round(await clock_offset(store, SystemClock().now), 4)
     into.store = StoreFact(
         place=place_of(settings.store),
         exists=True,
@@ -182,9 +191,10 @@ async def _examine_open(into: Examination, settings: Settings, store: OpenStore)
         outbox=isinstance(store, Outbox),
         attended_by=store.attended_by if isinstance(store, Attended) else None,
         latency_ms=round(latency * 1000, 2),
+        clock_offset=offset,
         schema=report.schema if report else None,
         runs=report.runs if report else None,
-        workers=tuple(await store.list_workers()) if isinstance(store, WorkerRegistry) else (),
+        workers=tuple(workers or ()),
     )
     if not store.durable:
         into.findings.append(
@@ -199,11 +209,12 @@ async def _examine_open(into: Examination, settings: Settings, store: OpenStore)
                 f"the store takes {latency * 1000:.0f} ms to answer; {name} is only "
                 f"{show_duration(interval)}: raise it, or use a nearer store"
             )
-    owned = await owned_runs(store, RunFilter(statuses=UNFINISHED))
-    lost = unattended(owned, presence)
-    if lost:
+    into.findings += [text async for text in stuck_runs(store, workers, presence)]
+    if offset is not None and abs(offset) > _MUCH_OFFSET:
         into.findings.append(
-            f"{counted(lost, 'unfinished run')} without an owner that renews: tenure reconcile"
+            f"the clock of this machine is {abs(offset):.1f} s "
+            f"{'behind' if offset > 0 else 'ahead of'} the store's: leases do not care, but times "
+            "typed and shown here are off by that; align the clocks (NTP)"
         )
     if isinstance(store, Outbox) and (await store.list_deliveries(state=_DEAD, limit=1)).items:
         into.findings.append("callbacks were given up: tenure callbacks list --state dead")

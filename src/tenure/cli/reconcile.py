@@ -13,7 +13,6 @@ from tenure.cli.display.text import counted
 from tenure.cli.opening import NoRunsYet, reading, settings_for, telling
 from tenure.cli.verb import json_option, store_option, verb
 from tenure.config import Settings
-from tenure.model.status import Recovery
 from tenure.runtime.owners import owned_runs, unattended
 from tenure.runtime.recovery import EndedRuns, Reconciler
 from tenure.system import new_owner_id, new_update_id, presence
@@ -74,8 +73,6 @@ async def _reconcile(settings: Settings, reason: str) -> tuple[EndedRuns, int]:
             )
             await reconciler.let_tasks_end()
             ended = await reconciler.reconcile(reason)
-            owned = await owned_runs(store)
-            resumed = (each for each in owned if each.recovery is Recovery.RESUME)
-            return ended, unattended(resumed, presence)
+            return ended, unattended(await owned_runs(store), presence).to_resume
     except NoRunsYet:
         return EndedRuns(), 0

@@ -9,8 +9,7 @@ from tenure.cli.display.paint import dim, say
 from tenure.cli.display.places import place_of
 from tenure.cli.opening import meant_run, reading, settings_for
 from tenure.cli.verb import json_option, run_argument, store_option, verb
-from tenure.runtime.owners import doubt_about
-from tenure.runtime.queries import explain
+from tenure.runtime.queries import explain_as_read
 from tenure.system import SystemClock, presence
 
 
@@ -31,14 +30,14 @@ async def _show(word: str, as_json: bool, store_url: str | None) -> None:
     settings = settings_for(store_url)
     async with reading(settings) as store:
         run = await store.get_run(await meant_run(store, word))
+        now = SystemClock().now()
+        standing = await explain_as_read(store, run, now=now, presence=presence)
     if as_json:
         say(json_lines.as_json(run))
         return
-    now = SystemClock().now()
     say(report.headline(run, now))
     if not run.ended:
-        doubt = doubt_about(run, presence)
-        say(f"  {dim(explain(run, now, doubt=doubt).text)}")
+        say(f"  {dim(standing.text)}")
     say()
     for line in report.fact_lines(run, place_of(settings.store), now):
         say(line)

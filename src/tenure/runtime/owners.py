@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable
 from enum import Enum
 from functools import partial
+from typing import NamedTuple
 
 from tenure.model.owning import Ownership, ownerships
 from tenure.model.query import RunFilter
@@ -16,7 +17,8 @@ from tenure.ports.run_store import RunStateStore
 from tenure.runtime.patience import surely
 
 _OWNER_PARTS = 6
-_NO_LONGER = (Presence.GONE, Presence.ENDING)
+NO_LONGER = (Presence.GONE, Presence.ENDING)
+"""Of processes that do nothing any more."""
 
 
 class Doubt(Enum):
@@ -39,7 +41,7 @@ def doubt_about(run: RunSummary, presence: Callable[[str], Presence]) -> Doubt |
         stuck = run.owner_lost and run.recovery is Recovery.INTERRUPT
         return Doubt.UNHEARD if stuck else None
     seen = presence(run.owner_id)
-    if seen in _NO_LONGER:
+    if seen in NO_LONGER:
         return Doubt.GONE
     if not run.owner_lost:
         return None
@@ -60,14 +62,24 @@ async def owned_runs(store: RunStateStore, where: RunFilter = HELD) -> list[Owne
     return ownerships([run async for run in all_runs(store, where)])
 
 
-def unattended(owned: Iterable[Ownership], presence: Callable[[str], Presence]) -> int:
-    """How many of these runs there is a doubt about, as ``doubt_about`` has it for one."""
-    return sum(
-        each.runs
-        if each.owner_id is not None and presence(each.owner_id) in _NO_LONGER
-        else each.lost
-        for each in owned
-    )
+class Unattended(NamedTuple):
+    """How many runs there is a doubt about, as ``doubt_about`` has it for one; by who is to come:
+    a reconciler, or a worker."""
+
+    to_end: int = 0
+    to_resume: int = 0
+
+
+def unattended(owned: Iterable[Ownership], presence: Callable[[str], Presence]) -> Unattended:
+    """Of an owner's lost runs those that were asked to stop count first."""
+    found = Unattended()
+    for each in owned:
+        gone = each.owner_id is not None and presence(each.owner_id) in NO_LONGER
+        number = each.runs if gone else each.lost
+        resumes = each.recovery is Recovery.RESUME
+        to_end = min(number, each.canceling) if resumes else number
+        found = Unattended(found.to_end + to_end, found.to_resume + number - to_end)
+    return found
 
 
 async def all_runs(store: RunStateStore, where: RunFilter) -> AsyncIterator[RunSummary]:

@@ -18,8 +18,9 @@ from tenure.model.snapshot import HostState, RunSnapshot, RunSummary, StepState
 from tenure.model.status import HostStatus, Recovery, RunStatus, StepStatus
 from tenure.ports.liveness import Presence
 from tenure.ports.run_store import RunStateStore
-from tenure.ports.workers import WorkerInfo, WorkerRegistry
+from tenure.ports.workers import WorkerInfo
 from tenure.runtime.owners import Doubt, doubt_about, owner_label
+from tenure.runtime.workforce import present_workers
 from tenure.workflow.wording import listed
 
 MOST_HOSTS = 5
@@ -56,10 +57,16 @@ async def explain_run(
 ) -> Explanation:
     """``RunNotFound``. ``presence`` tells of an owner id whether its process is there."""
     run = await store.get_run(run_id)
-    workers = None
-    if run.status is RunStatus.QUEUED and isinstance(store, WorkerRegistry):
-        workers = await store.list_workers()
-    return explain(run, now, doubt=doubt_about(run, presence), workers=workers)
+    return await explain_as_read(store, run, now=now, presence=presence)
+
+
+async def explain_as_read(
+    store: RunStateStore, run: RunSnapshot, *, now: datetime, presence: Callable[[str], Presence]
+) -> Explanation:
+    doubt, workers = doubt_about(run, presence), None
+    if not run.ended and (doubt is not None or run.owner_id is None):
+        workers = await present_workers(store, presence)
+    return explain(run, now, doubt=doubt, workers=workers)
 
 
 def explain(
@@ -69,13 +76,13 @@ def explain(
     doubt: Doubt | None = None,
     workers: Sequence[WorkerInfo] | None = None,
 ) -> Explanation:
-    """``workers`` are those whose heartbeat counts; ``None`` if the store keeps no register."""
+    """``workers`` are those that are there; ``None`` if the store keeps no register."""
     hosts: tuple[str, ...] = ()
     if run.ended:
         why, text = Why.ENDED, _ended(run, now)
     elif doubt is not None:
         why = Why.OWNER_SILENT if doubt is Doubt.SILENT else Why.OWNER_LOST
-        text = f"{_owner_lost(run, doubt, now)}; {_what_next(run, doubt)}"
+        text = f"{_owner_lost(run, doubt, now)}; {_what_next(run, doubt, workers)}"
     elif run.status is RunStatus.QUEUED:
         why, text = _queued(run, now, workers)
     elif run.owner_id is None:
@@ -127,13 +134,14 @@ def _owner_lost(run: RunSummary, doubt: Doubt, now: datetime) -> str:
     return f"{owner} did not renew its lease, {over}"
 
 
-def _what_next(run: RunSummary, doubt: Doubt) -> str:
+def _what_next(run: RunSummary, doubt: Doubt, workers: Sequence[WorkerInfo] | None) -> str:
     """A lease that merely ran out is left alone by commands that have just started."""
     by = "the next reconcile" if doubt is Doubt.GONE else "tenure reconcile"
     if run.cancel_requested_at is not None:
         return f"it was asked to stop and will be marked canceled by {by}"
     if run.recovery is Recovery.RESUME:
-        return "the next worker continues it"
+        unserved = workers is not None and not _serving(run, workers)
+        return _worker_wanted(run, workers) if unserved else "the next worker continues it"
     return f"{by} marks it interrupted"
 
 
@@ -163,7 +171,7 @@ def _queued(
 def _worker_wanted(run: RunSummary, workers: Sequence[WorkerInfo] | None) -> str:
     if workers is None:
         return f"waits for a worker of queue {run.queue!r}"
-    serving = [worker for worker in workers if run.queue in worker.queues]
+    serving = _serving(run, workers)
     if not serving:
         return (
             f"no worker serves queue {run.queue!r}; start one: tenure worker"
@@ -174,6 +182,10 @@ def _worker_wanted(run: RunSummary, workers: Sequence[WorkerInfo] | None) -> str
     if len(serving) == 1:
         return f"waits for the worker of queue {run.queue!r}, {'free' if free else 'busy'}"
     return f"waits for one of {len(serving)} workers of queue {run.queue!r}, {state}"
+
+
+def _serving(run: RunSummary, workers: Sequence[WorkerInfo]) -> list[WorkerInfo]:
+    return [worker for worker in workers if run.queue in worker.queues]
 
 
 def _running(run: RunSnapshot, now: datetime) -> tuple[Why, str]:

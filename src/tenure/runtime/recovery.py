@@ -119,7 +119,9 @@ class Reconciler:
             if await self._approvals.expire_if_overdue(run)
         ]
 
-    async def _with_leases(self, store: LeaseStore, reason: str, expired: bool) -> list[RunSnapshot]:
+    async def _with_leases(
+        self, store: LeaseStore, reason: str, expired: bool
+    ) -> list[RunSnapshot]:
         owners = await self._owners()
         dead = frozenset(owner for owner in owners if self._is_dead(owner))
         ended: list[RunSnapshot] = []

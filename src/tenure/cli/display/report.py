@@ -87,7 +87,7 @@ def trouble_lines(run: RunSnapshot) -> Iterator[str]:
 def _bad_hosts(step: StepState, bad: list[tuple[str, HostState]]) -> Iterator[str]:
     of = f" of {len(step.hosts):,}" if len(step.hosts) > 1 else ""
     yield ""
-    yield f"  {bold(one_line(step.name))} failed on {len(bad):,}{of} {_hosts(len(step.hosts))}"
+    yield f"  {bold(one_line(step.name))} {_ends(bad)}{of} {_hosts(len(step.hosts))}"
     width = min(max(cells(one_line(name)) for name, _ in bad[:_MOST_HOSTS]), _WIDEST_NAME)
     for name, host in bad[:_MOST_HOSTS]:
         label = padded(shorten(one_line(name), width), width)
@@ -96,6 +96,13 @@ def _bad_hosts(step: StepState, bad: list[tuple[str, HostState]]) -> Iterator[st
             yield f"    {' ' * width}  {dim('│')} {line}"
     if len(bad) > _MOST_HOSTS:
         yield dim(f"    and {len(bad) - _MOST_HOSTS:,} more: tenure status --json has them all")
+
+
+def _ends(bad: list[tuple[str, HostState]]) -> str:
+    """Of what nobody saw end, nobody knows that it failed."""
+    unknown = sum(host.status is HostStatus.UNKNOWN for _, host in bad)
+    numbers = {"failed": len(bad) - unknown, "is unknown": unknown}
+    return " and ".join(f"{end} on {number:,}" for end, number in numbers.items() if number)
 
 
 def _hosts(number: int) -> str:
@@ -108,7 +115,10 @@ def _reason(host: HostState) -> str:
     if not said:
         said = f"exit code {failed.exit_code}" if failed.exit_code is not None else host.status
     if host.attempts > 1:
-        said += dim(f" after {host.attempts} attempts")
+        unseen = host.status is HostStatus.UNKNOWN
+        said += dim(
+            f" (in attempt {host.attempts})" if unseen else f" after {host.attempts} attempts"
+        )
     return said
 
 

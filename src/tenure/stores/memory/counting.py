@@ -18,6 +18,9 @@ class MemoryCensus:
     def __init__(self, state: MemoryState) -> None:
         self._state = state
 
+    async def store_time(self) -> datetime:
+        return self._state.clock.now()
+
     async def take_census(self, *, most: int = 10_000) -> Census:
         with self._state.lock:
             now = self._state.clock.now()

@@ -88,6 +88,13 @@ class Reading:
             for owner_id, recovery, runs, lost, canceling in found
         ]
 
+    async def time(self) -> datetime:
+        """As of now, not as heard a moment ago."""
+        async with self._connections.session(Purpose.READING) as session:
+            at: datetime
+            (at,) = await session.one("clock")
+        return at
+
     async def events(self, run_id: str, after: Position, limit: int) -> list[RecordedEvent]:
         must_exist(run_id)
         limit = max(limit, 1)

@@ -264,7 +264,10 @@ class PostgresStore:
     async def list_owners(self) -> list[Ownership]:
         return await self._reading.owners()
 
-    # CensusTaking
+    # StoreClock and CensusTaking
+
+    async def store_time(self) -> datetime:
+        return await self._reading.time()
 
     async def take_census(self, *, most: int = 10_000) -> Census:
         return await self._counting.census(most)

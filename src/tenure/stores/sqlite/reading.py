@@ -104,6 +104,9 @@ class Reading:
             )
         ]
 
+    def time(self) -> datetime:
+        return self._clock.read().now
+
     def prunable(self, ended_before: datetime, limit: int) -> list[int]:
         """Numbers of runs that nobody needs any more, the one that ended first first."""
         found = self._sql.all("prunable", rows.micros(ended_before), max(limit, 0))

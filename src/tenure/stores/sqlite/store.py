@@ -316,7 +316,11 @@ class SQLiteStore:
     async def revoke_token(self, token_id: str) -> Token | None:
         return await self._writer.run(self._tokens.revoke, token_id)
 
-    # CensusTaking, Retention, Readiness and Upkeep
+    # StoreClock, CensusTaking, Retention, Readiness and Upkeep
+
+    async def store_time(self) -> datetime:
+        """This machine's: whoever can open the file is on it."""
+        return await self._reader.run(self._reading.time)
 
     async def take_census(self, *, most: int = 10_000) -> Census:
         return await self._reader.run(self._counting.census, most)
