@@ -37,6 +37,12 @@ def worker(cli: Cli) -> Iterator[subprocess.Popen[str]]:
     assert finish(started).code == 0
 
 
+def hold_of(cli: Cli, run_id: str) -> tuple[str, int]:
+    """How the step of ``WAIT`` stands, and in which attempt."""
+    host = cli.call("status", run_id, "--json").json["steps"][0]["hosts"]["local"]
+    return host["status"], host.get("attempts", 0)
+
+
 def test_a_queued_run_says_what_it_waits_for(cli: Cli) -> None:
     submitted = cli.call("submit", cli.workflow(GREET))
     assert submitted.code == 0
@@ -87,12 +93,21 @@ def test_options_of_a_queued_run_are_kept(cli: Cli) -> None:
         (["--after", "soon"], "neither a duration"),
         (["--limit", "nobody"], "no host or group"),
         (["--var", "nonsense"], "name=text"),
+        (["--queue", "two\nlines"], "is not a queue's name"),
     ],
 )
 def test_what_cannot_be_queued_is_refused(cli: Cli, wrong: list[str], said: str) -> None:
     answer = cli.call("submit", cli.workflow(GREET), *wrong)
     assert answer.code == 2
     assert said in answer.err
+
+
+@pytest.mark.parametrize("name", ["", "two\nlines", "x" * 101])
+def test_a_queue_that_no_run_can_be_in_is_not_served(cli: Cli, name: str) -> None:
+    refused = cli.call("worker", "--queue", "default", "--queue", name)
+    assert refused.code == 2
+    assert "--queue" in refused.err
+    assert "is not a queue's name: printable, 1 to 100 characters" in refused.err
 
 
 def test_a_worker_that_is_killed_is_followed_by_the_next(cli: Cli) -> None:
@@ -104,10 +119,11 @@ def test_a_worker_that_is_killed_is_followed_by_the_next(cli: Cli) -> None:
         pass
     first.kill()
     first.wait()
-    assert "the next worker continues it" in cli.call("explain", run_id).out
+    assert "is gone; no worker serves queue 'default'" in cli.call("explain", run_id).out
     gate.touch()
     second = cli.start("up")
-    read_until(second, "success")
+    lines = read_until(second, "success")
+    assert f"  {run_id}  taken over from process {first.pid} on " in lines[0]
     run = cli.call("status", run_id, "--json").json
     assert (run["status"], run["takeovers"]) == ("success", 1)
 
@@ -128,6 +144,42 @@ def test_a_signal_drains_and_gives_back_what_does_not_end(
     run = cli.call("status", run_id, "--json").json
     assert (run["status"], run["owner_id"]) == ("running", None)
     assert "given back by its owner" in cli.call("explain", run_id).out
+
+
+def test_who_watches_a_worker_sees_runs_come_back_and_go(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nobody is told that a task has failed whose end nobody saw."""
+    monkeypatch.setenv("TENURE_DRAIN_TIMEOUT", "0s")
+    run_id = cli.call("submit", cli.workflow(WAIT), "--var", "gate=/nowhere").out.strip()
+    for attempt in (1, 2):
+        worker = cli.start("worker")
+        while hold_of(cli, run_id) != ("running", attempt):
+            pass
+        worker.send_signal(signal.SIGTERM)
+        done = finish(worker)
+        assert "(5 s more for those deaf to SIGTERM)" in done.err
+        assert done.out.splitlines()[-1].endswith(f"{run_id}  given back, for the next worker")
+    said = cli.call("status", run_id).out
+    assert "hold is unknown on 1 host" in said
+    assert "ended by its worker, which was told to stop (in attempt 2)" in said
+    assert "failed on" not in said
+
+
+def test_a_second_signal_says_when_its_runs_go_on(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = cli.start("worker")
+    cli.call("submit", cli.workflow(WAIT), "--var", "gate=/nowhere")
+    read_until(worker, "running")
+    worker.send_signal(signal.SIGINT)
+    assert worker.stderr is not None
+    while "draining" not in worker.stderr.readline():
+        pass
+    worker.send_signal(signal.SIGINT)
+    done = finish(worker)
+    assert done.code == 130
+    assert "on this machine right away, on others when their leases have ended" in done.err
 
 
 def test_secrets_are_the_workers(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

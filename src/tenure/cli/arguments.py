@@ -11,6 +11,7 @@ from typing import Any
 import click
 import msgspec
 
+from tenure.runtime.option_rules import A_QUEUE, is_queue
 from tenure.workflow.durations import parse_duration
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,199}", re.ASCII)
@@ -19,6 +20,17 @@ _PAIR = re.compile(r"(?P<key>[^=:][^=]{0,199}?)(?P<sign>:?=)(?P<value>.*)", re.D
 
 class Whole(click.IntRange):
     name = "whole number"
+
+
+class QueueName(click.ParamType[str]):
+    """By the rule that options of a run keep."""
+
+    name = "queue"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not is_queue(value):
+            self.fail(f"{str(value)[:40]!r} is not {A_QUEUE}.", param, ctx)
+        return str(value)
 
 
 class Duration(click.ParamType[float]):

@@ -21,6 +21,8 @@ from tenure.cli.stopping import Stopped, stoppable
 from tenure.config import Settings
 from tenure.model.events import RecordedEvent
 from tenure.ports.recorder import Recorder
+from tenure.ports.transport import DEFAULT_GRACE
+from tenure.runtime.owners import owner_label
 from tenure.system import settle_down
 from tenure.worker import Worker
 
@@ -65,7 +67,8 @@ def serve(
         asyncio.run(serving())
     except Stopped:
         announcer(settings)(
-            "stopped at once; its runs go on elsewhere when their leases have ended"
+            "stopped at once; its runs go on with the next worker: on this machine right away, on "
+            "others when their leases have ended"
         )
         return Exit.HARD_STOP
     finally:
@@ -75,9 +78,10 @@ def serve(
 
 async def _serve(worker: Worker, settings: Settings, on_duty: Callable[[], None] | None) -> None:
     async def ask(_: signal.Signals) -> bool:
-        seconds = f"{settings.drain_timeout:g} s"
+        seconds, grace = f"{settings.drain_timeout:g} s", f"{DEFAULT_GRACE:g} s"
         announcer(settings)(
-            f"draining: runs may end within {seconds}, then they are given back; again: stop now"
+            f"draining: runs may end within {seconds}, then their tasks are ended ({grace} more "
+            "for those deaf to SIGTERM) and they are given back; again: stop now"
         )
         worker.drain()
         return True
@@ -86,12 +90,22 @@ async def _serve(worker: Worker, settings: Settings, on_duty: Callable[[], None]
 
 
 class RunLines:
-    """A line for each run that begins and ends here."""
+    """A line for each run that begins and ends here, comes from another owner or goes back."""
 
     def __init__(self, printer: Printer) -> None:
         self._printer = printer
 
     async def record(self, event: RecordedEvent) -> None:
-        if event.kind == "run" and event.status is not None:
-            said = f"  {one_line(event.message)}" if event.message else ""
-            self._printer.line(f"{clock(event.at)}  {event.run_id}  {event.status}{said}")
+        what = _what_happened(event)
+        if what is not None:
+            self._printer.line(f"{clock(event.at)}  {event.run_id}  {what}")
+
+
+def _what_happened(event: RecordedEvent) -> str | None:
+    if event.type == "lease.taken_over":
+        return f"taken over from {one_line(owner_label(event.data['from']))}"
+    if event.type == "lease.released":
+        return "given back, for the next worker"
+    if event.kind != "run" or event.status is None:
+        return None
+    return event.status + (f"  {one_line(event.message)}" if event.message else "")

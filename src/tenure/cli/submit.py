@@ -7,7 +7,7 @@ from datetime import datetime
 
 import click
 
-from tenure.cli.arguments import Moment, Whole, moment_after, pairs
+from tenure.cli.arguments import Moment, QueueName, Whole, moment_after, pairs
 from tenure.cli.callbacks.targets import checked_targets
 from tenure.cli.display import json_lines
 from tenure.cli.display.paint import bold, note, say
@@ -45,7 +45,12 @@ from tenure.workflow_file import WorkflowFile
 )
 @click.argument("workflow", metavar="FILE", shell_complete=completes("workflow_files"))
 @workflow_options
-@click.option("--queue", metavar="NAME", help="Which workers may take it.  [default: the file's]")
+@click.option(
+    "--queue",
+    type=QueueName(),
+    metavar="NAME",
+    help="Which workers may take it.  [default: the file's]",
+)
 @click.option(
     "--priority",
     type=Whole(MIN_PRIORITY, MAX_PRIORITY),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tenure.cli.arguments import Whole
+from tenure.cli.arguments import QueueName, Whole
 from tenure.cli.display.places import place_of
 from tenure.cli.opening import settings_for
 from tenure.cli.secrets import for_worker
@@ -20,7 +20,12 @@ from tenure.workflow.wording import listed
     "tenure worker --secret db_password=@/run/secrets/db",
 )
 @click.option(
-    "--queue", "queues", metavar="NAME", multiple=True, help="Queues it serves.  [default: default]"
+    "--queue",
+    "queues",
+    type=QueueName(),
+    metavar="NAME",
+    multiple=True,
+    help="Queues it serves.  [default: default]",
 )
 @click.option(
     "--concurrency",

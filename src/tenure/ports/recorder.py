@@ -21,7 +21,8 @@ class OutputChunk(Struct, frozen=True, gc=False, kw_only=True):
 
 class Recorder(Protocol):
     """Gets every event of a run exactly as the journal holds it, in the same order, once it is
-    durable, from the run's birth to the last word of the process that executes it.
+    durable, from the run's birth to the last word of the process that executes it. Of a run that
+    somebody else had begun, from the claim on.
 
     What others write meanwhile (a cancel request, an approval, an annotation) comes before the next
     event of the owner, provided that the store keeps a journal (``EventLog``) that can be read.

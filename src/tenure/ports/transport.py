@@ -6,6 +6,9 @@ from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
+DEFAULT_GRACE = 5.0
+"""Seconds between TERM and KILL."""
+
 
 class Endpoint(Struct, frozen=True, kw_only=True):
     """A host as a transport sees it."""
@@ -24,8 +27,8 @@ class Command(Struct, frozen=True, kw_only=True):
     stdin: bytes = b""
     cwd: str | None = None
     become: str | None = None
-    grace: float = 5.0
-    """Seconds between TERM and KILL when it is ended early."""
+    grace: float = DEFAULT_GRACE
+    """When it is ended early."""
 
 
 class Exit(Struct, frozen=True, kw_only=True):

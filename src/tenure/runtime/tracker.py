@@ -31,6 +31,7 @@ from tenure.model.errors import StoreUnavailable, VersionConflict
 from tenure.model.events import Event
 from tenure.model.leasing import ClaimedRun, Lease, released
 from tenure.model.snapshot import RunSnapshot
+from tenure.model.status import RunStatus
 from tenure.model.update import (
     Changes,
     Fencing,
@@ -108,7 +109,8 @@ class RunTracker:
         self.fencing = claimed.lease.fencing
         self.version = claimed.snapshot.version
         self.cancel_requested_at = claimed.snapshot.cancel_requested_at
-        self._audience.join(self.version)
+        begun = claimed.snapshot.status is RunStatus.RUNNING
+        self._audience.join(self.version - begun)  # who goes on hears first from whom it was taken
 
     async def record(self, changes: Changes, *, release: bool = False) -> None:
         """Durable when it returns. ``LeaseLost`` and what else the store refuses."""

@@ -118,8 +118,9 @@ class Worker:
 
     async def run(self, on_duty: Callable[[], None] | None = None) -> None:
         """Until it is drained. Cancelled once it drains at once; cancelled twice it stops: tasks
-        are killed, and their runs go on elsewhere when their leases have ended. ``on_duty`` is
-        called when store and broker have answered and the first claim is about to be made."""
+        are killed, and their runs go on elsewhere: on this machine at once, on others when their
+        leases have ended. ``on_duty`` is called when store and broker have answered and the first
+        claim is about to be made."""
         try:
             await to_a_good_end(self._run(on_duty), lambda: self.drain(at_once=True))
         finally:
