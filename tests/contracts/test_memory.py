@@ -30,6 +30,7 @@ from tenure.testing.contracts import (
     RetentionCountsContract,
     RunMarksContract,
     RunStateStoreContract,
+    StoreClockContract,
     TokenStoreContract,
     WakeupsContract,
     WorkerRegistryContract,
@@ -82,6 +83,9 @@ class TestWorkers(Memory, WorkerRegistryContract): ...
 
 
 class TestOwnerListing(Memory, OwnerListingContract): ...
+
+
+class TestStoreClock(Memory, StoreClockContract): ...
 
 
 class TestMarks(Memory, RunMarksContract): ...

@@ -32,6 +32,7 @@ from tenure.testing.contracts import (
     RetentionCountsContract,
     RunMarksContract,
     RunStateStoreContract,
+    StoreClockContract,
     TokenStoreContract,
     UpkeepContract,
     WakeupsContract,
@@ -94,6 +95,9 @@ class TestWorkers(Postgres, WorkerRegistryContract): ...
 
 
 class TestOwnerListing(Postgres, OwnerListingContract): ...
+
+
+class TestStoreClock(Postgres, StoreClockContract): ...
 
 
 class TestTokens(Postgres, TokenStoreContract): ...

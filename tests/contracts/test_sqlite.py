@@ -34,6 +34,7 @@ from tenure.testing.contracts import (
     RetentionCountsContract,
     RunMarksContract,
     RunStateStoreContract,
+    StoreClockContract,
     TokenStoreContract,
     UpkeepContract,
     WorkerRegistryContract,
@@ -99,6 +100,9 @@ class TestWorkers(SQLite, WorkerRegistryContract): ...
 
 
 class TestOwnerListing(SQLite, OwnerListingContract): ...
+
+
+class TestStoreClock(SQLite, StoreClockContract): ...
 
 
 class TestTokens(SQLite, TokenStoreContract): ...

@@ -111,7 +111,7 @@ def test_reconciling_answers_with_the_runs_it_ended(
     request = LeaseRequest(owner_id=dead_owner, seconds=60, claim_id=f"claim-{run_id}")
     house.run(house.store.claim_run(run_id, request))  # type: ignore[attr-defined]
     answer = operator.post("/v1/reconcile", {"reason": "the machine is gone"})
-    assert answer.json == {"interrupted": [run_id], "expired": []}
+    assert answer.json == {"interrupted": [run_id], "expired": [], "canceled": []}
     run = operator.get(f"/v1/runs/{run_id}").json
     assert run["interrupted_reason"] == "the machine is gone (reconciled by operator)"
 

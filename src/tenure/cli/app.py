@@ -27,7 +27,7 @@ SECTIONS = {
         "approve": "Let a run begin that waits for approval, and run it.",
         "cancel": "Stop a run.",
         "annotate": "Note on a run what was found out later.",
-        "reconcile": "Mark runs as interrupted whose process is gone.",
+        "reconcile": "End runs whose process is gone.",
         "callbacks": "List, show, redeliver and test callbacks.",
     },
     "Serve": {

@@ -103,7 +103,7 @@ class RunLines:
 
 def _what_happened(event: RecordedEvent) -> str | None:
     if event.type == "lease.taken_over":
-        return f"taken over from {one_line(owner_label(event.data['from']))}"
+        return f"taken over from {one_line(owner_label((event.data or {}).get('from')))}"
     if event.type == "lease.released":
         return "given back, for the next worker"
     if event.kind != "run" or event.status is None:

@@ -201,7 +201,7 @@ VERBS = (
     Route(
         method="POST",
         path="/v1/reconcile",
-        summary="Mark runs as interrupted whose owner is gone",
+        summary="End runs whose owner is gone",
         roles=OPERATE,
         query=NoQuery,
         body=ReconcileRequest,

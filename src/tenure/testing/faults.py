@@ -38,6 +38,7 @@ from tenure.ports.outbox import Outbox, OutboxBatches
 from tenure.ports.owner_listing import OwnerListing
 from tenure.ports.retention import Retention
 from tenure.ports.run_store import RunStateStore
+from tenure.ports.store_clock import StoreClock
 from tenure.ports.tokens import TokenStore
 from tenure.ports.upkeep import Upkeep
 from tenure.ports.wakeups import Wakeups
@@ -59,6 +60,7 @@ PROTOCOLS: tuple[type, ...] = (
     WorkerRegistry,
     OwnerListing,
     CensusTaking,
+    StoreClock,
     RunMarks,
     TokenStore,
     LiveRuns,

@@ -13,7 +13,7 @@ from tenure.stores.memory.state import MemoryState
 
 
 class MemoryCensus:
-    """``CensusTaking``."""
+    """``CensusTaking`` and ``StoreClock``."""
 
     def __init__(self, state: MemoryState) -> None:
         self._state = state

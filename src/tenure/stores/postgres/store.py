@@ -61,8 +61,9 @@ from tenure.stores.postgres.writing import Writing
 class PostgresStore:
     """``RunStateStore``, ``ParallelBatches``, ``RunMarks``, ``LeaseStore``, ``Beginnings``,
     ``EventLog``, ``ChangeFeed``, ``Definitions``, ``Outbox``, ``OutboxBatches``, ``LogStore``,
-    ``LogListing``, ``LogSizes``, ``WorkerRegistry``, ``OwnerListing``, ``CensusTaking``,
-    ``TokenStore``, ``Wakeups``, ``KeptApart``, ``Retention`` and ``Upkeep``."""
+    ``LogListing``, ``LogSizes``, ``WorkerRegistry``, ``OwnerListing``, ``StoreClock``,
+    ``CensusTaking``, ``TokenStore``, ``Wakeups``, ``KeptApart``, ``Retention``, ``Readiness`` and
+    ``Upkeep``."""
 
     durable = True
 

@@ -58,8 +58,8 @@ Thread = TypeVar("Thread", bound=DatabaseThread)
 class SQLiteStore:
     """``RunStateStore``, ``BatchUpdates``, ``RunMarks``, ``LeaseStore``, ``EventLog``,
     ``ChangeFeed``, ``Definitions``, ``Outbox``, ``OutboxBatches``, ``LogStore``, ``LogListing``,
-    ``LogSizes``, ``WorkerRegistry``, ``OwnerListing``, ``CensusTaking``, ``TokenStore``,
-    ``KeptApart``, ``Retention`` and ``Upkeep``."""
+    ``LogSizes``, ``WorkerRegistry``, ``OwnerListing``, ``StoreClock``, ``CensusTaking``,
+    ``TokenStore``, ``KeptApart``, ``Retention``, ``Readiness`` and ``Upkeep``."""
 
     durable = True
 

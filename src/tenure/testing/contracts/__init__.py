@@ -47,6 +47,7 @@ from tenure.testing.contracts.retention import RetentionContract, RetentionCount
 from tenure.testing.contracts.retention_outbox import OutboxRetentionContract
 from tenure.testing.contracts.retention_output import OutputRetentionContract
 from tenure.testing.contracts.runs import RunStateStoreContract
+from tenure.testing.contracts.store_clock import StoreClockContract
 from tenure.testing.contracts.tokens import TokenStoreContract
 from tenure.testing.contracts.upkeep import UpkeepContract
 from tenure.testing.contracts.wakeups import WakeupsContract
@@ -81,6 +82,7 @@ __all__ = [
     "RetentionCountsContract",
     "RunMarksContract",
     "RunStateStoreContract",
+    "StoreClockContract",
     "TokenStoreContract",
     "UpkeepContract",
     "WakeupsContract",

@@ -23,6 +23,7 @@ from tenure.ports.outbox import Outbox, OutboxBatches
 from tenure.ports.owner_listing import OwnerListing
 from tenure.ports.retention import Retention
 from tenure.ports.run_store import RunStateStore
+from tenure.ports.store_clock import StoreClock
 from tenure.ports.upkeep import Upkeep
 from tenure.ports.wakeups import Wakeups
 from tenure.testing.clock import ManualClock
@@ -97,6 +98,10 @@ class LeasingStore(RunStateStore, LeaseStore, Protocol):
 
 class ApartKeptStore(RunStateStore, LeaseStore, KeptApart, Protocol):
     """What the contract about keeping leases apart needs."""
+
+
+class TimedStore(RunStateStore, StoreClock, Protocol):
+    """What the contract of the store's clock needs."""
 
 
 class OwnedStore(RunStateStore, LeaseStore, OwnerListing, Protocol):
