@@ -15,7 +15,7 @@ import pytest
 
 from tenure.cli import fronting
 from tests.cli.conftest import Cli, finish, read_until
-from tests.cli.flows import GREET
+from tests.cli.flows import GREET, WAIT
 
 pytestmark = pytest.mark.slow
 
@@ -177,3 +177,20 @@ def test_it_listens_on_the_newer_loopback_too(cli: Cli) -> None:
     place = address_of(cli.start("gateway", "--json", "--listen", "[::1]:0"))
     assert place.startswith("[::1]:")
     assert ask(place, "GET", "/v1/runs")[0] == 200
+
+
+def test_a_run_is_canceled_through_the_gateway_by_who_may_not_look_at_all_runs(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gateway looks for abandoned runs: who cancels one need not."""
+    gateway = cli.start("gateway", "--json", "--listen", "127.0.0.1:0")
+    place = address_of(gateway)
+    worker = cli.start("worker", "--json")
+    run_id = cli.call("submit", cli.workflow(WAIT), "--var", "gate=/nowhere").out.strip()
+    read_until(worker, "host.running")
+    token = cli.call("token", "create", "ci", "--role", "operator", "--queue", "default", "--json")
+    monkeypatch.setenv("TENURE_TOKEN", token.json["token"])
+    canceled = cli.call("cancel", run_id, "--store", f"http://{place}")
+    assert (canceled.code, canceled.err) == (0, "")
+    assert f"process {worker.pid} on " in canceled.out
+    read_until(worker, "run.canceled")

@@ -45,8 +45,9 @@ async def _cancel(word: str, reason: str | None, as_json: bool, url: str | None)
         operators = Operators(store, new_update_id, callbacks.told)
         await operators.cancel(run_id, reason=reason, by=this_user())
         if not isinstance(store, Attended):
-            new_id, told = new_update_id, callbacks.told
-            await Reconciler(store, new_owner_id(), new_id, presence, told=told).end_abandoned()
+            told = callbacks.told
+            reconciler = Reconciler(store, new_owner_id(), new_update_id, presence, told=told)
+            await reconciler.end_abandoned()
         run = await store.get_run(run_id)
     say(json_lines.as_json(run) if as_json else _answer(run, had_ended))
 
@@ -62,6 +63,6 @@ def _answer(run: RunSnapshot, had_ended: bool) -> str:
         return f"{name} ended as {status} in this very moment; that stands"
     owner = owner_label(run.owner_id)
     if doubt_about(run, presence) is Doubt.GONE:
-        then = "tenure reconcile marks it canceled when they have ended"
-        return f"{name}: {owner} is gone, and tasks of it are still being ended; {then}"
+        then = f"the next reconcile marks it canceled; tenure watch {run.run_id}"
+        return f"{name}: {owner} is gone; {then}"
     return f"{name}: {owner} was asked to stop; tenure watch {run.run_id}"
