@@ -42,7 +42,7 @@ from tenure.runtime.options import RunOptions
 from tenure.runtime.owners import doubt_about
 from tenure.runtime.packing import packed
 from tenure.runtime.patience import surely
-from tenure.runtime.queued_retry import enter_queue
+from tenure.runtime.queued_retry import enter_queue, entered_before
 from tenure.runtime.ready import Ready
 from tenure.runtime.recovery import EndedRuns
 from tenure.runtime.relatives import Relatives, gave_way
@@ -253,10 +253,19 @@ class Runner:
         return await self._submit(session, ready, planned, pack.encoded, options, update_id)
 
     async def submit_retry(
-        self, run_id: str, options: RetryOptions = RetryOptions()
+        self,
+        run_id: str,
+        options: RetryOptions = RetryOptions(),
+        *,
+        update_id: str | None = None,
     ) -> RunSnapshot:
-        """``retry``, for workers: queued rather than executed here. Secrets are theirs to give."""
+        """``retry``, for workers: queued rather than executed here. Secrets are theirs to give.
+        ``update_id`` is as ``submit`` has it."""
         session = await self._parts.session(options.store)
+        if update_id is not None and options.run_id is not None:
+            made = await entered_before(session.store, run_id, options.run_id, update_id)
+            if made is not None:
+                return made
         stored = await stored_run(session.store, run_id)
         file = self._parts.file_of(stored.definition)
         definition = definition_of_retry(stored, file.workflow, options)
@@ -272,6 +281,7 @@ class Runner:
             definition.encode(),
             relatives,
             approval_seconds=file.workflow.plan.approval_timeout,
+            update_id=update_id,
             by=options.requested_by,
         )
 

@@ -50,7 +50,10 @@ def test_a_run_from_its_birth_to_its_retry(client: Client) -> None:
     assert [run["run_id"] for run in client.get("/v1/runs").json["runs"]] == [run_id]
     assert [run["run_id"] for run in client.get("/v1/runnable").json["runs"]] == [run_id]
     assert client.post(f"/v1/runs/{run_id}/cancel").json["status"] == "canceled"
-    retry = client.post(f"/v1/runs/{run_id}/retry").json
+    retry = client.post(f"/v1/runs/{run_id}/retry", idempotency_key="two").json
+    assert client.post(f"/v1/runs/{run_id}/retry", idempotency_key="two").json == retry
+    reused = client.post(f"/v1/runs/{run_id}/retry", {"approve": True}, idempotency_key="two")
+    assert reused.problem == "idempotency-key-reused"
     assert (retry["retry_of"], retry["status"], retry["owner_id"]) == (run_id, "queued", None)
     events = client.get(f"/v1/runs/{retry['run_id']}/events").json["events"]
     assert [event["type"] for event in events] == ["run.queued", "lease.released"]

@@ -99,11 +99,50 @@ def test_keys_of_different_tokens_are_different_keys(operator: Client, admin: Cl
     assert mine.json["run_id"] != yours.json["run_id"]
 
 
-def test_a_key_and_an_id_of_ones_own_go_together(operator: Client, run_id: str) -> None:
-    body = {"workflow": TEXT, "options": {"run_id": run_id}}
+def test_a_key_stands_for_no_other_run_whatever_id_is_asked_for(
+    operator: Client, run_id: str
+) -> None:
+    body = {"workflow": TEXT}
+    named = {**body, "options": {"run_id": run_id}}
     for _ in range(2):
-        assert operator.post("/v1/runs", body, idempotency_key="k").json["run_id"] == run_id
-    assert operator.post("/v1/runs", body).problem == "run-exists"
+        refused = operator.post("/v1/runs", named, idempotency_key="either")
+        assert (refused.status, refused.problem) == (422, "invalid-options")
+        assert "give one of them" in refused.json["detail"]
+        assert operator.get(f"/v1/runs/{run_id}").status == 404
+        assert operator.post("/v1/runs", body, idempotency_key="either").status == 201
+
+
+class TestARetryUnderAKey:
+    @pytest.fixture
+    def ended(self, operator: Client, queued: str) -> str:
+        operator.post(f"/v1/runs/{queued}/cancel")
+        return queued
+
+    def test_again_it_finds_the_run_it_made(self, operator: Client, ended: str) -> None:
+        path, key = f"/v1/runs/{ended}/retry", f"again {ended}"
+        first = operator.post(path, {}, idempotency_key=key)
+        again = operator.post(path, {}, idempotency_key=key)
+        assert (first.status, again.status) == (201, 201)
+        assert first.json == again.json
+        assert operator.post(path, {}, idempotency_key="another").problem == "not-runnable"
+        operator.post(f"/v1/runs/{first.json['run_id']}/cancel")
+        assert operator.post(path, {}, idempotency_key=key).json["status"] == "canceled"
+
+    def test_for_anything_else_the_key_is_refused(
+        self, operator: Client, ended: str, run_id: str
+    ) -> None:
+        path, key = f"/v1/runs/{ended}/retry", f"once {ended}"
+        assert operator.post(path, {}, idempotency_key=key).status == 201
+        other = operator.post("/v1/runs", {"workflow": TEXT}).json["run_id"]
+        operator.post(f"/v1/runs/{other}/cancel")
+        for refused in (
+            operator.post(path, {"approve": True}, idempotency_key=key),
+            operator.post(f"/v1/runs/{other}/retry", {}, idempotency_key=key),
+            operator.post("/v1/runs", {"workflow": TEXT}, idempotency_key=key),
+        ):
+            assert (refused.status, refused.problem) == (409, "idempotency-key-reused")
+        both = operator.post(path, {"run_id": run_id}, idempotency_key=key)
+        assert (both.status, both.problem) == (422, "invalid-options")
 
 
 def test_files_come_with_the_request_and_from_nowhere_else(

@@ -192,6 +192,75 @@ def _meeting(store: Any, barrier: asyncio.Barrier) -> Between:
     return between
 
 
+# -- the same request again ------------------------------------------------------------------------
+
+
+async def test_two_of_the_same_name_make_one_run_and_both_find_it(
+    sqlite: SQLiteStore, new_runner: NewRunner, act: Puppet
+) -> None:
+    """Sent again to another gateway, say, while the first one is still at it."""
+    old = await failed(new_runner(sqlite), act)
+    barrier = asyncio.Barrier(2)
+    async with asyncio.timeout(PATIENCE):
+        one, other = await asyncio.gather(
+            *(
+                new_runner(_meeting_before(sqlite, barrier)).submit_retry(
+                    old.run_id, called("the-retry"), update_id="request-1"
+                )
+                for _ in range(2)
+            )
+        )
+    assert one.run_id == other.run_id == "the-retry"
+    assert len((await sqlite.list_runs()).items) == 2
+    again = new_runner(sqlite).submit_retry(old.run_id, called("the-retry"), update_id="request-1")
+    assert (await again).status is RunStatus.QUEUED
+    with pytest.raises(tenure.RunExists):
+        await new_runner(sqlite).submit_retry(
+            old.run_id, called("the-retry"), update_id="request-2"
+        )
+
+
+def _meeting_before(store: Any, barrier: asyncio.Barrier) -> Between:
+    """Both ask whether it is there before either makes it."""
+    between = Between(store)
+    asked = iter(range(100))
+
+    async def update_run(real: Any, *args: Any) -> Any:
+        try:
+            return await real(*args)
+        finally:
+            if next(asked) == 0:
+                await barrier.wait()
+
+    between.rules["update_run"] = update_run
+    return between
+
+
+async def test_one_that_gave_way_is_told_so_again(
+    memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+) -> None:
+    old = await failed(new_runner(memory), act)
+    between = Between(memory)
+    looks = iter(range(100))
+
+    async def list_runs(real: Any, where: Any = tenure.RunFilter(), **rest: Any) -> Any:
+        if where.workflow_name is not None and next(looks) == 1:
+            await memory.create_run(
+                factories.new_run(
+                    run_id="a-retry-1", workflow_name=old.workflow_name, retry_of=old.run_id
+                )
+            )
+        return await real(where, **rest)
+
+    between.rules["list_runs"] = list_runs
+    for _ in range(2):
+        with pytest.raises(NotRunnable, match="a-retry-1 retries"):
+            await new_runner(between).submit_retry(
+                old.run_id, called("retry-nr-b"), update_id="request-1"
+            )
+    assert (await memory.get_run("retry-nr-b")).status is RunStatus.CANCELED
+
+
 @pytest.mark.parametrize("then", ["enters", "gives way"])
 async def test_who_comes_first_waits_for_the_others_at_the_door(
     memory: InMemoryStore, then: str

@@ -70,6 +70,10 @@ from tenure.wire.verbs import (
 HTML = "text/html"
 _LARGEST_SUBMISSION = MOST_BYTES * 4 // 3 + (4 << 20)
 """All files of a run in base64, and the workflow."""
+_KEY_HEADER = {
+    "Idempotency-Key": "Names this very request: sent again, it answers with the run that the "
+    "first one made. Not together with a run_id, which names the run already."
+}
 _STREAM_HEADERS = {
     "Last-Event-ID": "The id of the last server-sent event that came: goes on behind it."
 }
@@ -106,10 +110,7 @@ RUNS = (
         handler=submitting.submit,
         answers={201: RunSnapshot},
         problems=(RUN_EXISTS, KEY_REUSED, INVALID_WORKFLOW, INVALID_OPTIONS, STORE_REJECTED),
-        request_headers={
-            "Idempotency-Key": "Names this very request: sent again, it answers with the run that "
-            "the first one made."
-        },
+        request_headers=_KEY_HEADER,
     ),
     Route(
         method="GET",
@@ -191,12 +192,14 @@ VERBS = (
         problems=(
             RUN_NOT_FOUND,
             RUN_EXISTS,
+            KEY_REUSED,
             NOT_RUNNABLE,
             INVALID_WORKFLOW,
             INVALID_OPTIONS,
             STORE_REJECTED,
             NOT_SUPPORTED,
         ),
+        request_headers=_KEY_HEADER,
     ),
     Route(
         method="POST",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,7 +16,7 @@ from tenure.gateway.problems import KEY_REUSED, MALFORMED, TOO_LARGE, Refusal
 from tenure.gateway.reaching import check_queue, run_of
 from tenure.gateway.roles import Caller
 from tenure.gateway.runs import shown
-from tenure.model.errors import InvalidWorkflow, RunExists
+from tenure.model.errors import InvalidOptions, InvalidWorkflow, RunExists
 from tenure.model.ids import check_run_id
 from tenure.model.snapshot import RunSnapshot
 from tenure.runtime.options import RunOptions
@@ -36,30 +38,44 @@ class RequestKey(NamedTuple):
     update_id: str
 
 
-def key_of(caller: Caller, given: str | None, body: Submission) -> RequestKey | None:
+def key_of(call: Call[NoQuery, Any], wanted: str | None) -> RequestKey | None:
+    """``wanted`` is the ``run_id`` that the request asks for."""
+    if wanted is not None:
+        check_run_id(wanted)
+    given = call.headers.get("idempotency-key")
     if given is None:
         return None
     if not 0 < len(given) <= _LONGEST_KEY:
         raise Refusal(MALFORMED, f"an Idempotency-Key has 1 to {_LONGEST_KEY} characters")
-    whose = hashlib.sha256(f"{caller.name}\0{given}".encode()).hexdigest()
-    what = hashlib.sha256(msgspec.json.encode(body)).hexdigest()
-    return RequestKey(body.options.run_id or f"key-{whose[:32]}", whose[:32] + what[:32])
+    if wanted is not None:
+        said = "the Idempotency-Key names this run already; give one of them"
+        raise InvalidOptions([f"run_id: {said}"])
+    whose = hashlib.sha256(f"{call.caller.name}\0{given}".encode()).hexdigest()
+    asked = msgspec.json.encode((call.path, call.body))
+    what = hashlib.sha256(asked).hexdigest()
+    return RequestKey(f"key-{whose[:32]}", whose[:32] + what[:32])
+
+
+@contextmanager
+def _named(key: RequestKey | None) -> Iterator[None]:
+    """The run of a key is there, and another request made it."""
+    try:
+        yield
+    except RunExists as error:
+        if key is None:
+            raise
+        raise Refusal(KEY_REUSED, "it made a run that this one does not mean") from error
 
 
 async def submit(call: Call[NoQuery, Submission]) -> Answer:
-    body, wanted = call.body, call.body.options.run_id
-    if wanted is not None:
-        check_run_id(wanted)
+    body = call.body
+    key = key_of(call, body.options.run_id)
     _check_size(body.options)
-    key = key_of(call.caller, call.headers.get("idempotency-key"), body)
     try:
-        return _created(await _submitted(call, key))
+        with _named(key):
+            return _created(await _submitted(call, key))
     except InvalidWorkflow as error:
         raise _as_given(error, body.workflow) from error
-    except RunExists as error:
-        if key is not None and wanted is None:
-            raise Refusal(KEY_REUSED, "the run it made was made by another request") from error
-        raise
 
 
 async def _submitted(call: Call[NoQuery, Submission], key: RequestKey | None) -> RunSnapshot:
@@ -119,8 +135,9 @@ def _callback(given: NewCallback) -> CallbackSpec:
 
 async def retry(call: Call[NoQuery, RetryRequest]) -> Answer:
     old, given = await run_of(call), call.body
+    key = key_of(call, given.run_id)
     options = RetryOptions(
-        run_id=None if given.run_id is None else check_run_id(given.run_id),
+        run_id=key.run_id if key else given.run_id,
         only_failed=given.only_failed,
         from_step=given.from_step,
         again=given.again,
@@ -128,7 +145,10 @@ async def retry(call: Call[NoQuery, RetryRequest]) -> Answer:
         approved_by=call.caller.name if given.approve else None,
         requested_by=call.caller.name,
     )
-    return _created(await call.parts.desk.submit_retry(old.run_id, options))
+    update_id = key.update_id if key else None
+    with _named(key):
+        made = await call.parts.desk.submit_retry(old.run_id, options, update_id=update_id)
+    return _created(made)
 
 
 def _created(run: RunSnapshot) -> Answer:

@@ -34,6 +34,7 @@ _LIVING = frozenset({RunStatus.QUEUED, RunStatus.RUNNING})
 _LOOKS = 100
 _BETWEEN_LOOKS = 0.05
 _PAGE = 500
+_GAVE_WAY = "canceled before it began: "
 
 
 class Relatives:
@@ -41,6 +42,7 @@ class Relatives:
 
     def __init__(self, store: RunStateStore, old: RunSummary) -> None:
         self._store = store
+        self.of = old.run_id
         self._old = old
         self._parents: dict[str, str | None] = {old.run_id: old.retry_of}
 
@@ -141,7 +143,11 @@ class Relatives:
 
 def gave_way(first: RunSummary) -> str:
     """For the record."""
-    return f"canceled before it began: {first.run_id} retries the same run"
+    return f"{_GAVE_WAY}{first.run_id} retries the same run"
+
+
+def has_given_way(run: RunSummary) -> bool:
+    return run.status is RunStatus.CANCELED and (run.message or "").startswith(_GAVE_WAY)
 
 
 def gives_way_to(run_id: str, living: Sequence[RunSummary]) -> RunSummary | None:
