@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tenure.model.errors import InvalidRunId as InvalidRunId
     from tenure.model.errors import InvalidTransition as InvalidTransition
     from tenure.model.errors import InvalidWorkflow as InvalidWorkflow
+    from tenure.model.errors import KeyReused as KeyReused
     from tenure.model.errors import LeaseHeld as LeaseHeld
     from tenure.model.errors import LeaseLost as LeaseLost
     from tenure.model.errors import NotPermitted as NotPermitted
@@ -120,6 +121,7 @@ _HOME = {
     "InvalidOptions": "model.errors",
     "InvalidRunId": "model.errors",
     "InvalidTransition": "model.errors",
+    "KeyReused": "model.errors",
     "LeaseHeld": "model.errors",
     "LeaseLost": "model.errors",
     "NotPermitted": "model.errors",

@@ -11,9 +11,8 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from ipaddress import ip_address
 
-from tenure.gateway.admission import Door
+from tenure.gateway.admission import Door, is_loopback
 from tenure.gateway.app import new_app
 from tenure.gateway.errors import NotSafe
 from tenure.gateway.hearing import Hearing
@@ -24,7 +23,7 @@ from tenure.gateway.metrics.requests import Counted
 from tenure.gateway.parts import Limits, Parts
 from tenure.gateway.queues import QueuesOfRuns
 from tenure.gateway.reading import Library
-from tenure.gateway.server import listen, serving
+from tenure.gateway.server import check_name, listen, serving
 from tenure.gateway.watching import StoreWatch
 from tenure.ports.attended import Attended
 from tenure.ports.run_store import RunStateStore
@@ -63,6 +62,7 @@ class Gatehouse:
     @asynccontextmanager
     async def open(self, host: str, port: int) -> AsyncIterator[str]:
         """Serves while it is entered; the address it has. ``NotSafe``, ``CannotListen``."""
+        check_name(host, port)
         door = await self._door(host)
         closing, clock = asyncio.Event(), asyncio.get_running_loop().time
         parts = Parts(
@@ -114,13 +114,6 @@ class Gatehouse:
                 "everybody may do everything (--allow-anyone)"
             )
         return Door.SHUT
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 def _address_of(listener: socket.socket) -> str:

@@ -20,6 +20,8 @@ def test_a_gateway_may_stand_below_a_path() -> None:
         "http://user:hunter2@example.com",
         "http://hunter2@example.com",
         "http://",
+        "ftp://example.com",
+        "example.com",
         "http://example.com:port",
         "http://example.com?token=hunter2",
         "http://example.com#x",

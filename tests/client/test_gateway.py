@@ -7,7 +7,7 @@ import pytest
 import tenure
 from tenure.client import Gateway
 from tenure.gatehouse import Gatehouse
-from tenure.model.errors import InvalidCursor
+from tenure.model.errors import InvalidCursor, OutputNotFound
 from tenure.model.leasing import ClaimRequest
 from tenure.model.status import DeliveryState, RunStatus
 from tenure.stores.memory import InMemoryStore
@@ -44,8 +44,16 @@ async def test_a_program_asks_for_all_of_it() -> None:
         }
         canceled = await gateway.cancel(run.run_id, reason="enough")
         assert (canceled.status, canceled.message) == (RunStatus.CANCELED, "enough")
-        again = await gateway.retry(run.run_id, RetryRequest(run_id="second-try"))
-        assert (again.run_id, again.retry_of) == ("second-try", run.run_id)
+        again = await gateway.retry(run.run_id, RetryRequest(approve=True), key="retry-1")
+        assert again.retry_of == run.run_id
+        once_more = await gateway.retry(run.run_id, RetryRequest(approve=True), key="retry-1")
+        assert once_more.run_id == again.run_id
+        assert [each.run_id for each in (await gateway.list_runnable()).items] == [again.run_id]
+        definition = await gateway.get_definition(again.run_id)
+        assert definition is not None
+        assert definition.workflow == WORKFLOW
+        assert await gateway.list_output(again.run_id) == ()
+        assert (await gateway.read_output(again.run_id, 0, "local")).text == ""
         waits = await gateway.submit(APPROVED)
         assert (await gateway.approve(waits.run_id, note="go")).approval.by is not None
         types = [event.type for event in await gateway.read_events(run.run_id)]
@@ -85,4 +93,15 @@ async def test_what_is_wrong_comes_as_the_library_says_it() -> None:
         run = await gateway.submit(WORKFLOW, SubmitOptions(run_id="taken-id"))
         with pytest.raises(tenure.RunExists, match=run.run_id):
             await gateway.submit(WORKFLOW, SubmitOptions(run_id="taken-id"))
+        await gateway.submit(WORKFLOW, key="order-1")
+        with pytest.raises(tenure.KeyReused, match="a new key for a new request"):
+            await gateway.submit(APPROVED, key="order-1")
+        for key in ("", "a\nb", "käse", "k" * 256):
+            with pytest.raises(tenure.InvalidOptions, match="key"):
+                await gateway.submit(WORKFLOW, key=key)
+        large = SubmitOptions(vars={"text": "x" * (1 << 20)})
+        with pytest.raises(tenure.StoreRejected, match=r"^options may have \d+ bytes"):
+            await gateway.submit(WORKFLOW, large)
+        with pytest.raises(OutputNotFound, match="steps are 0 to 0"):
+            await gateway.read_output(run.run_id, 7, "local")
     await runner.close()

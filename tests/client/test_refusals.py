@@ -18,6 +18,7 @@ SAME = [
     errors.RunNotFound("run-00001"),
     errors.DeliveryNotFound("delivery-1"),
     errors.RunExists("run-00001"),
+    errors.KeyReused(),
     errors.LeaseLost("run-00001", fence=7, owner_id="somebody"),
     errors.LeaseLost("run-00001", fence=7, owner_id=None),
     errors.LeaseHeld("run-00001", owner_id="somebody", expires_at=AT),

@@ -97,12 +97,14 @@ class TestEdgesOfWhatCanBeKept:
         claim = {"owner_id": "a/b", "seconds": 60, "claim_id": "one"}
         for wrong in (
             worker.post("/v1/workers/%00x", {"queues": ["default"]}),
+            worker.post("/v1/workers/a%0Ab", {"queues": ["default"]}),
+            worker.post("/v1/workers/ab%0A", {"queues": ["default"]}),
             worker.post("/v1/workers/x", {"queues": ["de\0fault"]}),
             worker.post("/v1/claims", claim | {"owner_id": "a\0b"}),
             worker.post("/v1/claims", claim | {"queues": ["de\0fault"]}),
             worker.get("/v1/runs?queue=%00"),
         ):
-            assert wrong.status in (400, 404, 422), wrong
+            assert (wrong.status, wrong.problem) == (400, "malformed"), wrong
         worker.close()
 
 

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+import tenure
+from tenure.gatehouse import Gatehouse
+from tenure.gateway.errors import CannotListen
 from tenure.model.access import PREFIX, Role, Token, bearer_of, digest_of, written
 from tenure.stores.memory import InMemoryStore
 from tests.gateway.conftest import flow
@@ -124,6 +127,12 @@ class TestWithoutTokens:
         assert len(client.get("/v1/runs").json["runs"]) == 1
         client.close()
 
+    @pytest.mark.parametrize("name", ["127.0.0.2:80", "[::1]:80", "localhost:80"])
+    def test_under_whichever_address_leads_nowhere_else(self, home: House, name: str) -> None:
+        client = home.client()
+        assert client.get("/v1/runs", host=name).status == 200
+        client.close()
+
     def test_a_page_of_another_site_changes_nothing(self, home: House) -> None:
         client = home.client()
         for origin in ("https://evil.example", "http://localhost:1", "null", "http://[", ""):
@@ -164,3 +173,11 @@ def test_once_there_is_a_token_this_machine_needs_one_too() -> None:
             pass  # within a second
         assert client.get("/v1/runs").problem == "unauthorized"
         client.close()
+
+
+async def test_a_name_that_nobody_knows_is_said_before_anything_else() -> None:
+    store = InMemoryStore()
+    async with tenure.Runner(store) as runner:
+        with pytest.raises(CannotListen, match=r"cannot listen on nohost\.invalid:80"):
+            async with Gatehouse(store, runner).open("nohost.invalid", 80):
+                pass

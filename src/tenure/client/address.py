@@ -19,7 +19,8 @@ def address_of(url: str) -> str:
             "a gateway's URL holds no user or password: it would end up in logs and lists of "
             "processes. Put the token into the environment variable TENURE_TOKEN"
         )
-    if not parts.hostname or port == 0 or parts.query or parts.fragment:
+    odd = parts.scheme not in ("http", "https") or port == 0 or parts.query or parts.fragment
+    if odd or not parts.hostname:
         place = f"{parts.scheme}://{parts.netloc}{parts.path}"
         raise UnknownStore(f"{place} is no gateway's URL; an example: https://tenure.example.com")
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Self
 
+from tenure.client.following import Stream, followed
+from tenure.client.keys import key_header
 from tenure.client.line import TIMEOUT, Line, encoded, part
 from tenure.client.listings import listed
 from tenure.client.records import RecordsOverHttp
@@ -16,7 +18,8 @@ from tenure.model.snapshot import RunSnapshot, RunSummary
 from tenure.model.status import DeliveryState
 from tenure.runtime.queries import Explanation
 from tenure.wire.deliveries import CallbackDetails
-from tenure.wire.listings import CallbackPage, PresentWorker, Workers
+from tenure.wire.listings import CallbackPage, ChangePage, PresentWorker, Workers
+from tenure.wire.output import Output, OutputQuery, OutputStream, OutputStreams, StoredDefinition
 from tenure.wire.submission import RetryRequest, Submission, SubmitOptions
 from tenure.wire.verbs import (
     AnnotateRequest,
@@ -57,17 +60,63 @@ class Gateway:
     ) -> Page[RunSummary]:
         return await listed(self._line, "/v1/runs", where, limit, cursor)
 
+    async def list_runnable(
+        self, where: RunFilter = RunFilter(), *, limit: int = 50, cursor: str | None = None
+    ) -> Page[RunSummary]:
+        """Those that a worker could claim now: highest priority first, then oldest."""
+        return await listed(self._line, "/v1/runnable", where, limit, cursor)
+
     async def explain(self, run_id: str) -> Explanation:
         """Why a run is not moving."""
         return await self._line.ask("GET", f"/v1/runs/{known(run_id)}/explain", Explanation)
+
+    async def get_definition(self, run_id: str) -> StoredDefinition | None:
+        """What a run executes; ``None`` for one that was created without."""
+        return await self._records.definition(run_id)
 
     async def read_events(
         self, run_id: str, after: Position = Position(), *, limit: int = 1000
     ) -> list[RecordedEvent]:
         return await self._records.read_events(run_id, after, limit=limit)
 
+    async def list_output(self, run_id: str) -> tuple[OutputStream, ...]:
+        """Which output there is."""
+        path = f"/v1/runs/{known(run_id)}/logs"
+        return (await self._line.ask("GET", path, OutputStreams)).streams
+
+    async def read_output(
+        self, run_id: str, step: int, host: str, query: OutputQuery = OutputQuery()
+    ) -> Output:
+        """What a task printed, from ``query.offset`` on; ``next_offset`` of the answer goes on.
+        ``OutputNotFound`` for a step or host that the run does not have."""
+        path, asked = _output(run_id, step, host), _written(query)
+        return await self._line.ask("GET", path, Output, query=asked)
+
     async def list_workers(self) -> tuple[PresentWorker, ...]:
         return (await self._line.ask("GET", "/v1/workers", Workers)).workers
+
+    # Following: what was, then what is, as it happens. See ``followed`` for lines that break.
+
+    def follow_events(
+        self, run_id: str, after: Position | None = None
+    ) -> AsyncGenerator[RecordedEvent]:
+        """Each event of a run, to its end."""
+        path = f"/v1/runs/{known(run_id)}/events"
+        query = [] if after is None else [("after", str(after))]
+        return followed(self._line, Stream(path, query, RecordedEvent))
+
+    def follow_changes(self, after: str | None = "now") -> AsyncGenerator[ChangePage]:
+        """What happens to all runs, a page at a time, without end. ``after`` is that of an earlier
+        page; ``None`` begins with the oldest run there is."""
+        query = [] if after is None else [("after", after)]
+        return followed(self._line, Stream("/v1/events", query, ChangePage))
+
+    def follow_output(
+        self, run_id: str, step: int, host: str, query: OutputQuery = OutputQuery()
+    ) -> AsyncGenerator[Output]:
+        """What a task prints, piece by piece, until the attempt has ended."""
+        asked = [*_written(query), ("follow", "true")]
+        return followed(self._line, Stream(_output(run_id, step, host), asked, Output))
 
     # Changing
 
@@ -80,9 +129,10 @@ class Gateway:
         key: str | None = None,
     ) -> RunSnapshot:
         """``workflow`` is the text of a file, or the same as an object. ``key`` names this very
-        request: sent again with it, it answers with the run that the first one made."""
+        request: sent again with it, it answers with the run that the first one made. ``KeyReused``
+        for anything else under the same key."""
         body = encoded(Submission(workflow=workflow, files=dict(files or {}), options=options))
-        headers = {} if key is None else {"idempotency-key": key}
+        headers = key_header(key)
         return await self._line.ask("POST", "/v1/runs", RunSnapshot, body=body, headers=headers)
 
     async def cancel(self, run_id: str, *, reason: str | None = None) -> RunSnapshot:
@@ -94,17 +144,21 @@ class Gateway:
     async def annotate(self, run_id: str, data: dict[str, Any]) -> RunSnapshot:
         return await self._told(run_id, "annotate", AnnotateRequest(data=data))
 
-    async def retry(self, run_id: str, request: RetryRequest = RetryRequest()) -> RunSnapshot:
-        """The new run."""
-        return await self._told(run_id, "retry", request)
+    async def retry(
+        self, run_id: str, request: RetryRequest = RetryRequest(), *, key: str | None = None
+    ) -> RunSnapshot:
+        """The new run. ``key`` as ``submit`` has it."""
+        return await self._told(run_id, "retry", request, key_header(key))
 
     async def reconcile(self, *, reason: str = "its owner is gone") -> Reconciled:
         body = encoded(ReconcileRequest(reason=reason))
         return await self._line.ask("POST", "/v1/reconcile", Reconciled, body=body)
 
-    async def _told(self, run_id: str, verb: str, request: object) -> RunSnapshot:
-        path = f"/v1/runs/{known(run_id)}/{verb}"
-        return await self._line.ask("POST", path, RunSnapshot, body=encoded(request))
+    async def _told(
+        self, run_id: str, verb: str, request: object, headers: Mapping[str, str] = {}
+    ) -> RunSnapshot:
+        path, body = f"/v1/runs/{known(run_id)}/{verb}", encoded(request)
+        return await self._line.ask("POST", path, RunSnapshot, body=body, headers=headers)
 
     # Callbacks
 
@@ -132,3 +186,19 @@ class Gateway:
     async def redeliver(self, delivery_id: str) -> CallbackDetails:
         path = f"/v1/callbacks/{part(delivery_id)}/redeliver"
         return await self._line.ask("POST", path, CallbackDetails)
+
+
+def _output(run_id: str, step: int, host: str) -> str:
+    return f"/v1/runs/{known(run_id)}/logs/{step}/{part(host)}"
+
+
+def _written(query: OutputQuery) -> list[tuple[str, str]]:
+    """``follow`` is the method's to say."""
+    given = {
+        "stream": query.stream.value,
+        "item": query.item,
+        "attempt": query.attempt,
+        "offset": query.offset,
+        "limit": query.limit,
+    }
+    return [(name, str(value)) for name, value in given.items() if value is not None]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from enum import Enum
 from io import BytesIO
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
@@ -40,10 +42,21 @@ _MOST_BYTES = 512 << 20
 _PIECE = 1 << 16
 _LARGE = 1 << 18
 _CONNECTIONS = 32
-"""At once, of either kind."""
+_SILENCE = 45.0
+"""Seconds without a sign of life from a stream; a gateway gives one every 15."""
 
 T = TypeVar("T")
 Query = Iterable[tuple[str, str]]
+
+
+class Lane(Enum):
+    """Connections of one kind, and how many at once: zero is any number."""
+
+    COMMON = ("common", _CONNECTIONS)
+    APART = ("apart", _CONNECTIONS)
+    """For what must not stand behind the output of a thousand hosts."""
+    STREAMS = ("streams", 0)
+    """Each of them stays."""
 
 
 class Reply(NamedTuple):
@@ -76,7 +89,7 @@ class Line:
         self.address = address_of(url)
         self._token = _checked(token if token is not None else os.environ.get(TOKEN, ""))
         self._timeout = timeout
-        self._sessions: dict[bool, ClientSession] = {}
+        self._sessions: dict[Lane, ClientSession] = {}
 
     async def close(self) -> None:
         """May be called twice; the next request opens it again."""
@@ -117,12 +130,11 @@ class Line:
         wait: float = 0.0,
         apart: bool = False,
     ) -> Reply:
-        """``wait``: seconds that the answer may be held back on purpose. ``apart``: on connections
-        for what must not stand behind the output of a thousand hosts."""
+        """``wait``: seconds the answer may be held back on purpose. ``apart``: see ``Lane``."""
         url = URL(f"{self.address}{path}{_written(query)}", encoded=True)
         timeout = ClientTimeout(total=self._timeout + wait, sock_connect=_CONNECT)
         try:
-            async with self._opened(apart).request(
+            async with self._opened(Lane.APART if apart else Lane.COMMON).request(
                 method,
                 url,
                 data=_in_pieces(body),
@@ -132,14 +144,41 @@ class Line:
             ) as answer:
                 return Reply(answer.status, await self._taken_in(answer))
         except (ClientError, TimeoutError, OSError) as error:
-            why = str(error) or type(error).__name__
-            raise StoreUnavailable(f"{self.address} did not answer: {why}") from error
+            raise self._silent(error) from error
 
-    def _opened(self, apart: bool) -> ClientSession:
-        session = self._sessions.get(apart)
+    @asynccontextmanager
+    async def listening(
+        self, path: str, query: Query = (), place: str | None = None
+    ) -> AsyncIterator[AsyncIterator[bytes] | None]:
+        """Server-sent events behind ``place``, as they come; ``None`` if no more will. Errors are
+        those of ``ask``, whenever the line breaks."""
+        headers = {**self._headers(None), "accept": "text/event-stream"}
+        if place is not None:
+            headers["last-event-id"] = place
+        try:
+            async with self._opened(Lane.STREAMS).get(
+                URL(f"{self.address}{path}{_written(query)}", encoded=True),
+                headers=headers,
+                timeout=ClientTimeout(total=None, sock_connect=_CONNECT, sock_read=_SILENCE),
+                allow_redirects=False,
+            ) as answer:
+                if answer.status not in (200, 204):
+                    problem = problem_in(answer.status, await self._taken_in(answer))
+                    raise error_of(problem, self.address)
+                yield answer.content.iter_any() if answer.status == 200 else None
+        except (ClientError, TimeoutError, OSError) as error:
+            raise self._silent(error) from error
+
+    def _silent(self, error: Exception) -> StoreUnavailable:
+        why = str(error) or type(error).__name__
+        return StoreUnavailable(f"{self.address} did not answer: {why}")
+
+    def _opened(self, lane: Lane) -> ClientSession:
+        session = self._sessions.get(lane)
         if session is None:
-            session = self._sessions[apart] = ClientSession(
-                connector=TCPConnector(limit=_CONNECTIONS, keepalive_timeout=_IDLE),
+            _, most = lane.value
+            session = self._sessions[lane] = ClientSession(
+                connector=TCPConnector(limit=most, keepalive_timeout=_IDLE),
                 cookie_jar=DummyCookieJar(),
                 headers={"user-agent": f"tenure/{__version__}", "accept": "application/json"},
                 trust_env=True,  # behind a firewall a proxy may be the only way out

@@ -35,9 +35,13 @@ class RecordsOverHttp:
         return events
 
     async def get_definition(self, run_id: str) -> str | None:
+        found = await self.definition(run_id)
+        return found.stored if found else None
+
+    async def definition(self, run_id: str) -> StoredDefinition | None:
         reply = await self._line.send("GET", f"/v1/runs/{known(run_id)}/definition")
         if reply.is_good:
-            return reply.as_a(StoredDefinition).stored
+            return reply.as_a(StoredDefinition)
         problem = problem_in(reply.status, reply.data)
         if name_of(problem) == "not-found":
             return None

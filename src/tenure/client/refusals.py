@@ -84,7 +84,9 @@ def _version_conflict(problem: Problem) -> TenureError:
 _ROWS: dict[str, Callable[[Problem], TenureError]] = {
     "run-not-found": lambda problem: errors.RunNotFound(problem.run_id or ""),
     "delivery-not-found": lambda problem: errors.DeliveryNotFound(problem.delivery_id or ""),
+    "output-not-found": lambda problem: errors.OutputNotFound(problem.detail),
     "run-exists": lambda problem: errors.RunExists(problem.run_id or ""),
+    "idempotency-key-reused": lambda problem: errors.KeyReused(),
     "lease-lost": _lease_lost,
     "lease-held": _lease_held,
     "version-conflict": _version_conflict,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from enum import Enum
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,7 +25,6 @@ PASSER_BY = Caller("anybody", Role.VIEWER, frozenset())
 NAMELESS = Caller("anybody", Role.ADMIN)
 """Who needs no token for anything."""
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-_LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 _CHALLENGE = {"www-authenticate": 'Bearer realm="tenure"'}
 
 
@@ -100,7 +100,7 @@ class Admission:
         """Without tokens a browser on this machine would do whatever any page asks of it: also one
         whose name was made to lead here."""
         host = _name_of(f"//{headers.get('host', '')}")
-        if self._door is Door.HOME and host not in _LOOPBACK_NAMES:
+        if self._door is Door.HOME and not is_loopback(host):
             said = f"without tokens this serves localhost, not {host[:100]!r}"
             raise Refusal(FOREIGN_ORIGIN, said)
         origin = headers.get("origin")
@@ -131,6 +131,14 @@ def _not_known() -> Refusal:
         "this token is unknown, expired or revoked; `tenure token create` makes another",
         {"www-authenticate": 'Bearer realm="tenure", error="invalid_token"'},
     )
+
+
+def is_loopback(host: str) -> bool:
+    """An address that leads nowhere else, or the name that every machine has for itself."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def _client(scope: Scope) -> str:

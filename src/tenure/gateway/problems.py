@@ -52,7 +52,6 @@ KEY_REUSED = Kind(
     "idempotency-key-reused",
     409,
     "This Idempotency-Key was used for another request",
-    advice="use a new key for a new request, and the same body with the same key",
 )
 LEASE_HELD = Kind("lease-held", 409, "The run has an owner", advice="ask again when it ends")
 LEASE_LOST = Kind(
@@ -113,6 +112,7 @@ _ROWS: tuple[tuple[type[TenureError], Kind], ...] = (
     (errors.InvalidOptions, INVALID_OPTIONS),
     (errors.InvalidRunId, MALFORMED),
     (errors.InvalidCursor, MALFORMED),
+    (errors.KeyReused, KEY_REUSED),
     (errors.NotSupported, NOT_SUPPORTED),
     (errors.StoreUnavailable, STORE_UNAVAILABLE),
     (errors.StoreError, STORE_UNUSABLE),

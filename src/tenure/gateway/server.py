@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import uvicorn
@@ -74,11 +74,16 @@ async def serving(
         await task
 
 
+def check_name(host: str, port: int) -> None:
+    """``CannotListen`` for a host that nobody knows, before anything else is said about it."""
+    with _said(host, port):
+        _found(host, port)
+
+
 def listen(host: str, port: int) -> socket.socket:
     """``CannotListen``. Port zero: any that is free."""
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
+    with _said(host, port):
+        family, kind, protocol, _, address = _found(host, port)
         listener = socket.socket(family, kind, protocol)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -88,9 +93,20 @@ def listen(host: str, port: int) -> socket.socket:
         except BaseException:
             listener.close()
             raise
+        return listener
+
+
+def _found(host: str, port: int) -> Any:
+    flags = socket.AI_PASSIVE
+    return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)[0]
+
+
+@contextmanager
+def _said(host: str, port: int) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         reason = error.strerror or error
         raise CannotListen(
             f"cannot listen on {host}:{port}: {reason}; choose another with --listen"
         ) from error
-    return listener

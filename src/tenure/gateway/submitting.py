@@ -12,11 +12,11 @@ import msgspec
 from msgspec.structs import replace
 
 from tenure.gateway.calls import Answer, Call
-from tenure.gateway.problems import KEY_REUSED, MALFORMED, TOO_LARGE, Refusal
+from tenure.gateway.problems import MALFORMED, TOO_LARGE, Refusal
 from tenure.gateway.reaching import check_queue, run_of
 from tenure.gateway.roles import Caller
 from tenure.gateway.runs import shown
-from tenure.model.errors import InvalidOptions, InvalidWorkflow, RunExists
+from tenure.model.errors import InvalidOptions, InvalidWorkflow, KeyReused, RunExists
 from tenure.model.ids import check_run_id
 from tenure.model.snapshot import RunSnapshot
 from tenure.runtime.options import RunOptions
@@ -64,7 +64,7 @@ def _named(key: RequestKey | None) -> Iterator[None]:
     except RunExists as error:
         if key is None:
             raise
-        raise Refusal(KEY_REUSED, "it made a run that this one does not mean") from error
+        raise KeyReused from error
 
 
 async def submit(call: Call[NoQuery, Submission]) -> Answer:

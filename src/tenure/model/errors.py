@@ -22,11 +22,13 @@ TenureError
 └── StoreError
     ├── RunNotFound
     ├── DeliveryNotFound
+    ├── OutputNotFound           the run has no such step, host or item
     ├── StoreUnavailable         outcome unknown: send the same update_id again
     ├── StoreIncompatible        schema or library this version must not touch
     ├── StoreLost                what was opened is no longer there: give up
     ├── NotSupported             this kind of store lacks the power that was asked for
     ├── NotPermitted             the gateway does not let this token do that
+    ├── KeyReused                this key named another request before
     └── Refused                  judged, refused, and nothing was written
         ├── RunExists
         ├── LeaseLost            stop, kill local children, never retry
@@ -223,6 +225,10 @@ class DeliveryNotFound(StoreError, LookupError):
         self.delivery_id = delivery_id
 
 
+class OutputNotFound(StoreError, LookupError):
+    """The run has no such step, host or item; the message says which there are."""
+
+
 class StoreUnavailable(StoreError):
     """The store could not answer. The write may or may not have happened.
 
@@ -247,11 +253,22 @@ class NotPermitted(StoreError):
     token, or not with this one. Sending again gains nothing."""
 
 
+class KeyReused(StoreError):
+    """The key of a request named another one before, and stands for the run which that one made.
+    Nothing was written."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this key was used for another request: a key names one request, with all that is in "
+            "it, so that it can be sent again; take a new key for a new request"
+        )
+
+
 class Refused(StoreError):
     """The store looked at the write, said no, and left no trace of it."""
 
     def __init__(self, run_id: str, why: str) -> None:
-        super().__init__(f"run {run_id}: {why}")
+        super().__init__(f"run {run_id}: {why}" if run_id else why)
         self.run_id = run_id
 
 
