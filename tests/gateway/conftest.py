@@ -10,9 +10,15 @@ import pytest
 
 from tenure.model.snapshot import RunSnapshot
 from tenure.stores.memory import InMemoryStore
+from tenure.stores.postgres import PostgresStore
+from tenure.stores.sqlite import SQLiteStore
 from tests.gateway.house import LONG_AGO, Client, House
+from tests.postgres.database import TestDatabase
+from tests.postgres.server import Server
 
 _numbers = count(1)
+HOUSES = ("house", "sqlite_house", "postgres_house")
+"""The fixtures of those that serve all tests of a process, before each kind of store."""
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +31,28 @@ def house() -> Iterator[House]:
 @pytest.fixture(scope="session")
 def tokens(house: House) -> dict[str, str]:
     """By role."""
-    return {role: house.token(role) for role in ("viewer", "operator", "worker", "admin")}
+    return house.tokens()
+
+
+@pytest.fixture(scope="session")
+def sqlite_house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    with House(SQLiteStore(tmp_path_factory.mktemp("gateway") / "runs.db")) as house:
+        yield house
+
+
+@pytest.fixture(scope="session")
+def postgres_house(postgres_server: Server) -> Iterator[House]:
+    database = TestDatabase(postgres_server, "gateway", clock_stands=False)
+    with House(PostgresStore(database.url)) as house:
+        yield house
+    database.close()
+
+
+@pytest.fixture(params=HOUSES)
+def lasting_or_not(request: pytest.FixtureRequest) -> House:
+    """Before each kind of store; they serve as long as the test process."""
+    house: House = request.getfixturevalue(request.param)
+    return house
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,8 @@ from tenure.model.access import Role, Token, digest_of, written
 from tenure.ports.run_store import RunStateStore
 from tenure.ports.tokens import TokenStore
 from tenure.runner import Runner
+from tenure.stores.postgres import PostgresStore
+from tenure.stores.sqlite import SQLiteStore
 
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -52,6 +54,7 @@ class House:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._open = AsyncExitStack()
+        self._tokens: dict[str, str] = {}
         self.address = ""
 
     def __enter__(self) -> Self:
@@ -65,6 +68,8 @@ class House:
 
     def __exit__(self, *exit_details: object) -> None:
         self.run(self._open.aclose())
+        if isinstance(self.store, SQLiteStore | PostgresStore):
+            self.run(self.store.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -92,6 +97,12 @@ class House:
         )
         self.run(self.store.add_token(token))
         return written(token_id, secret)
+
+    def tokens(self) -> dict[str, str]:
+        """One of each role, the same each time."""
+        if not self._tokens:
+            self._tokens = {role.value: self.token(role) for role in Role}
+        return self._tokens
 
     def client(self, token: str | None = None) -> Client:
         return Client(self.port, token)

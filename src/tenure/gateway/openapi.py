@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tenure._version import __version__
+from tenure.gateway.links import links_of
 from tenure.gateway.problems import (
     BUSY,
     DEFECT,
@@ -27,7 +28,6 @@ from tenure.gateway.problems import (
 )
 from tenure.gateway.queries import repeatable
 from tenure.gateway.route import Route
-from tenure.model.snapshot import RunSnapshot
 from tenure.wire.full import full
 from tenure.wire.problem import MEDIA_TYPE, Problem
 
@@ -58,8 +58,8 @@ def document(routes: Sequence[Route[Any, Any]]) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = defaultdict(dict)
     for route in routes:
         operation = paths[route.path][route.method.lower()] = _operation(route, shapes)
-        if route.answers.get(201) is RunSnapshot:
-            operation["responses"]["201"]["links"] = _links(routes)
+        for status, links in links_of(route, routes).items():
+            operation["responses"][str(status)]["links"] = links
     return {
         "openapi": "3.1.0",
         "info": {
@@ -131,18 +131,6 @@ def _renamed(schema: Any, names: dict[str, str]) -> Any:
         name = schema.removeprefix(_TO_SHAPES)
         return _TO_SHAPES + names.get(name, name)
     return schema
-
-
-def _links(routes: Sequence[Route[Any, Any]]) -> dict[str, Any]:
-    """What can be asked of a run that was just made."""
-    return {
-        route.handler.__name__: {
-            "operationId": route.handler.__name__,
-            "parameters": {"run_id": "$response.body#/run_id"},
-        }
-        for route in routes
-        if route.parameters == ["run_id"]
-    }
 
 
 def _is_json(kind: Any) -> bool:
