@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 import tenure
@@ -56,3 +58,27 @@ async def test_nobody_there_is_a_store_that_is_away() -> None:
     async with HttpStore("http://127.0.0.1:1") as store:
         with pytest.raises(tenure.StoreUnavailable, match=r"127\.0\.0\.1:1 did not answer"):
             await store.get_run("run-00001")
+
+
+async def test_a_proxy_of_the_environment_is_the_way_out_unless_told_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heads: list[bytes] = []
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 502 Bad\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        monkeypatch.setenv("http_proxy", f"http://ada:hush@127.0.0.1:{port}")
+        monkeypatch.setenv("no_proxy", "near.example")
+        for host in ("far.example", "near.example"):
+            async with HttpStore(f"http://{host}:1") as store:
+                with pytest.raises(tenure.StoreUnavailable):
+                    await store.get_run("run-00001")
+    (head,) = heads
+    assert head.startswith(b"GET http://far.example:1/v1/runs/run-00001/record ")
+    assert b"Proxy-Authorization: Basic YWRhOmh1c2g=\r\n" in head

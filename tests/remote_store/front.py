@@ -1,13 +1,12 @@
-"""A live gateway for many tests: in a thread of its own, with a real socket before it, and behind
-it whichever store a test brings."""
+"""A live gateway for many tests, with a real socket before it, and behind it whichever store a test
+brings."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any
 
 import tenure
 from tenure.client import HttpStore
@@ -29,7 +28,6 @@ from tenure.system import SystemClock, presence
 from tenure.workflow_file import read_workflow
 
 ANY_RATE = Limits(rate=0)
-T = TypeVar("T")
 OpenStore = Callable[[], AbstractAsyncContextManager[Any]]
 
 
@@ -46,59 +44,43 @@ async def gateway(store: Any, port: int = 0) -> AsyncIterator[str]:
 
 
 class SharedGateway:
-    """A server takes a while to begin and to end, and most tests are about something else."""
+    """A server takes a while to begin and to end, and most tests are about something else: one for
+    all of them, in the loop in which they run. (In a thread of its own it would have to wait for
+    the test's thread, and the test for it, a thousand times.)"""
 
-    def __init__(self) -> None:
-        self._began = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
-        self.address = ""
+    def __init__(self, parts: Parts, remote: HttpStore) -> None:
+        self._parts = parts
+        self._remote = remote
 
-    def __enter__(self) -> SharedGateway:
-        self._thread.start()
-        assert self._began.wait(30)
-        return self
-
-    def __exit__(self, *exit_details: object) -> None:
-        self._loop.call_soon_threadsafe(self._ended.set)
-        self._thread.join()
-
-    async def _serve(self) -> None:
-        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
-        closing = asyncio.Event()
+    @classmethod
+    @asynccontextmanager
+    async def open(cls) -> AsyncIterator[SharedGateway]:
+        time, closing = asyncio.get_running_loop().time, asyncio.Event()
         nothing, meters = InMemoryStore(), Meters()
-        self._parts = Parts(
+        parts = Parts(
             store=nothing,
             desk=tenure.Runner(nothing),
             read=read_workflow,
             now=SystemClock().now,
             presence=presence,
-            watch=StoreWatch(nothing, self._loop.time),
+            watch=StoreWatch(nothing, time),
             closing=closing,
             hearing=Hearing(nothing, closing),
             queues=QueuesOfRuns(nothing),
-            live=Live(nothing, self._loop.time),
+            live=Live(nothing, time),
             meters=meters,
-            numbers=StoreNumbers(nothing, meters.registry, self._loop.time),
+            numbers=StoreNumbers(nothing, meters.registry, time),
         )
-        app = new_app(self._parts, self._loop.time, ANY_RATE, door=Door.HOME)
-        listener = listen("127.0.0.1", 0)
-        self.address = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        async with serving(app, listener, ANY_RATE, closing):
-            self._began.set()
-            await self._ended.wait()
+        app, listener = new_app(parts, time, ANY_RATE, door=Door.HOME), listen("127.0.0.1", 0)
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        async with serving(app, listener, ANY_RATE, closing), HttpStore(address) as remote:
+            yield cls(parts, remote)
 
     @asynccontextmanager
     async def before(self, opened: OpenStore) -> AsyncIterator[HttpStore]:
         """What stands before it, as a store."""
-        kept = opened()
-        store = self._parts.store = await self._there(kept.__aenter__())
-        self._parts.marks = store if isinstance(store, RunMarks) else None
-        self._parts.pages = Pages()
-        try:
-            async with HttpStore(self.address) as remote:
-                yield remote
-        finally:
-            await self._there(kept.__aexit__(None, None, None))
-
-    async def _there(self, work: Coroutine[Any, Any, T]) -> T:
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+        async with opened() as store:
+            self._parts.store = store
+            self._parts.marks = store if isinstance(store, RunMarks) else None
+            self._parts.pages = Pages()
+            yield self._remote

@@ -4,13 +4,11 @@ through a gateway, PostgreSQL those that it decides in statements of its own."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
-from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.clock import ManualClock
 from tenure.testing.contracts import (
     BatchUpdatesContract,
@@ -26,26 +24,18 @@ from tenure.testing.contracts import (
 )
 from tests.postgres.database import ServersClock, TestDatabase
 from tests.postgres.warm import warm_store
+from tests.remote_store.behind import SQLiteFiles
 from tests.remote_store.front import SharedGateway
 
 pytestmark = pytest.mark.slow
 
 
-@asynccontextmanager
-async def sqlite(folder: Path, clock: ManualClock) -> AsyncIterator[SQLiteStore]:
-    store = await SQLiteStore.open(folder / "runs.db", clock=clock)
-    try:
-        yield store
-    finally:
-        await store.close()
-
-
 class SQLiteBehind(ManualTime):
-    @pytest.fixture
+    @pytest_asyncio.fixture(loop_scope="session")
     async def store(
-        self, shared_gateway: SharedGateway, clock: ManualClock, tmp_path: Path
+        self, shared_gateway: SharedGateway, clock: ManualClock, sqlite_files: SQLiteFiles
     ) -> AsyncIterator[Any]:
-        async with shared_gateway.before(lambda: sqlite(tmp_path, clock)) as store:
+        async with shared_gateway.before(lambda: sqlite_files.opened(clock)) as store:
             yield store
 
 
@@ -82,7 +72,7 @@ class PostgresBehind(ManualTime):
         self._manual = ServersClock(postgres_database)
         return self._manual
 
-    @pytest.fixture
+    @pytest_asyncio.fixture(loop_scope="session")
     async def store(
         self, shared_gateway: SharedGateway, clock: ManualClock, postgres_database: TestDatabase
     ) -> AsyncIterator[Any]:
@@ -91,11 +81,9 @@ class PostgresBehind(ManualTime):
             yield store
 
 
-@pytest.mark.long
 class TestPostgresRuns(PostgresBehind, RunStateStoreContract): ...
 
 
-@pytest.mark.long
 class TestPostgresEvents(PostgresBehind, EventLogContract): ...
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
+from functools import partial
 from typing import Any
 from zlib import crc32
 
 import pytest
+import pytest_asyncio
 
 from tenure.testing.clock import ManualClock
 from tenure.testing.contracts import (
@@ -21,14 +22,11 @@ from tenure.testing.contracts import (
     ManualTime,
     RunStateStoreContract,
 )
-from tenure.testing.contracts.run_checks import OrderOfChecks
-from tenure.testing.contracts.run_operators import OperatorUpdates
-from tenure.testing.contracts.run_updates import RunUpdates
 from tenure.testing.faults import FaultyStore, RetryingStore
 from tests.postgres.database import ServersClock, TestDatabase
 from tests.postgres.warm import warm_store
+from tests.remote_store.behind import SQLiteFiles
 from tests.remote_store.front import OpenStore, SharedGateway
-from tests.remote_store.test_contracts import sqlite
 
 pytestmark = pytest.mark.slow
 
@@ -47,26 +45,21 @@ def seed_of(request: pytest.FixtureRequest) -> int:
 class BehindIt(ManualTime):
     """One call in ten of the gateway to its store."""
 
-    @pytest.fixture
+    @pytest_asyncio.fixture(loop_scope="session")
     async def store(
         self,
         shared_gateway: SharedGateway,
         clock: ManualClock,
-        tmp_path: Path,
+        sqlite_files: SQLiteFiles,
         request: pytest.FixtureRequest,
     ) -> AsyncIterator[Any]:
         seed = seed_of(request)
-        kept = lambda: on_a_bad_day(lambda: sqlite(tmp_path, clock), seed, 0.10)  # noqa: E731
-        async with shared_gateway.before(kept) as store:
+        opened = partial(on_a_bad_day, partial(sqlite_files.opened, clock), seed, 0.10)
+        async with shared_gateway.before(opened) as store:
             yield RetryingStore(store)
 
 
-class TestRuns(BehindIt, RunUpdates, OrderOfChecks, OperatorUpdates):
-    """What may be sent again, of ``RunStateStore``; the rest of it takes longer."""
-
-
-@pytest.mark.long
-class TestAllOfRuns(BehindIt, RunStateStoreContract): ...
+class TestRuns(BehindIt, RunStateStoreContract): ...
 
 
 class TestBatches(BehindIt, BatchUpdatesContract): ...
@@ -92,7 +85,7 @@ class BeforeIt(ManualTime):
         self._manual = ServersClock(postgres_database)
         return self._manual
 
-    @pytest.fixture
+    @pytest_asyncio.fixture(loop_scope="session")
     async def store(
         self,
         shared_gateway: SharedGateway,
@@ -108,12 +101,16 @@ class BeforeIt(ManualTime):
 class TestPostgresBatches(BeforeIt, BatchUpdatesContract): ...
 
 
-@pytest.mark.long
 class TestPostgresRuns(BeforeIt, RunStateStoreContract): ...
 
 
-@pytest.mark.long
 class TestPostgresLeases(BeforeIt, LeaseStoreContract): ...
 
 
 class TestPostgresLogs(BeforeIt, LogStoreContract): ...
+
+
+class TestPostgresEvents(BeforeIt, EventLogContract): ...
+
+
+class TestPostgresDefinitions(BeforeIt, DefinitionsContract): ...

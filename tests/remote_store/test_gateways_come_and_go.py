@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -11,16 +13,34 @@ import pytest
 from tenure.client import HttpStore
 from tenure.model.errors import StoreUnavailable, VersionConflict
 from tenure.model.status import RunStatus
+from tenure.stores.postgres import PostgresStore
 from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.contracts.acts import claim, create, lease_of, write
 from tenure.testing.factories import LONG, claim_request, end_run, start_run, start_step
+from tests.postgres.database import TestDatabase
 from tests.remote_store.front import gateway
 
 pytestmark = pytest.mark.slow
 
+Connect = Callable[[], Awaitable[Any]]
 
-async def test_a_restart_in_mid_work_costs_nothing_but_a_repetition(tmp_path: Path) -> None:
-    kept = await SQLiteStore.open(tmp_path / "runs.db")
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def connect(request: pytest.FixtureRequest, tmp_path: Path) -> Connect:
+    """To the same store each time, as another process would."""
+    if request.param == "sqlite":
+        return lambda: SQLiteStore.open(tmp_path / "runs.db")
+    database: TestDatabase = request.getfixturevalue("postgres_going")
+    database.empty()
+
+    async def connected() -> PostgresStore:
+        return PostgresStore(database.url)
+
+    return connected
+
+
+async def test_a_restart_in_mid_work_costs_nothing_but_a_repetition(connect: Connect) -> None:
+    kept = await connect()
     async with gateway(kept) as address:
         store = HttpStore(address)
         run = await claim(store, (await create(store)).run_id)
@@ -38,10 +58,9 @@ async def test_a_restart_in_mid_work_costs_nothing_but_a_repetition(tmp_path: Pa
     await kept.close()
 
 
-async def test_two_gateways_are_one_store(tmp_path: Path) -> None:
-    """Each with a connection of its own to the same file."""
-    first = await SQLiteStore.open(tmp_path / "runs.db")
-    second = await SQLiteStore.open(tmp_path / "runs.db")
+async def test_two_gateways_are_one_store(connect: Connect) -> None:
+    """Each with connections of its own to the same file or database."""
+    first, second = await connect(), await connect()
     async with (
         gateway(first) as here,
         gateway(second) as there,

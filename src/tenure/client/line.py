@@ -8,10 +8,12 @@ from contextlib import asynccontextmanager
 from enum import Enum
 from io import BytesIO
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import msgspec
 from aiohttp import (
+    BasicAuth,
     ClientError,
     ClientResponse,
     ClientSession,
@@ -181,7 +183,7 @@ class Line:
                 connector=TCPConnector(limit=most, keepalive_timeout=_IDLE),
                 cookie_jar=DummyCookieJar(),
                 headers={"user-agent": f"tenure/{__version__}", "accept": "application/json"},
-                trust_env=True,  # behind a firewall a proxy may be the only way out
+                **_way_out(self.address),
             )
         return session
 
@@ -201,6 +203,17 @@ class Line:
                 )
             pieces.append(piece)
         return b"".join(pieces)
+
+
+def _way_out(address: str) -> dict[str, Any]:
+    """Behind a firewall a proxy may be the only one. Asked once: aiohttp would look for it, and for
+    passwords in the user's home, at each request, in a thread."""
+    parts = urlsplit(address)
+    found = getproxies().get(parts.scheme)
+    if not found or proxy_bypass(parts.netloc):
+        return {}
+    proxy = URL(found)
+    return {"proxy": proxy.with_user(None), "proxy_auth": BasicAuth.from_url(proxy)}
 
 
 def _in_pieces(body: bytes | None) -> bytes | BytesIO | None:
