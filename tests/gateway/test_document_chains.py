@@ -76,7 +76,7 @@ class Chain:
     def submit(self) -> None:
         """Somebody does; what comes of it is the role's business."""
         asks = {"plan": {"mode": "manual-approve"}} if self._role == "operator" else {}
-        body = {"workflow": flow(queue=self._queue, **asks)}
+        body: Any = {"workflow": flow(queue=self._queue, **asks)}
         self._ask(schema["/v1/runs"]["POST"].Case(body=body), "operator")
 
     def go_on(self, data: st.DataObject) -> str | None:

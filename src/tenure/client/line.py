@@ -13,7 +13,6 @@ from urllib.request import getproxies, proxy_bypass
 
 import msgspec
 from aiohttp import (
-    BasicAuth,
     ClientError,
     ClientResponse,
     ClientSession,
@@ -183,7 +182,7 @@ class Line:
                 connector=TCPConnector(limit=most, keepalive_timeout=_IDLE),
                 cookie_jar=DummyCookieJar(),
                 headers={"user-agent": f"tenure/{__version__}", "accept": "application/json"},
-                **_way_out(self.address),
+                proxy=_way_out(self.address),
             )
         return session
 
@@ -205,15 +204,11 @@ class Line:
         return b"".join(pieces)
 
 
-def _way_out(address: str) -> dict[str, Any]:
+def _way_out(address: str) -> str | None:
     """Behind a firewall a proxy may be the only one. Asked once: aiohttp would look for it, and for
     passwords in the user's home, at each request, in a thread."""
     parts = urlsplit(address)
-    found = getproxies().get(parts.scheme)
-    if not found or proxy_bypass(parts.netloc):
-        return {}
-    proxy = URL(found)
-    return {"proxy": proxy.with_user(None), "proxy_auth": BasicAuth.from_url(proxy)}
+    return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
 
 
 def _in_pieces(body: bytes | None) -> bytes | BytesIO | None:
