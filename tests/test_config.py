@@ -8,13 +8,13 @@ import pytest
 
 from tenure.config import (
     READERS,
-    RULES,
     InvalidSettings,
     Settings,
     data_folder,
     load_settings,
     shown_value,
 )
+from tenure.runtime.lease_rules import RULES
 from tenure.workflow.spec import CallbackSpec
 
 

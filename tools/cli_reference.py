@@ -18,7 +18,8 @@ from tenure.cli.exits import MEANING
 from tenure.cli.failing import error_types
 from tenure.cli.group import LazyGroup
 from tenure.cli.verb import Verb
-from tenure.config import FILE_NAME, PREFIX, READERS, RULES, Settings, shown_value
+from tenure.config import FILE_NAME, PREFIX, READERS, Settings, shown_value
+from tenure.runtime.lease_rules import RULES
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "cli.md"
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
+from types import SimpleNamespace
 
 from tenure.bootstrap import (
     OpenBroker,
@@ -18,6 +19,7 @@ from tenure.bootstrap import (
     private_memory,
     warn_unless_durable,
 )
+from tenure.model.errors import InvalidOptions
 from tenure.ports.action import Action
 from tenure.ports.broker import Broker
 from tenure.ports.notifier import RunStateNotifier
@@ -31,7 +33,9 @@ from tenure.runtime.definition import Definition
 from tenure.runtime.embedded import Surroundings
 from tenure.runtime.executions import Executions
 from tenure.runtime.hinting import Hinting
+from tenure.runtime.lease_rules import MOST_TAKEOVERS
 from tenure.runtime.lease_timing import Timing
+from tenure.runtime.option_rules import MORE_SECONDS, SECONDS, Rules, broken, whole
 from tenure.runtime.ready import ReadyWorkflows
 from tenure.runtime.retention import RetentionPolicy
 from tenure.runtime.session import Identity, Session
@@ -39,6 +43,16 @@ from tenure.runtime.sessions import Sessions
 from tenure.system import SystemClock, new_owner_id, new_update_id, presence
 from tenure.workflow.spec import Workflow
 from tenure.workflow_file import WorkflowFile, as_file, read_workflow
+
+_LARGEST = 1 << 40
+"""Bytes."""
+_RULES: Rules = {
+    "reconcile_interval": MORE_SECONDS,
+    "progress_interval": SECONDS,
+    "summary_bytes": whole(0, _LARGEST),
+    "log_cap": whole(0, _LARGEST),
+    "max_takeovers": whole(1, MOST_TAKEOVERS),
+}
 
 
 class Assembly:
@@ -64,7 +78,19 @@ class Assembly:
         visibility_timeout: float = 30.0,
         max_takeovers: int = 5,
         tracking: bool = True,
+        mistakes: Sequence[str] = (),
     ) -> None:
+        """``InvalidOptions`` with the ``mistakes`` that the caller found, and more of them."""
+        numbers = SimpleNamespace(
+            reconcile_interval=reconcile_interval,
+            progress_interval=progress_interval,
+            summary_bytes=summary_bytes,
+            log_cap=log_cap,
+            max_takeovers=max_takeovers,
+        )
+        wrong = [*mistakes, *broken(_RULES, numbers, _RULES)]
+        if wrong:
+            raise InvalidOptions(wrong)
         self.tracking = tracking
         self.callbacks = callbacks
         self.timing = timing or Timing()

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from math import isfinite
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -26,6 +26,7 @@ from tenure.runtime.callback_limits import (
     LONGEST_FLUSH,
     MOST_ATTEMPTS,
 )
+from tenure.runtime.lease_rules import MOST_CLAIMED, MOST_TAKEOVERS, RULES
 from tenure.runtime.retention_limits import MOST_PER_SECOND
 from tenure.workflow.durations import parse_duration, show_duration
 from tenure.workflow.spec import CallbackSpec
@@ -90,38 +91,6 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     def source_of(self, name: str) -> str:
         return self.sources.get(name, DEFAULT)
-
-
-class Rule(NamedTuple):
-    """What settings must obey to work together, and why."""
-
-    text: str
-    why: str
-    names: tuple[str, ...]
-    holds: Callable[[Settings], bool]
-
-
-RULES = (
-    Rule(
-        "renew_interval ≤ lease_duration / 2",
-        "one renewal may be lost without losing the run",
-        ("renew_interval", "lease_duration"),
-        lambda s: s.renew_interval <= s.lease_duration / 2,
-    ),
-    Rule(
-        "renew_interval < visibility_timeout ≤ lease_duration",
-        "a broker's message stays hidden from one renewal to the next, and no longer than the "
-        "lease it stands for",
-        ("renew_interval", "visibility_timeout", "lease_duration"),
-        lambda s: s.renew_interval < s.visibility_timeout <= s.lease_duration,
-    ),
-    Rule(
-        "poll_interval ≤ lease_duration / 8",
-        "an abandoned run is found soon after its lease ended",
-        ("poll_interval", "lease_duration"),
-        lambda s: s.poll_interval <= s.lease_duration / 8,
-    ),
-)
 
 
 # What may be written for each setting
@@ -265,8 +234,8 @@ READERS: dict[str, Callable[[object], Any]] = {
     "poll_interval": _positive_duration,
     "reconcile_interval": _positive_duration,
     "control_interval": _positive_duration,
-    "claim_batch": _whole(1, 1000),
-    "max_takeovers": _whole(1, 1_000_000),
+    "claim_batch": _whole(1, MOST_CLAIMED),
+    "max_takeovers": _whole(1, MOST_TAKEOVERS),
     "drain_timeout": _duration,
     "listen": _address,
     "gateway_rate": _whole(0, 1_000_000),
@@ -388,13 +357,10 @@ def _text(path: Path) -> str:
 
 
 def _broken_rules(settings: Settings) -> Iterator[str]:
-    for rule in RULES:
-        if not rule.holds(settings):
-            facts = (
-                f"{name} is {shown_value(settings, name)} ({settings.source_of(name)})"
-                for name in rule.names
-            )
-            yield f"{rule.text} does not hold: {', '.join(facts)}"
+    def shown(name: str) -> str:
+        return f"{shown_value(settings, name)} ({settings.source_of(name)})"
+
+    return (rule.broken_by(shown) for rule in RULES if not rule.holds(settings))
 
 
 def setting_files(environ: Mapping[str, str], folder: Path) -> tuple[Path, ...]:

@@ -37,19 +37,25 @@ class TestTiming:
     @pytest.mark.parametrize(
         ("fields", "rule"),
         [
-            ({"renew_interval": 31}, "at most half of lease_duration"),
-            ({"renew_interval": 0}, "more than zero"),
-            ({"renew_interval": -1}, "more than zero"),
-            ({"lease_duration": 0}, "at most half of lease_duration"),
-            ({"lease_duration": float("nan")}, "at most half of lease_duration"),
-            ({"control_interval": 0}, "control_interval"),
-            ({"control_interval": float("nan")}, "control_interval"),
-            ({"margin": -1}, "margin"),
+            ({"renew_interval": 31}, "renew_interval ≤ lease_duration / 2 does not hold"),
+            ({"lease_duration": 39}, "renew_interval is 20s, lease_duration is 39s"),
+            ({"renew_interval": 0}, "renew_interval must be .* more than zero, and is 0"),
+            ({"renew_interval": -1}, "renew_interval must be"),
+            ({"lease_duration": 0}, "lease_duration must be"),
+            ({"lease_duration": float("nan")}, "lease_duration must be"),
+            ({"control_interval": 0}, "control_interval must be"),
+            ({"control_interval": float("nan")}, "control_interval must be"),
+            ({"margin": -1}, "margin must be .* zero or more"),
         ],
     )
     def test_what_cannot_work_is_refused(self, fields: dict[str, float], rule: str) -> None:
-        with pytest.raises(ValueError, match=rule):
+        with pytest.raises(tenure.InvalidOptions, match=rule):
             Timing(**fields)
+
+    def test_everything_that_cannot_work_is_named_at_once(self) -> None:
+        with pytest.raises(tenure.InvalidOptions) as refused:
+            Timing(lease_duration=0, renew_interval=-1, control_interval=0, margin=-1)
+        assert len(refused.value.problems) == 4
 
     @pytest.mark.parametrize("margin", [None, 0, 8, 1000])
     @pytest.mark.parametrize("renew", [0.001, 10, 30])

@@ -354,7 +354,7 @@ class TestWithoutTheBroker:
 class TestSettings:
     def test_hidden_for_longer_than_a_lease_is_refused(self) -> None:
         for seconds in (61.0, 20.0):
-            with pytest.raises(tenure.InvalidOptions, match="visibility_timeout"):
+            with pytest.raises(tenure.InvalidOptions, match="visibility_timeout ≤ lease_duration"):
                 tenure.Worker("memory:", broker="redis://h", visibility_timeout=seconds)
 
     async def test_a_worker_with_a_broker_that_there_is_not_does_not_start(self) -> None:

@@ -11,10 +11,12 @@ import tenure
 from tenure.model.beginning import Beginning
 from tenure.model.status import RunStatus
 from tests.runtime.puppets import Between, Puppet, step, workflow
-from tests.worker.conftest import LONG, SHORT, Workers
+from tests.worker.conftest import LONG, Workers
 
 FIRST = workflow(step("first"))
 THREE = workflow(step("one"), step("two"), step("three"))
+BRIEF = tenure.Timing(lease_duration=60, renew_interval=0.2, margin=59.7)
+"""Soon no longer trusted."""
 THREES = ["one/local", "two/local", "three/local"]
 
 pytestmark = pytest.mark.parametrize(
@@ -33,7 +35,7 @@ async def idle_behind(
     door: Between, workers: Workers, act: Puppet, timing: tenure.Timing = LONG
 ) -> Any:
     """A worker that has looked at everything, and now hears of what comes."""
-    worker = workers.start(store=door, timing=timing, poll_interval=30)
+    worker = workers.start(store=door, timing=timing, poll_interval=timing.lease_duration / 8)
     await workers.ended(await workers.submit(FIRST))
     door.calls.clear()
     act.begun.clear()
@@ -107,13 +109,13 @@ async def test_a_lost_answer_is_asked_for_again_and_nothing_starts_twice(
 async def test_who_was_frozen_in_between_begins_nothing(
     workers: Workers, act: Puppet, door: Between
 ) -> None:
-    worker = await idle_behind(door, workers, act, SHORT)
+    worker = await idle_behind(door, workers, act, BRIEF)
     asked = asyncio.Event()
 
     async def late(real: Any, beginning: Beginning) -> Any:
         receipt = await real(beginning)
         asked.set()
-        await asyncio.sleep(SHORT.lease_duration)
+        await asyncio.sleep(BRIEF.trust)
         return receipt
 
     door.rules["begin_run"] = late

@@ -299,6 +299,47 @@ async def test_a_store_without_leases_is_refused(tmp_path: Any) -> None:
         await tenure.Worker(f"file://{tmp_path}/runs").run()
 
 
+class TestWhatCannotWork:
+    def test_is_refused_by_pace_all_at_once(self) -> None:
+        with pytest.raises(tenure.InvalidOptions) as refused:
+            tenure.Pace(concurrency=0, claim_batch=1001, poll_interval=0, drain_timeout=-1)
+        assert refused.value.problems == (
+            "concurrency must be a whole number from 1 to 10000, and is 0",
+            "claim_batch must be a whole number from 1 to 1000, and is 1001",
+            "poll_interval must be a number of seconds, more than zero, and is 0",
+            "drain_timeout must be a number of seconds, zero or more, and is -1",
+        )
+
+    def test_is_refused_by_the_worker_all_at_once(self) -> None:
+        with pytest.raises(tenure.InvalidOptions) as refused:
+            tenure.Worker(
+                "memory:",
+                queues=[],
+                pace=tenure.Pace(poll_interval=7.6),
+                max_takeovers=-3,
+                reconcile_interval=0,
+                broker="redis://h",
+                visibility_timeout=61,
+            )
+        told = [problem.split(" ")[0] for problem in refused.value.problems]
+        assert told == [
+            "queues",
+            "renew_interval",  # < visibility_timeout ≤ lease_duration
+            "poll_interval",  # ≤ lease_duration / 8
+            "reconcile_interval",
+            "max_takeovers",
+        ]
+
+    def test_is_refused_by_the_runner_too(self) -> None:
+        with pytest.raises(tenure.InvalidOptions, match=r"reconcile_interval.*summary_bytes"):
+            tenure.Runner("memory:", reconcile_interval=-1, summary_bytes=-1)
+
+    def test_the_edge_of_the_rules_works(self) -> None:
+        timing = tenure.Timing(lease_duration=8, renew_interval=4)
+        pace = tenure.Pace(poll_interval=1, drain_timeout=0, claim_batch=1, concurrency=1)
+        tenure.Worker("memory:", timing=timing, pace=pace, max_takeovers=1)
+
+
 @pytest.mark.parametrize("queues", [(), ("",), ("default", "a\nb"), "default", ("x" * 101,)])
 def test_a_queue_must_have_a_name(queues: Any) -> None:
     with pytest.raises(tenure.InvalidOptions, match="queues must be a list"):

@@ -19,7 +19,7 @@ from tenure.cli.callbacks.targets import problem_with, target_of
 from tenure.cli.display.places import place_of
 from tenure.cli.opening import NoRunsYet, reading
 from tenure.cli.stuck import stuck_runs
-from tenure.config import DEFAULT, PREFIX, READERS, RULES, Settings, data_folder, shown_value
+from tenure.config import DEFAULT, PREFIX, READERS, Settings, data_folder, shown_value
 from tenure.model.errors import TenureError
 from tenure.model.status import DeliveryState
 from tenure.ports.attended import Attended
@@ -29,6 +29,7 @@ from tenure.ports.store_clock import StoreClock
 from tenure.ports.upkeep import Upkeep
 from tenure.ports.workers import WorkerInfo
 from tenure.runtime.clock_offset import clock_offset
+from tenure.runtime.lease_rules import RULES
 from tenure.runtime.workforce import present_workers
 from tenure.system import SystemClock, presence
 from tenure.wire.targets import ShownTarget, shown_target

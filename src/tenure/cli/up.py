@@ -14,12 +14,13 @@ from tenure.cli.opening import settings_for
 from tenure.cli.secrets import for_worker
 from tenure.cli.serving import serve
 from tenure.cli.verb import broker_option, json_option, secrets_option, store_option, verb
+from tenure.runtime.lease_rules import MOST_AT_ONCE
 
 
 @verb("up", "tenure up", "tenure up --store sqlite:///runs.db --concurrency 5")
 @click.option(
     "--concurrency",
-    type=Whole(1, 10_000),
+    type=Whole(1, MOST_AT_ONCE),
     metavar="NUMBER",
     default=20,
     show_default=True,

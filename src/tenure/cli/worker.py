@@ -10,6 +10,7 @@ from tenure.cli.opening import settings_for
 from tenure.cli.secrets import for_worker
 from tenure.cli.serving import serve
 from tenure.cli.verb import broker_option, json_option, secrets_option, store_option, verb
+from tenure.runtime.lease_rules import MOST_AT_ONCE
 from tenure.workflow.wording import listed
 
 
@@ -29,7 +30,7 @@ from tenure.workflow.wording import listed
 )
 @click.option(
     "--concurrency",
-    type=Whole(1, 10_000),
+    type=Whole(1, MOST_AT_ONCE),
     metavar="NUMBER",
     default=20,
     show_default=True,

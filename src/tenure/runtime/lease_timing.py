@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from tenure.model.errors import InvalidOptions
+from tenure.runtime.lease_rules import broken_together
+from tenure.runtime.option_rules import MORE_SECONDS, SECONDS, Rules, broken
+
 
 class Timing(Struct, frozen=True, kw_only=True):
-    """Seconds. Refused when it cannot work, naming the broken rule."""
+    """Seconds."""
 
     lease_duration: float = 60.0
     renew_interval: float = 20.0
@@ -16,15 +20,11 @@ class Timing(Struct, frozen=True, kw_only=True):
     quarter."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.renew_interval <= self.lease_duration / 2:
-            raise ValueError(
-                f"renew_interval ({self.renew_interval:g}s) must be more than zero and at most "
-                f"half of lease_duration ({self.lease_duration:g}s)"
-            )
-        if not self.control_interval > 0:
-            raise ValueError(f"control_interval ({self.control_interval:g}s) must be above zero")
-        if self.margin is not None and not self.margin >= 0:
-            raise ValueError(f"margin ({self.margin:g}s) must not be negative")
+        """``InvalidOptions`` names everything that cannot work."""
+        given = _RULES if self.margin is not None else _RULES.keys() - {"margin"}
+        wrong = broken(_RULES, self, given) or broken_together(self)
+        if wrong:
+            raise InvalidOptions(wrong)
 
     @property
     def trust(self) -> float:
@@ -36,3 +36,11 @@ class Timing(Struct, frozen=True, kw_only=True):
     def pace(self) -> float:
         """Seconds between two looks at the store, at most."""
         return min(self.control_interval, self.renew_interval)
+
+
+_RULES: Rules = {
+    "lease_duration": MORE_SECONDS,
+    "renew_interval": MORE_SECONDS,
+    "control_interval": MORE_SECONDS,
+    "margin": SECONDS,
+}

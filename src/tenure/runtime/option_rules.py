@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from math import inf
+from math import inf, ulp
 from typing import Any
 
 from tenure.model.errors import InvalidWorkflow
@@ -134,6 +134,14 @@ def is_number(least: float, most: float) -> Callable[[object], bool]:
     return fits
 
 
+SECONDS = (is_number(0, inf), "a number of seconds, zero or more")
+MORE_SECONDS = (is_number(ulp(0.0), inf), "a number of seconds, more than zero")
+
+
+def whole(least: int, most: int) -> tuple[Callable[[object], bool], str]:
+    return is_whole(least, most), f"a whole number from {least} to {most}"
+
+
 _RULES: Rules = {
     "run_id": (_is_text, "text"),
     "store": (
@@ -149,16 +157,10 @@ _RULES: Rules = {
     "labels": (_names_text, "a map from text to text"),
     "callbacks": (is_list_of(CallbackSpec, CallbackTarget), "a list of CallbackSpec"),
     "queue": (is_queue, A_QUEUE),
-    "priority": (
-        is_whole(MIN_PRIORITY, MAX_PRIORITY),
-        f"a whole number from {MIN_PRIORITY} to {MAX_PRIORITY}",
-    ),
+    "priority": whole(MIN_PRIORITY, MAX_PRIORITY),
     "run_after": (_is_moment, "a datetime with its time zone, up to the year 9998"),
     "recovery": (lambda value: isinstance(value, Recovery), "'interrupt' or 'resume'"),
-    "timeout": (
-        is_number(0, inf),
-        "a number of seconds, zero or more",
-    ),
+    "timeout": SECONDS,
     "limit": (is_list_of(str), "a list of hosts and groups"),
     "local": (is_flag, "True or False"),
     "retry_of": (_is_text, "text"),

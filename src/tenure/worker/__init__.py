@@ -17,7 +17,7 @@ its step says what is done about it (``on_takeover``).
 ready to be executed, ``shift`` executes it, ``duty`` keeps all of that going, and drains.
 """
 
-from tenure.worker.duty import Pace
+from tenure.worker.pace import Pace
 from tenure.worker.worker import Worker
 
 __all__ = ["Pace", "Worker"]

@@ -7,14 +7,13 @@ import logging
 import random
 from collections.abc import Sequence
 
-from msgspec import Struct
-
 from tenure.runtime.embedded import Work
 from tenure.runtime.executor import times_cancelled
 from tenure.runtime.in_touch import InTouch
 from tenure.runtime.waiting import happens_within
 from tenure.worker.claiming import Claims
 from tenure.worker.lone import Lone
+from tenure.worker.pace import Pace
 from tenure.worker.room import Room
 from tenure.worker.shift import Shift
 
@@ -22,15 +21,6 @@ _log = logging.getLogger("tenure.worker")
 
 _A_MOMENT = 1.0
 """Seconds for the answer to a claim once nothing more is to be claimed."""
-
-
-class Pace(Struct, frozen=True, kw_only=True):
-    """``concurrency`` is how many runs at once; the rest is seconds."""
-
-    concurrency: int = 20
-    claim_batch: int = 10
-    poll_interval: float = 1.0
-    drain_timeout: float = 30.0
 
 
 class Duty:

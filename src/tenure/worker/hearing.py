@@ -25,7 +25,7 @@ from tenure.ports.broker import Broker, Hint
 from tenure.runtime.embedded import Claim
 from tenure.runtime.waiting import pause
 from tenure.worker.claiming import Claims
-from tenure.worker.duty import Pace
+from tenure.worker.pace import Pace
 from tenure.worker.room import Room
 from tenure.worker.shift import Shift
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from types import SimpleNamespace
 
 from tenure.assembly import Assembly
 from tenure.model.errors import InvalidOptions, TenureError
@@ -23,15 +24,17 @@ from tenure.ports.workers import WorkerInfo, WorkerRegistry
 from tenure.runtime.callback_settings import CallbackSettings
 from tenure.runtime.definition import Definition
 from tenure.runtime.in_touch import InTouch
+from tenure.runtime.lease_rules import broken_together
 from tenure.runtime.lease_timing import Timing
 from tenure.runtime.option_rules import A_QUEUE, is_queue
 from tenure.runtime.ready import Ready
 from tenure.runtime.retention import RetentionPolicy
 from tenure.runtime.waiting import pause, to_a_good_end
 from tenure.worker.claiming import Claims
-from tenure.worker.duty import Duty, Pace
+from tenure.worker.duty import Duty
 from tenure.worker.hearing import Hearing
 from tenure.worker.lone import Lone
+from tenure.worker.pace import Pace
 from tenure.worker.preparing import Preparing
 from tenure.worker.room import Room
 from tenure.worker.shift import Shift
@@ -48,7 +51,7 @@ class Worker:
     ``pace`` says how many at once. ``secrets`` are values for the secrets that workflows declare,
     since runs carry none. With a ``broker`` (or its URL; then ``visibility_timeout`` is how long a
     hint that was handed out stays hidden) runs are also found by its hints. The rest is as for
-    ``Runner``.
+    ``Runner``. ``InvalidOptions`` names everything that cannot work.
     """
 
     def __init__(
@@ -91,10 +94,15 @@ class Worker:
             broker=broker,
             visibility_timeout=visibility_timeout,
             max_takeovers=max_takeovers,
+            mistakes=[
+                *_problems_of_queues(queues),
+                *_problems_of_times(
+                    timing or Timing(),
+                    pace,
+                    visibility_timeout if isinstance(broker, str) else None,
+                ),
+            ],
         )
-        if isinstance(broker, str):
-            _check_visibility(visibility_timeout, self._parts.timing)
-        _check_queues(queues)
         self._queues = tuple(dict.fromkeys(queues))
         self._pace = pace
         self._secrets: Mapping[str, str] = {} if secrets is None else secrets
@@ -233,17 +241,19 @@ async def _going_on(hearing: Hearing | None) -> AsyncIterator[None]:
             await asyncio.wait([task], timeout=0.1)
 
 
-def _check_queues(queues: Sequence[str]) -> None:
+def _problems_of_queues(queues: Sequence[str]) -> list[str]:
     if isinstance(queues, str) or not queues or not all(map(is_queue, queues)):
-        raise InvalidOptions([f"queues must be a list, and each of it {A_QUEUE}"])
+        return [f"queues must be a list, and each of it {A_QUEUE}"]
+    return []
 
 
-def _check_visibility(seconds: float, timing: Timing) -> None:
-    if not timing.renew_interval < seconds <= timing.lease_duration:
-        raise InvalidOptions(
-            [
-                f"visibility_timeout ({seconds:g}s) must be more than renew_interval "
-                f"({timing.renew_interval:g}s) and at most lease_duration "
-                f"({timing.lease_duration:g}s)"
-            ]
-        )
+def _problems_of_times(timing: Timing, pace: Pace, hidden: float | None) -> list[str]:
+    """``hidden`` is how long a broker hides a hint, if that is for us to say."""
+    times = SimpleNamespace(
+        lease_duration=timing.lease_duration,
+        renew_interval=timing.renew_interval,
+        poll_interval=pace.poll_interval,
+    )
+    if hidden is not None:
+        times.visibility_timeout = hidden
+    return broken_together(times)
