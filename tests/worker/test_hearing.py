@@ -14,6 +14,7 @@ import pytest
 import tenure
 from tenure.brokers.redis_streams import RedisStreams
 from tenure.model.errors import BrokerUnavailable, LeaseHeld
+from tenure.model.leasing import ClaimRequest
 from tenure.model.status import RunStatus
 from tenure.ports.broker import Hint
 from tenure.testing.contracts.broker import ids, taken
@@ -230,6 +231,54 @@ class TestAHint:
         await workers.returns(door.worker)
         assert ids(await taken(broker, "default")) == [run_id]
 
+    async def test_that_is_followed_when_the_worker_drains_is_given_back_with_its_run(
+        self, workers: Workers, broker: RedisStreams, hinting: Any, act: Puppet
+    ) -> None:
+        between = Between(workers.store)
+        asked, answered = asyncio.Event(), asyncio.Event()
+
+        async def late(real: Any, *args: Any) -> Any:
+            claimed = await real(*args)
+            asked.set()
+            await answered.wait()
+            return claimed
+
+        between.rules["claim_run"] = late
+        door = await deaf(workers, broker, store=between)
+        run_id = await hinting()
+        await asked.wait()
+        door.worker.drain()
+        answered.set()
+        await workers.returns(door.worker)
+        run = await workers.run(run_id)
+        assert (run.status, run.owner_id) == (RunStatus.QUEUED, None)
+        assert act.begun == []
+        assert (door.given_back, door.acknowledged) == ([(run_id, 0.0)], [])
+        assert ids(await taken(broker, "default")) == [run_id]
+
+    async def test_is_for_one_worker_while_the_store_would_wake_them_all(
+        self, workers: Workers, broker: RedisStreams, act: Puppet
+    ) -> None:
+        act.hold("one/local")
+        between, told = Between(workers.store), asyncio.Event()
+
+        def listen(topics: Any, heard: Callable[[], None]) -> Any:
+            return workers.store.listen(topics, lambda: (heard(), told.set()))
+
+        setattr(between, "listen", listen)  # noqa: B010
+        door = Door(broker)
+        workers.start(store=between, broker=door, poll_interval=LONG.lease_duration / 8)
+        await broker.publish("default", "run-unknown")
+        await door.hears(lambda: door.acknowledged)  # from now on the broker is known to answer
+        between.calls.clear()
+        told.clear()
+        run_id = await workers.submit(ONE)
+        await asyncio.wait_for(told.wait(), PATIENCE)
+        await broker.publish("default", run_id)
+        await act.begins("one/local")
+        looks = between.count("find_waiting") + between.count("claim_runs")
+        assert (between.count("claim_run"), looks) == (1, 0)
+
 
 class TestARunOfAnother:
     async def test_is_given_back_for_as_long_as_its_lease_lasts(
@@ -246,6 +295,17 @@ class TestARunOfAnother:
         assert LONG.lease_duration - 20 < delay <= LONG.lease_duration
         assert door.acknowledged == []
         assert act.begun == ["one/local"]
+
+    async def test_is_left_to_an_owner_that_could_not_renew_by_who_has_just_started(
+        self, workers: Workers, broker: RedisStreams, hinting: Any, act: Puppet
+    ) -> None:
+        run_id = await hinting()
+        request = ClaimRequest(owner_id="late", seconds=0.01, claim_id="late", limit=1)
+        assert await workers.store.claim_runs(request)
+        door = await deaf(workers, broker, timing=LONG)
+        await door.hears(lambda: len(door.given_back) > 1)
+        assert (await workers.run(run_id)).takeovers == 0
+        assert act.begun == []
 
     async def test_is_taken_over_on_the_hint_that_came_back(
         self, workers: Workers, broker: RedisStreams, hinting: Any, act: Puppet

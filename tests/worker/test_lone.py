@@ -9,8 +9,9 @@ import pytest
 
 import tenure
 from tenure.model.beginning import Beginning
+from tenure.model.leasing import ClaimRequest
 from tenure.model.status import RunStatus
-from tests.runtime.puppets import Between, Puppet, step, workflow
+from tests.runtime.puppets import PATIENCE, Between, Puppet, step, workflow
 from tests.worker.conftest import LONG, Workers
 
 FIRST = workflow(step("first"))
@@ -104,6 +105,52 @@ async def test_a_lost_answer_is_asked_for_again_and_nothing_starts_twice(
     sent = [args for name, args in door.calls if name == "begin_run"]
     assert len(sent) == 2
     assert sent[0] == sent[1]
+
+
+async def test_one_that_is_about_to_begin_here_is_not_taken_again(
+    workers: Workers, act: Puppet, door: Between
+) -> None:
+    """Whatever makes the worker look meanwhile finds it still waiting."""
+    await idle_behind(door, workers, act)
+    act.hold("other/local")
+    other = await workers.submit(workflow(step("other")))
+    await act.begins("other/local")
+    asked, answered = asyncio.Event(), asyncio.Event()
+
+    async def late(real: Any, beginning: Beginning) -> Any:
+        asked.set()
+        await answered.wait()
+        return await real(beginning)
+
+    door.rules["begin_run"] = late
+    run_id = await workers.submit(THREE)
+    await asked.wait()
+    looks, begins = door.count("find_waiting"), door.count("begin_run")
+    act.let_go("other/local")
+    await workers.ended(other)
+    async with asyncio.timeout(PATIENCE):
+        while door.count("find_waiting") == looks:
+            await asyncio.sleep(0.01)
+    answered.set()
+    assert (await workers.ended(run_id)).status is RunStatus.SUCCESS
+    assert (door.count("begin_run"), door.count("claim_runs")) == (begins, 0)
+
+
+async def test_one_that_cost_somebody_its_worker_is_claimed(
+    workers: Workers, act: Puppet, door: Between
+) -> None:
+    """Who claims it counts its workers; who begins it does not."""
+    run_id = await workers.submit(THREE)
+    for owner, seconds in (("lost", 0.01), ("second", 600)):
+        request = ClaimRequest(owner_id=owner, seconds=seconds, claim_id=owner, limit=1)
+        async with asyncio.timeout(PATIENCE):
+            while not (claimed := await workers.store.claim_runs(request)):
+                await asyncio.sleep(0.01)
+    await idle_behind(door, workers, act)
+    await workers.store.release_lease(run_id, claimed[0].lease.fencing, "gives-it-back")
+    run = await workers.ended(run_id)
+    assert (run.status, run.takeovers, run.fence) == (RunStatus.SUCCESS, 1, 3)
+    assert (door.count("begin_run"), door.count("claim_runs")) == (0, 1)
 
 
 async def test_who_was_frozen_in_between_begins_nothing(

@@ -15,18 +15,28 @@ class InTouch:
 
     def __init__(self, renew_interval: float) -> None:
         self._needed = renew_interval
-        self._since = asyncio.get_running_loop().time()
+        self._since = self._due = asyncio.get_running_loop().time()
 
     @property
     def long_enough(self) -> bool:
         """Expired leases may be taken."""
-        return asyncio.get_running_loop().time() - self._since >= self._needed
+        lasted = asyncio.get_running_loop().time() - self._since
+        return lasted >= self._needed and not self._was_frozen
 
     def lost(self) -> None:
         """The store did not answer."""
         self._since = asyncio.get_running_loop().time()
 
-    def woke(self, due: float) -> None:
-        """This process went on now, and should have at ``due``."""
-        if asyncio.get_running_loop().time() - due > self._needed / 2:
+    def rests(self, until: float) -> None:
+        """This process means to go on at that moment of the loop's time, or before."""
+        if self._was_frozen:
             self.lost()
+        self._due = until
+
+    def asks(self) -> None:
+        """It waits for the store, which may take a moment to answer."""
+        self.rests(asyncio.get_running_loop().time() + self._needed / 2)
+
+    @property
+    def _was_frozen(self) -> bool:
+        return asyncio.get_running_loop().time() - self._due > self._needed / 2

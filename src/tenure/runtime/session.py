@@ -124,9 +124,8 @@ class Session:
     async def _keep_reconciling(self) -> None:
         loop, touch = asyncio.get_running_loop(), InTouch(self.timing.renew_interval)
         while True:
-            due = loop.time() + self._interval
+            touch.rests(loop.time() + self._interval)
             await pause(self._interval)
-            touch.woke(due)
             try:
                 ended = await self.reconciler.reconcile(LATER, expired=touch.long_enough)
             except Exception as error:  # noqa: BLE001  whatever it is, it must be tried again

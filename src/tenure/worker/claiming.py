@@ -73,6 +73,7 @@ class Claims:
             self._note_trouble(error)
 
         sent_at = asyncio.get_running_loop().time()
+        self._touch.asks()
         claimed = await surely(lambda: self._store.claim_runs(request), ENDLESS, be_careful)
         self._answered()
         return [Claim(run, sent_at) for run in claimed]

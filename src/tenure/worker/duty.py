@@ -110,10 +110,9 @@ class Duty:
     async def _look_away(self) -> None:
         """Workers that all looked at the same moment would take it from one another."""
         wait = self._pace.poll_interval * random.uniform(0.75, 1.25)  # noqa: S311
-        due = asyncio.get_running_loop().time() + wait
+        self._touch.rests(asyncio.get_running_loop().time() + wait)
         if not await happens_within(self._wake, wait):
             self._claim_by = 0.0
-        self._touch.woke(due)
 
     async def _finish(self) -> None:
         await self._room.quiet()
