@@ -65,7 +65,16 @@ async def test_two_that_come_together_are_claimed(
     workers: Workers, act: Puppet, door: Between
 ) -> None:
     await idle_behind(door, workers, act)
-    for run_id in await asyncio.gather(workers.submit(THREE), workers.submit(THREE)):
+    both = asyncio.Event()
+
+    async def find(real: Any, *args: Any, **kwargs: Any) -> Any:
+        await both.wait()
+        return await real(*args, **kwargs)
+
+    door.rules["find_waiting"] = find
+    runs = [await workers.submit(THREE) for _ in range(2)]
+    both.set()
+    for run_id in runs:
         run = await workers.ended(run_id)
         assert run.version == 1 + 1 + len(THREE.steps) + 1
     assert door.count("begin_run") == 0
@@ -141,13 +150,10 @@ async def test_one_that_cost_somebody_its_worker_is_claimed(
 ) -> None:
     """Who claims it counts its workers; who begins it does not."""
     run_id = await workers.submit(THREE)
-    for owner, seconds in (("lost", 0.01), ("second", 600)):
-        request = ClaimRequest(owner_id=owner, seconds=seconds, claim_id=owner, limit=1)
-        async with asyncio.timeout(PATIENCE):
-            while not (claimed := await workers.store.claim_runs(request)):
-                await asyncio.sleep(0.01)
+    await _claimed(workers, "lost", 0.01)
+    lease = await _claimed(workers, "second", 600)
     await idle_behind(door, workers, act)
-    await workers.store.release_lease(run_id, claimed[0].lease.fencing, "gives-it-back")
+    await workers.store.release_lease(run_id, lease.fencing, "gives-it-back")
     run = await workers.ended(run_id)
     assert (run.status, run.takeovers, run.fence) == (RunStatus.SUCCESS, 1, 3)
     assert (door.count("begin_run"), door.count("claim_runs")) == (0, 1)
@@ -187,3 +193,12 @@ async def test_what_this_worker_cannot_execute_is_claimed_and_failed(
     run = await workers.ended(await workers.submit(THREE))
     assert run.status is RunStatus.FAILED
     assert door.count("begin_run") == 0
+
+
+async def _claimed(workers: Workers, owner: str, seconds: float) -> Any:
+    """The lease that this owner then has on what waits, or on what somebody lost."""
+    request = ClaimRequest(owner_id=owner, seconds=seconds, claim_id=owner, limit=1)
+    async with asyncio.timeout(PATIENCE):
+        while not (claimed := await workers.store.claim_runs(request)):
+            await asyncio.sleep(0.01)
+    return claimed[0].lease
