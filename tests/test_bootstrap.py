@@ -72,11 +72,24 @@ def test_a_file_where_a_directory_belongs_is_called_so(tmp_path: Path, below: st
 
 @pytest.mark.parametrize("kind", ["sqlite:///", "file://"])
 async def test_looking_whether_a_store_is_there_creates_nothing(tmp_path: Path, kind: str) -> None:
-    place = tmp_path / "deep" / "runs"
+    place = tmp_path / "runs"
     assert not_there_yet(f"{kind}{place}") == place
     assert list(tmp_path.iterdir()) == []
     async with open_store(f"{kind}{place}"):
         assert not_there_yet(f"{kind}{place}") is None
+
+
+@pytest.mark.parametrize("kind", ["sqlite:///", "file://"])
+def test_no_folder_is_made_for_a_store_and_who_wants_one_is_told_how(
+    tmp_path: Path, kind: str
+) -> None:
+    """A typo would look like a healthy store without runs."""
+    place = tmp_path / "no such" / "runs"
+    with pytest.raises(StoreUnavailable) as refused:
+        open_store(f"{kind}{place}")
+    assert f"there is no folder {place.parent}. Look at the path" in str(refused.value)
+    assert str(refused.value).endswith(f"mkdir -p '{place.parent}'")
+    assert list(tmp_path.iterdir()) == []
 
 
 async def test_a_server_is_asked_for_nothing_before_the_store_is_used() -> None:

@@ -51,6 +51,15 @@ def test_a_queued_run_says_what_it_waits_for(cli: Cli) -> None:
     assert cli.call("status", run_id, "--json").json["status"] == "queued"
 
 
+def test_a_gateway_that_does_not_answer_is_an_error_as_a_database_is(cli: Cli) -> None:
+    """After some patience, and before the worker has said that it serves."""
+    refused = finish(cli.start("worker", "--store", "http://127.0.0.1:1"))
+    assert (refused.code, refused.out) == (6, "")
+    assert refused.err.startswith("Error: http://127.0.0.1:1 did not answer: ")
+    assert "serving" not in refused.err
+    assert "`tenure doctor` looks closer" in refused.err
+
+
 def test_waiting_for_it_shows_it_as_run_would(cli: Cli, worker: subprocess.Popen[str]) -> None:
     done = cli.call("submit", cli.workflow(GREET), "--wait")
     assert done.code == 0

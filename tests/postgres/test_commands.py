@@ -53,9 +53,11 @@ def test_migrate_run_list_check(postgres_server: Server, tmp_path: Path) -> None
     store = postgres_server.url("commands")
     workflow = tmp_path / "hello.yaml"
     workflow.write_text(HELLO)
-    refused = tenure("run", str(workflow), "--store", store)
-    assert refused.returncode == 6
-    assert "tenure store migrate" in refused.stderr
+    for command in (["run", str(workflow)], ["submit", str(workflow)], ["worker"]):
+        refused = tenure(*command, "--store", store)
+        assert (refused.returncode, refused.stdout) == (6, "")
+        assert refused.stderr.startswith("Error: "), "nothing was worth saying before"
+        assert "is no Tenure store yet: run `tenure store migrate`" in refused.stderr
     assert tenure("store", "migrate", "--store", store).returncode == 0
     done = tenure("run", str(workflow), "--store", store)
     assert done.returncode == 0, done.stderr

@@ -88,15 +88,16 @@ class Session:
         self._listening = AsyncExitStack()
 
     async def open(self) -> None:
-        """Mark what a dead process left behind, then keep looking."""
-        if self.callbacks is not None:
-            self.callbacks.open()
+        """Mark what a dead process left behind, then keep looking. Callbacks begin after that: a
+        store that cannot be used is complained of once."""
         try:
             if not self.attended:
                 await self.reconciler.mark_at_start()
         except BaseException:
             await self.close()
             raise
+        if self.callbacks is not None:
+            self.callbacks.open()
         if self._forgetting is not None:
             self._forgetting.open()
         if isinstance(self.store, Wakeups):

@@ -27,6 +27,7 @@ from tenure.runtime.in_touch import InTouch
 from tenure.runtime.lease_rules import broken_together
 from tenure.runtime.lease_timing import Timing
 from tenure.runtime.option_rules import A_QUEUE, is_queue
+from tenure.runtime.patience import surely
 from tenure.runtime.ready import Ready
 from tenure.runtime.retention import RetentionPolicy
 from tenure.runtime.waiting import pause, to_a_good_end
@@ -107,6 +108,7 @@ class Worker:
         self._pace = pace
         self._secrets: Mapping[str, str] = {} if secrets is None else secrets
         self._look_interval = reconcile_interval
+        self._listed_for = reconcile_interval * _LISTED_FOR
         self._wake = asyncio.Event()
         self._duty: Duty | None = None
         self._told_to_end: list[bool] = []
@@ -192,8 +194,11 @@ class Worker:
     async def _tending(
         self, store: LeaseStore, claims: Claims, shift: Shift
     ) -> AsyncIterator[None]:
-        """Look for owners that died, and say that we are here."""
+        """Look for owners that died, and say that we are here. At first the store must answer, or
+        nobody would notice a worker that has none."""
         registry = store if isinstance(store, WorkerRegistry) else None
+        if registry is not None:
+            await surely(lambda: registry.heartbeat(self._info(shift), self._listed_for))
         with suppress(TenureError):
             await claims.look_for_the_dead()
         tending = asyncio.create_task(self._tend(registry, claims, shift))
@@ -210,8 +215,7 @@ class Worker:
         while True:
             try:
                 if registry is not None:
-                    seconds = self._look_interval * _LISTED_FOR
-                    await registry.heartbeat(self._info(shift), seconds)
+                    await registry.heartbeat(self._info(shift), self._listed_for)
                 if await claims.look_for_the_dead():
                     self._wake.set()
             except Exception as error:  # noqa: BLE001  whatever it is, it must be tried again

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 
 from tenure.model.errors import StoreUnavailable
 
@@ -44,6 +45,18 @@ def reported(path: Path) -> Iterator[None]:
     except OSError as error:
         advice = _ADVICE.get(error.errno or 0, "send the same call again")
         raise StoreUnavailable(f"{path}: {error.strerror or error}; {advice}") from error
+
+
+def make_directory(path: Path) -> None:
+    """If it is not there. Nothing above it is made: a path with a typo would look like a healthy
+    store without runs."""
+    if not path.parent.exists():
+        raise StoreUnavailable(
+            f"cannot open {path}: there is no folder {path.parent}. Look at the path; if it is "
+            f"right, make the folder: mkdir -p {quote(str(path.parent))}"
+        )
+    with reported(path):
+        path.mkdir(exist_ok=True)
 
 
 class OpenFile:

@@ -17,7 +17,7 @@ from tenure.model.query import Page, RunFilter
 from tenure.model.snapshot import RunSnapshot, RunSummary
 from tenure.model.update import NewRun, Receipt, Update
 from tenure.ports.clock import Clock
-from tenure.stores.file.disk import reported
+from tenure.stores.file.disk import make_directory, reported
 from tenure.stores.file.listing import Listing
 from tenure.stores.file.names import Names
 from tenure.stores.file.runs import FileRuns
@@ -42,8 +42,7 @@ class FileStore:
 
     def __init__(self, directory: str | os.PathLike[str], clock: Clock | None = None) -> None:
         names = Names(Path(directory).absolute())
-        with reported(names.directory):
-            names.directory.mkdir(parents=True, exist_ok=True)
+        make_directory(names.directory)
         self._runs = FileRuns(names, clock or SystemClock())
         self._listing = Listing(names, self._runs)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="tenure-file")

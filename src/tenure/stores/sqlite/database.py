@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
+from shlex import quote
 from time import monotonic
 from typing import TypeVar
 
@@ -102,12 +103,9 @@ def connect(
     """
     refuse_wal_reset_bug()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         connection = apsw.Connection(str(path))
-    except (OSError, apsw.CantOpenError) as error:
-        raise StoreUnavailable(
-            f"cannot open {path}: {error}. Check that the directory exists and is writable"
-        ) from error
+    except apsw.CantOpenError as error:
+        raise StoreUnavailable(_why_not_opened(path, error)) from error
     with translated(path):
         # A plan is made once and kept. SQLite would make it anew for each value bound, in case a
         # partial index suits that very value: for our small statements several times their cost.
@@ -120,6 +118,19 @@ def connect(
         if mapped:
             connection.execute(f"pragma mmap_size = {_MAPPED}")
     return connection
+
+
+def _why_not_opened(path: Path, error: apsw.CantOpenError) -> str:
+    """No folder is made for it: a path with a typo would look like a healthy store without runs."""
+    folder = path.parent
+    if folder.is_dir():
+        return f"cannot open {path}: {error}. Check that its folder is writable"
+    if folder.exists():
+        return f"cannot open {path}: {folder} is no folder. Look at the path"
+    return (
+        f"cannot open {path}: there is no folder {folder}. Look at the path; if it is right, make "
+        f"the folder: mkdir -p {quote(str(folder))}"
+    )
 
 
 def patiently(
