@@ -157,16 +157,14 @@ class Fleet:
         argv = [TENURE, "worker", "-q", "--name", name, "--store", self.reached_at, *arguments]
         return self._started(name, argv, env)
 
-    def start_odd(self, **oddity: Any) -> WorkerProcess:
+    def start_odd(self, env: Mapping[str, str] = {}, **oddity: Any) -> WorkerProcess:
         name, leases = next(self._names), self.leases
         usual = {"lease": leases.lease, "renew": leases.renew, "poll": leases.poll}
         odd = Oddity(url=self.reached_at, name=name, **{**usual, **oddity})
         argv = [sys.executable, "-m", "tests.worker_processes.odd_worker"]
-        return self._started(name, [*argv, msgspec.json.encode(odd).decode()])
+        return self._started(name, [*argv, msgspec.json.encode(odd).decode()], env)
 
-    def _started(
-        self, name: str, argv: Sequence[str], more: Mapping[str, str] = {}
-    ) -> WorkerProcess:
+    def _started(self, name: str, argv: Sequence[str], more: Mapping[str, str]) -> WorkerProcess:
         worker = WorkerProcess(name, self.folder, argv, {**self.surroundings(), **more})
         self.workers.append(worker)
         return worker

@@ -1,5 +1,5 @@
 """A worker with something odd about it: it comes to a standstill at one exact point, its event loop
-has no time for it, it believes to be on another machine, or its wall clock is wrong.
+has no time for it, or it believes to be on another machine.
 
 ``python -m tests.worker_processes.odd_worker ODDITY`` (as JSON) serves until SIGTERM. It says when
 it freezes, and of each write that ends after that how it was answered.
@@ -13,14 +13,12 @@ import signal
 import sys
 import time
 from contextlib import AsyncExitStack
-from datetime import datetime, tzinfo
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 import tenure
-import tenure.system
 from tenure.bootstrap import open_broker
 from tests.worker_processes.standstill import Broker, Standstill, Store
 
@@ -41,33 +39,13 @@ class Oddity(Struct, frozen=True, kw_only=True):
     """From SIGUSR1 on, and until the next, so many callbacks hold up its event loop by turns."""
     elsewhere: bool = False
     """Nobody here can tell from its process number whether it lives."""
-    ahead: float = 0.0
-    """Seconds that its wall clock is off."""
-    speed: float = 1.0
 
 
-# Wrong about place and time
+# Wrong about its place
 
 
 def move_elsewhere() -> None:
     platform.node = lambda: "elsewhere"
-
-
-def shift_wall_clock(ahead: float, speed: float) -> None:
-    """All that this process can learn of the time of day; the monotonic clocks stay as they are."""
-    true_ns, began = time.time_ns, time.time_ns()
-
-    def wrong_ns() -> int:
-        return began + int(ahead * 1e9) + int((true_ns() - began) * speed)
-
-    class WrongDatetime(datetime):
-        @classmethod
-        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
-            return datetime.fromtimestamp(wrong_ns() / 1e9, tz)
-
-    time.time_ns = wrong_ns
-    time.time = lambda: wrong_ns() / 1e9
-    tenure.system.datetime = WrongDatetime  # type: ignore[attr-defined]
 
 
 # Busy
@@ -126,6 +104,4 @@ if __name__ == "__main__":
     oddity = msgspec.json.decode(sys.argv[1], type=Oddity)
     if oddity.elsewhere:
         move_elsewhere()
-    if oddity.ahead or oddity.speed != 1.0:
-        shift_wall_clock(oddity.ahead, oddity.speed)
     asyncio.run(serve(oddity))

@@ -9,25 +9,39 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 
 import pytest
 
 from tenure.model.status import RunStatus
 from tests.worker_processes.fleet import UNDER_LOAD, Fleet
 from tests.worker_processes.load import Load, bring
+from tests.worker_processes.wrong_clock import (
+    AHEAD,
+    AHEAD_AND_TWICE_AS_FAST,
+    BEHIND,
+    HOUR,
+    TWICE_AS_FAST,
+    family,
+    has_wrong_clock,
+    with_clock,
+)
 
 pytestmark = pytest.mark.slow
 
-HOUR = 3600.0
-WRONG = [{"ahead": HOUR}, {"ahead": -HOUR}, {"speed": 2.0}]
-
 
 async def test_wrong_wall_clocks_change_nothing(fleet: Fleet) -> None:
-    fleet.leases = UNDER_LOAD
-    for oddity in WRONG:
-        fleet.start_odd(**oddity, elsewhere=True)
-    long = await fleet.submit(fleet.workflow(f"sleep {2 * fleet.leases.lease}"))
-    await asyncio.gather(fleet.ended(long), bring(Load(runs=10), fleet, random.Random(3)))
+    fleet.leases, gate = UNDER_LOAD, fleet.folder / "gate"
+    for off in (AHEAD, BEHIND, TWICE_AS_FAST):
+        fleet.start(env=with_clock(off))
+    await fleet.serving(*fleet.workers)
+    long = await fleet.submit(fleet.workflow(f"until test -e {gate}; do sleep 0.1; done"))
+    await fleet.starts(long)
+    begun = time.monotonic()
+    await bring(Load(runs=10), fleet, random.Random(3))
+    assert all(has_wrong_clock(worker.pid) for worker in fleet.workers)
+    await asyncio.sleep(begun + 2 * fleet.leases.lease - time.monotonic())
+    gate.touch()
     await fleet.all_ended()
     history = await fleet.sound()
     for run in history.runs.values():
@@ -37,11 +51,11 @@ async def test_wrong_wall_clocks_change_nothing(fleet: Fleet) -> None:
 
 async def test_a_lost_run_is_taken_over_by_a_worker_with_another_time(fleet: Fleet) -> None:
     """Neither sooner nor later than its lease says."""
-    gate = fleet.folder / "gate"
-    run_id = await fleet.submit(fleet.workflow(f"test -e {gate} || sleep 30"))
-    first = fleet.start_odd(ahead=-HOUR, elsewhere=True)
+    gate, told = fleet.folder / "gate", fleet.folder / "told"
+    run_id = await fleet.submit(fleet.workflow(f"date +%s >> {told}; test -e {gate} || sleep 30"))
+    first = fleet.start_odd(env=with_clock(BEHIND), elsewhere=True)
     await fleet.starts(run_id)
-    second = fleet.start_odd(ahead=HOUR, speed=2.0, elsewhere=True)
+    second = fleet.start(env=with_clock(AHEAD_AND_TWICE_AS_FAST))
     await fleet.serving(second)
     gate.touch()
     before = await fleet.get(run_id)
@@ -49,3 +63,6 @@ async def test_a_lost_run_is_taken_over_by_a_worker_with_another_time(fleet: Fle
     await fleet.kill(first)
     run = await fleet.ended(run_id)
     assert (run.status, run.takeovers) == (RunStatus.SUCCESS, 1)
+    assert [has_wrong_clock(pid) for pid in family(second.pid)] == [True, True]
+    off = [int(moment) - time.time() for moment in told.read_text().split()]
+    assert off == pytest.approx([-HOUR, HOUR], abs=HOUR / 10)
