@@ -19,7 +19,7 @@ from tenure.testing.factories import (
 )
 from tests.system.crash_writer import killed_writer
 
-KILLS = 60
+KILLS = 50
 KILLS_PER_DIRECTORY = 10
 SEED = 1000
 OPEN = frozenset({RunStatus.QUEUED, RunStatus.RUNNING})

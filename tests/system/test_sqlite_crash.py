@@ -16,7 +16,7 @@ from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.factories import annotate, claim_request, end_run
 from tests.system.crash_writer import killed_writer
 
-KILLS = 60
+KILLS = 50
 SEED = 2000
 OPEN = frozenset({RunStatus.QUEUED, RunStatus.RUNNING})
 

@@ -35,6 +35,8 @@ class Oddity(Struct, frozen=True, kw_only=True):
     hung: bool = False
     """It hangs there instead."""
     broker: str | None = None
+    blind: bool = False
+    """It finds nothing by looking."""
     busy: int = 0
     """From SIGUSR1 on, and until the next, so many callbacks hold up its event loop by turns."""
     elsewhere: bool = False
@@ -81,8 +83,11 @@ async def serve(odd: Oddity) -> None:
             broker = open_broker(odd.broker, visibility_timeout=odd.lease)
             closing.push_async_callback(broker.close)
             broker = Broker(broker, standstill)
+        seen = Store(store, standstill)
+        if odd.blind:
+            seen.find_nothing()
         worker = tenure.Worker(
-            Store(store, standstill),  # type: ignore[arg-type]
+            seen,  # type: ignore[arg-type]
             pace=tenure.Pace(poll_interval=odd.poll, concurrency=odd.concurrency),
             timing=tenure.Timing(
                 lease_duration=odd.lease, renew_interval=odd.renew, control_interval=0.2

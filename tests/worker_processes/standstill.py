@@ -130,6 +130,15 @@ class Store:
         if isinstance(store, Attended):
             self.attended_by = store.attended_by
 
+    def find_nothing(self) -> None:
+        """From now on, by whoever looks for runs."""
+
+        async def nothing(*_: Any, **__: Any) -> list[Any]:
+            return []
+
+        for name in ("claim_runs", "find_waiting"):
+            setattr(self, name, nothing)
+
     @asynccontextmanager
     async def keeping(self) -> AsyncIterator[Any]:
         async with self._real.keeping() as line:

@@ -104,7 +104,7 @@ async def test_workers_killed_at_random_behind_a_gateway_that_is_too_lose_nothin
     fleet: Fleet,
 ) -> None:
     # Of so few one must be under way when a worker is killed: its tasks take their time.
-    await storm(fleet, Load(runs=14, shortest=0.4, longest=0.9), seed=1)
+    await storm(fleet, Load(runs=14, hosts=("a", "b"), shortest=0.4, longest=0.9), seed=1)
 
 
 @pytest.mark.long
@@ -138,8 +138,10 @@ async def storm(fleet: Fleet, load: Load, seed: int) -> None:
 
 
 async def cut_off(fleet: Fleet, front: Front, how: signal.Signals) -> None:
-    """If the gateway was away for so long that nobody could renew in time (this machine is busy),
-    its workers gave up what they had, as they should, and others may take it."""
+    """Once its workers have begun, or some would find no store to begin with. If the gateway was
+    away for so long that nobody could renew in time (this machine is busy), they gave up what they
+    had, as they should, and others may take it."""
+    await fleet.serving(*(worker for worker in fleet.workers if worker.lives))
     begun = datetime.now(UTC)
     await front.restarts(how)
     if (datetime.now(UTC) - begun).total_seconds() > 1.5 * fleet.leases.renew:

@@ -15,7 +15,7 @@ from tests.worker_processes.stalls import stalls
 pytestmark = pytest.mark.slow
 
 RUNS, HOSTS = 10, ("a", "b", "c", "d", "e")
-RENEWALS = 5
+RENEWALS = 3
 UNHURRIED = Leases(lease=12.0, renew=2.0, poll=0.2)
 
 

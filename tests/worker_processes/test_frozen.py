@@ -19,7 +19,7 @@ from tests.worker_processes.standstill import POINTS
 
 pytestmark = pytest.mark.slow
 
-WORK = "trap '' TERM; echo begins; sleep 0.3; echo goes on; sleep 0.3"
+WORK = "trap '' TERM; echo begins; sleep 0.1; echo goes on; sleep 0.1"
 """Deaf to requests, with output that comes in two parts."""
 LASTS = f"{WORK}; test $TENURE_FENCE -gt 1 || for n in 1 2 3 4 5 6 7 8 9 10; do sleep 1; done"
 """Under its first owner it outlives the lease by far, unless somebody ends it."""
@@ -57,7 +57,7 @@ async def test_nor_one_that_had_not_acknowledged_its_hint(
 ) -> None:
     """The broker hands it to somebody else, who is told by the store whose the run is."""
     valkey_server.empty()
-    first = fleet.start_odd(freeze=UNACKNOWLEDGED, broker=valkey_server.url, poll=60.0)
+    first = fleet.start_odd(freeze=UNACKNOWLEDGED, broker=valkey_server.url, blind=True)
     with valkey_server.client() as client:
         async with asyncio.timeout(PATIENCE):
             while not client.info("clients")["blocked_clients"]:
