@@ -74,7 +74,7 @@ def tell(run_id: str, version: int, update_id: str) -> None:
 def killed_writer(url: str, seed: int) -> list[tuple[str, int, str]]:
     """What one writer was promised before it was killed."""
     chance = random.Random(-seed)
-    enough, extra = chance.randrange(1, 40), chance.randrange(3_000_000)
+    enough, extra = chance.randrange(1, 20), chance.randrange(3_000_000)
     with subprocess.Popen(
         [sys.executable, "-m", "tests.system.crash_writer", url, str(seed)],
         stdout=subprocess.PIPE,
