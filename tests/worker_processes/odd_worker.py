@@ -20,7 +20,7 @@ from msgspec import Struct
 
 import tenure
 from tenure.bootstrap import open_broker
-from tests.worker_processes.standstill import Broker, Standstill, Store
+from tests.worker_processes.standstill import Broker, Standstill, Store, say
 
 
 class Oddity(Struct, frozen=True, kw_only=True):
@@ -62,7 +62,7 @@ class Busy:
 
     def toggle(self) -> None:
         self._on = not self._on
-        print("busy" if self._on else "idle", flush=True)
+        say("busy" if self._on else "idle")
         for _ in range(self._callbacks if self._on else 0):
             self._hold_up()
 

@@ -16,6 +16,8 @@ from tests.worker_processes.stalls import stalls
 RUNS, WORKERS, EACH = 150, 4, 3
 AT_ONCE = WORKERS * EACH - 2
 """Runs that are open: whoever is killed has some, and there is room for those of the dead."""
+LOAD = Load(runs=RUNS, at_once=AT_ONCE, shortest=0.2, longest=0.6)
+"""About a minute of it."""
 
 
 @pytest.mark.slow
@@ -52,7 +54,7 @@ async def storm(fleet: Fleet, seed: int) -> None:
     fleet.leases, chance = UNDER_LOAD, random.Random(seed)
     async with stalls() as stalled:
         workers = [start(fleet, number) for number in range(WORKERS)]
-        load = asyncio.create_task(bring(Load(runs=RUNS, at_once=AT_ONCE), fleet, chance))
+        load = asyncio.create_task(bring(LOAD, fleet, chance))
         while not load.done():
             await asyncio.wait([load], timeout=chance.uniform(1.0, 2.0))
             number = chance.randrange(WORKERS)
