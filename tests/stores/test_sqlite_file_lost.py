@@ -32,6 +32,7 @@ async def test_neither_writes_nor_reads_are_answered(
     tmp_path: Path, take_away: Callable[[Path], None]
 ) -> None:
     path = tmp_path / "here" / "runs.db"
+    path.parent.mkdir()
     async with await SQLiteStore.open(path) as store:
         await store.create_run(embedded_run("owner", run_id=RUN_ID))
         run = await store.get_run(RUN_ID)
