@@ -9,7 +9,7 @@ from tenure.model.errors import NotSupported
 from tenure.model.query import MAX_PAGE, RunFilter
 from tenure.ports.run_store import RunStateStore
 from tenure.ports.workers import WorkerInfo, WorkerRegistry
-from tenure.runtime.workforce import present_workers
+from tenure.runtime.owners import NO_LONGER
 from tenure.wire.listings import NoQuery, PresentWorker, Workers
 
 
@@ -17,8 +17,12 @@ async def list_workers(call: Call[NoQuery, None]) -> Answer:
     store, caller = call.parts.store, call.caller
     if not isinstance(store, WorkerRegistry):
         raise NotSupported(f"{type(store).__name__} keeps no list of workers")
-    there = await present_workers(store, call.parts.presence) or ()
-    present = [worker for worker in there if any(map(caller.may_touch, worker.queues))]
+    present = [
+        worker
+        for worker in await store.list_workers()
+        if call.parts.presence(worker.owner_id) not in NO_LONGER
+        and any(map(caller.may_touch, worker.queues))
+    ]
     held = await _held(store, caller.queues)
     return Answer(value=Workers(workers=tuple(_shown(each, held) for each in present)))
 
