@@ -110,14 +110,15 @@ class Callbacks:
         if self._relay is not None:
             self._relay.open()
 
-    async def close(self) -> None:
+    async def close(self, *, at_once: bool = False) -> None:
         """Let each callback be tried once, and what is under way for others end, within ``flush``
-        seconds in all."""
+        seconds in all; ``at_once``: wait for nothing."""
+        seconds = 0.0 if at_once else self._flush
         try:
             await asyncio.gather(
-                self._close_relay(),
-                self._posts.close(self._flush),
-                self._notices.close(self._flush),
+                self._close_relay(seconds),
+                self._posts.close(seconds),
+                self._notices.close(seconds),
             )
         finally:
             await self._sender.close()
@@ -190,9 +191,9 @@ class Callbacks:
             if event.status is not None:
                 self._notices.owe(_delivery(NOTIFIER, run, event, seq, receipt), notifier)
 
-    async def _close_relay(self) -> None:
+    async def _close_relay(self, seconds: float) -> None:
         if self._relay is not None:
-            await self._relay.close(self._flush, self._owing.run_ids)
+            await self._relay.close(seconds, self._owing.run_ids)
 
     async def _record_given_up(self, dead: Delivery) -> None:
         failure = CallbackFailure(

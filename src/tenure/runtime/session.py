@@ -22,6 +22,7 @@ from tenure.ports.trust import TrustWindows
 from tenure.ports.wakeups import Wakeups
 from tenure.runtime.callbacks import Callbacks
 from tenure.runtime.combiner import Combiner
+from tenure.runtime.executor import times_cancelled
 from tenure.runtime.hinting import Hinting
 from tenure.runtime.in_touch import InTouch
 from tenure.runtime.keeper import Keeper
@@ -110,9 +111,14 @@ class Session:
 
     async def close(self) -> None:
         """All of it, also if one part fails or somebody no longer wants to wait."""
-        async with AsyncExitStack() as closing:
+        cancelled_before = times_cancelled()
+
+        async def close_callbacks() -> None:
             if self.callbacks is not None:
-                closing.push_async_callback(self.callbacks.close)
+                await self.callbacks.close(at_once=times_cancelled() > cancelled_before)
+
+        async with AsyncExitStack() as closing:
+            closing.push_async_callback(close_callbacks)
             closing.push_async_callback(self.combiner.close)
             closing.push_async_callback(self.keeper.close)
             closing.push_async_callback(self._listening.aclose)
