@@ -82,6 +82,13 @@ def operator(house: House, tokens: dict[str, str]) -> Iterator[Client]:
     client.close()
 
 
+@pytest.fixture(scope="session")
+def worker(house: House, tokens: dict[str, str]) -> Iterator[Client]:
+    client = house.client(tokens["worker"])
+    yield client
+    client.close()
+
+
 @pytest.fixture
 def run_id() -> str:
     return f"run-{next(_numbers):06d}"

@@ -48,13 +48,6 @@ def mallory(house: House) -> Iterator[Client]:
     client.close()
 
 
-@pytest.fixture(scope="module")
-def worker(house: House, tokens: dict[str, str]) -> Iterator[Client]:
-    client = house.client(tokens["worker"])
-    yield client
-    client.close()
-
-
 def waiting(house: House, **fields: Any) -> RunSnapshot:
     """A run that wants approval, and has a callback."""
     new = new_run(
@@ -220,6 +213,10 @@ class TestAWorker:
             update = owner_update(run, Changes(run=RunChange(message="all is well")))
             effect = msgspec.structs.replace(update.effect, events=(Event(type=word),))
             assert refused(worker, msgspec.structs.replace(update, effect=effect)) == "forbidden"
+        hidden = owner_update(run, Changes(run=RunChange(message="all is well")))
+        deed = Effect(changes=Changes(run=RunChange(approve=Consent(by="alice"))))
+        hidden = msgspec.structs.replace(hidden, if_unowned=deed)
+        assert refused(worker, hidden) == "forbidden"
         assert stored(house, run.run_id) == run
         accepted(worker, owner_update(run, Changes(run=RunChange(message="all is well"))))
 

@@ -29,13 +29,6 @@ def limited(house: House) -> Iterator[Limited]:
         yield client
 
 
-@pytest.fixture
-def worker(house: House, tokens: dict[str, str]) -> Iterator[Client]:
-    client = house.client(tokens["worker"])
-    yield client
-    client.close()
-
-
 def present(client: Client) -> dict[str, Any]:
     return {each["owner_id"]: each for each in client.get("/v1/workers").json["workers"]}
 

@@ -31,6 +31,19 @@ ALL = CallbackTarget(name="all", url="https://h.example", events=("run", "step",
 RUNS = CallbackTarget(name="runs", url="https://h.example", events=("run",))
 
 
+def held_up() -> tuple[Between, asyncio.Event, asyncio.Event]:
+    """A store that is reconciled only when the second event allows it; the first: it was asked."""
+    store, asked, go_on = Between(InMemoryStore()), asyncio.Event(), asyncio.Event()
+
+    async def slowly(real: Any, *args: Any, **kwargs: Any) -> Any:
+        asked.set()
+        await go_on.wait()
+        return await real(*args, **kwargs)
+
+    store.rules["list_runs"] = slowly
+    return store, asked, go_on
+
+
 class TestBeforeAnythingRuns:
     @pytest.mark.parametrize(
         "run_id", ["short", "x" * 129, "-starts-badly", "has space in it", "ümläut-no", "a/b/c/d/e"]
@@ -294,14 +307,7 @@ class TestStores:
         self, new_runner: NewRunner, act: Puppet
     ) -> None:
         """Neither the first to ask for it nor those who come while it is being opened."""
-        store, asked, go_on = Between(InMemoryStore()), asyncio.Event(), asyncio.Event()
-
-        async def slowly(real: Any, *args: Any, **kwargs: Any) -> Any:
-            asked.set()
-            await go_on.wait()
-            return await real(*args, **kwargs)
-
-        store.rules["list_runs"] = slowly
+        store, asked, go_on = held_up()
         runner = new_runner(store)
         first = asyncio.create_task(runner.run(ONE))
         await asked.wait()
@@ -384,14 +390,7 @@ class TestStores:
     async def test_who_is_opening_a_store_while_it_closes_executes_nothing(
         self, new_runner: NewRunner, act: Puppet
     ) -> None:
-        store, asked, go_on = Between(InMemoryStore()), asyncio.Event(), asyncio.Event()
-
-        async def slowly(real: Any, *args: Any, **kwargs: Any) -> Any:
-            asked.set()
-            await go_on.wait()
-            return await real(*args, **kwargs)
-
-        store.rules["list_runs"] = slowly
+        store, asked, go_on = held_up()
         runner = new_runner(store)
         run = asyncio.create_task(runner.run(ONE))
         await asked.wait()

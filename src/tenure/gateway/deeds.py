@@ -74,6 +74,8 @@ def birth_of(given: NewRun, by: str, ids: Iterator[str]) -> NewRun:
 def check_is_an_owners(given: Update) -> None:
     """``Refusal``."""
     change, effect = given.effect.changes.run, given.effect
+    if given.if_unowned is not None:
+        raise Refusal(FORBIDDEN, "what holds for a run that nobody owns is not an owner's to say")
     if change is not NO_RUN_CHANGE and any(_says(change, name) for name in _OF_OPERATORS):
         raise Refusal(FORBIDDEN, "an owner does not cancel, approve or annotate under its lease")
     for event in effect.events:

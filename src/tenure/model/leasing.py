@@ -25,10 +25,8 @@ from tenure.model.status import HostStatus, Recovery, RunStatus, StepStatus
 from tenure.model.update import Fencing, NewRun, check_lease_seconds
 
 MIN_PRIORITY, MAX_PRIORITY = -100, 100
-_PENDING_HOST = HostState()
-
 _AT_BIRTH = (RunStatus.QUEUED, RunStatus.RUNNING)
-_PLANNED_HOST = HostState()
+_PENDING_HOST = HostState()
 
 
 class Lease(Struct, frozen=True, gc=False, kw_only=True):
@@ -168,7 +166,7 @@ def _born_step(run: RunSnapshot, index: int, step: StepState, at: datetime) -> S
     if running and run.status != RunStatus.RUNNING:
         raise StoreRejected(run.run_id, f"step {index} is running in a run that is not")
     hosts = step.hosts
-    if running or hosts != dict.fromkeys(hosts, _PLANNED_HOST):
+    if running or hosts != dict.fromkeys(hosts, _PENDING_HOST):
         hosts = {name: _born_host(run.run_id, name, hosts[name], running, at) for name in hosts}
     return replace(step, started_at=at if running else None, finished_at=None, hosts=hosts)
 
