@@ -17,6 +17,7 @@ from tenure.testing.contracts import (
     DurabilityContract,
     EventLogContract,
     KeptApartContract,
+    LastRecordsContract,
     LeaseStoreContract,
     LogListingContract,
     LogSizesContract,
@@ -122,6 +123,9 @@ class TestRetentionOfOutput(Postgres, OutputRetentionContract): ...
 
 
 class TestMarks(Postgres, RunMarksContract): ...
+
+
+class TestLastRecords(Postgres, LastRecordsContract): ...
 
 
 class TestCensus(Postgres, CensusContract): ...

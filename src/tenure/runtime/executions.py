@@ -17,12 +17,15 @@ class Executions:
         self._last_ended: asyncio.Event | None = None
 
     async def perform(self, session: Session, around: Surroundings, work: Work) -> RunSnapshot:
-        """To the end; the record as the store then has it."""
+        """To the end; the record as it then is."""
         run = EmbeddedRun(session, around, work)
         self._runs.add(run)
         try:
             with about(work.planned.run_id):
                 await run.execute()
+            last = session.last_record(work.planned.run_id)
+            if last is not None:
+                return last
             return await surely(lambda: session.store.get_run(work.planned.run_id))
         finally:
             self._runs.discard(run)

@@ -10,9 +10,11 @@ from datetime import datetime
 
 from msgspec import Struct
 
+from tenure.model.snapshot import RunSnapshot
 from tenure.model.update import MAX_LEASE_SECONDS
 from tenure.model.wakeups import topic_of_owner
 from tenure.ports.attended import Attended
+from tenure.ports.last_records import LastRecords
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.liveness import Presence
 from tenure.ports.log_store import LogStore
@@ -62,6 +64,7 @@ class Session:
         """``callbacks`` becomes ours to open and to close. ``windows`` ends tasks if we cannot."""
         self.store = store
         self.log_store = store if isinstance(store, LogStore) else None
+        self.last_record = store.last_record if isinstance(store, LastRecords) else _none_at_hand
         self.identity = identity
         self.timing = timing
         self.callbacks = callbacks
@@ -141,6 +144,10 @@ class Session:
             else:
                 for line in told_of(ended, "owner"):
                     _log.info(line)
+
+
+def _none_at_hand(run_id: str) -> RunSnapshot | None:
+    return None
 
 
 def _forgetting(

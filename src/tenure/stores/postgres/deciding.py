@@ -21,6 +21,7 @@ from tenure.model.snapshot import HostState, RunSnapshot, StepState
 from tenure.model.status import StepStatus
 from tenure.model.update import LeaseRequest, NewRun, Receipt, Update, Write, receipt, run_id_of
 from tenure.model.wakeups import news
+from tenure.stores.lives import Life
 from tenure.stores.postgres.batch import Batch
 from tenure.stores.postgres.rows import Head, ToWriteRow, head_of, steps_of, to_write
 from tenure.stores.postgres.session import Call, Session
@@ -131,14 +132,14 @@ class Decided:
         if lease is not None:
             bare = replace(run, steps=(), vars={})
             head = Head(seq, bare, lease.claim_id, lease_expires_at, True)
-            self._recent.put(run.run_id, Known(head, run.steps, not_remembered))
+            self._recent.put(run.run_id, Known(head, run.steps, not_remembered, Life.of(run)))
         return receipt(run, 1, lease_expires_at)
 
     def _taken_in(self, accepted: _Accepted) -> Receipt:
         known, after, decision = accepted.known, accepted.after, accepted.decision
         head = known.head
         if after.ended:
-            self._recent.forget(after.run_id)
+            self._recent.end(known, after, decision.steps)
         else:
             moved = Head(head.seq, after, head.claim_id, head.lease_expires_at, head.lease_live)
             known.advance(moved, decision.steps)

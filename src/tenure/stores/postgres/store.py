@@ -59,11 +59,11 @@ from tenure.stores.postgres.writing import Writing
 
 
 class PostgresStore:
-    """``RunStateStore``, ``ParallelBatches``, ``RunMarks``, ``LeaseStore``, ``Beginnings``,
-    ``EventLog``, ``ChangeFeed``, ``Definitions``, ``Outbox``, ``OutboxBatches``, ``LogStore``,
-    ``LogListing``, ``LogSizes``, ``WorkerRegistry``, ``OwnerListing``, ``StoreClock``,
-    ``CensusTaking``, ``TokenStore``, ``Wakeups``, ``KeptApart``, ``Retention``, ``Readiness`` and
-    ``Upkeep``."""
+    """``RunStateStore``, ``ParallelBatches``, ``LastRecords``, ``RunMarks``, ``LeaseStore``,
+    ``Beginnings``, ``EventLog``, ``ChangeFeed``, ``Definitions``, ``Outbox``, ``OutboxBatches``,
+    ``LogStore``, ``LogListing``, ``LogSizes``, ``WorkerRegistry``, ``OwnerListing``,
+    ``StoreClock``, ``CensusTaking``, ``TokenStore``, ``Wakeups``, ``KeptApart``, ``Retention``,
+    ``Readiness`` and ``Upkeep``."""
 
     durable = True
 
@@ -74,7 +74,7 @@ class PostgresStore:
         address = Address.parse(url)
         self.batches_at_once = address.connections
         self._connections = Connections(address, ServerClock(clock))
-        deciding = Deciding()
+        self._deciding = deciding = Deciding()
         self._announcing = Announcing(self._connections)
         self._listening = Listening(self._connections)
         self._writing = Writing(self._connections, deciding, self._announcing)
@@ -116,6 +116,11 @@ class PostgresStore:
 
     async def get_run(self, run_id: str) -> RunSnapshot:
         return await self._reading.snapshot(run_id)
+
+    # LastRecords
+
+    def last_record(self, run_id: str) -> RunSnapshot | None:
+        return self._deciding.recent.last_record(run_id)
 
     async def mark_of(self, run_id: str) -> str:
         return await self._reading.mark(run_id)

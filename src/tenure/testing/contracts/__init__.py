@@ -31,6 +31,7 @@ from tenure.testing.contracts.durability import DurabilityContract
 from tenure.testing.contracts.events import EventLogContract, OwnershipEventsContract
 from tenure.testing.contracts.harness import SUITE_VERSION, ContractHarness, ManualTime
 from tenure.testing.contracts.keeping import KeptApartContract
+from tenure.testing.contracts.last_records import LastRecordsContract
 from tenure.testing.contracts.leases import LeaseStoreContract
 from tenure.testing.contracts.log_listing import LogListingContract
 from tenure.testing.contracts.log_sizes import LogSizesContract
@@ -65,6 +66,7 @@ __all__ = [
     "DurabilityContract",
     "EventLogContract",
     "KeptApartContract",
+    "LastRecordsContract",
     "LeaseStoreContract",
     "LogListingContract",
     "LogSizesContract",

@@ -14,6 +14,7 @@ from tenure.ports.change_feed import ChangeFeed
 from tenure.ports.definitions import Definitions
 from tenure.ports.event_log import EventLog
 from tenure.ports.keeping import KeptApart
+from tenure.ports.last_records import LastRecords
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.log_listing import LogListing
 from tenure.ports.log_sizes import LogSizes
@@ -90,6 +91,10 @@ class CountingStore(RunStateStore, LeaseStore, CensusTaking, Protocol):
 
 class MarkingStore(RunStateStore, LeaseStore, Outbox, RunMarks, Protocol):
     """What the contract of marks needs."""
+
+
+class RememberingStore(RunStateStore, Outbox, LastRecords, Protocol):
+    """What the contract about last records needs."""
 
 
 class LeasingStore(RunStateStore, LeaseStore, Protocol):
