@@ -8,10 +8,10 @@ it stumble.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from hashlib import sha256
+from typing import Any
 
 from msgspec import Struct
 
@@ -114,19 +114,6 @@ class _Delivery(Struct, gc=False):
     event: str
 
 
-class _Definition(NamedTuple):
-    kept: str | None = None
-    digest: str | None = None
-    text: str | None = None
-
-    @classmethod
-    def of(cls, kept: str) -> _Definition:
-        return cls(kept, hashlib.sha256(kept.encode()).hexdigest(), record_rows.text(kept))
-
-
-_NO_DEFINITION = _Definition()
-
-
 class Batch:
     """For creations or for updates."""
 
@@ -137,8 +124,8 @@ class Batch:
         self._steps: list[_Step] = []
         self._tasks: list[_Task] = []
         self._deliveries: list[_Delivery] = []
-        self._definition = _NO_DEFINITION
-        """The last one: runs that are created together are often of one workflow."""
+        self._digests: dict[str, str] = {}
+        """Of the definitions that runs of this batch have: each goes along once."""
 
     def __bool__(self) -> bool:
         return bool(self._runs)
@@ -180,10 +167,13 @@ class Batch:
         self._events.append(None)
 
     def create(self, i: int, new: NewRun, run: RunSnapshot, at: datetime) -> None:
-        lease = new.lease
-        if new.definition is not None and new.definition != self._definition.kept:
-            self._definition = _Definition.of(new.definition)
-        definition = _NO_DEFINITION if new.definition is None else self._definition
+        lease, definition, digest = new.lease, new.definition, None
+        if definition is not None:
+            digest = self._digests.get(definition)
+            if digest is None:
+                digest = self._digests[definition] = sha256(definition.encode()).hexdigest()
+            else:
+                definition = None
         self._add(
             _NewRun(
                 i=i,
@@ -206,8 +196,8 @@ class Batch:
                 updated_at=at,
                 counts=run.counts,
                 detail=detail_text(run),
-                digest=definition.digest,
-                definition=definition.text,
+                digest=digest,
+                definition=None if definition is None else record_rows.text(definition),
                 summary=record_rows.text(record_rows.spec_summary(run)),
                 callbacks=record_rows.text(run.callbacks) if run.callbacks else None,
                 vars=record_rows.text(run.vars) if run.vars else None,

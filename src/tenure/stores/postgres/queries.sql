@@ -119,7 +119,8 @@ with given as materialized (
   select l.key, l.value, ok.seq from ok, json_each_text(ok.labels) l
 ), definitions as (
   insert into tenure.definitions (digest, body)
-  select distinct on (digest) digest, definition::json from ok where digest is not null
+  select digest, definition::json from given g
+  where definition is not null and exists (select from ok where ok.digest = g.digest)
   order by digest
   on conflict (digest) do nothing
 ), journal as (
