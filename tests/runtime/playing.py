@@ -155,7 +155,7 @@ class Play:
         self.halt().end_all(CUT_SHORT)
         if self.status is None:
             draft = StrictDraft()
-            self.unfolding.cut_short(CUT_SHORT, draft)
+            self.unfolding.cut_short(RunStatus.CANCELED, CUT_SHORT, draft)
             draft.run_changes(RunChange(status=RunStatus.CANCELED))
             self.status = RunStatus.CANCELED
             self.apply(draft.changes())

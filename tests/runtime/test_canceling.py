@@ -160,6 +160,30 @@ class TestByRequest:
         assert hosts(run) == {"a": "canceled", "b": "canceled"}
         assert run.unconfirmed_hosts == ()
 
+    async def test_who_was_told_that_a_step_began_hears_of_its_end(
+        self, any_store: Any, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        act.hold("aside/local", "after/local")
+        flow = workflow(
+            step("one", notify=["after"]),
+            step("aside", needs=[]),
+            step("two"),
+            handlers=[tenure.Handler(name="after", action="act")],
+        )
+        onlooker = Onlooker()
+        runner = new_runner(any_store, recorders=[onlooker])
+        running = asyncio.create_task(runner.run(flow, NAMED))
+        await act.begins("aside/local", "after/local")
+        await runner.cancel(RUN_ID)
+        run = await running
+        await runner.close()
+        ends = [event.step for event in onlooker.events if event.type == "step.canceled"]
+        assert sorted(map(str, ends)) == ["after", "aside", "one"]
+        assert ends.index("after") < ends.index("one"), "a handler before its step"
+        assert onlooker.types[-1] == "run.canceled"
+        began = {each.message for each in run.steps if each.started_at is not None}
+        assert began == {"canceled on request"}
+
     async def test_during_an_outage_it_is_told_when_the_store_is_back(
         self, new_runner: NewRunner, act: Puppet
     ) -> None:
@@ -363,7 +387,9 @@ class TestByTime:
         self, any_store: Any, new_runner: NewRunner, act: Puppet
     ) -> None:
         act.hold("one/a", "one/b")
-        run = await new_runner(any_store).run(TWO, tenure.RunOptions(timeout=0.05))
+        onlooker = Onlooker()
+        runner = new_runner(any_store, recorders=[onlooker])
+        run = await runner.run(TWO, tenure.RunOptions(timeout=0.05))
         assert run.status is RunStatus.FAILED
         assert run.error is not None
         assert (run.error.kind, run.error.message) == ("timeout", "the run timed out after 50ms")
@@ -375,6 +401,10 @@ class TestByTime:
         assert hosts(run) == {"a": "failed", "b": "failed"}
         assert statuses(run) == ["failed", "skipped"]
         assert act.cancelled == ["one/a", "one/b"]
+        await runner.close()
+        *_, ended, _ = onlooker.events
+        assert ended.error is not None
+        assert (ended.type, ended.step, ended.error.kind) == ("step.failed", "one", "timeout")
 
     async def test_a_tolerated_step_does_not_make_it_a_success(
         self, new_runner: NewRunner, act: Puppet

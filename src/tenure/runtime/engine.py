@@ -215,7 +215,7 @@ class Engine:
             return None
         if crew.stopped.hands_over:
             return crew.stopped.status
-        unfolding.cut_short(crew.stopped.outcome(), draft)
+        unfolding.cut_short(crew.stopped.status, crew.stopped.outcome(), draft)
         draft.run_changes(crew.stopped.change(self._ended, crew.unconfirmed))
         return crew.stopped.status
 

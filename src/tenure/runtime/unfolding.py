@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 from msgspec import UNSET
 
-from tenure.model.snapshot import HostState, StepState
+from tenure.model.snapshot import ErrorInfo, HostState, StepState
 from tenure.model.status import HostStatus, RunStatus, StepKind, StepStatus
+from tenure.model.transitions import STEP_CUT_SHORT
 from tenure.model.update import HostChange, ItemChange, RunChange
 from tenure.runtime.course import Course, Trouble
 from tenure.runtime.draft import Draft, told
@@ -75,11 +76,17 @@ class Unfolding:
         """Nothing starts any more; what has done all its work still comes to its end."""
         self._halted = True
 
-    def cut_short(self, outcome: Outcome, draft: Draft) -> None:
-        """The run ends here: also for hosts that are between two items of their loop."""
-        for course in self._open.values():
+    def cut_short(self, status: RunStatus, outcome: Outcome, draft: Draft) -> None:
+        """The run ends here as ``status``: so do steps that began and hosts that are between two
+        items of their loop. Whoever was told that a step began hears of its end too, of a handler's
+        before that of its step."""
+        said, kind = outcome.message, outcome.kind
+        for course in reversed(self._open.values()):
             for host in course.halfway:
                 draft.host(course.index, host, told(HostChange, outcome))
+            name = course.recipe.name
+            error = ErrorInfo(kind=kind, message=said or "", step=name) if kind else UNSET
+            draft.step(course.index, STEP_CUT_SHORT[status], said, error)
 
     def scope(self, course: Course, host: str) -> Mapping[str, Any]:
         """The variables a task sees; a handler's include the item its step notified it for, and
