@@ -168,11 +168,23 @@ class TestVariablesAskedFor:
         play = Play(workflow(step("one", must_vars=["A", "B"]), step("two")), B=1)
         assert play.running == {}
         assert play.status is RunStatus.FAILED
-        assert play.step("one").message == "required vars missing for host a: A"
+        assert play.step("one").message == ("required vars missing for 2 of 2 hosts (a, b): A")
         assert play.record.error is not None
         assert play.record.error.kind == "must_vars"
         assert play.hosts("one") == {"a": "skipped", "b": "skipped"}
         assert play.statuses()["two"] == "skipped"
+
+    def test_every_host_must_have_them(self) -> None:
+        has = tenure.HostSpec(address="local", vars={"A": 1, "B": 2})
+        lacks = tenure.HostSpec(address="local", vars={"A": 1})
+        play = Play(
+            workflow(
+                step("one", must_vars=["A", "B"]),
+                inventory=tenure.Inventory(hosts={"a": has, "b": lacks}),
+            )
+        )
+        assert play.running == {}
+        assert play.step("one").message == "required vars missing for host b: B"
 
     def test_must_vars_count_run_variables_and_exports(self) -> None:
         play = Play(workflow(step("ask"), step("do", must_vars=["A", "B"]), hosts=["a"]), B=1)

@@ -12,6 +12,7 @@ from tenure.model.status import HostStatus
 from tenure.runtime.course import Trouble
 from tenure.runtime.executor import Outcome
 from tenure.runtime.recipe import Recipe
+from tenure.workflow.wording import listed
 
 Scopes = Callable[[str], Mapping[str, Any]]
 """The variables of each host."""
@@ -58,15 +59,21 @@ def item_unwanted(recipe: Recipe, scope: Mapping[str, Any]) -> Outcome | None:
 
 
 def _missing(recipe: Recipe, hosts: tuple[str, ...], scopes: Scopes) -> Trouble | None:
-    """Asked only of hosts the step runs on."""
+    """Asked only of hosts the step runs on, and of each of them: all that is missing is told."""
+    missing: dict[str, None] = {}
+    lacking: list[str] = []
     for host in hosts if recipe.must_vars else ():
         scope = scopes(host)
-        missing = [name for name in recipe.must_vars if name not in scope]
-        if missing:
-            return Trouble(
-                "must_vars", f"required vars missing for host {host}: {', '.join(missing)}"
-            )
-    return None
+        absent = [name for name in recipe.must_vars if name not in scope]
+        if absent:
+            lacking.append(host)
+            missing |= dict.fromkeys(absent)
+    if not lacking:
+        return None
+    where = f"host {lacking[0]}"
+    if len(lacking) > 1:
+        where = f"{len(lacking)} of {len(hosts)} hosts ({listed(lacking, 5)})"
+    return Trouble("must_vars", f"required vars missing for {where}: {', '.join(missing)}")
 
 
 def _wanted(recipe: Recipe, host: str, scopes: Scopes, doomed: dict[str, Outcome]) -> bool:
