@@ -171,7 +171,10 @@ def test_a_command_that_does_not_look_like_it_makes_a_notice_at_most() -> None:
     assert str(only.said).startswith(
         "f:10:9: steps[1].when: 'NAME' is not defined here, unless a command exports it; "
     )
-    assert (only.said.hint or "").endswith("add expect_vars: [NAME] to the step that exports it")
+    assert (only.said.hint or "").endswith(
+        "add expect_vars: [NAME] to the step that exports it "
+        "or quote it ('NAME') if it is meant as text"
+    )
 
 
 def test_a_name_like_a_known_one_is_told_though_something_is_exported() -> None:

@@ -151,5 +151,5 @@ def _hints(use: _Use, near: str | None, exportable: bool) -> Iterator[str]:
     yield f"give it with --var {use.name}=… (vars=… in Python)"
     if exportable:
         yield f"add expect_vars: [{use.name}] to the step that exports it"
-    elif use.path == ("when",):
+    if use.path == ("when",):
         yield f"quote it ('{use.name}') if it is meant as text"
