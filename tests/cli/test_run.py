@@ -50,6 +50,27 @@ def test_json_is_one_line_per_event_and_the_final_record(cli: Cli) -> None:
     assert cli.call("status", "my-run-01", "--json").json == record
 
 
+PRINTS = """
+version: v1
+name: prints
+steps: [{name: call, action: python.call, args: {function: "printing_things:tell"}}]
+"""
+
+
+@pytest.mark.parametrize("style", ["--json", "--quiet"])
+def test_what_a_function_prints_is_not_among_the_answers(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, style: str
+) -> None:
+    (tmp_path / "printing_things.py").write_text("def tell(): print('by the way')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    done = cli.call("run", cli.workflow(PRINTS), style)
+    assert (done.code, done.err) == (0, "by the way\n")
+    if style == "--json":
+        assert done.json_lines[-1]["status"] == "success"
+    else:
+        assert done.out == ""
+
+
 def test_quiet_says_nothing_unless_something_goes_wrong(cli: Cli) -> None:
     assert cli.call("run", cli.workflow(GREET), "--quiet") == (0, "", "")
     broken = cli.call("run", cli.workflow(BREAK), "-q")

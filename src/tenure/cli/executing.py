@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 from tenure.cli.callbacks.outbox import tell_of_undelivered
@@ -15,6 +15,7 @@ from tenure.cli.exits import OF_STATUS, Exit
 from tenure.cli.failing import tell
 from tenure.cli.opening import this_user, writing
 from tenure.cli.stopping import Stopped, stoppable
+from tenure.cli.streams import for_answers_only
 from tenure.cli.taken_away import end_of_lost_run
 from tenure.cli.viewing import Style, View, conclude, showing, whoever_reads
 from tenure.config import Settings
@@ -45,7 +46,8 @@ def execute(
     place = f"store {place_of(settings.store)}" if tracking else "not tracked"
     end = _End()
     try:
-        with showing(style, place) as view:
+        aside = nullcontext() if style is Style.LIVE else for_answers_only()
+        with showing(style, place) as view, aside:
             watched = view._replace(recorders=(*view.recorders, end))
             run = asyncio.run(_execute(settings, run_id, work, watched, tracking=tracking))
     except Stopped:

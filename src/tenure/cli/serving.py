@@ -18,6 +18,7 @@ from tenure.cli.fronting import Front
 from tenure.cli.opening import new_worker
 from tenure.cli.speaking import announcer, tell_everything
 from tenure.cli.stopping import Stopped, stoppable
+from tenure.cli.streams import for_answers_only
 from tenure.config import Settings
 from tenure.model.events import RecordedEvent
 from tenure.ports.recorder import Recorder
@@ -64,7 +65,8 @@ def serve(
 
     settle_down()
     try:
-        asyncio.run(serving())
+        with for_answers_only():
+            asyncio.run(serving())
     except Stopped:
         announcer(settings)(
             "stopped at once; its runs go on with the next worker: on this machine right away, on "

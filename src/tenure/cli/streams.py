@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import redirect_stdout
 
 TYPE_CHECKING = False  # needed before anything heavy is loaded
 if TYPE_CHECKING:
@@ -22,6 +23,12 @@ def prepare_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+
+
+def for_answers_only() -> redirect_stdout[TextIO]:
+    """While a process executes tasks, only whoever had stdout before writes to it: what a Python
+    function prints goes to stderr, and programs can read each line of the answer."""
+    return redirect_stdout(sys.stderr)
 
 
 def let_go(stream: TextIO) -> None:
