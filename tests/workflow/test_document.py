@@ -259,9 +259,8 @@ def test_too_many_nodes_are_refused() -> None:
 
 
 def test_too_long_a_file_is_refused_unread() -> None:
-    assert refused("#" * (MOST_BYTES + 1)) == (
-        f"f:1:1: the file has {MOST_BYTES + 1} bytes, more than {MOST_BYTES}"
-    )
+    too_long = f"f:1:1: the file has more than {MOST_BYTES} bytes"  # nobody read how many
+    assert refused("#" * (MOST_BYTES + 1)) == too_long
     assert "bytes" in refused("é" * (MOST_BYTES // 2 + 1))
 
 

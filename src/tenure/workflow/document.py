@@ -66,7 +66,7 @@ def _prepared(text: str, reading: Reading) -> str:
     except UnicodeEncodeError as error:
         raise reading.give_up(start, "the text is no Unicode") from error
     if size > MOST_BYTES:
-        raise reading.give_up(start, f"the file has {size} bytes, more than {MOST_BYTES}")
+        raise reading.give_up(start, f"the file has more than {MOST_BYTES} bytes")
     if text.count("${{") > MOST_EXPRESSIONS:
         raise reading.give_up(start, f"the file has more than {MOST_EXPRESSIONS} expressions")
     text = text.removeprefix("\ufeff")
