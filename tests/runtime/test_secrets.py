@@ -108,6 +108,51 @@ async def test_a_value_given_under_a_secrets_name_is_a_secret(
     assert next(iter(run.steps[0].hosts.values())).stdout == "***\n"
 
 
+@pytest.mark.parametrize(
+    ("action", "args"),
+    [
+        ("script.shell", {"script": "true", "args": ["-p", "${{ url }}"]}),
+        ("script.python", {"script": "pass", "args": "${db_password}"}),
+        ("file.copy", {"content": "x", "dest": "{folder}/${{ db_password }}"}),
+        ("template.render", {"template": "x", "dest": "{folder}/${url}"}),
+        ("cmd.run", {"cmd": "true", "dir": "{folder}/${{ db_password }}"}),
+    ],
+)
+async def test_it_never_becomes_an_argument_of_a_process(
+    sqlite: SQLiteStore,
+    new_runner: NewRunner,
+    tmp_path: Path,
+    action: str,
+    args: dict[str, Any],
+) -> None:
+    """Which every user of the host can read; also what was made of it."""
+    folder = tmp_path / "host"
+    folder.mkdir()
+    exports = shell("one", 'echo "url=x$db_password" >> "$TENURE_OUTPUT"')
+    args = {
+        name: value.replace("{folder}", str(folder)) if isinstance(value, str) else value
+        for name, value in args.items()
+    }
+    shows = tenure.Step(name="two", action=action, args=args)
+    run = await new_runner(sqlite).run(flow(exports, shows), GIVEN)
+    host = next(iter(run.steps[1].hosts.values()))
+    assert (host.status, host.kind) == ("failed", "arguments")
+    assert "there is a secret in it" in (host.message or "")
+    assert list(folder.iterdir()) == []
+
+
+async def test_an_argument_that_only_looks_like_one_is_no_secret(
+    sqlite: SQLiteStore, new_runner: NewRunner
+) -> None:
+    """It stands in the file."""
+    options = tenure.RunOptions(secrets={"db_password": "admin"})
+    script = tenure.Step(
+        name="one", action="script.shell", args={"script": 'echo "$#"', "args": ["admin"]}
+    )
+    run = await new_runner(sqlite).run(flow(script), options)
+    assert next(iter(run.steps[0].hosts.values())).stdout == "1\n"
+
+
 @pytest.mark.slow
 async def test_it_is_nowhere_in_anything_that_is_kept_or_sent(
     tmp_path: Path, new_runner: NewRunner

@@ -17,6 +17,7 @@ from tenure.workflow.catalogue import ActionSpec, Argument
 DEST = Argument(
     name="dest",
     required=True,
+    in_sight=True,
     description="Path on the host; folders above it are made. `~/` is the home of who writes it; a "
     "relative path begins where the host's commands do.",
 )

@@ -34,7 +34,9 @@ def script_spec(name: str, description: str, text: Text) -> ActionSpec:
             Argument(
                 name="args",
                 types=("array", "string"),
-                description="Arguments of the script: a list, or text for a single one.",
+                in_sight=True,
+                description="Arguments of the script: a list, or text for a single one. Every user "
+                "of the host can read them: a secret among them is refused.",
             ),
             *SURROUNDINGS,
             OUTPUT_PATH,

@@ -15,6 +15,7 @@ SURROUNDINGS = (
     Argument(
         name="dir",
         elsewhere=("cwd", "chdir", "workdir", "working_dir", "working_directory"),
+        in_sight=True,
         description="Working directory.",
     ),
     Argument(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -151,7 +151,10 @@ class Executor:
         output = TaskOutput(partial(self._printed, assignment, attempt))
         recipe = assignment.recipe
         try:
-            applied = recipe.action.apply(_task(assignment, attempt), self._transport, output)
+            task = _task(assignment, attempt)
+            if self._masks is not None:
+                _keep_out_of_sight(task, recipe.args.in_sight, self._masks)
+            applied = recipe.action.apply(task, self._transport, output)
             if recipe.timeout:
                 applied = _within(recipe.timeout, applied)
             result = await applied
@@ -208,6 +211,16 @@ def _task(assignment: Assignment, attempt: int) -> Task:
         files=assignment.files,
         become=recipe.become,
     )
+
+
+def _keep_out_of_sight(task: Task, in_sight: Iterable[str], masks: Masks) -> None:
+    """``InvalidArguments`` before others on the host could read a secret."""
+    for name in in_sight:
+        if masks.is_in(task.args[name]):
+            raise InvalidArguments(
+                f"args.{name}: there is a secret in it, and every user of the host could read it; "
+                "commands and scripts have secrets in their environment"
+            )
 
 
 async def _within(at_most: float, applied: Awaitable[TaskResult]) -> TaskResult:

@@ -47,6 +47,8 @@ class Argument(Struct, frozen=True, kw_only=True):
     """What other tools call it: for hints, not accepted."""
     file_bytes: int | None = None
     """It names a file beside the workflow, of at most so many bytes, which travels with the run."""
+    in_sight: bool = False
+    """It may become an argument of a process, which every user of the host can read."""
     description: str = ""
 
 

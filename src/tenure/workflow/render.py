@@ -46,7 +46,7 @@ class Rendered(Struct, frozen=True):
 class CompiledArgs:
     """``render`` may be called any number of times, also at once. ``args`` are not copied."""
 
-    __slots__ = ("_args", "_environment", "_fields", "_renderers")
+    __slots__ = ("_args", "_environment", "_fields", "_renderers", "in_sight")
 
     def __init__(self, args: Mapping[str, Any], spec: ActionSpec) -> None:
         self._args = args if isinstance(args, dict) else dict(args)
@@ -62,6 +62,12 @@ class CompiledArgs:
                 fit = fitted(value, self._fields[name])
                 if fit is not value:
                     self._args = self._args | {name: fit}
+        self.in_sight = tuple(
+            argument.name
+            for argument in spec.arguments
+            if argument.in_sight and argument.name in self._renderers
+        )
+        """Arguments that are made of values and that others on the host can read."""
 
     def render(self, scope: Mapping[str, Any]) -> Rendered:
         """``ExpressionError`` names the argument that cannot be rendered for this host."""
