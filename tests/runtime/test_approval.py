@@ -253,6 +253,8 @@ class TestTooLate:
         for run in ended:
             now = await runner.get_run(run.run_id)
             assert (now.status, now.fence) == (RunStatus.CANCELED, 1)
+            with pytest.raises(InvalidTransition, match="nobody approved it in time"):
+                await runner.approve(run.run_id, by="ada")
             told = (await leasing.list_deliveries(run_id=run.run_id)).items
             assert [each.event.type for each in told] == ["run.canceled", "run.queued"]
         for run in kept:

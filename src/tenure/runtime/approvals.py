@@ -37,10 +37,13 @@ class Approvals:
         yes = compose.approve(run_id, self._new_id(), by, note)
         try:
             await surely(lambda: self._store.update_run(yes))
-        except InvalidTransition:
+        except InvalidTransition as error:
             run = await surely(lambda: self._store.get_run(run_id))
             if run.approval.expires_at is not None:
                 await self._expire(run)
+            if run.ended and run.message is not None:
+                why = f"ended as {run.status} ({run.message}); only annotations may follow"
+                raise InvalidTransition(run_id, why) from error
             raise
 
     async def expire_if_overdue(self, run: RunSummary) -> bool:
