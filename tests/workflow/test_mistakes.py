@@ -223,6 +223,11 @@ STEP = [
         "not 'retry'; did you mean 'rerun'?",
     ),
     ("become: -u", "7:11: steps[0].become: '-u' is no name of a user"),
+    (
+        "become: true",
+        "7:11: steps[0].become: 'true' is no name of a user; name the user, as in become: root, "
+        "or leave it out",
+    ),
 ]
 
 ARGUMENTS = [

@@ -29,6 +29,8 @@ MOST_TASKS = 1_000_000
 """Hosts over all steps: what a run's record would have to hold."""
 LONGEST_NAME = 200
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_YES_OR_NO = frozenset({"true", "false", "yes", "no", "on", "off"})
+"""What other tools take for ``become``."""
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\$?", re.ASCII)
 _ENV_NAME = re.compile(r"[^=\x00]+")
 _SCHEMES = ("ssh://", "http://", "https://")
@@ -232,6 +234,9 @@ def check_users(workflow: Workflow, catalogue: Catalogue, report: Report) -> Non
         spec = catalogue.get(work.action)
         if not _USER.fullmatch(work.become):
             report((*path, "become"), f"{work.become[:60]!r} is no name of a user")
+        elif work.become.lower() in _YES_OR_NO:
+            hint = "name the user, as in become: root, or leave it out"
+            report((*path, "become"), f"{work.become!r} is no name of a user", hint)
         elif spec is not None and spec.in_process:
             message = f"{spec.name} starts no process that could run as another user"
             report((*path, "become"), message, "leave it out", key=True)
