@@ -10,9 +10,9 @@ import pytest
 
 import tenure
 from tenure.actions import registry
-from tenure.model.errors import NotRunnable
+from tenure.model.errors import NotRunnable, StillRunning
 from tenure.model.snapshot import CallbackTarget, RunSnapshot
-from tenure.model.status import RunStatus
+from tenure.model.status import HostStatus, RunStatus
 from tenure.ports.action import TaskResult
 from tenure.ports.definitions import Definitions
 from tenure.runtime.definition import decode_definition
@@ -201,6 +201,24 @@ class TestWhatIsLeft:
         assert run.steps[0].message == (
             "failed on 1 of 2 hosts (c): it broke; a, b failed before and count too"
         )
+
+    async def test_one_of_which_nobody_saw_the_end_has_failed_too(
+        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        """For the budget, and for whoever retries only what failed."""
+        runner = new_runner(memory)
+        played = workflow(step("one", rolling=Rolling(batch=1)), hosts=("a", "b", "c"))
+        act.results["one/a"] = StillRunning("nobody saw it end")
+        old = await runner.run(played)
+        assert old.steps[0].hosts["a"].status is HostStatus.UNKNOWN
+        act.results.clear()
+        act.begun.clear()
+        act.results["one/c"] = BROKEN
+        run = await runner.retry(old.run_id, tenure.RetryOptions(limit=["c"]))
+        assert "a failed before and counts too" in (run.steps[0].message or "")
+        act.begun.clear()
+        await runner.retry(run.run_id, tenure.RetryOptions(only_failed=True, limit=["a", "b"]))
+        assert act.begun == ["one/a"]
 
     @pytest.mark.parametrize("how", [{}, {"from_step": "one"}, {"again": ["one"]}])
     async def test_who_failed_has_failed_until_it_comes_through(

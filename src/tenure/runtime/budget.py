@@ -67,4 +67,5 @@ class Budget:
             return "" if self.bears(through) else "; failed before, and no host came through now"
         if not self._elsewhere:
             return ""
-        return f"; {listed(self._elsewhere, 5)} failed before and count too"
+        counts = "counts" if len(self._elsewhere) == 1 else "count"
+        return f"; {listed(self._elsewhere, 5)} failed before and {counts} too"
