@@ -7,8 +7,9 @@ transaction per process in ten milliseconds. If it fails the hints are lost, whi
 waits no more than the interval at which he looks anyway.
 
 A process that has had nothing to say for a while lets its hints ride in the transaction that
-writes, and whoever waits hears them a trip earlier. That is ten times a second at most: the lock is
-then held for a hundredth of the time, and nobody queues for it.
+writes, and whoever waits hears them a trip earlier; with a run that is submitted alone its record
+rides too, and spares an idle worker to look (``offers``). That is ten times a second at most: the
+lock is then held for a hundredth of the time, and nobody queues for it.
 """
 
 from __future__ import annotations

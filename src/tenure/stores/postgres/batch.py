@@ -136,7 +136,7 @@ class Batch:
         if self._steps or self._tasks or self._deliveries:
             told = record_rows.text(self._deliveries)
             return ("create_runs", *self._of_runs(), *self._of_steps(), told, list(aboard))
-        return ("create_plain_runs", *self._of_runs(), list(aboard))
+        return ("create_plain_runs", *self._of_runs(), list(aboard), len(self._runs) == 1)
 
     def update(self) -> Call:
         if self._deliveries:

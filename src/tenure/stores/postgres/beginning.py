@@ -21,10 +21,12 @@ from tenure.stores.postgres.connections import Connections, Purpose
 from tenure.stores.postgres.deciding import Deciding, NotRemembered, not_remembered
 from tenure.stores.postgres.failures import DATA_ERRORS
 from tenure.stores.postgres.names import must_exist
+from tenure.stores.postgres.offers import Offers
 from tenure.stores.postgres.patience import PAUSES, pause
 from tenure.stores.postgres.rows import Head, head_of, record_of, steps_of, to_write
-from tenure.stores.postgres.session import Session
+from tenure.stores.postgres.session import Row, Session
 from tenure.stores.recent import Known
+from tenure.stores.record_rows import Text
 
 
 class _Found(NamedTuple):
@@ -35,23 +37,33 @@ class _Found(NamedTuple):
 
 
 class Beginnings:
-    def __init__(self, connections: Connections, deciding: Deciding) -> None:
+    def __init__(self, connections: Connections, deciding: Deciding, offers: Offers) -> None:
         self._connections = connections
         self._deciding = deciding
+        self._offers = offers
 
     async def waiting(self, queues: Sequence[str], limit: int) -> list[WaitingRun]:
+        offered = self._offers.only_one(queues)
+        if offered is not None:
+            return [self._seen(offered)]
+        self._offers.look(queues)
+        found: list[Row] | None = None
+        try:
+            async with self._connections.session(Purpose.READING) as session:
+                found = await session.all("waiting_runs", sorted(set(queues)), limit)
+        finally:
+            if found is None or len(found) >= limit:
+                self._offers.found_more(queues)
+        return [self._seen(text) for (text,) in found]
+
+    def _seen(self, record: Text) -> WaitingRun:
         """What is seen is remembered: who looks is about to begin it."""
-        async with self._connections.session(Purpose.READING) as session:
-            found = await session.all("waiting_runs", sorted(set(queues)), limit)
-        waiting: list[WaitingRun] = []
-        for (text,) in found:
-            head, snapshot, digest = record_of(text)
-            if snapshot.status is RunStatus.QUEUED:
-                self._deciding.remember(head, snapshot.steps)
-            # What else is remembered of a run that has not begun cannot be changed by who gets it.
-            given = copied(snapshot) if snapshot.annotations else snapshot
-            waiting.append(WaitingRun(snapshot=given, definition_digest=digest))
-        return waiting
+        head, snapshot, digest = record_of(record)
+        if snapshot.status is RunStatus.QUEUED:
+            self._deciding.remember(head, snapshot.steps)
+        # What else is remembered of a run that has not begun cannot be changed by who gets it.
+        given = copied(snapshot) if snapshot.annotations else snapshot
+        return WaitingRun(snapshot=given, definition_digest=digest)
 
     async def begin(self, beginning: Beginning) -> Receipt:
         run_id = must_exist(beginning.run_id)

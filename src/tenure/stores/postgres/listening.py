@@ -15,6 +15,7 @@ from tenure.model.errors import TenureError
 from tenure.stores.postgres.channels import LISTEN, channel_of
 from tenure.stores.postgres.connections import Connections
 from tenure.stores.postgres.failures import DRIVER_ERRORS
+from tenure.stores.postgres.offers import Offers
 from tenure.stores.postgres.patience import pause
 from tenure.stores.postgres.statements import SQL
 
@@ -22,7 +23,16 @@ _log = logging.getLogger("tenure.stores")
 
 _AGAIN = (0.1, 0.3, 1.0, 3.0, 10.0)
 """Seconds before the line is made anew, and anew again."""
-_topics = msgspec.json.Decoder(frozenset[str])
+
+
+class _Announced(msgspec.Struct):
+    """A run that was submitted alone."""
+
+    topics: frozenset[str]
+    run: msgspec.Raw
+
+
+_announced = msgspec.json.Decoder(frozenset[str] | _Announced)
 
 
 class _Listener(NamedTuple):
@@ -31,8 +41,9 @@ class _Listener(NamedTuple):
 
 
 class Listening:
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: Connections, offers: Offers) -> None:
         self._connections = connections
+        self._offers = offers
         self._ears: WeakKeyDictionary[asyncio.AbstractEventLoop, _Ear] = WeakKeyDictionary()
 
     @asynccontextmanager
@@ -45,7 +56,7 @@ class Listening:
         loop = asyncio.get_running_loop()
         ear = self._ears.get(loop)
         if ear is None:
-            ear = self._ears[loop] = _Ear(self._connections)
+            ear = self._ears[loop] = _Ear(self._connections, self._offers)
         listener = _Listener(frozenset(topics), heard)
         ear.add(listener)
         try:
@@ -63,8 +74,9 @@ class _Ear:
     """One line for all who listen in an event loop, there while somebody does. Made anew when
     somebody wants to hear more than was listened for."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: Connections, offers: Offers) -> None:
         self._connections = connections
+        self._offers = offers
         self._listeners: list[_Listener] = []
         self._channels: frozenset[str] = frozenset()
         self._task: asyncio.Task[None] | None = None
@@ -107,15 +119,24 @@ class _Ear:
                     for channel in sorted(channels):
                         await connection.execute(SQL[LISTEN[channel]], prepare=False)
                     failures, self._hears = 0, True
+                    self._offers.may_have_missed_some()
                     self._tell(None)  # whatever was said while nobody listened
                     async with aclosing(connection.notifies()) as notifications:
                         async for notification in notifications:
-                            self._tell(_topics.decode(notification.payload))
+                            self._hear(_announced.decode(notification.payload))
             except (TenureError, msgspec.DecodeError, *DRIVER_ERRORS) as error:
                 _log.debug("hints are not heard: %s", error)
             self._hears = False
             await pause(_AGAIN[min(failures, len(_AGAIN) - 1)])
             failures += 1
+
+    def _hear(self, said: frozenset[str] | _Announced) -> None:
+        if isinstance(said, _Announced):
+            self._offers.hear(said.topics, bytes(said.run))
+            self._tell(said.topics)
+        else:
+            self._offers.hear(said)
+            self._tell(said)
 
     def _tell(self, topics: frozenset[str] | None) -> None:
         for listener in list(self._listeners):

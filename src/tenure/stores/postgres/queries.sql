@@ -147,11 +147,23 @@ select tenure.clock(),
   array(select pg_notify('tenure_queue', topics)::text from unnest($13::text[]) as t(topics))
 
 -- name: create_plain_runs
--- Of which nothing starts yet, and nobody is told by callback: most of what is submitted.
+-- Of which nothing starts yet, and nobody is told by callback: most of what is submitted. One that
+-- comes alone ($4) is announced with its record, as `waiting_runs` would show it, if the server can
+-- carry that much.
 {created}
 select tenure.clock(),
   coalesce((select json_agg(json_build_array(i, seq, lease_expires_at)) from ok), '[]')::text,
-  array(select pg_notify('tenure_queue', topics)::text from unnest($3::text[]) as t(topics))
+  array(
+    select pg_notify('tenure_queue',
+      case when octet_length(a.whole) < 8000 then a.whole else t.topics end)::text
+    from unnest($3::text[]) as t(topics) left join lateral (
+      select json_build_object('topics', t.topics::json, 'run', json_build_array(json_build_array(
+        ok.seq, ok.run_id, ok.workflow_name, ok.status, ok.version, ok.fence, ok.owner_id,
+        ok.claim_id, ok.lease_expires_at, false, 0, 0, ok.recovery, ok.queue, ok.rank,
+        ok.ready_at, ok.run_after, null, ok.updated_at, ok.started_at, null, ok.updated_at,
+        ok.counts, ok.detail::json, null), ok.summary::json, ok.callbacks::json, ok.vars::json,
+        ok.plan::json, null, null, ok.digest))::text as whole
+      from ok where $4::boolean) a on true)
 
 -- fragment: updated
 -- Of those still as they were when the update was decided, and that nobody else is writing now.

@@ -22,7 +22,7 @@ from tenure.model.snapshot import (
     summarize,
 )
 from tenure.model.status import Recovery, RunStatus
-from tenure.stores.record_rows import Detail, PlannedStep, SpecSummary, text
+from tenure.stores.record_rows import Detail, PlannedStep, SpecSummary, Text, text
 from tenure.stores.step_rows import StepRow, TaskRow, assembled
 
 _NO_DETAIL = Detail()
@@ -187,7 +187,7 @@ def snapshot_of(found: str) -> RunSnapshot:
     return _whole(decode(_records, found))
 
 
-def record_of(found: str) -> Record:
+def record_of(found: Text) -> Record:
     row = decode(_records, found)
     return Record(head_of(row.head, row.callbacks), _whole(row), row.definition_digest)
 

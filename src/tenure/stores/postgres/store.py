@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
+from time import monotonic
 from typing import Self
 
 from tenure.model.access import Token
@@ -48,6 +49,7 @@ from tenure.stores.postgres.deciding import Deciding
 from tenure.stores.postgres.leasing import Leasing
 from tenure.stores.postgres.listening import Listening
 from tenure.stores.postgres.logs import Logging
+from tenure.stores.postgres.offers import Offers
 from tenure.stores.postgres.outbox import Outboxing, Wanted
 from tenure.stores.postgres.pruning import Pruning
 from tenure.stores.postgres.reading import Reading
@@ -76,10 +78,11 @@ class PostgresStore:
         self._connections = Connections(address, ServerClock(clock))
         self._deciding = deciding = Deciding()
         self._announcing = Announcing(self._connections)
-        self._listening = Listening(self._connections)
+        offers = Offers(monotonic)
+        self._listening = Listening(self._connections, offers)
         self._writing = Writing(self._connections, deciding, self._announcing)
         self._leasing = Leasing(self._connections, deciding, self._announcing)
-        self._beginnings = Beginnings(self._connections, deciding)
+        self._beginnings = Beginnings(self._connections, deciding, offers)
         self._reading = Reading(self._connections)
         self._changes = ChangeFeeding(self._connections)
         self._outboxing = Outboxing(self._connections)
