@@ -69,7 +69,9 @@ async def test_two_that_come_together_are_claimed(
 
     async def find(real: Any, *args: Any, **kwargs: Any) -> Any:
         await both.wait()
-        return await real(*args, **kwargs)
+        found = await real(*args, **kwargs)
+        # Of the second it may not have heard yet.
+        return found if len(found) > 1 else await real(*args, **kwargs)
 
     door.rules["find_waiting"] = find
     runs = [await workers.submit(THREE) for _ in range(2)]
