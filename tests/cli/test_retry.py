@@ -85,7 +85,17 @@ def test_what_cannot_be_is_refused(
     refused = cli.call("retry", failed, *arguments)
     assert refused.code == code
     assert said in refused.err
+    assert "tasks left" not in refused.err
     assert len(cli.call("list", "--json").json["runs"]) == 1
+
+
+def test_an_id_that_is_taken_is_refused_before_anything_is_said_of_the_rest(
+    cli: Cli, failed: str
+) -> None:
+    refused = cli.call("retry", failed, "--run-id", failed)
+    assert refused.code == cli.call("run", cli.workflow(FLOW), "--run-id", failed).code
+    assert f"run {failed}: this run_id is taken" in refused.err
+    assert "tasks left" not in refused.err
 
 
 def test_a_run_with_nothing_left_is_not_retried(cli: Cli, failed: str) -> None:

@@ -24,6 +24,9 @@ from tenure.cli.verb import (
 )
 from tenure.cli.viewing import style_of
 from tenure.config import Settings
+from tenure.model.errors import RunExists, RunNotFound
+from tenure.model.ids import check_run_id
+from tenure.ports.run_store import RunStateStore
 from tenure.runner import RetryOptions
 from tenure.runtime.relatives import Relatives
 from tenure.runtime.retrying import definition_of_retry, work_left
@@ -85,9 +88,9 @@ def command(
     secrets have to be given again. Retrying a retry goes on where that one stopped.
     """
     settings = settings_for(store)
-    found = asyncio.run(_find(settings, run_id))
+    new_id = check_run_id(new_id or new_run_id())
+    found = asyncio.run(_find(settings, run_id, new_id))
     check_limit(found.file.workflow, limit)
-    new_id = new_id or new_run_id()
     options = RetryOptions(
         run_id=new_id,
         only_failed=only_failed,
@@ -110,9 +113,19 @@ def command(
     )
 
 
-async def _find(settings: Settings, word: str) -> Found:
-    """The run, if nobody retries it already: said before anything is said of what is left."""
+async def _find(settings: Settings, word: str, new_id: str) -> Found:
+    """The run, if nobody retries it already and no other is called ``new_id``: said before anything
+    is said of what is left."""
     found = await find(settings, word)
     async with reading(settings) as store:
         await Relatives(store, found.stored.snapshot).check_none_goes_on()
+        await _check_unused(new_id, store)
     return found
+
+
+async def _check_unused(run_id: str, store: RunStateStore) -> None:
+    try:
+        await store.get_run(run_id)
+    except RunNotFound:
+        return
+    raise RunExists(run_id)
