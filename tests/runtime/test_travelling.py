@@ -152,6 +152,21 @@ async def test_too_large_files_are_refused_before_anything_runs(
     assert (await memory.list_runs()).items == ()
 
 
+async def test_all_files_together_may_have_32_mib_and_no_byte_more(
+    memory: InMemoryStore, new_runner: NewRunner, project: Project
+) -> None:
+    """Four of the largest there may be, and a byte."""
+    for name, size in {"a": 8 << 20, "b": 8 << 20, "c": 8 << 20, "d": 8 << 20, "e": 1}.items():
+        project.file(name, "")
+        os.truncate(project.folder / name, size)
+    steps = "".join(copies(name, "/tmp/x") for name in "abcde")
+    with pytest.raises(tenure.InvalidWorkflow) as refused:
+        await new_runner(memory).submit(project.load(f"{HEAD}steps:\n{steps}"))
+    (only,) = refused.value.mistakes
+    assert only.path == "steps[4].args.src"
+    assert only.message == "more than 10,000 files or 32 MiB would travel with the run"
+
+
 async def test_a_name_that_holds_a_secret_is_not_stored(
     memory: InMemoryStore, new_runner: NewRunner, project: Project, tmp_path: Path
 ) -> None:
