@@ -208,7 +208,7 @@ def test_secrets_are_the_workers(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> N
     cli.start("worker")
     refused = cli.call("submit", flow, "--wait")
     assert refused.code == 1
-    assert "the secret 'token' is not given" in refused.out
+    assert "the secret 'token' is not given to the worker" in refused.out
 
 
 def test_a_worker_that_cannot_serve_does_not_say_that_it_does(cli: Cli) -> None:

@@ -126,11 +126,12 @@ class TestSecrets:
         assert "other" not in act.tasks["one/local"].vars
         assert b"opensesame" not in repr(run).encode()
 
-    async def test_one_that_is_missing_is_named(self, workers: Workers) -> None:
+    async def test_one_that_is_missing_is_named_and_who_needs_it(self, workers: Workers) -> None:
         workers.start()
         run = await workers.ended(await workers.submit(self.WANTING))
         assert run.error is not None
-        assert "'token'" in run.error.message
+        assert "the secret 'token' is not given to the worker; " in run.error.message
+        assert "tenure worker --secret token, or with TENURE_SECRET_TOKEN" in run.error.message
 
 
 async def test_a_cancel_reaches_the_worker(workers: Workers, act: Puppet) -> None:

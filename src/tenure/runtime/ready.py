@@ -23,6 +23,11 @@ from tenure.workflow.spec import Workflow
 from tenure.workflow.wording import called
 
 _MOST = 64
+_TO_RUN = "give it with --secret {name} (secrets=… in Python)"
+_TO_WORKER = (
+    "runs carry no secrets: start every worker of the queue with tenure worker --secret {name}, or "
+    "with {variable} in its environment (secrets=… in Python)"
+)
 
 
 class Source(Protocol):
@@ -138,23 +143,33 @@ def check_secrets(file: Source, given: Collection[str]) -> None:
         raise InvalidWorkflow(missing)
 
 
-def check_complete(ready: Ready, variables: Collection[str], secrets: Collection[str]) -> None:
-    """That a run is given all it needs. ``InvalidWorkflow`` names what it is not: all at once."""
-    missing = _secrets_not_given(ready.source, secrets)
+def check_complete(
+    ready: Ready,
+    variables: Collection[str],
+    secrets: Collection[str],
+    *,
+    by_worker: bool = False,
+) -> None:
+    """That a run is given all it needs. ``InvalidWorkflow`` names what it is not: all at once, and
+    ``by_worker`` that the worker is who secrets are to be given to."""
+    missing = _secrets_not_given(ready.source, secrets, by_worker=by_worker)
     if ready.wanted:
         missing += not_supplied(ready.wanted, ready.prepared.plan, {*variables, *secrets})
     if missing:
         raise InvalidWorkflow(in_order(missing))
 
 
-def _secrets_not_given(file: Source, given: Collection[str]) -> list[Mistake]:
+def _secrets_not_given(
+    file: Source, given: Collection[str], *, by_worker: bool = False
+) -> list[Mistake]:
     if not file.workflow.secrets:
         return []
+    whom, advice = (" to the worker", _TO_WORKER) if by_worker else ("", _TO_RUN)
     missing = [
         (
             ("secrets", place),
-            f"the secret {name!r} is not given",
-            f"give it with --secret {name} (secrets=… in Python)",
+            f"the secret {name!r} is not given{whom}",
+            advice.format(name=name, variable=f"TENURE_SECRET_{name.upper()}"),
         )
         for place, name in enumerate(file.workflow.secrets)
         if name not in given

@@ -32,9 +32,11 @@ async def stored_run(store: RunStateStore, run_id: str) -> StoredRun:
     return StoredRun(run, decode_definition(text))
 
 
-def stored_work(ready: Ready, planned: RunSnapshot, secrets: Mapping[str, str]) -> Work:
+def stored_work(
+    ready: Ready, planned: RunSnapshot, secrets: Mapping[str, str], *, by_worker: bool = False
+) -> Work:
     """For a run executed as it was stored. ``InvalidWorkflow`` if a secret is missing."""
-    check_complete(ready, planned.vars.keys(), secrets.keys())
+    check_complete(ready, planned.vars.keys(), secrets.keys(), by_worker=by_worker)
     variables = {**planned.vars, **secrets}
     return Work(
         prepared=ready.prepared,

@@ -37,7 +37,7 @@ class Preparing:
         ready = await self._ready_for(run.run_id, found.definition_digest)
         declared = ready.source.workflow.secrets
         secrets = {name: self._secrets[name] for name in declared if name in self._secrets}
-        return stored_work(ready, run, secrets)
+        return stored_work(ready, run, secrets, by_worker=True)
 
     async def _ready_for(self, run_id: str, digest: str | None) -> Ready:
         """Most runs of a queue are runs of a few workflows."""
