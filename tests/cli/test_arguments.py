@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ import click
 import pytest
 
 from tenure.cli.arguments import Moment, moment_before, pairs, values
-from tenure.cli.secrets import gather
+from tenure.cli.secrets import for_worker, gather
 from tenure.cli.variables import values_of_file, variables
 from tenure.model.errors import InvalidWorkflow
 
@@ -179,3 +181,42 @@ def test_wrong_secret_files_are_named(tmp_path: Path, content: bytes | None, sai
         path.write_bytes(content)
     with pytest.raises(click.BadParameter, match=said):
         gather([f"x=@{path}"], ["x"])
+
+
+@pytest.fixture
+def warnings(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """What is said to people, whatever other tests have set up."""
+    said: list[str] = []
+    handler = logging.Handler()
+    monkeypatch.setattr(handler, "emit", lambda record: said.append(record.getMessage()))
+    logging.getLogger("tenure.cli").addHandler(handler)
+    yield said
+    logging.getLogger("tenure.cli").removeHandler(handler)
+
+
+@pytest.mark.parametrize(
+    ("value", "short"),
+    [("x", True), ("x7", True), (" x7 \n", True), ("   ", False), ("x7y", False)],
+)
+def test_a_secret_that_masks_ordinary_words_is_warned_of_without_its_value(
+    monkeypatch: pytest.MonkeyPatch, warnings: list[str], value: str, short: bool
+) -> None:
+    monkeypatch.setenv("TENURE_SECRET_PW", value)
+    assert gather([], ["pw"]) == {"pw": value}
+    assert [said.split(":")[0] for said in warnings] == (
+        ["the secret pw has fewer than 3 characters"] if short else []
+    )
+    assert "x7" not in "".join(warnings)
+
+
+def test_a_worker_warns_of_a_short_secret_when_a_workflow_first_asks_for_it(
+    monkeypatch: pytest.MonkeyPatch, warnings: list[str]
+) -> None:
+    monkeypatch.setenv("TENURE_SECRET_PW", "x7")
+    secrets = for_worker([])
+    assert warnings == []
+    assert ["pw" in secrets, secrets["pw"], secrets["pw"]] == [True, "x7", "x7"]
+    (said,) = warnings
+    assert said.startswith("the secret pw has fewer than 3 characters")
+    for_worker(["pw"])
+    assert warnings == [said, said]

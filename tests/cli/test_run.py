@@ -134,6 +134,19 @@ def test_a_secret_reaches_the_task_and_never_the_record(
         assert "hunter2" not in refused.err
 
 
+def test_a_short_secret_is_warned_of_once_and_masks_all_the_same(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow = cli.workflow(
+        "version: v1\nname: s\nsecrets: [pw]\n"
+        "steps: [{name: use, action: cmd.run, args: {cmd: 'exit 1'}}]"
+    )
+    monkeypatch.setenv("TENURE_SECRET_PW", "x")
+    done = cli.call("run", flow)
+    assert done.err.count("warning: the secret pw has fewer than 3 characters: ") == 1
+    assert "e***it 1" in done.out
+
+
 def test_without_tracking_nothing_is_kept(cli: Cli) -> None:
     done = cli.call("run", cli.workflow(GREET), "--no-tracking", "--json")
     assert done.code == 0

@@ -3,6 +3,7 @@ every user of the machine could read them."""
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,8 +12,10 @@ from pathlib import Path
 import click
 
 from tenure.cli.arguments import NOT_A_VARIABLE, is_variable
+from tenure.runtime.masking import MASK, SHORTEST_TELLING, is_too_short
 from tenure.workflow.wording import instead_of
 
+_log = logging.getLogger("tenure.cli")
 _PREFIX = "TENURE_SECRET_"
 _OPTION = "--secret"
 _LARGEST = 1 << 20
@@ -34,6 +37,8 @@ def gather(asked: Sequence[str], declared: Sequence[str]) -> dict[str, str]:
             found[name] = _from_file(name, path)
         elif name not in found:
             found[name] = _from_environment(name) or _from_keyboard(name)
+    for name, value in found.items():
+        _warn_of_short(name, value)
     return found
 
 
@@ -45,6 +50,7 @@ def for_worker(asked: Sequence[str]) -> Mapping[str, str]:
 class _WorkerSecrets(Mapping[str, str]):
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = given
+        self._looked_at: set[str] = set()
 
     def __getitem__(self, name: str) -> str:
         if name in self._given:
@@ -52,6 +58,9 @@ class _WorkerSecrets(Mapping[str, str]):
         variable = _variable(name)
         if variable is None:
             raise KeyError(name)
+        if name not in self._looked_at:
+            self._looked_at.add(name)
+            _warn_of_short(name, os.environ[variable])
         return os.environ[variable]
 
     def __iter__(self) -> Iterator[str]:
@@ -59,6 +68,17 @@ class _WorkerSecrets(Mapping[str, str]):
 
     def __len__(self) -> int:
         return len(self._given)
+
+
+def _warn_of_short(name: str, value: str) -> None:
+    if is_too_short(value):
+        _log.warning(
+            "the secret %s has fewer than %d characters: wherever these stand, output and messages "
+            "show %s, also in ordinary words; use a longer one",
+            name,
+            SHORTEST_TELLING,
+            MASK,
+        )
 
 
 def check_declared(names: Iterable[str], declared: Sequence[str]) -> None:

@@ -17,6 +17,13 @@ MASK = "***"
 _MASK = MASK.encode()
 _TELLING_LINE = 8
 """Characters a line of a longer secret must have to be looked for by itself."""
+SHORTEST_TELLING = 3
+"""Characters of a secret; a shorter one is masked all the same, and much else with it."""
+
+
+def is_too_short(secret: str) -> bool:
+    """Whether ordinary text is full of it. As with the mask, space around it does not count."""
+    return len(secret.strip() or secret) < SHORTEST_TELLING
 
 
 class Masks:
