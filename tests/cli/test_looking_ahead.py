@@ -350,3 +350,59 @@ steps:
     planned = cli.call("plan", cli.workflow(flow), "--secret", "token")
     assert planned.out.count("depends on a secret, which only a run is given: token") == 2
     assert "is not defined" not in planned.out
+
+
+TEMPLATES = """
+version: v1
+name: conf
+inventory: {hosts: {a: {address: local, vars: {zone: north}}, b: {address: local}}}
+steps:
+  - {name: before, action: BEFORE}
+  - {name: render, action: template.render, args: {src: conf.j2, dest: /nowhere/conf}}
+  - {name: after, action: cmd.run, args: {cmd: 'echo zone=1 >> $TENURE_OUTPUT'}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "said"),
+    [
+        ("template.render, args: {template: x, dest: /nowhere/x}", "would fail  b"),
+        ("file.copy, args: {src: conf.j2, dest: /nowhere/x}", "would fail  b"),
+        ("env.set, args: {env: {other: 1}}", "would fail  b"),
+        ("env.set, args: {env: {zone: 1}}", "not known yet  b"),
+        ("cmd.run, args: {cmd: ./anything}", "not known yet  b"),
+    ],
+    ids=lambda value: value.split(",")[0],
+)
+def test_a_template_fails_for_want_of_what_no_earlier_step_can_export(
+    cli: Cli, before: str, said: str
+) -> None:
+    (cli.folder / "conf.j2").write_text("# zones\n{% if 1 %}{{ zone }}{% endif %}\n")
+    planned = cli.call("plan", cli.workflow(TEMPLATES.replace("BEFORE", before)))
+    lines = planned.out.splitlines()
+    place = lines.index(f"    {said}")
+    assert lines[place + 1] == "      conf.j2:2: 'zone' is not defined"
+    assert lines.index("  render  template.render · after before") < place
+
+
+ODD = """
+version: v1
+name: odd
+vars: {some: x}
+steps:
+  - {name: condition, action: env.set, when: some == "x" and zone == 1, args: {env: {}}}
+  - {name: items, action: env.set, loop: [1], when: item > 0 and zone == 1, args: {env: {}}}
+  - {name: kind, action: wait.port, args: {port: "${{ some }}"}}
+"""
+
+
+def test_whatever_else_no_earlier_step_can_mend_would_fail_too(cli: Cli) -> None:
+    steps = cli.call("plan", cli.workflow(ODD), "--json").json["steps"]
+    assert [task["decision"] for step in steps for task in step["tasks"]] == ["fail"] * 3
+    assert ["'zone' is not defined" in step["tasks"][0]["summary"] for step in steps[:2]] == [
+        True,
+        True,
+    ]
+    mended = ODD.replace("steps:\n", "steps:\n  - {name: first, action: cmd.run, args: {cmd: x}}\n")
+    _, *steps = cli.call("plan", cli.workflow(mended), "--json").json["steps"]
+    assert [task["decision"] for step in steps for task in step["tasks"]] == ["later"] * 3

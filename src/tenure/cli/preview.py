@@ -1,7 +1,8 @@
 """What a workflow would do on each host, found out without changing anything.
 
 Expressions are evaluated with what is known before the first step; what depends on exports of
-earlier steps cannot be known and is said to be so, never guessed.
+earlier steps cannot be known and is said to be so, never guessed. What no earlier step can export
+will be missing then, too.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from typing import Any
 from msgspec import Struct
 
 from tenure.model.errors import ExpressionError, HostUnreachable
+from tenure.model.status import HostStatus
 from tenure.ports.action import Task
 from tenure.ports.transport import Endpoint, Transport
 from tenure.runtime.opening import item_unwanted, open_step
 from tenure.runtime.recipe import Prepared, Recipe
 from tenure.workflow.plan import PlannedStep
 from tenure.workflow.render import evaluated_in, evaluated_in_loop
+from tenure.workflow.sources import Sources
 from tenure.workflow.spec import Step
 from tenure.workflow.variables import Exports
 from tenure.workflow.wording import listed
@@ -85,7 +88,9 @@ async def preview(
     plan = prepared.plan
     exports = Exports(plan, variables)
     secrets = set(plan.workflow.secrets).difference(variables)
-    looking = _Looking(prepared, exports, transport, folder, secrets)
+    catalogue = {recipe.action.spec.name: recipe.action.spec for recipe in prepared.recipes}
+    sources = Sources(plan.workflow, catalogue)
+    looking = _Looking(prepared, exports, transport, folder, secrets, sources)
     steps = []
     for planned, recipe in zip(plan.steps, prepared.recipes, strict=True):
         tasks = await asyncio.gather(*looking.at(planned, recipe))
@@ -148,10 +153,12 @@ class _Looking:
         transport: Transport,
         folder: str | None,
         secrets: AbstractSet[str],
+        sources: Sources,
     ) -> None:
         """``secrets`` are variables that only a run is given."""
         self._hosts = prepared.plan.hosts
         self._secrets = secrets
+        self._sources = sources
         self._exports = exports
         self._transport = transport
         self._folder = folder
@@ -168,10 +175,9 @@ class _Looking:
         opening = open_step(recipe, hosts, self._exports.scope)
         for host in hosts:
             if opening.trouble is not None:
-                yield _known(self._said(host, Decision.LATER, opening.trouble.message))
+                yield _known(self._lacking(index, host, opening.trouble.message))
             elif host in opening.doomed:
-                told = opening.doomed[host].message or ""
-                yield _known(self._said(host, Decision.LATER, told))
+                yield _known(self._lacking(index, host, opening.doomed[host].message or ""))
             elif host not in opening.hosts:
                 yield _known(self._said(host, Decision.SKIP, "its condition does not hold"))
             elif opening.items is None:
@@ -189,6 +195,14 @@ class _Looking:
             host=host, address=address, decision=decision, summary=summary, item=item
         )
 
+    def _lacking(
+        self, index: int, host: str, said: str, name: str | None = None, item: Any = None
+    ) -> TaskPreview:
+        """It would fail with what is known now, for want of the variable ``name`` if that is said:
+        so will it in its turn, unless a step before exports what it lacks."""
+        may_gain = self._sources.in_step(index).may_gain(name)
+        return self._said(host, Decision.LATER if may_gain else Decision.FAIL, said, item)
+
     async def _check(
         self,
         index: int,
@@ -200,6 +214,8 @@ class _Looking:
     ) -> TaskPreview:
         if number is not None:
             unwanted = item_unwanted(recipe, scope)
+            if unwanted is not None and unwanted.status is HostStatus.FAILED:
+                return self._lacking(index, host, unwanted.message or "", item=item)
             if unwanted is not None:
                 return self._said(host, Decision.SKIP, unwanted.message or "", item)
         try:
@@ -207,15 +223,15 @@ class _Looking:
             async with self._turns, asyncio.timeout(recipe.timeout or _PATIENCE):
                 found = await recipe.action.check(task, self._transport)
         except ExpressionError as error:
-            return self._said(host, Decision.LATER, self._why_later(error), item)
+            name = error.undefined
+            if name is not None and name in self._secrets:  # which only a template's text names
+                return self._said(host, Decision.LATER, _depends_on([name]), item)
+            return self._lacking(index, host, str(error), name, item)
         except HostUnreachable as error:
             return self._said(host, Decision.UNREACHABLE, str(error), item)
         except TimeoutError:
             return self._said(host, Decision.FAIL, "gave no answer in time", item)
         except Exception as error:  # noqa: BLE001  whatever an action raises, apply would raise too
-            later = self._why_later(error)
-            if later != str(error):
-                return self._said(host, Decision.LATER, later, item)
             return self._said(host, Decision.FAIL, str(error) or repr(error), item)
         return TaskPreview(
             host=host,
@@ -226,12 +242,6 @@ class _Looking:
             summary=found.summary,
             diff=found.diff,
         )
-
-    def _why_later(self, error: Exception) -> str:
-        """What a template lacks may be a secret, which only the template's text names."""
-        said = str(error)
-        lacking = [name for name in sorted(self._secrets) if f"'{name}' is not defined" in said]
-        return _depends_on(lacking) if lacking else said
 
     def _task(
         self, index: int, host: str, recipe: Recipe, scope: Mapping[str, Any], number: int | None

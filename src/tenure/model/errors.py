@@ -152,14 +152,23 @@ class ExpressionError(TenureError, ValueError):
     """An expression, or text with expressions in it, has no value here.
 
     Its syntax is wrong, it names what is not defined, or it would be too much work. ``hint`` says
-    what was probably meant; ``offset`` is where in the text, if one can say.
+    what was probably meant; ``offset`` is where in the text, if one can say; ``undefined`` is the
+    variable that is not there, if that is all that is wrong.
     """
 
-    def __init__(self, message: str, *, hint: str | None = None, offset: int | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        offset: int | None = None,
+        undefined: str | None = None,
+    ) -> None:
         super().__init__(f"{message}; {hint}" if hint else message)
         self.message = message
         self.hint = hint
         self.offset = offset
+        self.undefined = undefined
 
 
 class InvalidAction(TenureError, ValueError):

@@ -120,7 +120,9 @@ class Expression:
         near = did_you_mean(error.name, scope)
         quote = f"quote it ('{error.name}') if it is meant as text"
         hint = f"{near} or {quote}" if near else quote
-        return ExpressionError(self._placed(f"{error.name!r} is not defined"), hint=hint)
+        return ExpressionError(
+            self._placed(f"{error.name!r} is not defined"), hint=hint, undefined=error.name
+        )
 
     def _placed(self, message: str) -> str:
         text = self.text if len(self.text) <= 80 else f"{self.text[:77]}…"

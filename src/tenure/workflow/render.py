@@ -93,7 +93,8 @@ class CompiledArgs:
             argument = self._fields.get(name)
             return fitted(value, argument, called) if argument else value
         except ExpressionError as error:
-            raise ExpressionError(f"args.{name}: {error.message}", hint=error.hint) from error
+            message = f"args.{name}: {error.message}"
+            raise ExpressionError(message, hint=error.hint, undefined=error.undefined) from error
 
 
 def compile_args(args: Mapping[str, Any], spec: ActionSpec) -> CompiledArgs:

@@ -97,6 +97,12 @@ class Visible:
         """Whether it looks as if one did."""
         return bool(self._exports.open & self._before)
 
+    def may_gain(self, name: str | None) -> bool:
+        """Whether a step before may export ``name``, however unlikely; ``None``: anything."""
+        said = self._exports.by_name
+        steps = said.values() if name is None else (said.get(name, 0),)
+        return self.exportable or any(each & self._before for each in steps)
+
     def spoken_of(self, name: str) -> bool:
         """Whether the script of one, as far as one can see, has to do with ``name``."""
         return bool(self._exports.saying(name) & self._before)

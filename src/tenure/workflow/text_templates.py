@@ -79,7 +79,8 @@ class TextTemplate:
         if error.name is None:
             return ExpressionError(self._at(place, error.message or "not defined"))
         hint = _GO_HINT if error.name in _GO_WORDS else did_you_mean(error.name, scope)
-        return ExpressionError(self._at(place, f"{error.name!r} is not defined"), hint=hint)
+        message = self._at(place, f"{error.name!r} is not defined")
+        return ExpressionError(message, hint=hint, undefined=error.name)
 
     def _at(self, line: int, message: str) -> str:
         return f"{self._name}:{line}: {message}"
