@@ -406,3 +406,25 @@ def test_whatever_else_no_earlier_step_can_mend_would_fail_too(cli: Cli) -> None
     mended = ODD.replace("steps:\n", "steps:\n  - {name: first, action: cmd.run, args: {cmd: x}}\n")
     _, *steps = cli.call("plan", cli.workflow(mended), "--json").json["steps"]
     assert [task["decision"] for step in steps for task in step["tasks"]] == ["later"] * 3
+
+
+def test_validate_reads_the_templates_that_would_travel(cli: Cli) -> None:
+    before = "file.copy, args: {src: conf.j2, dest: /nowhere/x}"
+    flow = cli.workflow(TEMPLATES.replace("BEFORE", before).replace("zone: north", ""))
+    assert cli.call("validate", flow).out == f"✓ {flow} is valid\n"
+    conf = cli.folder / "conf.j2"
+    conf.write_text("# zones\n{{ zone }}\n")
+    told = cli.call("validate", flow)
+    assert told.out == f"✓ {flow} is valid for runs that are given zone\n"
+    said = f"{flow}:7:57: steps[1].args.src: conf.j2:2: 'zone' is not defined here; give it with"
+    assert told.err.startswith(f"notice: {said} --var zone=…")
+    assert cli.call("validate", flow, "--var", "zone=1").code == 0
+    missing = cli.call("validate", flow, "--var", "other=1")
+    assert (missing.code, missing.out.splitlines()[0].startswith(said)) == (2, True)
+
+
+@pytest.mark.parametrize("content", [b"{{ zone }}\xff", b"{{ zone }}" + b" " * 1024**2])
+def test_validate_leaves_files_alone_that_no_run_would_take(cli: Cli, content: bytes) -> None:
+    (cli.folder / "conf.j2").write_bytes(content)
+    flow = TEMPLATES.replace("BEFORE", "template.render, args: {template: x, dest: /nowhere/x}")
+    assert cli.call("validate", cli.workflow(flow.replace("zone: north", ""))).err == ""

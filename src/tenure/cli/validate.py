@@ -19,7 +19,7 @@ from tenure.model.errors import InvalidWorkflow, Mistake
 from tenure.workflow.defined import first_uses
 from tenure.workflow.parse import in_order
 from tenure.workflow.wording import listed
-from tenure.workflow_file import load_workflow
+from tenure.workflow_file import load_workflow, wanted_of
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
@@ -28,7 +28,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     mistakes: tuple[Mistake, ...] = ()
     notices: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
-    """Variables without which a run of it is refused."""
+    """Variables without which a run of it is refused, or can only fail."""
 
 
 @verb(
@@ -77,7 +77,7 @@ def _judge(name: str, known: Collection[str] | None, secrets: Collection[str]) -
     except InvalidWorkflow as error:
         mistakes, wanted = error.mistakes, error.wanted
     else:
-        notices, wanted = file.notices, file.wanted
+        notices, wanted = file.notices, wanted_of(file)
         strange = undeclared(secrets, file.workflow.secrets)
         mistakes = tuple(Mistake(source=name, message=f"--secret: {each}") for each in strange)
     missing = [each for each in wanted if each.name not in (known or ())]

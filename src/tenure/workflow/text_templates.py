@@ -16,7 +16,7 @@ from jinja2 import TemplateError, TemplateSyntaxError, nodes
 
 from tenure.model.errors import ExpressionError
 from tenure.workflow.sandbox import LONGEST_TEXT, NotDefined
-from tenure.workflow.template_language import SANDBOX, Filling, Rendering, problems_in
+from tenure.workflow.template_language import SANDBOX, Filling, Rendering, needed_by, problems_in
 from tenure.workflow.wording import did_you_mean
 
 _KEPT = 32
@@ -27,14 +27,18 @@ _GO_HINT = "tags are written {% if … %}, {% for … in … %} and {% endif %} 
 
 
 class TextTemplate:
-    """One compiled template. Messages name it and the line."""
+    """One compiled template. Messages name it and the line.
+
+    ``needs`` are variables without which it has no text, each with the line.
+    """
 
     def __init__(self, source: str, name: str) -> None:
         self._source = source
         self._name = name
-        tree = self._read()
+        tree = Filling().visit(self._read())
+        self.needs = needed_by(tree)
         try:
-            self._template = SANDBOX.from_string(Filling().visit(tree))
+            self._template = SANDBOX.from_string(tree)
         except TemplateSyntaxError as error:
             raise self._misread(error) from error
         self._render: Any = self._template.root_render_func
