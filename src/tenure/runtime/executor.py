@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -21,11 +21,12 @@ from tenure.model.errors import (
     Untrusted,
 )
 from tenure.model.status import HostStatus
-from tenure.ports.action import Task, TaskResult
-from tenure.ports.transport import Endpoint, Transport
+from tenure.ports.action import Action, Task, TaskResult
+from tenure.ports.transport import Endpoint, Output, Transport
 from tenure.runtime.masking import Masks
 from tenure.runtime.output import Printed, TaskOutput
 from tenure.runtime.recipe import Recipe
+from tenure.runtime.time_limit import TimeLimit
 from tenure.runtime.waiting import pause
 from tenure.workflow.durations import show_duration
 
@@ -151,12 +152,13 @@ class Executor:
         output = TaskOutput(partial(self._printed, assignment, attempt))
         recipe = assignment.recipe
         try:
-            task = _task(assignment, attempt)
+            task, action = _task(assignment, attempt), recipe.action
             if self._masks is not None:
                 _keep_out_of_sight(task, recipe.args.in_sight, self._masks)
-            applied = recipe.action.apply(task, self._transport, output)
             if recipe.timeout:
-                applied = _within(recipe.timeout, applied)
+                applied = _apply_within(recipe.timeout, action, task, self._transport, output)
+            else:
+                applied = action.apply(task, self._transport, output)
             result = await applied
             plain = type(result) is TaskResult and result == _PLAIN_RESULT
             if plain and output.printed is None and attempt == 1:
@@ -223,16 +225,18 @@ def _keep_out_of_sight(task: Task, in_sight: Iterable[str], masks: Masks) -> Non
             )
 
 
-async def _within(at_most: float, applied: Awaitable[TaskResult]) -> TaskResult:
-    limit = asyncio.timeout(at_most)
+async def _apply_within(
+    at_most: float, action: Action, task: Task, transport: Transport, output: Output
+) -> TaskResult:
+    limit = TimeLimit(at_most)
     try:
         async with limit:
-            return await applied
+            return await action.apply(task, limit.timed(transport), output)
     except TimeoutError:
-        if not limit.expired():
+        if not limit.expired:
             raise  # the action's own
     except StillRunning as error:
-        if not limit.expired():
+        if not limit.expired:
             raise
         took = show_duration(at_most)
         raise StillRunning(f"timed out after {took}, and then: {error}") from error

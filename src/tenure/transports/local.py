@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+from collections.abc import Callable
 
 from msgspec import structs
 
@@ -42,7 +43,13 @@ class LocalTransport:
         self._scratch = Scratch()
 
     async def run(self, host: Endpoint, command: Command, output: Output) -> Exit:
+        return await self.run_in_turn(host, command, output, _nobody_asks)
+
+    async def run_in_turn(
+        self, host: Endpoint, command: Command, output: Output, begins: Callable[[], None]
+    ) -> Exit:
         async with self._turns:
+            begins()
             exports = self._exports(command)
             try:
                 started = await self._starter.start(_to_start(command, exports.path))
@@ -73,6 +80,9 @@ class LocalTransport:
             return self._scratch.file(for_another_user=command.become is not None)
         except OSError as error:
             raise NotStarted(f"no place for ${EXPORTS}: {error}") from error
+
+
+def _nobody_asks() -> None: ...
 
 
 def _to_start(command: Command, exports: str) -> Command:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 
 from tenure.ports.transport import Command, Endpoint, Exit, Output, Transport
 from tenure.ports.trust import TrustWindows
+from tenure.ports.turns import TakesTurns
 
 _HERE = frozenset({"local", "localhost", "127.0.0.1"})
 
@@ -26,7 +27,15 @@ class RoutingTransport:
         self._windows = [each for each in self._all() if isinstance(each, TrustWindows)]
 
     async def run(self, host: Endpoint, command: Command, output: Output) -> Exit:
-        transport = self._by_kind.get(kind_of(host.address), self._otherwise)
+        return await self._reaching(host).run(host, command, output)
+
+    async def run_in_turn(
+        self, host: Endpoint, command: Command, output: Output, begins: Callable[[], None]
+    ) -> Exit:
+        transport = self._reaching(host)
+        if isinstance(transport, TakesTurns):
+            return await transport.run_in_turn(host, command, output, begins)
+        begins()
         return await transport.run(host, command, output)
 
     def trust(self, run_id: str, until: float, margin: float) -> None:
@@ -42,6 +51,9 @@ class RoutingTransport:
         async with AsyncExitStack() as closing:
             for transport in self._all():
                 closing.push_async_callback(transport.close)
+
+    def _reaching(self, host: Endpoint) -> Transport:
+        return self._by_kind.get(kind_of(host.address), self._otherwise)
 
     def _all(self) -> tuple[Transport, ...]:
         return (*self._by_kind.values(), self._otherwise)
