@@ -9,6 +9,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+import apsw
 import pytest
 
 from tests.cli.conftest import NOTHING_TO_RECONCILE, Cli, finish, read_until
@@ -329,3 +330,32 @@ def test_logs_can_be_followed(cli: Cli) -> None:
     done = finish(follow)
     assert (done.code, done.out) == (0, "released\n")
     assert finish(run).code == 0
+
+
+# -- a store that another program holds -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("when", ["at the start", "in mid-run"])
+def test_who_waits_for_a_store_that_is_held_sees_why_and_that_it_is_over(
+    cli: Cli, when: str
+) -> None:
+    store, gate = cli.folder / "shared.db", cli.home / "gate"
+    assert cli.call("run", cli.workflow(GREET), "--store", f"sqlite:///{store}").code == 0
+    held_by_another = apsw.Connection(str(store))
+    if when == "at the start":
+        gate.touch()
+        held_by_another.execute("begin exclusive")
+        run = cli.start(
+            "run", cli.workflow(WAIT), "--var", f"gate={gate}", "--store", f"sqlite:///{store}"
+        )
+    else:
+        run = started(cli, "--store", f"sqlite:///{store}", gate=str(gate))
+        held_by_another.execute("begin exclusive")
+        gate.touch()
+    assert run.stderr is not None
+    said = run.stderr.readline()
+    assert f"the store does not answer: another process holds {store}" in said
+    held_by_another.close()
+    done = finish(run)
+    assert done.code == 0
+    assert "the store answers again after" in done.err

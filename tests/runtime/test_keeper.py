@@ -236,7 +236,7 @@ class TestTrust:
                 await asyncio.sleep(0.001)
         assert kept.holding.trusted_until == pytest.approx(kept.asked[0] + SHORT.trust, abs=0.01)
 
-    async def test_any_error_is_survived_and_told_once(
+    async def test_any_error_is_survived_and_told_once_and_its_end_too(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         kept = Kept(Timing(control_interval=0.001))
@@ -245,16 +245,23 @@ class TestTrust:
         async def fail(real: Any, *args: Any) -> Any:
             if errors:
                 raise errors.pop()
-            kept.calls.news.set()
             return await real(*args)
 
-        kept.store.rules["renew_leases"] = fail
+        async def look(real: Any, *args: Any, **kwargs: Any) -> Any:
+            kept.calls.news.set()
+            return await real(*args, **kwargs)
+
+        kept.store.rules |= {"renew_leases": fail, "list_runs": look}
         with caplog.at_level(logging.WARNING, "tenure.runtime"):
             await kept.hold(sent_at=asyncio.get_running_loop().time() - 30)
             await kept.told()
         await kept.keeper.close()
         assert not kept.calls.lost_because
-        assert len(caplog.records) == 1
+        said = [one.getMessage() for one in caplog.records]
+        assert [one.split(" (")[0] for one in said] == [
+            "the store does not answer for the leases of 1 run",
+            "leases are renewed as usual again",
+        ]
 
 
 class TestWholeRuns:

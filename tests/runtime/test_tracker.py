@@ -131,9 +131,11 @@ class TestNoAnswer:
         (said,) = [each.message for each in caplog.records if RUN_ID in each.message]
         assert "the store does not answer" in said
         outage.on = False
-        run = await running
+        with caplog.at_level(logging.WARNING, "tenure.runtime"):
+            run = await running
         assert run.status is RunStatus.SUCCESS
         assert set(act.begun) > {"two/a", "free/b"}
+        assert "the store answers again after" in caplog.messages[-1], "who was warned hears of it"
 
     @pytest.mark.slow
     async def test_a_store_that_fails_for_five_seconds(

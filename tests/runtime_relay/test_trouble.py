@@ -78,7 +78,7 @@ class TestBadStore:
         outage = Outage(store, method)
         outage.on = True
         postman = Postman()
-        with caplog.at_level(logging.INFO, "tenure.runtime"):
+        with caplog.at_level(logging.WARNING, "tenure.runtime"):
             relay = new_relay(store, postman)
             await outage.refuses(3)
             outage.on = False

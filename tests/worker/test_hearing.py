@@ -381,7 +381,7 @@ class TestWithoutTheBroker:
             async with tenure.Runner(
                 workers.store, actions=workers.actions, broker=server.url
             ) as r:
-                with caplog.at_level(logging.INFO):
+                with caplog.at_level(logging.WARNING):
                     run = await r.submit(ONE)
                     timing = tenure.Timing(lease_duration=60, renew_interval=20)
                     workers.start(broker=server.url, timing=timing)

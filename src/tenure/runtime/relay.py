@@ -274,7 +274,7 @@ class Relay:
 
     def _back_in_touch(self) -> None:
         if self._failures:
-            _log.info("the store answers about callbacks again")
+            _log.warning("the store answers about callbacks again")
             self._failures = 0
 
     # Waiting for an end

@@ -113,5 +113,5 @@ class Forgetting:
                 )
             return _Look(ENDLESS.wait_after(failures + 1, luck=0.0) or 0.0, failures + 1)
         if failures:
-            _log.info("runs that ended long ago can be removed again")
+            _log.warning("runs that ended long ago can be removed again")
         return _Look(self._policy.wait_after(removed), 0)

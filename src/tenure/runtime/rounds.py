@@ -101,13 +101,14 @@ class Rounds:
                     await self._look_for_requests()
         except Exception as error:  # noqa: BLE001  whatever it is, leases must be tried again
             self._complain(
-                "the store does not answer for the leases of %d runs (%s); their tasks are stopped "
+                "the store does not answer for the leases of %s (%s); their tasks are stopped "
                 "if it does not before the leases end",
                 str(error) or type(error).__name__,
             )
         else:
-            if renews or due > now:
+            if self._complained and (renews or due > now):
                 self._complained = ""
+                _log.warning("leases are renewed as usual again")
 
     def _until_next(self, now: float) -> float:
         """Never later than the next renewal; one that is overdue is tried again at the usual
@@ -124,7 +125,7 @@ class Rounds:
         if silent < self._timing.renew_interval:
             return True
         self._complain(
-            "the leases of %d runs are not renewed: the event loop of this process has been held "
+            "the leases of %s are not renewed: the event loop of this process has been held "
             "up for %s; look for what blocks it",
             f"{silent:.1f} s",
         )
@@ -173,4 +174,5 @@ class Rounds:
         """Once, until it is over."""
         if self._complained != words:
             self._complained = words
-            _log.warning(words, len(self._holdings), why)
+            runs = len(self._holdings)
+            _log.warning(words, f"{runs} run{'s'[: runs != 1]}", why)

@@ -169,7 +169,7 @@ class RunTracker:
     def _note_answered(self, since: float) -> None:
         self._stuck_since = None
         seconds = asyncio.get_running_loop().time() - since
-        _log.info("run %s: the store answers again after %.1f s", self._known.run_id, seconds)
+        _log.warning("run %s: the store answers again after %.1f s", self._known.run_id, seconds)
 
 
 def _lease_of(receipt: Receipt, owner_id: str) -> Lease | None:

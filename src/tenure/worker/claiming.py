@@ -112,4 +112,4 @@ class Claims:
     def _answered(self) -> None:
         if self._out_of_touch:
             self._out_of_touch = False
-            _log.info("the store answers again")
+            _log.warning("the store answers again")

@@ -141,5 +141,5 @@ class Hearing:
             said = str(error) or type(error).__name__
             _log.warning("runs are found by looking, an interval later: %s", said)
         elif error is None and self._complained:
-            _log.info("the broker answers again")
+            _log.warning("the broker answers again")
         self._complained = error is not None

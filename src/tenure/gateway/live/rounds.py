@@ -108,6 +108,6 @@ class Rounds:
             self._away = True
             return False
         if self._away:
-            _log.info("the store answers again; viewers go on")
+            _log.warning("the store answers again; viewers go on")
         self._away = False
         return True

@@ -36,6 +36,7 @@ from tenure.stores.sqlite.checking import check, facts
 from tenure.stores.sqlite.choosing import Choosing
 from tenure.stores.sqlite.counting import Counting
 from tenure.stores.sqlite.database import check_schema, migrate
+from tenure.stores.sqlite.holdup import Holdup
 from tenure.stores.sqlite.leasing import Leasing
 from tenure.stores.sqlite.log_files import LogFiles
 from tenure.stores.sqlite.logs import Logging, streams_of
@@ -68,10 +69,11 @@ class SQLiteStore:
         self.path = Path(path).absolute()
         lease_clock = LeaseClock(clock or SystemClock())
         self._threads: list[DatabaseThread] = []
+        holdup = Holdup(self.path)
         try:
-            self._writer = self._opened(DatabaseThread(self.path, "writer"))
-            self._reader = self._opened(ReadingThread(self.path, "reader", mapped=True))
-            self._output = self._opened(DatabaseThread(self.path, "output"))
+            self._writer = self._opened(DatabaseThread(self.path, "writer", holdup))
+            self._reader = self._opened(ReadingThread(self.path, "reader", holdup, mapped=True))
+            self._output = self._opened(DatabaseThread(self.path, "output", holdup))
         except BaseException:
             self._close()
             raise

@@ -29,6 +29,7 @@ from tenure.stores.sqlite.database import (
     translated,
     translation,
 )
+from tenure.stores.sqlite.holdup import Holdup, LockWait
 from tenure.stores.sqlite.on_disk import FileOnDisk
 
 T = TypeVar("T")
@@ -50,14 +51,13 @@ class _Outcome(NamedTuple):
 class DatabaseThread:
     """Runs functions of a connection one after another, in the order they were asked for."""
 
-    def __init__(self, path: Path, name: str, *, mapped: bool = False) -> None:
+    def __init__(self, path: Path, name: str, holdup: Holdup, *, mapped: bool = False) -> None:
         self._path = path
         self._mapped = mapped
         self._pid = os.getpid()
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._closing = threading.Event()
-        # Not cut short by closing: whoever asked for a write is owed its answer.
-        self._pause = threading.Event().wait
+        self._lock = LockWait(holdup)
         self._guard = threading.Lock()
         opened: Future[None] = Future()
         self._thread = threading.Thread(
@@ -99,13 +99,14 @@ class DatabaseThread:
 
     def _serve(self, opened: Future[None]) -> None:
         try:
-            self._connection = connect(self._path, self._pause, mapped=self._mapped)
+            self._connection = connect(self._path, self._lock.pause, mapped=self._mapped)
             self._file = FileOnDisk(self._path)
             with translated(self._path):
-                patiently(migrate, (self._connection, self._path), self._pause)
+                patiently(migrate, (self._connection, self._path), self._lock.pause)
         except BaseException as error:  # noqa: BLE001  raised where the store is opened
             opened.set_exception(error)
             return
+        self._lock.got_through()
         opened.set_result(None)
         while (job := self._jobs.get()) is not None:
             self._do(job)
@@ -113,13 +114,16 @@ class DatabaseThread:
 
     def _do(self, job: _Job) -> None:
         try:
-            outcome = _Outcome(job, patiently(job.work, job.arguments, self._pause))
+            outcome = _Outcome(job, patiently(job.work, job.arguments, self._lock.pause))
+            self._lock.got_through()
             self._file.check()
         except BaseException as error:  # noqa: BLE001  handed to the caller, whatever it is
             outcome = self._failed(job, error)
         _answer(job.loop, (outcome,))
 
     def _failed(self, job: _Job, error: BaseException) -> _Outcome:
+        if not isinstance(error, apsw.BusyError):
+            self._lock.got_through()
         if isinstance(error, DRIVER_ERRORS):
             ours = translation(self._path, error)
             ours.__cause__ = error
@@ -136,7 +140,8 @@ class ReadingThread(DatabaseThread):
     def _do(self, job: _Job) -> None:
         jobs = [job, *self._waiting_too()]
         try:
-            outcomes = patiently(self._in_one_view, (jobs,), self._pause)
+            outcomes = patiently(self._in_one_view, (jobs,), self._lock.pause)
+            self._lock.got_through()
             self._file.check()
         except BaseException as error:  # noqa: BLE001
             outcomes = [self._failed(each, error) for each in jobs]

@@ -1,0 +1,119 @@
+"""A database file that another process holds: it is waited for, and that is said."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+import pytest
+
+from tenure.model.errors import StoreUnavailable
+from tenure.stores.sqlite import SQLiteStore, database, holdup
+from tenure.testing.factories import new_run
+
+PATIENCE = 20.0
+STUCK = "the store does not answer: another process holds {}; waiting for it"
+AGAIN = "the store answers again after"
+
+
+class Said(logging.Handler):
+    """Warnings of stores, whichever thread they come from."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.words: list[str] = []
+        self._loop = asyncio.get_running_loop()
+        self._news = asyncio.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.words.append(record.getMessage())
+        self._loop.call_soon_threadsafe(self._news.set)
+
+    async def something(self) -> None:
+        async with asyncio.timeout(PATIENCE):
+            await self._news.wait()
+
+
+@pytest.fixture
+async def said(monkeypatch: pytest.MonkeyPatch) -> Said:
+    said = Said()
+    monkeypatch.setattr(logging.getLogger("tenure.stores"), "handlers", [said])
+    return said
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "runs.db"
+
+
+@contextmanager
+def held(path: Path, how: str = "begin exclusive") -> Iterator[apsw.Connection]:
+    """As a connection of another program has it."""
+    other = apsw.Connection(str(path))
+    other.execute(how).fetchall()
+    try:
+        yield other
+    finally:
+        other.close()
+
+
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holdup, "UNNOTICED", 0.0)
+
+
+async def test_it_is_said_once_for_all_that_wait_and_once_that_it_is_over(
+    path: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with await SQLiteStore.open(path) as store:
+        impatient(monkeypatch)
+        with held(path):
+            asked = [asyncio.ensure_future(store.create_run(new_run())) for _ in range(3)]
+            await said.something()
+            assert not any(one.done() for one in asked)
+        await asyncio.gather(*asked)
+        monkeypatch.setattr(holdup, "UNNOTICED", 1000.0)
+        await store.create_run(new_run())
+    assert len(said.words) == 2
+    assert said.words[0] == STUCK.format(path)
+    assert said.words[1].startswith(AGAIN)
+
+
+async def test_it_is_said_while_the_store_is_being_opened(
+    path: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await (await SQLiteStore.open(path)).close()
+    impatient(monkeypatch)
+    with held(path, "pragma locking_mode = exclusive; begin exclusive"):
+        opening = asyncio.ensure_future(SQLiteStore.open(path))
+        await said.something()
+        assert not opening.done()
+    await (await opening).close()
+    assert said.words[0] == STUCK.format(path)
+    assert said.words[-1].startswith(AGAIN)
+
+
+async def test_who_gives_up_and_asks_again_is_not_told_again(
+    path: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with await SQLiteStore.open(path) as store:
+        impatient(monkeypatch)
+        monkeypatch.setattr(database, "LOCK_PATIENCE", 0.0)
+        with held(path):
+            for _ in range(3):
+                with pytest.raises(StoreUnavailable, match="another process has held"):
+                    await store.create_run(new_run())
+        await store.create_run(new_run())
+    assert [one.startswith(AGAIN) for one in said.words] == [False, True]
+
+
+async def test_nothing_is_said_of_the_short_waits_of_those_who_share_a_file(
+    path: Path, said: Said
+) -> None:
+    async with await SQLiteStore.open(path) as one, await SQLiteStore.open(path) as other:
+        writes = [store.create_run(new_run()) for store in (one, other) for _ in range(20)]
+        await asyncio.gather(*writes)
+    assert said.words == []
