@@ -5,14 +5,19 @@ from __future__ import annotations
 import io
 import threading
 
+from msgspec.structs import replace
+
 from tenure.cli.display.plain import PlainView
 from tenure.cli.display.printer import Printer
 from tenure.model.events import RecordedEvent
+from tenure.model.status import StepStatus
 from tenure.ports.recorder import OutputChunk
 from tenure.testing.clock import ManualClock
 from tests.cli.told import START, STARTED, chunk, event, planned
 
 MEGABYTE = b"x" * 1_000_000
+
+Told = list[RecordedEvent | OutputChunk]
 
 
 async def plain_lines(*told: RecordedEvent | OutputChunk) -> list[str]:
@@ -87,6 +92,81 @@ async def test_a_line_without_end_is_shown_before_its_host_is_said_to_have_ended
         "drain    web1  success",
         "drain    web0  | other",
     ]
+
+
+# -- output of a step that is not said to run yet -------------------------------------------------
+
+DRAINED = event("step.success", step="drain", index=0)
+RESTARTING = event("step.running", step="restart", index=1)
+
+
+def of_restart(data: bytes) -> OutputChunk:
+    return chunk(data, "web0", step="restart", index=1)
+
+
+async def test_output_that_is_faster_than_the_word_that_its_step_runs_comes_after_it() -> None:
+    at_once = event("host.running", step="restart", index=1, host="web0")
+    said: Told = [
+        of_restart(b"Traceback\n"),
+        DRAINED,
+        at_once,
+        RESTARTING,
+        of_restart(b"at once\n"),
+    ]
+    assert await plain_lines(*STARTED, *said) == [
+        "run running",
+        "drain          running",
+        "drain          success",
+        "restart        running",
+        "restart  web0  | Traceback",
+        "restart  web0  | at once",
+    ]
+
+
+async def test_nobody_waits_for_the_output_of_a_later_step() -> None:
+    said: Told = [of_restart(b"early\n"), chunk(b"one\n"), RESTARTING, chunk(b"two\n")]
+    assert await plain_lines(*STARTED, *said) == [
+        "run running",
+        "drain          running",
+        "drain    web1  | one",
+        "restart        running",
+        "restart  web0  | early",
+        "drain    web1  | two",
+    ]
+
+
+async def test_a_host_that_ended_has_said_all_even_if_nobody_said_that_its_step_runs() -> None:
+    ended = event("host.failed", step="restart", index=1, host="web0")
+    assert await plain_lines(of_restart(b"half"), ended) == [
+        "restart  web0  | half",
+        "restart  web0  failed",
+    ]
+
+
+async def test_much_that_is_early_is_shown_in_its_order_and_not_kept() -> None:
+    many = [of_restart(b"x" * 1000 + b"\n") for _ in range(1500)]
+    shown = await plain_lines(of_restart(b"first\n"), *many, chunk(b"drained\n"), RESTARTING)
+    assert shown[0] == "restart  web0  | first"
+    assert len(shown) == 1503
+    assert shown[-2:] == ["restart        running", "drain    web1  | drained"]
+
+
+async def test_many_small_pieces_count_for_more_than_their_bytes() -> None:
+    shown = await plain_lines(*(of_restart(b"\n") for _ in range(5000)), RESTARTING)
+    assert len(shown) == 5001
+    assert shown[-1] == "restart        running"
+
+
+async def test_the_output_of_a_step_that_others_began_is_shown_at_once() -> None:
+    stream = io.StringIO()
+    printer = Printer(stream)
+    view = PlainView(printer, ManualClock(START), "store x.db")
+    plan = planned(("drain", 2))
+    begun = replace(plan, steps=(replace(plan.steps[0], status=StepStatus.RUNNING),))
+    view.begin(begun)
+    view.output(chunk(b"going on\n"))
+    printer.close()
+    assert stream.getvalue().endswith("drain  web1  | going on\n")
 
 
 # -- the printer ----------------------------------------------------------------------------------

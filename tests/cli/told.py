@@ -51,9 +51,11 @@ def event(
     )
 
 
-def chunk(data: bytes, host: str = "web1", stream: str = "stdout") -> OutputChunk:
+def chunk(
+    data: bytes, host: str = "web1", stream: str = "stdout", *, step: str = "drain", index: int = 0
+) -> OutputChunk:
     return OutputChunk(
-        run_id="run-00001", step_index=0, step="drain", host=host, stream=stream, data=data
+        run_id="run-00001", step_index=index, step=step, host=host, stream=stream, data=data
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
+from tenure.cli.display.held_output import HeldOutput
 from tenure.cli.display.moments import clock
 from tenure.cli.display.output_lines import LineCutter
 from tenure.cli.display.printer import Printer
@@ -30,8 +31,9 @@ class _Stream(NamedTuple):
 class PlainView:
     """A host's start is not told: its step's is, and its end will be.
 
-    Output is shown as it comes, events once they are durable, each with the time it has. So that
-    these do not go back and forth, a line is never older than the one above it.
+    Output is shown as it comes, but not before its step is said to run; events once they are
+    durable, each with the time it has. So that these do not go back and forth, a line is never
+    older than the one above it.
     """
 
     def __init__(self, printer: Printer, time: Clock, place: str) -> None:
@@ -41,8 +43,10 @@ class PlainView:
         self._newest: datetime | None = None
         self._step_width = self._host_width = 0
         self._cutter: LineCutter[_Stream] = LineCutter(self._show, _LONGEST_LINE)
+        self._output = HeldOutput(self._cut)
 
     def begin(self, planned: RunSnapshot) -> None:
+        self._output.begin(planned)
         self._step_width = _width(step.name for step in planned.steps)
         self._host_width = _width(name for step in planned.steps for name in step.hosts)
         named = f"run {planned.run_id} of {one_line(planned.workflow_name)}"
@@ -52,20 +56,30 @@ class PlainView:
         if event.kind == "host":
             if event.status == HostStatus.RUNNING:
                 return
-            place = event.step_index, event.host
-            self._cutter.end(lambda stream: (stream.step_index, stream.host) == place)
+            self._end_output(event.step_index, event.host)
         if event.status is None or event.kind == "run":
             words = event.type.replace(".", " ")  # run failed, cancel requested, lease claimed
         else:
             words = self._columns(event.step, event.host) + padded(event.status, 10)
         self._line(event.at, f"{words}  {one_line(event.message or '')}")
+        if event.step_index is not None:
+            self._output.heard_of(event.step_index)
 
     def output(self, chunk: OutputChunk) -> None:
-        stream = _Stream(chunk.step_index, chunk.step, chunk.host, chunk.stream)
-        self._cutter.add(stream, chunk.data)
+        self._output.add(chunk)
 
     def end(self) -> None:
+        self._output.let_go()
         self._cutter.end()
+
+    def _end_output(self, step_index: int | None, host: str | None) -> None:
+        if step_index is not None:
+            self._output.heard_of(step_index)
+        self._cutter.end(lambda stream: (stream.step_index, stream.host) == (step_index, host))
+
+    def _cut(self, chunk: OutputChunk) -> None:
+        stream = _Stream(chunk.step_index, chunk.step, chunk.host, chunk.stream)
+        self._cutter.add(stream, chunk.data)
 
     def _show(self, stream: _Stream, lines: bytes) -> None:
         columns = self._columns(stream.step, stream.host)
