@@ -13,12 +13,20 @@ from tenure.model.status import Recovery
 from tests.runtime.conftest import NewRunner
 from tests.runtime.puppets import Puppet, step, workflow
 
+ENDLESS: list[Any] = []
+ENDLESS.append(ENDLESS)
+
 WRONG: list[tuple[str, Any, str]] = [
     ("run_id", 1234, "run_id must be text, and is 1234"),
     ("store", "sqlite:///runs.db", "store must be an open store, as tenure.open_store(url) gives"),
     ("notifier", print, "notifier must be an object with an async method notify"),
     ("vars", None, "vars must be a map from names to values, and is null"),
     ("vars", {1: "one"}, "vars must be a map from names to values"),
+    ("vars", {"x": object()}, "vars.x is of the type object, which no record can hold: give text"),
+    ("vars", {"x": {"y": [1, object()]}}, "vars.x.y[1] is of the type object"),
+    ("vars", {"x": None, "y": [nan]}, "vars.y[0] is nan, a number that has no form in JSON"),
+    ("vars", {"x": "\ud800"}, "vars.x is text that is no Unicode"),
+    ("vars", {"x": ENDLESS}, "vars holds something nested without end"),
     ("secrets", {"pin": 1234}, "secrets must be a map from names to text, and is a map"),
     ("labels", {"tries": 3}, "labels must be a map from text to text"),
     ("callbacks", "https://shop.example", "callbacks must be a list of CallbackSpec, and is text"),
@@ -43,7 +51,7 @@ WRONG: list[tuple[str, Any, str]] = [
         datetime(2030, 1, 1),  # noqa: DTZ001  that is the mistake
         "run_after must be a datetime with its time zone",
     ),
-    ("recovery", "restart", "recovery must be 'interrupt' or 'resume', and is text"),
+    ("recovery", "restart", "recovery must be 'interrupt' or 'resume', and is 'restart'"),
     ("timeout", "2h", "timeout must be a number of seconds, zero or more, and is text"),
     ("timeout", -1, "and is -1"),
     ("timeout", nan, "and is nan"),

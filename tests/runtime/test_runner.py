@@ -109,7 +109,7 @@ class TestBeforeAnythingRuns:
         self, any_store: Any, new_runner: NewRunner, act: Puppet
     ) -> None:
         with pytest.raises(tenure.StoreRejected, match="cannot be stored"):
-            await new_runner(any_store).run(ONE, tenure.RunOptions(vars={"x": "\udc80"}))
+            await new_runner(any_store).run(ONE, tenure.RunOptions(labels={"x": "\udc80"}))
         assert act.begun == []
 
 

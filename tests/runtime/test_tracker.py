@@ -296,11 +296,13 @@ class TestRefused:
         host = run.steps[0].hosts["local"]
         assert (host.status, [item.status for item in host.items]) == ("failed", ["failed"])
 
-    async def test_variables_that_cannot_be_stored_refuse_the_run_before_it_begins(
+    async def test_values_that_cannot_be_stored_refuse_the_run_before_it_begins(
         self, any_store: Any, new_runner: NewRunner, act: Puppet
     ) -> None:
+        options = tenure.RunOptions(vars={"x": []})
+        options.vars["x"].append(object())  # what was right when it was given
         with pytest.raises(tenure.StoreRejected, match="cannot be stored"):
-            await new_runner(any_store).run(THREE, tenure.RunOptions(vars={"x": object()}))
+            await new_runner(any_store).run(THREE, options)
         assert act.begun == []
         assert not (await any_store.list_runs()).items
 

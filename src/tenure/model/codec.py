@@ -26,7 +26,8 @@ _encoder = msgspec.json.Encoder()
 _DEEP = 300
 _LONG = 1500
 _SPARE_DEPTH = 50
-_UNSTORABLE = (TypeError, ValueError, RecursionError, msgspec.MsgspecError)
+UNSTORABLE = (TypeError, ValueError, RecursionError, msgspec.MsgspecError)
+"""What encoding raises for a value that cannot be written down."""
 
 
 class _Envelope(msgspec.Struct, frozen=True):
@@ -100,7 +101,7 @@ def storable(run_id: str, value: T) -> T:
         if len(data) > _LONG and data.count(b"[") + data.count(b"{") > _DEEP:
             msgspec.json.decode(_with_spare_depth(data))
         copy = _decoder(type(value)).decode(data)
-    except _UNSTORABLE as error:
+    except UNSTORABLE as error:
         _check_run_may_exist(run_id, value)
         raise StoreRejected(run_id, f"cannot be stored: {error}") from error
     # A number that is none differs from the null it was written as.
@@ -115,7 +116,7 @@ def storable_together(writes: Sequence[Write]) -> list[Write] | None:
     try:
         data = _encoder.encode(writes)
         nested = _spaciously.decode(_with_spare_depth(data))
-    except _UNSTORABLE:
+    except UNSTORABLE:
         return None
     for _ in range(_SPARE_DEPTH):
         (nested,) = nested

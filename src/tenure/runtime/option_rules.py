@@ -17,8 +17,9 @@ from tenure.model.moments import why_not_kept
 from tenure.model.snapshot import CallbackTarget
 from tenure.model.status import Recovery
 from tenure.ports.run_store import RunStateStore
+from tenure.runtime.given_values import problems_of_values
 from tenure.workflow.spec import CallbackSpec
-from tenure.workflow.wording import called
+from tenure.workflow.wording import called, shown
 
 Rules = Mapping[str, tuple[Callable[[Any], bool], str]]
 """For each option whether a value fits, and what would."""
@@ -31,12 +32,15 @@ def problems_of(options: Any) -> list[str]:
     """Everything that is not what it must be, naming the option."""
     given = {name for name in _RULES if getattr(options, name) is not None}
     wrong = broken(_RULES, options, given | _NEVER_NONE)
-    return wrong or problems_of_targets("callbacks", options.callbacks)
+    return wrong or [
+        *problems_of_values("vars", options.vars),
+        *problems_of_targets("callbacks", options.callbacks),
+    ]
 
 
 def broken(rules: Rules, options: Any, names: Collection[str]) -> list[str]:
     return [
-        f"{name} must be {expected}, and is {_told(value)}"
+        f"{name} must be {expected}, and is {shown(value) if name in _WORDS else _told(value)}"
         for name, (fits, expected) in rules.items()
         if name in names and not fits(value := getattr(options, name))
     ]
@@ -168,4 +172,6 @@ _RULES: Rules = {
     "requested_by": (_is_text, "text"),
     "files": (_names_bytes, "a map from names to bytes"),
 }
+_WORDS = frozenset({"recovery"})
+"""Options that are one of a few words: a wrong one may be repeated."""
 _NEVER_NONE = frozenset({"vars", "secrets", "labels", "callbacks", "limit", "local"})
