@@ -73,7 +73,8 @@ def test_mistakes_of_a_built_workflow_have_paths() -> None:
     assert built_mistakes(built) == [
         "workflow: priority: must be between -100 and 100, not 1000",
         "workflow: recovery: must be one of interrupt, resume, not 'sometimes'",
-        "workflow: steps[0].timeout: '-5s' is negative",
+        "workflow: steps[0].timeout: '-5s' is negative; write it without the sign, like 30s, or "
+        "leave it out",
         "workflow: steps[1].retries.max: must be between 0 and 1000, not -1",
         "workflow: steps[1].rolling.batch: must be a number of hosts or a share like 25%, not 'x'",
         "workflow: steps[0].targets[0]: no host or group named 'wbe'; did you mean 'web'?",

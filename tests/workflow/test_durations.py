@@ -38,7 +38,7 @@ def test_reads(text: str, seconds: float) -> None:
     [
         ("30", "has no unit: write 30s"),
         ("1.5", "has no unit: write 1.5s"),
-        ("-5s", "is negative"),
+        ("-5s", "is negative: write it without the sign, like 30s, or leave it out"),
         ("", "is not a duration: write it like 30s"),
         ("abc", "is not a duration"),
         ("5 s", "is not a duration"),

@@ -28,7 +28,10 @@ TOP = [
     ("timeout: 30", "7:10: timeout: a duration needs a unit: 30; write 30s"),
     ("timeout: '30'", "7:10: timeout: '30' has no unit; write 30s"),
     ("timeout: 0s", "7:10: timeout: must be more than zero; leave it out for none"),
-    ("timeout: -5s", "7:10: timeout: '-5s' is negative"),
+    (
+        "timeout: -5s",
+        "7:10: timeout: '-5s' is negative; write it without the sign, like 30s, or leave it out",
+    ),
     ("timeout: soon", "7:10: timeout: 'soon' is not a duration; write it like 30s, 1h30m or 300ms"),
     ("timeout: [1s]", "7:10: timeout: must be a duration, not a list; write it like 30s or 1h30m"),
     ("vars: 5", "7:7: vars: must be a map, not 5"),

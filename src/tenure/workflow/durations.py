@@ -38,7 +38,9 @@ def parse_duration(text: str) -> float:
         if _NUMBER.fullmatch(stripped):
             raise ValueError(f"{shown} has no unit: write {stripped}s")
         if stripped.startswith("-"):
-            raise ValueError(f"{shown} is negative")
+            raise ValueError(
+                f"{shown} is negative: write it without the sign, like 30s, or leave it out"
+            )
         raise ValueError(f"{shown} is not a duration: write it like 30s, 1h30m or 300ms")
     parts = _EACH.finditer(text)
     seconds = float(sum(Decimal(part["number"]) * _UNITS[part["unit"]] for part in parts))
