@@ -268,3 +268,27 @@ def test_any_row_of_words_compiles_or_is_refused(words: list[str]) -> None:
     for compile_text in (compile_expression, compile_condition):
         with suppress(ExpressionError):  # any other error would be ours
             compile_text(text).evaluate(SCOPE)
+
+
+# -- constants ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "source", ["9**9**9", "1 / 0", "'a' * 3", "-'a'", "n + 1 / 0", "(1 - 'a')|string", "1 / 0 > n"]
+)
+def test_what_never_has_a_value_is_no_expression(source: str) -> None:
+    with pytest.raises(ExpressionError):
+        compile_expression(source)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("n or 1 / 0", 3),
+        ("empty and 1 / 0", ""),
+        ("n if ok else 9**9**9", 3),
+        ("(2 - 4) * 2 ** 3", -16),
+    ],
+)
+def test_what_may_have_a_value_is_one(source: str, expected: Any) -> None:
+    assert value(source) == expected

@@ -164,6 +164,13 @@ STEP = [
     ),
     ("when: a ==", "7:9: steps[0].when: the expression ends too early"),
     ('when: "\'a"', "7:9: steps[0].when: a quote is not closed"),
+    ("when: 9**9**9 > 3", "7:9: steps[0].when: the result of ** is too large"),
+    (
+        "when: port == 'a' * 3",
+        "7:9: steps[0].when: * needs numbers, not text and a number; "
+        "make a number of text with |int or |float",
+    ),
+    ("when: -(1 // 0) + port > 0", "7:9: steps[0].when: integer division or modulo by zero"),
     ("when: a|lowr", "7:9: steps[0].when: no filter named 'lowr'; did you mean 'lower'?"),
     ("when: a is definde", "7:9: steps[0].when: no test named 'definde'; did you mean 'defined'?"),
     ("when: a b", "7:9: steps[0].when: 'b' was not expected here; quote it if it is meant as text"),

@@ -13,6 +13,7 @@ from jinja2 import TemplateError, nodes, pass_context
 
 from tenure.model.errors import ExpressionError
 from tenure.workflow.comparing import compare, truth
+from tenure.workflow.constants import check_constants
 from tenure.workflow.filters import FILTERS, METHODS, TESTS, measured, text
 from tenure.workflow.older_spelling import modern
 from tenure.workflow.sandbox import (
@@ -85,6 +86,7 @@ class Expression:
         tree = read_tree(source, _SANDBOX)
         self.quotes = isinstance(tree, nodes.Filter) and tree.name == "quote"
         self._tree = Rewriting(condition).whole(tree)
+        check_constants(self._tree, _SANDBOX)
         self._render: Callable[[Evaluation], Iterator[str]] | None = None
         self.text = shown_as
         self.names = names_in(self._tree)

@@ -129,11 +129,17 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return __obj.function(__context, __obj.subject, *args, **named)
 
     def call_unop(self, context: Context, operator: str, arg: Any) -> Any:
+        return self.signed(operator, arg)
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        return self.calculated(operator, left, right)
+
+    def signed(self, operator: str, arg: Any) -> Any:
         if not _is_number(known(arg)):
             raise ExpressionError(f"{operator} needs a number, not {called(arg)}", hint=_AS_NUMBER)
         return -arg if operator == "-" else arg
 
-    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+    def calculated(self, operator: str, left: Any, right: Any) -> Any:
         known(left)
         known(right)
         if operator == "+" and isinstance(left, str) and isinstance(right, str):

@@ -147,11 +147,12 @@ def needed_in(tree: nodes.Node) -> frozenset[str]:
         node = open_nodes.pop()
         if isinstance(node, nodes.Name):
             needed.add(node.name)
-        open_nodes.extend(_surely_used(node))
+        open_nodes.extend(surely_used(node))
     return frozenset(needed)
 
 
-def _surely_used(node: nodes.Node) -> Iterable[nodes.Node]:
+def surely_used(node: nodes.Node) -> Iterable[nodes.Node]:
+    """Its parts that are looked at whenever it is."""
     if _asks(node) or isinstance(node, nodes.List | nodes.Dict | nodes.Slice):
         return ()
     if isinstance(node, nodes.And | nodes.Or):
