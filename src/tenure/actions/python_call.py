@@ -17,7 +17,9 @@ from tenure.workflow.catalogue import ActionSpec, Argument, Text
 
 SPEC = ActionSpec(
     name="python.call",
-    description="Call a Python function in the process that executes the run, not on the host.",
+    description="Call a Python function in the process that executes the run, not on the host. "
+    "What it prints goes to the stderr of `tenure` (in your own application, wherever that prints) "
+    "and is in no log; secrets in it are not masked.",
     arguments=(
         Argument(
             name="function",
