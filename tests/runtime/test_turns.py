@@ -68,6 +68,7 @@ async def one_at_a_time() -> AsyncIterator[Transport]:
     await local.close()
 
 
+@pytest.mark.slow
 async def test_each_in_its_turn_has_all_the_time_it_was_given(
     new_runner: NewRunner, one_at_a_time: Transport, clock: Hours
 ) -> None:
@@ -79,6 +80,7 @@ async def test_each_in_its_turn_has_all_the_time_it_was_given(
     assert len(onlooker.chunks) == len(HOSTS)
 
 
+@pytest.mark.slow
 async def test_one_that_takes_longer_in_its_turn_is_timed_out(
     new_runner: NewRunner, one_at_a_time: Transport, clock: Hours
 ) -> None:
@@ -90,6 +92,7 @@ async def test_one_that_takes_longer_in_its_turn_is_timed_out(
     assert len(onlooker.chunks) == len(HOSTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ended_by", "status"), [("cancel", "canceled"), ("time-out of the run", "failed")]
 )
