@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tests.postgres.database import TestDatabase
     from tests.postgres.pooler import Pooler
     from tests.postgres.server import Server
+    from tests.stores.sqlite_files import SQLiteFiles
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("quick", settings.get_profile("repeatable"), max_examples=25)
@@ -46,6 +47,13 @@ def dead_owner() -> str:
         process.wait()
     machine, boot, namespace, _, start, unique = new_owner_id().split("/")
     return "/".join([machine, boot, namespace, str(process.pid), start, unique])
+
+
+@pytest.fixture(scope="session")
+def sqlite_files(tmp_path_factory: pytest.TempPathFactory) -> SQLiteFiles:
+    from tests.stores.sqlite_files import SQLiteFiles
+
+    return SQLiteFiles(tmp_path_factory.mktemp("sqlite"))
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -39,16 +38,18 @@ from tenure.testing.contracts import (
     UpkeepContract,
     WorkerRegistryContract,
 )
+from tests.stores.sqlite_files import SQLiteFiles
 
 pytestmark = pytest.mark.slow
 
 
 class SQLite(ManualTime):
     @pytest.fixture
-    async def store(self, clock: ManualClock, tmp_path: Path) -> AsyncIterator[SQLiteStore]:
-        store = await SQLiteStore.open(tmp_path / "runs.db", clock=clock)
-        yield store
-        await store.close()
+    async def store(
+        self, clock: ManualClock, sqlite_files: SQLiteFiles
+    ) -> AsyncIterator[SQLiteStore]:
+        async with sqlite_files.opened(clock) as store:
+            yield store
 
 
 class TestRuns(SQLite, RunStateStoreContract): ...
@@ -131,9 +132,6 @@ class TestUpkeep(SQLite, UpkeepContract): ...
 
 class TestDurability(SQLite, DurabilityContract):
     @pytest.fixture
-    async def reopened(
-        self, store: SQLiteStore, clock: ManualClock, tmp_path: Path
-    ) -> AsyncIterator[SQLiteStore]:
-        second = await SQLiteStore.open(tmp_path / "runs.db", clock=clock)
-        yield second
-        await second.close()
+    async def reopened(self, store: SQLiteStore, clock: ManualClock) -> AsyncIterator[SQLiteStore]:
+        async with await SQLiteStore.open(store.path, clock=clock) as second:
+            yield second

@@ -4,7 +4,6 @@ only ever sends the same call again."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -17,7 +16,6 @@ from tenure.ports.outbox import Outbox
 from tenure.ports.run_store import RunStateStore
 from tenure.stores.file import FileStore
 from tenure.stores.memory import InMemoryStore
-from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.clock import ManualClock
 from tenure.testing.contracts import (
     BatchUpdatesContract,
@@ -43,58 +41,35 @@ from tenure.testing.faults import METHODS, Fault, FaultyStore, RetryingStore
 from tests.postgres.database import ServersClock, TestDatabase
 from tests.postgres.pooler import Pooler
 from tests.postgres.warm import warm_store
+from tests.stores.sqlite_files import SQLiteFiles
 
 pytestmark = pytest.mark.slow
 
 
-@asynccontextmanager
-async def opened(kind: str, clock: ManualClock, directory: Path) -> AsyncIterator[Any]:
-    if kind == "memory":
-        yield InMemoryStore(clock)
-        return
-    store: Any = (
-        FileStore(directory, clock=clock)
-        if kind == "file"
-        else await SQLiteStore.open(directory / "runs.db", clock=clock)
-    )
-    try:
-        yield store
-    finally:
+def through_faults(store: Any, request: pytest.FixtureRequest, rate: float) -> Any:
+    """Every test meets faults of its own, and the same ones each time."""
+    seed = crc32(request.node.nodeid.encode())
+    return RetryingStore(FaultyStore(store, seed=seed, rate=rate))
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.10], ids=["file-1%", "file-10%"])
+class FilesThroughFaults(ManualTime):
+    @pytest.fixture
+    async def store(
+        self, rate: float, clock: ManualClock, tmp_path: Path, request: pytest.FixtureRequest
+    ) -> AsyncIterator[Any]:
+        store = FileStore(tmp_path, clock=clock)
+        yield through_faults(store, request, rate)
         await store.close()
 
 
-FILE = [
-    pytest.param("file", 0.01, id="file-1%", marks=pytest.mark.slow),
-    pytest.param("file", 0.10, id="file-10%", marks=pytest.mark.slow),
-]
+class TestRunsInFiles(FilesThroughFaults, RunStateStoreContract): ...
 
 
-class WithFaults(ManualTime):
-    @pytest.fixture
-    async def store(
-        self,
-        kind: str,
-        rate: float,
-        clock: ManualClock,
-        tmp_path: Path,
-        request: pytest.FixtureRequest,
-    ) -> AsyncIterator[Any]:
-        """Every test meets faults of its own, and the same ones each time."""
-        seed = crc32(request.node.nodeid.encode())
-        async with opened(kind, clock, tmp_path) as store:
-            yield RetryingStore(FaultyStore(store, seed=seed, rate=rate))
+class TestEventsInFiles(FilesThroughFaults, EventLogContract): ...
 
 
-@pytest.mark.parametrize(("kind", "rate"), FILE)
-class TestRunsInFiles(WithFaults, RunStateStoreContract): ...
-
-
-@pytest.mark.parametrize(("kind", "rate"), FILE)
-class TestEventsInFiles(WithFaults, EventLogContract): ...
-
-
-@pytest.mark.parametrize(("kind", "rate"), FILE)
-class TestDefinitionsInFiles(WithFaults, DefinitionsContract): ...
+class TestDefinitionsInFiles(FilesThroughFaults, DefinitionsContract): ...
 
 
 @pytest.mark.parametrize(
@@ -102,11 +77,25 @@ class TestDefinitionsInFiles(WithFaults, DefinitionsContract): ...
     [
         pytest.param("memory", 0.01, id="memory-1%"),
         pytest.param("memory", 0.10, id="memory-10%"),
-        pytest.param("sqlite", 0.01, id="sqlite-1%", marks=pytest.mark.slow),
-        pytest.param("sqlite", 0.10, id="sqlite-10%", marks=pytest.mark.slow),
+        pytest.param("sqlite", 0.01, id="sqlite-1%"),
+        pytest.param("sqlite", 0.10, id="sqlite-10%"),
     ],
 )
-class ThroughFaults(WithFaults): ...
+class ThroughFaults(ManualTime):
+    @pytest.fixture
+    async def store(
+        self,
+        kind: str,
+        rate: float,
+        clock: ManualClock,
+        sqlite_files: SQLiteFiles,
+        request: pytest.FixtureRequest,
+    ) -> AsyncIterator[Any]:
+        if kind == "memory":
+            yield through_faults(InMemoryStore(clock), request, rate)
+            return
+        async with sqlite_files.opened(clock) as store:
+            yield through_faults(store, request, rate)
 
 
 class TestRuns(ThroughFaults, RunStateStoreContract): ...
@@ -176,11 +165,10 @@ class PostgresThroughFaults(ManualTime):
         postgres_pooler: Pooler,
         request: pytest.FixtureRequest,
     ) -> AsyncIterator[Any]:
-        seed = crc32(request.node.nodeid.encode())
         pooled_url = postgres_database.url_through(postgres_pooler.port)
         url = pooled_url if pooled else f"{postgres_database.url}?prepared=yes"
         async with warm_store(url, clock) as store:
-            yield RetryingStore(FaultyStore(store, seed=seed, rate=rate))
+            yield through_faults(store, request, rate)
 
 
 class TestPostgresRuns(PostgresThroughFaults, RunStateStoreContract): ...

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.remote_store.behind import SQLiteFiles
 from tests.remote_store.front import SharedGateway
 
 
@@ -13,11 +12,6 @@ from tests.remote_store.front import SharedGateway
 async def shared_gateway() -> AsyncIterator[SharedGateway]:
     async with SharedGateway.open() as shared:
         yield shared
-
-
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def sqlite_files(tmp_path_factory: pytest.TempPathFactory) -> SQLiteFiles:
-    return await SQLiteFiles.in_folder(tmp_path_factory.mktemp("behind"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

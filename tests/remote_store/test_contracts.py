@@ -24,8 +24,8 @@ from tenure.testing.contracts import (
 )
 from tests.postgres.database import ServersClock, TestDatabase
 from tests.postgres.warm import warm_store
-from tests.remote_store.behind import SQLiteFiles
 from tests.remote_store.front import SharedGateway
+from tests.stores.sqlite_files import SQLiteFiles
 
 pytestmark = pytest.mark.slow
 
