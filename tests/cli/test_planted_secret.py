@@ -65,7 +65,7 @@ def test_it_is_nowhere(
         said += [cli.process(command, RUN), cli.process(command, RUN, "--json")]
     said += [cli.process(*words, "--json") for words in (("list",), ("callbacks", "list"))]
     deliveries = [each["id"] for each in said[-1].json["callbacks"]]
-    said += [cli.process("callbacks", "show", each) for each in deliveries]
+    said += [cli.call("callbacks", "show", each) for each in deliveries]
     assert "it is ***" in said[0].out
     assert deliveries
     assert all(PLANTED not in each.out + each.err for each in said), who_tells(said)

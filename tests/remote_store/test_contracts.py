@@ -76,7 +76,7 @@ class PostgresBehind(ManualTime):
     async def store(
         self, shared_gateway: SharedGateway, clock: ManualClock, postgres_database: TestDatabase
     ) -> AsyncIterator[Any]:
-        url = postgres_database.url
+        url = f"{postgres_database.url}?prepared=yes"
         async with shared_gateway.before(lambda: warm_store(url, clock)) as store:
             yield store
 

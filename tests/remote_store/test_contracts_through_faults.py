@@ -93,7 +93,7 @@ class BeforeIt(ManualTime):
         postgres_database: TestDatabase,
         request: pytest.FixtureRequest,
     ) -> AsyncIterator[Any]:
-        url = postgres_database.url
+        url = f"{postgres_database.url}?prepared=yes"
         async with shared_gateway.before(lambda: warm_store(url, clock)) as store:
             yield RetryingStore(FaultyStore(store, seed=seed_of(request), rate=0.01))
 
