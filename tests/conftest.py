@@ -42,6 +42,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if slow else None
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Worker processes are many to a test, and must be in time: those tests come first, one after
+    another in one test process. Last, they would be left over, and meet in all of them."""
+    items.sort(key=lambda item: "worker_processes" not in item.path.parts)
+
+
 def pytest_collection_finish() -> None:
     """Tests that look for what others leave behind have all garbage collected first. Twenty
     thousand collected tests are none, and to look through them takes a second each time."""
