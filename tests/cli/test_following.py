@@ -85,6 +85,15 @@ async def test_while_somebody_could_finish_it_one_notice_and_patience(
     assert onlooker.notices == [f"process 812 on node7 {said}"]
 
 
+async def test_process_that_ends_while_it_is_asked_for_is_waited_for_by_nobody() -> None:
+    store, onlooker = InMemoryStore(), Onlooker()
+    run = await begun(store)
+    looks = iter([False])
+    async with asyncio.timeout(PATIENCE):
+        await follow(store, run.run_id, onlooker.view, 0.001, lambda owner: next(looks, True))
+    assert onlooker.notices == []
+
+
 async def test_an_owner_that_lives_is_not_doubted() -> None:
     store, onlooker = InMemoryStore(), Onlooker()
     run = await begun(store)

@@ -76,12 +76,12 @@ def _doubt(run: RunSnapshot, proven_dead: Callable[[str], bool]) -> str | None:
     nothing: its owner may only be cut off from the store."""
     if run.owner_id is None:
         return None
-    owner = owner_label(run.owner_id)
-    if proven_dead(run.owner_id):
+    owner, resumes = owner_label(run.owner_id), run.recovery is Recovery.RESUME
+    if resumes and proven_dead(run.owner_id):
         return f"{owner} is gone; the next worker goes on with the run"
     if not run.owner_lost:
         return None
-    if run.recovery is Recovery.RESUME:
+    if resumes:
         return f"{owner} has not been heard of; the next worker goes on with the run"
     return f"{owner} has not been heard of; if it is gone: tenure reconcile"
 
