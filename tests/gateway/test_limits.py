@@ -159,6 +159,15 @@ def test_headers_that_end_may_be_too_large_too(wire: socket.socket, pieces: int)
     assert b":headers-too-large" in said
 
 
+def test_who_is_refused_may_finish_and_reads_why(wire: socket.socket) -> None:
+    """Whoever writes to a connection that is closed is told just that, and reads no answer."""
+    wire.sendall(HEAD + b"x-large: " + b"x" * 9000)
+    wire.recv(1, socket.MSG_PEEK)
+    for _ in range(5):
+        wire.sendall(b"x" * 1000)
+    assert all_of(wire).startswith(b"HTTP/1.1 431 ")
+
+
 def test_one_endless_header_is_cut_off(wire: socket.socket) -> None:
     wire.sendall(b"GET /" + b"a" * 9000)
     assert all_of(wire).startswith(b"HTTP/1.1 431 ")

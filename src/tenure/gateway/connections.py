@@ -8,6 +8,9 @@ headers                ``header_seconds`` and ``header_bytes``; more are read pa
 a body                 ``body_seconds``, whether or not somebody wants to read it
 an answer              ``idle_seconds`` in which nothing of it is taken
 connections            so many; beyond, only who asks whether the process lives is answered
+refused requests       a second in which what still comes is read past, so that who sends it
+                       gets to read why: closed at once, the connection would be torn down with
+                       the answer on its way
 =====================  ==========================================================================
 """
 
@@ -31,6 +34,7 @@ Counting = Callable[[ASGIApp], ASGIApp]
 
 _FOR_ANSWER = 1.0
 """Seconds that whoever reads a body has for saying that it came too slowly."""
+_LINGER = 1.0
 _ALWAYS = (b"/healthz", b"/readyz")
 
 
@@ -47,15 +51,18 @@ def guarded(limits: Limits, counted: Counting) -> type[asyncio.Protocol]:
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             self._headers, self._body, self._taking = Deadline(), Deadline(), Deadline()
+            self._lingering = Deadline()
             self.transport = GatheringTransport(transport, self.loop)
             self._expect_headers()
 
         def connection_lost(self, exc: Exception | None) -> None:
-            for deadline in (self._headers, self._body, self._taking):
+            for deadline in (self._headers, self._body, self._taking, self._lingering):
                 deadline.met()
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
+            if self._lingering.runs:
+                return
             if self._headers.runs:
                 self._heard += len(data)
             super().data_received(data)
@@ -75,8 +82,13 @@ def guarded(limits: Limits, counted: Counting) -> type[asyncio.Protocol]:
 
         def _refuse(self, answer: bytes) -> None:
             self._headers.met()
-            if not self.transport.is_closing():
-                self.transport.write(answer)
+            if self.transport.is_closing() or self._lingering.runs:
+                return
+            self.transport.write(answer)
+            if self.transport.can_write_eof():
+                self.transport.write_eof()
+                self._lingering.begin(self.loop, _LINGER, self.transport.close)
+            else:  # TLS knows no half of a connection
                 self.transport.close()
 
         # As a request comes in

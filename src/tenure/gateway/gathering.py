@@ -34,6 +34,13 @@ class GatheringTransport(asyncio.Transport):
             self._size = 0
             self._transport.write(data)
 
+    def can_write_eof(self) -> bool:
+        return self._transport.can_write_eof()
+
+    def write_eof(self) -> None:
+        self._flush()
+        self._transport.write_eof()
+
     def close(self) -> None:
         self._flush()
         self._transport.close()
