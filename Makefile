@@ -27,7 +27,7 @@ run: $(READY) ## Set up and run the quick start
 
 test: $(READY) ## Set up and run every test and check (what CI runs)
 	@$(MAKE) --no-print-directory lint
-	@$(BIN)/python -m pytest -m 'not long' -n 3 --dist worksteal
+	@$(BIN)/python -m pytest -m 'not long' -n 2 --dist worksteal
 
 test-long: $(READY) ## The searches and fault storms that take longer
 	@$(BIN)/python -m pytest -m long

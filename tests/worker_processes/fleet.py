@@ -51,6 +51,8 @@ class Leases(Struct, frozen=True, kw_only=True):
 
 UNDER_LOAD = Leases(lease=4.0, renew=1.0, poll=0.2)
 """For workers with more to do than a small machine does at once: renewing has to wait, too."""
+CUT_OFF = Leases(lease=6.0, renew=1.0, poll=0.2)
+"""Where the store itself goes away now and then, for a second or more."""
 
 
 class WorkerProcess:

@@ -75,9 +75,9 @@ class Busy:
 
 
 async def serve(odd: Oddity) -> None:
-    standstill = Standstill(odd.freeze, hung=odd.hung)
     async with AsyncExitStack() as closing:
         store = await closing.enter_async_context(tenure.open_store(odd.url))
+        standstill = Standstill(odd.freeze, store, hung=odd.hung)
         broker: Any = None
         if odd.broker is not None:
             broker = open_broker(odd.broker, visibility_timeout=odd.lease)

@@ -14,13 +14,16 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
+import apsw
 from msgspec import Struct
 
 import tenure
 from tenure.model.events import Event
 from tenure.ports.attended import Attended
+from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.faults import METHODS
 
 
@@ -67,8 +70,9 @@ def say(*words: object) -> None:
 class Standstill:
     """Once."""
 
-    def __init__(self, name: str | None, *, hung: bool) -> None:
+    def __init__(self, name: str | None, store: Any, *, hung: bool) -> None:
         self._point = POINTS[name] if name else None
+        self._file = store.path if isinstance(store, SQLiteStore) else None
         self._hung = hung
         self._gate = threading.Lock()
         self._under_way = 0
@@ -92,10 +96,11 @@ class Standstill:
         return True
 
     def _frozen(self) -> bool:
-        """Not while a call to the store is under way, from whichever thread: a frozen process must
-        not hold a lock of SQLite's, which has nobody to take it away."""
+        """Not while a call to the store is under way, from whichever thread, even if nobody waits
+        for it any more: a frozen process must not hold a lock of SQLite's, which has nobody to take
+        it away."""
         with self._gate:
-            if self._under_way:
+            if self._under_way or (self._file is not None and _is_locked(self._file)):
                 return False
             say("freezes", time.time())
             os.kill(os.getpid(), signal.SIGSTOP)
@@ -110,6 +115,17 @@ class Standstill:
         finally:
             with self._gate:
                 self._under_way -= 1
+
+
+def _is_locked(file: Path) -> bool:
+    connection = apsw.Connection(str(file))
+    try:
+        connection.execute("begin immediate; rollback")
+    except apsw.BusyError:
+        return True
+    finally:
+        connection.close()
+    return False
 
 
 def _hang() -> None:

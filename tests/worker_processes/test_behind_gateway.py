@@ -14,7 +14,7 @@ import tenure
 from tenure.client import HttpStore
 from tenure.model.status import RunStatus
 from tenure.model.update import LeaseRequest
-from tests.worker_processes.fleet import UNDER_LOAD, Fleet, Leases, WorkerProcess
+from tests.worker_processes.fleet import CUT_OFF, UNDER_LOAD, Fleet, Leases, WorkerProcess
 from tests.worker_processes.front import Front
 from tests.worker_processes.invariants import History, owner_name
 from tests.worker_processes.load import Load, bring
@@ -108,7 +108,7 @@ async def test_a_minute_of_killing_behind_a_gateway(fleet: Fleet, seed: int) -> 
 
 
 async def storm(fleet: Fleet, load: Load, seed: int) -> None:
-    fleet.leases, chance = UNDER_LOAD, random.Random(seed)
+    fleet.leases, chance = CUT_OFF, random.Random(seed)
     async with Front(fleet) as front:
         workers = [start(fleet, number) for number in range(WORKERS)]
         bringing = asyncio.create_task(bring(load, fleet, chance))
