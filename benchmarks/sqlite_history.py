@@ -91,7 +91,8 @@ def _multiply(path: Path, times: int) -> None:
     connection.execute("pragma synchronous = off; pragma cache_size = -400000")
     with connection:
         for table in ("run_specs", "steps", "tasks", "journal", "run_labels", "runs"):
-            names = [row[1] for row in connection.execute(f"pragma table_info({table})")]
+            columns = [row[1] for row in connection.execute(f"pragma table_info({table})")]
+            names = [name for name in columns if name != "number"]  # that SQLite gives by itself
             chosen = ", ".join(_copied(name) for name in names)
             connection.execute(
                 f"insert into {table} ({', '.join(names)}) "
