@@ -33,7 +33,8 @@ class Combiner:
         self._under_way = 0
         self._senders: set[asyncio.Task[None]] = set()
         self._pending: list[_Pending] = []
-        self._scheduled = False
+        self._beginning = False
+        """A sender is about to take what waits."""
 
     def write(self, write: Write) -> Awaitable[Receipt]:
         """Raises what the store's single call would."""
@@ -42,10 +43,8 @@ class Combiner:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Receipt] = loop.create_future()
         self._pending.append((write, answer))
-        if not self._scheduled and self._under_way < self._at_once:
-            # Not now: whoever else is ready in this turn of the loop comes along.
-            self._scheduled = True
-            loop.call_soon(self._begin, self._batches)
+        if not self._beginning and self._under_way < self._at_once:
+            self._begin(self._batches)
         return answer
 
     async def close(self) -> None:
@@ -64,18 +63,21 @@ class Combiner:
             raise _outcome_unknown(error) from error
 
     def _begin(self, store: BatchUpdates) -> None:
-        self._scheduled = False
-        while self._pending and self._under_way < self._at_once:
-            self._under_way += 1
-            sender = asyncio.ensure_future(self._send(store, self._next_batch()))
-            self._senders.add(sender)
-            sender.add_done_callback(self._senders.discard)
+        self._beginning = True
+        self._under_way += 1
+        sender = asyncio.ensure_future(self._send(store))
+        self._senders.add(sender)
+        sender.add_done_callback(self._senders.discard)
 
-    async def _send(self, store: BatchUpdates, batch: list[_Pending]) -> None:
+    async def _send(self, store: BatchUpdates) -> None:
+        """Not before the loop's next turn: whoever else is ready in this one comes along."""
+        self._beginning = False
         try:
-            await self._send_batch(store, batch)
             while self._pending:
-                await self._send_batch(store, self._next_batch())
+                batch = self._next_batch()
+                if self._pending and not self._beginning and self._under_way < self._at_once:
+                    self._begin(store)
+                await self._send_batch(store, batch)
         finally:
             # Here, not when the task is done: a write that comes in between must find us idle.
             self._under_way -= 1
