@@ -1,5 +1,6 @@
-"""``update_runs`` on PostgreSQL in batches of 200, against a bare connection that sends the very
-same rows: what the store and the model add to what the server takes."""
+"""``update_runs`` on PostgreSQL in batches of 200, against a process that has the very same rows at
+hand, and only writes them down and sends them: what the store and the model add to what a client
+and the server cannot do without."""
 
 from __future__ import annotations
 
@@ -19,13 +20,12 @@ from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.batch import Batch
 from tenure.stores.postgres.session import Call
 from tenure.stores.postgres.statements import SQL
+from tenure.system import settle_down
 
 BATCH = 200
 RUNS = 2000
 ATTEMPTS = 3
 HOSTS = ("web1",)
-
-_Sent = list[Call]
 
 
 def measure() -> list[Figure]:
@@ -36,10 +36,10 @@ def measure() -> list[Figure]:
 async def _measure(server: Server) -> list[Figure]:
     ours: list[float] = []
     bare: list[float] = []
+    rows = await _rows(server)
     for _ in range(ATTEMPTS):
-        spent, sent = await _ours(server)
-        ours.append(spent)
-        bare.append(await _bare(server, sent))
+        ours.append(await _ours(server))
+        bare.append(await _bare(server, rows))
     updates = RUNS * 4
     return [
         Figure(
@@ -71,25 +71,34 @@ def _calls() -> list[list[Update]]:
     ]
 
 
-async def _ours(server: Server) -> tuple[float, _Sent]:
+async def _ours(server: Server) -> float:
     store = await _created(server, "ours")
-    sent: _Sent = []
+    calls = _calls()
+    settle_down()  # as our own processes do
+    async with store:
+        start = perf_counter()
+        # Two at a time, as many as the store has connections.
+        await asyncio.gather(_send(store, calls[::2]), _send(store, calls[1::2]))
+        return perf_counter() - start
+
+
+async def _rows(server: Server) -> list[Batch]:
+    """Those that the store writes, call by call."""
+    written: list[Batch] = []
     update = Batch.update
 
     def noted(batch: Batch) -> Call:
-        sent.append(update(batch))
-        return sent[-1]
+        written.append(batch)
+        return update(batch)
 
-    calls = _calls()
+    store = await _created(server, "noted")
     setattr(Batch, "update", noted)  # noqa: B010
     try:
         async with store:
-            start = perf_counter()
-            # Two at a time, as many as the store has connections.
-            await asyncio.gather(_send(store, calls[::2]), _send(store, calls[1::2]))
-            return perf_counter() - start, sent
+            await _send(store, _calls())
     finally:
         setattr(Batch, "update", update)  # noqa: B010
+    return written
 
 
 async def _send(store: PostgresStore, calls: Sequence[Sequence[Update]]) -> None:
@@ -99,13 +108,14 @@ async def _send(store: PostgresStore, calls: Sequence[Sequence[Update]]) -> None
                 raise outcome
 
 
-async def _bare(server: Server, sent: _Sent) -> float:
+async def _bare(server: Server, rows: list[Batch]) -> float:
     """The same rows have the same numbers in a database made in the same way."""
     store = await _created(server, "bare")
     await store.close()
     lines = [await _connect(server.url("bare")) for _ in range(2)]
+    settle_down()
     start = perf_counter()
-    await asyncio.gather(_play(lines[0], sent[::2]), _play(lines[1], sent[1::2]))
+    await asyncio.gather(_play(lines[0], rows[::2]), _play(lines[1], rows[1::2]))
     spent = perf_counter() - start
     for line in lines:
         await line.close()
@@ -120,6 +130,7 @@ async def _connect(url: str) -> psycopg.AsyncConnection[tuple[object, ...]]:
     return connection
 
 
-async def _play(connection: psycopg.AsyncConnection[tuple[object, ...]], sent: _Sent) -> None:
-    for name, *values in sent:
+async def _play(connection: psycopg.AsyncConnection[tuple[object, ...]], rows: list[Batch]) -> None:
+    for batch in rows:
+        name, *values = batch.update()
         await connection.execute(SQL[name], values)

@@ -96,18 +96,16 @@ def close_step(step: StepState, run_status: RunStatus, finished_at: datetime | N
 
 
 def check_hosts_ended(run_id: str, steps: Steps, delta: StepDelta) -> None:
-    running = _still_running(steps.open_hosts(delta.after.index), delta.hosts)
+    opened, changed = steps.open_hosts(delta.after.index), delta.hosts
+    running = _still_running(opened | changed if opened.keys() - changed else changed)
     if running is not None:
         raise InvalidTransition(
             run_id, f"{label(delta.after)} cannot end: host {running!r} is still running"
         )
 
 
-def _still_running(opened: dict[str, HostState], changed: dict[str, HostState]) -> str | None:
-    for name, host in opened.items():
-        if changed.get(name, host).status is _HOST_RUNNING:
-            return name
-    for name, host in changed.items():
+def _still_running(hosts: dict[str, HostState]) -> str | None:
+    for name, host in hosts.items():
         if host.status is _HOST_RUNNING:
             return name
     return None

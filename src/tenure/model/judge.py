@@ -32,7 +32,7 @@ from tenure.model.errors import (
     VersionConflict,
 )
 from tenure.model.snapshot import RunSnapshot
-from tenure.model.status import TERMINAL_RUN, RunStatus
+from tenure.model.status import TERMINAL_RUN, RunStatus, plain_members
 from tenure.model.update import Effect, Update
 
 # Looked up once: on Python 3.11 naming a member costs nearly as much as a call.
@@ -40,12 +40,16 @@ _QUEUED = RunStatus.QUEUED
 _RUNNING = RunStatus.RUNNING
 
 
+@plain_members
 class Verdict(Enum):
     WRITE = "write"
     AGAIN = "again"
     """Applied before: the first answer again."""
     NOTHING = "nothing"
     """Already so: present facts, nothing written."""
+
+
+_WRITE = Verdict.WRITE
 
 
 class Circumstances(NamedTuple):
@@ -69,7 +73,7 @@ def judge(
     checks: tuple[Check, ...],
 ) -> Verdict:
     if checks is CHECKS and _beyond_doubt(run, update, effect):
-        return Verdict.WRITE
+        return _WRITE
     _check_form(update)
     for check in checks:
         verdict = check(run, update, effect, circumstances)

@@ -31,7 +31,7 @@ def change_steps(
     run_id: str, steps: Steps, changes: dict[int, StepChange], at: datetime, tally: Tally
 ) -> dict[int, StepDelta]:
     changed: dict[int, StepDelta] = {}
-    for index in sorted(changes):
+    for index in sorted(changes) if len(changes) > 1 else changes:
         change = changes[index]
         step = before = steps.step(index)
         if step is None:
@@ -90,15 +90,17 @@ def _change_hosts(
     tally: Tally,
 ) -> None:
     step = delta.after
+    index, counts = step.index, tally.hosts
     if step.status is _STEP_PENDING:
         raise InvalidTransition(run_id, f"{label(step)} has not started")
     for name, change in changes.items():
-        host = step.hosts.get(name) if delta.before is None else steps.host(step.index, name)
+        host = step.hosts.get(name) if delta.before is None else steps.host(index, name)
         if host is None:
-            raise InvalidTransition(run_id, f"step {step.index} does not plan host {name!r}")
+            raise InvalidTransition(run_id, f"step {index} does not plan host {name!r}")
         try:
             changed = delta.hosts[name] = _change_host(host, change, at)
-            move(tally.hosts, host.status, changed.status)
+            if changed.status is not host.status:
+                move(counts, host.status, changed.status)
         except Wrong as wrong:
             raise InvalidTransition(
                 run_id, f"host {name!r} of {label(step)}{wrong.place} {wrong}"
@@ -107,11 +109,12 @@ def _change_hosts(
 
 def _change_host(host: HostState, change: HostChange, at: datetime) -> HostState:
     changed = _change_item(host, change, at)
+    status = changed.status
     if change.items:
         changed = replace(changed, items=_change_items(host.items, change, at))
-    if changed.status is _HOST_PENDING:
+    if status is _HOST_PENDING:
         raise Wrong("has not started: nothing can be said of it yet")
-    if changed.items and changed.status is not _HOST_RUNNING:
+    if changed.items and status is not _HOST_RUNNING:
         changed = close_items(changed)
     return changed
 

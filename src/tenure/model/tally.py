@@ -37,9 +37,9 @@ def move(counts: dict[_Status, int], old: _Status, new: _Status) -> None:
     """One less is ``old``, if those are counted, and one more is ``new``."""
     if old is new:
         return
-    left = counts.get(old, 0) - 1
-    if left > 0:
-        counts[old] = left
-    elif left == 0:
+    left = counts.get(old)
+    if left == 1:
         del counts[old]
-    counts[new] = counts.get(new, 0) + 1
+    elif left is not None:
+        counts[old] = left - 1
+    counts[new] = counts[new] + 1 if new in counts else 1

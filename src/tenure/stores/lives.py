@@ -12,6 +12,9 @@ from tenure.model.snapshot import HostState, RunSnapshot, StepState
 MAX_HOSTS = 100
 """Of a run whose life is followed."""
 
+_MOST = 50
+"""Changes that are kept apart."""
+
 
 class Life:
     def __init__(self, born: RunSnapshot) -> None:
@@ -19,6 +22,8 @@ class Life:
         self._steps = {step.index: step for step in born.steps}
         """Their own fields as they are now."""
         self._hosts = {step.index: step.hosts for step in born.steps}
+        self._news: list[dict[int, StepDelta]] = []
+        """What changed since then. Put together when somebody asks: for a worker's run nobody does."""
 
     @classmethod
     def of(cls, born: RunSnapshot) -> Life | None:
@@ -28,13 +33,21 @@ class Life:
 
     def goes_on(self, changed: dict[int, StepDelta]) -> None:
         """Take in what an accepted update changed."""
-        for index, delta in changed.items():
-            self._steps[index] = delta.after
-            planned = delta.after.hosts if delta.before is None else self._hosts[index]
-            self._hosts[index] = planned | delta.hosts
+        self._news.append(changed)
+        if len(self._news) > _MOST:
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        for changed in self._news:
+            for index, delta in changed.items():
+                self._steps[index] = delta.after
+                planned = delta.after.hosts if delta.before is None else self._hosts[index]
+                self._hosts[index] = planned | delta.hosts
+        self._news.clear()
 
     def ends(self, run: RunSnapshot) -> RunSnapshot:
         """``run``, which has ended, with all that is not among its own fields."""
+        self._catch_up()
         steps = [self._read(step, self._hosts[index], run) for index, step in self._steps.items()]
         return replace(run, vars=self._born.vars, steps=tuple(steps))
 

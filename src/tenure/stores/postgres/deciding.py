@@ -31,9 +31,6 @@ from tenure.stores.step_rows import started
 _created = msgspec.json.Decoder(list[tuple[int, int, datetime | None]])
 _updated = msgspec.json.Decoder(list[int])
 
-_PROGRESS = {"counts"}
-"""All that an update changes of the run's own fields, if it only reports steps and hosts."""
-
 _OWNER = Circumstances(lease_live=True)
 """Of an owner's update on the newest version; more need not be known about it."""
 
@@ -169,7 +166,7 @@ class Deciding:
             self._create(decided, i, write, at)
             return
         known = self.recent.get(write.run_id)
-        if known is None or not _is_its_next(known.head.run, write):
+        if known is None or write.lease is None or write.if_unowned is not None:
             raise NotRemembered
         if self._update(decided, i, write, known, known, _OWNER, at) is not None:
             raise NotRemembered
@@ -244,12 +241,12 @@ class Deciding:
         head = known.head
         run = head.run
         decision = decide(run, steps, update, at=at, circumstances=circumstances)
-        effect = decision.effect
+        effect, fields = decision.effect, decision.fields
         if effect is None:
             return receipt(run, decision.version, head.lease_expires_at)
         after = decision.own_fields(run)
         batch = decided.updates
-        if decision.fields.keys() <= _PROGRESS:
+        if not fields or (len(fields) == 1 and "counts" in fields):  # of steps and hosts alone
             batch.progress(i, head, after)
         else:
             batch.change(i, head, after, at)
@@ -259,17 +256,6 @@ class Deciding:
         batch.journal(i, after, update.update_id, effect.events, effect.deliveries, at)
         decided.when_accepted(i, known, after, decision)
         return None
-
-
-def _is_its_next(run: RunSnapshot, update: Update) -> bool:
-    lease = update.lease
-    return (
-        lease is not None
-        and update.if_unowned is None
-        and update.base_version == run.version
-        and lease.fence == run.fence
-        and lease.owner_id == run.owner_id
-    )
 
 
 def _concerns_steps(update: Update) -> bool:
