@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TypeVar
 
+import psycopg
 import pytest
 from msgspec.structs import replace
 
@@ -15,7 +16,8 @@ from tenure.model.errors import StoreUnavailable
 from tenure.model.events import Event
 from tenure.model.update import Update
 from tenure.stores.postgres import PostgresStore
-from tenure.testing.factories import change_run, embedded_run, new_run
+from tenure.testing.contracts.acts import create_embedded
+from tenure.testing.factories import change_run, embedded_run, new_run, start_step
 from tests.postgres.database import migrated
 from tests.postgres.server import Server
 
@@ -145,6 +147,59 @@ async def test_replica_promoted_in_mid_load_has_all_that_was_acknowledged(
             standby.execute("select pg_promote()")
             await load.progress(100)
         await load.verify(store)
+
+
+async def stop_a_commit(server: Server) -> None:
+    """As a person does who finds it waiting for a replica."""
+    url = server.url("postgres")
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as somebody:
+        while True:
+            found = await somebody.execute(
+                "select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'SyncRep'"
+            )
+            if await found.fetchall():
+                return
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("by", ["us", "somebody"])
+async def test_commit_that_no_replica_confirmed_is_not_acknowledged(
+    primary: Server, standby: Server, by: str
+) -> None:
+    """One that is stopped while it waits for its replica succeeds, with a warning. Sent again under
+    the same name it waits again, and is acknowledged when a replica has it."""
+    primary.execute("alter system set synchronous_standby_names = '*'")
+    primary.execute("select pg_reload_conf()")
+    url = primary.url("load", statement_timeout="0.5" if by == "us" else "60")
+
+    async def refused(call: Awaitable[object]) -> None:
+        async with asyncio.TaskGroup() as group:
+            if by == "somebody":
+                group.create_task(stop_a_commit(primary))
+            with pytest.raises(StoreUnavailable, match="may or may not"):
+                await call
+
+    async with PostgresStore(url) as store:
+        run = await create_embedded(store)
+        standby.kill()
+        update, new = start_step(run), new_run(run_id="not-acknowledged")
+        await refused(store.update_run(update))
+        await refused(store.update_run(update))
+        await refused(store.create_run(new))
+        await refused(store.create_run(new))
+        standby.start()
+        receipt = await persistently(partial(store.update_run, update))
+        assert receipt.version == run.version + 1
+        await persistently(partial(store.create_run, new))
+        standby_has = await persistently(partial(_runs_of, standby))
+        assert standby_has == {run.run_id: receipt.version, "not-acknowledged": 1}
+
+
+async def _runs_of(server: Server) -> dict[str, int]:
+    """What somebody sees who reads there."""
+    async with await psycopg.AsyncConnection.connect(server.url("load")) as somebody:
+        found = await somebody.execute("select run_id, version from tenure.runs")
+        return dict(await found.fetchall())
 
 
 async def test_replica_decides_nothing(primary: Server, standby: Server) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 
 import psycopg
@@ -84,6 +85,24 @@ async def test_frozen_server_is_given_up_and_found_again(
         finally:
             postgres_server.thaw()
         assert await store.get_run(run.run_id) == run
+
+
+async def test_a_server_that_does_not_answer_is_passed_over_for_the_next(
+    postgres_server: Server, database: str
+) -> None:
+    """As the old primary after a failover: powered off, or cut off without a word. It costs its
+    time once: who has answered is asked first from then on."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        servers = f"127.0.0.1:{silent.getsockname()[1]},127.0.0.1:{postgres_server.port}"
+        url = f"postgresql://tenure@{servers}/{database}?connect_timeout=2"
+        async with PostgresStore(url) as store:
+            run = await create_embedded(store)
+            assert await store.get_run(run.run_id) == run
+            await store.renew_leases([lease_of(run)], 60.0)
+        silent.setblocking(False)
+        silent.accept()[0].close()
+        with pytest.raises(BlockingIOError):
+            silent.accept()
 
 
 async def test_server_that_is_away_is_said_to_be_and_found_again() -> None:

@@ -15,13 +15,13 @@ from tenure.ports.clock import Clock
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.address import Address
 from tenure.stores.postgres.connections import Connections
-from tenure.stores.postgres.session import Connection
+from tenure.stores.postgres.line import Line
 
-_spare: defaultdict[Address, list[Connection]] = defaultdict(list)
+_spare: defaultdict[Address, list[Line]] = defaultdict(list)
 
 
 class _WarmConnections(Connections):
-    async def _connect(self, any_schema: bool) -> Connection:
+    async def _connect(self, any_schema: bool) -> Line:
         spare = _spare[self.address]
         while spare and not any_schema:
             connection = spare.pop()

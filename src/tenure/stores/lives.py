@@ -23,7 +23,7 @@ class Life:
         """Their own fields as they are now."""
         self._hosts = {step.index: step.hosts for step in born.steps}
         self._news: list[dict[int, StepDelta]] = []
-        """What changed since then. Put together when somebody asks: for a worker's run nobody does."""
+        """What changed since then. Put together when asked for: a worker's run never is."""
 
     @classmethod
     def of(cls, born: RunSnapshot) -> Life | None:

@@ -16,14 +16,15 @@ from contextlib import asynccontextmanager
 from enum import Enum
 
 import psycopg
-from psycopg import AsyncRawCursor
 
 from tenure.model.errors import StoreIncompatible, StoreUnavailable, TenureError
 from tenure.stores.postgres.address import Address
 from tenure.stores.postgres.failures import DRIVER_ERRORS, translation
+from tenure.stores.postgres.line import Line
 from tenure.stores.postgres.migrating import check_schema, schema_of
 from tenure.stores.postgres.server_clock import ServerClock
-from tenure.stores.postgres.session import Connection, Session
+from tenure.stores.postgres.servers import Servers
+from tenure.stores.postgres.session import Session
 from tenure.stores.postgres.statements import SQL
 from tenure.stores.postgres.watchdog import Watchdog
 
@@ -40,9 +41,9 @@ class _Lane:
     def __init__(self, size: int) -> None:
         self.size = size
         self.free = asyncio.Semaphore(size)
-        self.idle: list[Connection] = []
+        self.idle: list[Line] = []
 
-    async def take(self) -> Connection | None:
+    async def take(self) -> Line | None:
         while self.idle:
             connection = self.idle.pop()
             if _is_quiet(connection):
@@ -58,6 +59,7 @@ class _Lane:
 class Connections:
     def __init__(self, address: Address, clock: ServerClock) -> None:
         self.address = address
+        self._servers = Servers(address)
         self._clock = clock
         self._pid = os.getpid()
         self._closed = False
@@ -71,11 +73,16 @@ class Connections:
         lane = await self._lane(purpose)
         await self._wait_for_room(lane, purpose)
         watchdog: Watchdog | None = None
-        connection: Connection | None = None
+        connection: Line | None = None
         try:
             connection = await lane.take() or await self._connect(any_schema)
             watchdog = Watchdog(connection, seconds or self.address.statement_timeout)
             yield Session(connection, self._clock, self.address.prepared)
+            if watchdog.tripped or connection.unconfirmed:
+                raise StoreUnavailable(
+                    f"{self.address.place}: the call was stopped while it waited, for a replica it "
+                    "seems, and may or may not last"
+                )
         except TenureError:
             raise
         except DRIVER_ERRORS as error:
@@ -93,7 +100,7 @@ class Connections:
             lane.free.release()
 
     @asynccontextmanager
-    async def own_line(self) -> AsyncIterator[Connection]:
+    async def own_line(self) -> AsyncIterator[Line]:
         """For whoever needs one for long; it counts in no lane."""
         self._check_usable()
         connection = await self._connect(any_schema=False)
@@ -160,27 +167,9 @@ class Connections:
                 "is slow, or the store URL allows too few: ?connections="
             ) from None
 
-    async def _connect(self, any_schema: bool) -> Connection:
+    async def _connect(self, any_schema: bool) -> Line:
         """Also finds out whether this is a server, and a schema, to decide anything on."""
-        try:
-            async with asyncio.timeout(self.address.connect_timeout):
-                connection = await psycopg.AsyncConnection.connect(
-                    self.address.conninfo,
-                    autocommit=True,
-                    cursor_factory=AsyncRawCursor,
-                    prepare_threshold=2 if self.address.prepared else None,
-                )
-        except TimeoutError as error:
-            raise StoreUnavailable(
-                f"{self.address.place} did not answer within {self.address.connect_timeout:g} s"
-            ) from error
-        except psycopg.OperationalError as error:
-            if "read-only" in str(error):
-                raise StoreUnavailable(
-                    f"{self.address.place} is a read replica: it must not decide who owns a run. "
-                    "Name the primary in the store URL, or all servers, host1,host2"
-                ) from error
-            raise
+        connection = await self._servers.connect()
         if not any_schema:
             watchdog = Watchdog(connection, self.address.statement_timeout)
             try:
@@ -194,16 +183,16 @@ class Connections:
                 watchdog.stop()
         return connection
 
-    async def _give_back(self, lane: _Lane, connection: Connection, *, keep: bool) -> None:
+    async def _give_back(self, lane: _Lane, connection: Line, *, keep: bool) -> None:
         idle = connection.pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE
-        if idle and keep and not self._closed:
+        if idle and keep and not connection.unconfirmed and not self._closed:
             lane.idle.append(connection)
         else:
             # Whatever was begun ends with the connection; a polite farewell might never return.
             await connection.close()
 
 
-def _is_quiet(connection: Connection) -> bool:
+def _is_quiet(connection: Line) -> bool:
     """An idle connection has nothing to say, unless that it has ended."""
     if connection.closed:
         return False
