@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tenure.model.errors import ExpressionError
 from tenure.workflow.render import compile_args
-from tenure.workflow.shell_text import Place, places_in
+from tenure.workflow.shell_places import Place
+from tenure.workflow.shell_text import places_in
 from tenure.workflow.templates import split_template
 from tests.workflow.samples import CMD
 
@@ -119,6 +120,148 @@ def test_where_a_value_cannot_stand_is_said_before_anything_runs(script: str, sa
     with pytest.raises(ExpressionError) as caught:
         compile_args({"cmd": script}, CMD)
     assert said in str(caught.value)
+
+
+BARE = "a[$(echo${IFS}PWNED>&2)]"
+LIST = "($(echo${IFS}PWNED>&2))"
+ARITHMETIC = "inside shell arithmetic could run code; do the sum in the expression"
+OFFSET = "as an offset in ${name:offset:length} could run code; cut the text in the expression"
+INDEX = "as an index of a shell array could run code; take the element in the expression"
+COMPARED = "that [[ … ]] compares as a number could run code; write [ … ]"
+NAME = "takes the name of a variable could run code; write out the name"
+DECLARED = "a number, an array or a reference could run code; give it to a plain variable"
+EVALUATED = [
+    ('echo $(( "${{ v }}" + 1 ))', ARITHMETIC),
+    ("echo $(( ${y:-${{ v }}} + 1 ))", ARITHMETIC),
+    ("echo $(( $(echo ${{ v }}) + 1 ))", ARITHMETIC),
+    ("echo $(( $(cat <<A\n${{ v }}\nA\n) + 1 ))", ARITHMETIC),
+    ("cat <<A\n$(( ${{ v }} ))\nA\n", ARITHMETIC),
+    ("echo $[ ${{ v }} + 1 ]", ARITHMETIC),
+    ('echo "$[ ${{ v }} + 1 ]"', ARITHMETIC),
+    ("(( ${{ v }} > 1 ))", ARITHMETIC),
+    ("if((${{ v }} > 1)); then :; fi", ARITHMETIC),
+    ("while ((${{ v }} > 1)); do break; done", ARITHMETIC),
+    ("for (( i=0; i < ${{ v }}; i++ )); do break; done", ARITHMETIC),
+    ("let y=${{ v }}", ARITHMETIC),
+    ('let 1 "y = ${{ v }}"', ARITHMETIC),
+    ("Z=1 let y=${{ v }}", ARITHMETIC),
+    ("3<&1 >/dev/null let y=${{ v }}", ARITHMETIC),
+    ("if true; then builtin let y=${{ v }}; fi", ARITHMETIC),
+    ("case x in x) ! l'e't y=${{ v }};; esac", ARITHMETIC),
+    ("function f { let y=${{ v }}; }; f", ARITHMETIC),
+    ("let y=$(echo ${{ v }})", ARITHMETIC),
+    ("echo ${x:${{ v }}}", OFFSET),
+    ('echo "${x:${{ v }}:1}"', OFFSET),
+    ("echo ${x: 1 : ${{ v }}}", OFFSET),
+    ('echo "${x:"${{ v }}"}"', OFFSET),
+    ("echo ${@:${{ v }}} ${#x}", OFFSET),
+    ("x=(1 2); echo ${x[@]:${{ v }}}", OFFSET),
+    ("a[0]=z; echo ${a[${{ v }}]}", INDEX),
+    ('a[0]=z; echo "${#a[1 + ${{ v }}]}"', INDEX),
+    ("y[${{ v }}]=1", INDEX),
+    ("y[ ${{ v }} ]+=1", INDEX),
+    ('Z=1 y["${{ v }}"]=1', INDEX),
+    ("y=( [${{ v }}]=1 )", INDEX),
+    ("y+=( 1\n[${{ v }}]=1 )", INDEX),
+    ("declare -a y=( [${{ v }}]=1 )", INDEX),
+    ("exec {y[${{ v }}]}>/dev/null", INDEX),
+    ("[[ ${{ v }} -eq 1 ]]", COMPARED),
+    ('if [[ -n x && 1 -ge "${{ v }}" ]]; then :; fi', COMPARED),
+    ("[[ ! ( 1 -lt ${{ v }} ) ]]", COMPARED),
+    ("[[ x == y ||\n 1 -ne ${{ v }} ]]", COMPARED),
+    ("[[ $(echo ${{ v }}) -le 1 ]]", COMPARED),
+    ("echo $([[ ${{ v }} -gt 1 ]])", COMPARED),
+    ("[[ -v ${{ v }} ]]", NAME),
+    ("test -v ${{ v }}", NAME),
+    ('[ 1 = 1 -a -v "${{ v }}" ]', NAME),
+    ("[ ${{ o }} ${{ v }} ]", NAME),
+    ("printf -v ${{ v }} hi", NAME),
+    ("printf -v${{ v }} hi", NAME),
+    ("printf ${{ o }} ${{ v }} hi", NAME),
+    ("read ${{ v }} <<< 1", NAME),
+    ("read -rp ask: y ${{ v }} <<< '1 2'", NAME),
+    ("a=1; unset ${{ v }}", NAME),
+    ("a=1; unset -v -- ${{ v }}", NAME),
+    ("true & wait -p ${{ v }} -n", NAME),
+    ("declare ${{ v }}=1", NAME),
+    ("f() { local y[${{ v }}]=1; }; f", NAME),
+    ("declare -i y=${{ v }}", DECLARED),
+    ("typeset -gi y=${{ v }}", DECLARED),
+    ("declare -i y z=1; z=2 y=${{ v }}; :", DECLARED),
+    ("declare -ai y=( ${{ v }} )", DECLARED),
+    ("declare -n y=${{ v }}; echo $y", DECLARED),
+    ("declare -a y=${{ l }}", DECLARED),
+    ('readonly -a "y=${{ l }}"', DECLARED),
+    ("RANDOM=${{ v }}", DECLARED),
+    ("export OPTIND=${{ v }}", DECLARED),
+]
+
+
+@pytest.mark.parametrize(("script", "said"), EVALUATED)
+def test_what_bash_evaluates_is_no_place_for_a_value(script: str, said: str) -> None:
+    with pytest.raises(ExpressionError) as caught:
+        compile_args({"cmd": script}, CMD)
+    assert said in str(caught.value)
+    assert caught.value.offset is not None
+    assert script[caught.value.offset :].startswith("${{ ")
+
+
+@pytest.mark.parametrize("script", [script for script, _ in EVALUATED])
+def test_bash_would_run_the_value_there(script: str) -> None:
+    """Why each is refused. The values have no spaces, so that quotes make no difference."""
+    for name in "vol":
+        script = script.replace(f"${{{{ {name} }}}}", f"${name}")
+    done = subprocess.run(
+        ["bash", "-c", f"x=abc; {script}"],
+        env={"PATH": "/usr/bin:/bin", "v": BARE, "o": "-v", "l": LIST},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+    )
+    assert b"PWNED" in done.stderr.splitlines()
+
+
+@pytest.mark.parametrize("value", [BARE, LIST, "-v"])
+@pytest.mark.parametrize(
+    "script",
+    [
+        "[ ${{ v }} -eq 1 ]; test 1 -lt ${{ v }}",
+        "[[ ${{ v }} == 1 && $# -eq 0 ]]",
+        "[[ $# -eq 0 && ( ${{ v }} =~ ^((x)?y)$ || -n ${{ v }} ) ]]; echo ${{ v }}",
+        "[ -n ${{ v }} ] && [ ! ${{ v }} ] && [ ${{ v }} = ${{ v }} ]",
+        "echo a[${{ v }}] ${x#[${{ v }}]} ${x:-${{ v }}} ${x:+${{ v }}} ${x/${{ v }}/y}",
+        "a[0]=${{ v }}; a=( ${{ v }} x${{ v }} ); declare -a b=( ${{ v }} )",
+        'echo "${x:-"$(echo "${{ v }}")"}" ${x[0]-${{ v }}} ${x:=${{ v }}}',
+        "f() { local y=${{ v }} z; declare w=${{ v }}; readonly q=${{ v }}; }; f",
+        "export ${{ v }} || export y=${{ v }} ${{ v }}=1",
+        "read -r y <<< ${{ v }}; read -t 1 -p ${{ v }} y z < /dev/null",
+        "read y <<A\n${{ v }}\nA\nunset -f ${{ v }}",
+        "printf ${{ v }}; printf '%s-%d' ${{ v }} ${{ v }}; printf -v y %s ${{ v }}",
+        "echo let ${{ v }} declare -i y=${{ v }} > ${{ v }}",
+        "echo let > /dev/null; true & echo ${{ v }} >&2; echo ${{ v }} &> /dev/null",
+        "cat <(echo ${{ v }}) unset ${{ v }}",
+        "case ${{ v }} in a[${{ v }}]) ;; esac; echo $(( 1 + 1 )) ${{ v }} $[ 1 ] ${{ v }}",
+        "x=3; (( x > 1 )) && echo ${{ v }}; for (( ; 0; )); do :; done; echo ${{ v }}",
+        "mapfile y < ${{ v }}; exit ${{ v }}",
+        "( echo a ); ((x=1)); echo $(echo x)#${{ v }}",
+    ],
+)
+def test_beside_what_is_evaluated_a_value_is_a_value(script: str, value: str) -> None:
+    done = compile_args({"cmd": script}, CMD).render({"v": value})
+    finished = subprocess.run(
+        ["bash", "-c", f"cd /nowhere 2>&-; x=abc; {done.args['cmd']}"],
+        env={"PATH": "/usr/bin:/bin", **done.env},
+        cwd="/proc/self",
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+    )
+    assert b"PWNED" not in finished.stderr.splitlines()
+    assert b"syntax error" not in finished.stderr.replace(b"syntax error: operand", b"")
+
+
+def test_a_path_where_bash_would_evaluate_it_is_refused_too() -> None:
+    with pytest.raises(ExpressionError, match="compares as a number could run code"):
+        compile_args({"cmd": "[[ ${server.port} -eq 80 ]]"}, CMD)
+    compile_args({"cmd": "awk '${server.port}'; [[ ${port} -eq 80 ]]"}, CMD)
 
 
 def test_arithmetic_would_run_code_if_it_were_allowed() -> None:

@@ -2,7 +2,8 @@
 
 What an argument's text is decides how values get into it (``catalogue.Text``). Into scripts they
 never get as text: the script holds references, the values travel in the environment, and so a
-hostile value cannot become code. Elsewhere they replace what names them.
+hostile value stays a value (``shell_text`` refuses where it would not). Elsewhere they replace what
+names them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from tenure.workflow.environment import entry, environment_of, text_of
 from tenure.workflow.filters import measured
 from tenure.workflow.python_text import put_references
 from tenure.workflow.sandbox import LONGEST_TEXT
-from tenure.workflow.shell_text import Place, places_in, reference
+from tenure.workflow.shell_places import Place, reference
+from tenure.workflow.shell_text import places_in
 from tenure.workflow.templates import MISSING, Embedded, Named, split_template
 from tenure.workflow.wording import called
 
@@ -233,7 +235,8 @@ class _Compiler:
                 continue
             place = next(places)
             if place is Place.COMMENT or (
-                isinstance(part, Named) and (len(part.path) == 1 or place.unfit)
+                isinstance(part, Named)
+                and (len(part.path) == 1 or (place.unfit and not place.evaluated))
             ):
                 pieces.append(part.raw)  # the shell's own business
                 continue
