@@ -314,22 +314,58 @@ def test_any_script_is_scanned_to_its_end(pieces: list[str]) -> None:
     assert len(places) == sum(not isinstance(part, str) for part in parts)
 
 
-@pytest.mark.slow
-@settings(max_examples=150)
-@given(st.lists(st.sampled_from(
+HOSTILE = [
+    "a[$(echo PWNED >&2)]",
+    "x[$(echo PWNED >&2)]=1",
+    "($(echo PWNED >&2))",
+    "a[$(echo PWNED >&2)]'\"; echo PWNED >&2; `echo PWNED >&2` $(echo PWNED >&2)",
+    "-v",
+]
+PIECES = st.sampled_from(
     ["'", '"', "\\", "$(", ")", "`", "$((", "))", "${x:-", "}", "<<A", "\n", "A\n", "#", " ", "x",
-     "<<'A'", "$'", ";", "${{ v }}", "${{ v }}"]), max_size=14))  # fmt: skip
-def test_a_hostile_value_never_runs_whatever_the_script(pieces: list[str]) -> None:
+     "<<'A'", "$'", ";", '$(("', "${x:", '"${x:', "$[", "]", "[[ ", " -eq 1", " ]]", "let ",
+     "let y=", "((", "if((", "a[", "]=1", "b=(", "[", "test -v ", "unset ", "declare -i y=", "<(",
+     ">", "&&", "${{ evil }}", "${{ evil }}", "${{ other }}"]
+)  # fmt: skip
+NESTINGS = st.sampled_from(
+    ["{}", '"{}"', "$(( {} ))", "$(({}+1))", "${{x:{}}}", "${{x:1:{}}}", "${{x:-{}}}", "${{x/{}/}}",
+     "$[ {} ]", "[[ {} -eq 1 ]]", "[[ -n {} && 1 -lt {} ]]", "[[ -v {} ]]", "[ {} -eq 1 ]",
+     "[ {} ]", "let y={}", "(({}))", "if(({})); then :; fi", "x[{}]=1", "b=( [{}]={} )",
+     "${{x[{}]}}", "$(echo {})", "test -v {}", "declare -i y={}", "declare -a y={}", "declare {}=1",
+     "unset {}", "RANDOM={}", "printf {} {} {}", "echo {}", "\n{}\n", "x=1 {}; {}",
+     "cat <<A\n{}\nA\n", "( {} )"]
+)  # fmt: skip
+
+
+@st.composite
+def nested(draw: st.DrawFn, inside: st.SearchStrategy[str]) -> str:
+    pattern = draw(NESTINGS)
+    return pattern.format(*(draw(inside) for _ in range(pattern.count("{}"))))
+
+
+SCRIPTS = st.recursive(
+    st.sampled_from(["${{ evil }}", '"${{ evil }}"', "${{ other }}", "1"]), nested, max_leaves=6
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=300)
+@given(
+    script=st.lists(PIECES, max_size=14).map("".join) | SCRIPTS,
+    evil=st.sampled_from(HOSTILE),
+    other=st.sampled_from(HOSTILE),
+)
+def test_a_hostile_value_never_runs_whatever_the_script(script: str, evil: str, other: str) -> None:
     """In scripts that nobody would write, the value still stays a value."""
-    script = "x=1; : " + "".join(pieces)
-    hostile = "a[$(echo PWNED >&2)]'\"; echo PWNED >&2; `echo PWNED >&2` $(echo PWNED >&2)"
     try:
-        done = compile_args({"cmd": script}, CMD).render({"v": hostile})
+        done = compile_args({"cmd": f"x=1; {script}"}, CMD).render({"evil": evil, "other": other})
     except ExpressionError:
         return
-    for shell in ("/bin/dash", "/bin/bash"):
+    for shell, called in (("dash", "sh"), ("bash", "bash"), ("bash", "sh")):
         finished = subprocess.run(
-            [shell, "-c", done.args["cmd"]],
+            [called, "-c", done.args["cmd"]],
+            executable=f"/bin/{shell}",
+            cwd="/proc/self",  # where nothing can be written
             env={"PATH": "/nowhere", **done.env},
             capture_output=True,
             stdin=subprocess.DEVNULL,
