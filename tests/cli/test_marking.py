@@ -23,28 +23,52 @@ async def leave_running(path: str, owner_id: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "code"),
     [
-        ("run", "flow.yaml", "-q"),
-        ("annotate", "other-run", "ticket=OPS-1"),
-        ("cancel", "other-run"),
-        ("reconcile",),
-        ("store", "prune", "--older-than", "1d"),
-        ("store", "migrate"),
-        ("callbacks", "redeliver", "--dead"),
+        (("run", "flow.yaml", "-q"), 0),
+        (("submit", "flow.yaml"), 0),
+        (("annotate", "other-run", "ticket=OPS-1"), 0),
+        (("annotate", "unknown-run", "ticket=OPS-1"), 5),
+        (("cancel", "other-run"), 0),
+        (("cancel", "unknown-run"), 5),
+        (("cancel", "no/run"), 2),
+        (("reconcile",), 0),
+        (("store", "prune", "--older-than", "1d"), 0),
+        (("store", "migrate"), 0),
+        (("callbacks", "redeliver", "--dead"), 0),
+        (("token", "create", "ci", "--role", "viewer"), 0),
+        (("token", "revoke", "old"), 0),
+        (("token", "revoke", "unknown"), 5),
     ],
-    ids=" ".join,
+    ids=lambda each: " ".join(each) if isinstance(each, tuple) else "",
 )
-def test_the_next_command_that_writes_marks_them(
-    cli: Cli, arguments: tuple[str, ...], dead_owner: str
+def test_the_next_command_that_writes_marks_them_and_says_so(
+    cli: Cli, arguments: tuple[str, ...], code: int, dead_owner: str
 ) -> None:
     store = ("--store", "sqlite:///runs.db")
     cli.call("run", cli.workflow(GREET), "-q", "--run-id", "other-run", *store)
+    cli.call("token", "create", "old", "--role", "viewer", *store)
     asyncio.run(leave_running("runs.db", dead_owner))
-    assert cli.call(*arguments, *store).code == 0
+    done = cli.call(*arguments, *store)
+    assert done.code == code
+    said = done.out if arguments == ("reconcile",) else done.err
+    assert "marked" in said
+    assert LEFT in said
     record = cli.call("status", LEFT, "--json", *store).json
     assert record["status"] == "interrupted"
     assert {step["status"] for step in record["steps"]} == {"interrupted"}
+
+
+def test_who_cancels_the_run_itself_is_told_once(cli: Cli, dead_owner: str) -> None:
+    store = ("--store", "sqlite:///runs.db")
+    asyncio.run(leave_running("runs.db", dead_owner))
+    done = cli.call("cancel", LEFT, *store)
+    assert (done.out, done.err) == (f"{LEFT} is canceled\n", "")
+
+
+def test_a_token_makes_its_store(cli: Cli) -> None:
+    made = cli.call("token", "create", "ci", "--role", "viewer", "--store", "sqlite:///new.db")
+    assert made.code == 0
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import click
 
@@ -11,13 +12,18 @@ from tenure.cli.display.paint import bold, in_color, say
 from tenure.cli.display.text import one_line
 from tenure.cli.opening import meant_run, reading, settings_for, telling, this_user
 from tenure.cli.verb import json_option, run_argument, store_option, verb
+from tenure.model.errors import InvalidRunId, RunNotFound
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
 from tenure.ports.attended import Attended
+from tenure.ports.run_store import RunStateStore
+from tenure.runtime.callbacks import Told
 from tenure.runtime.operators import Operators
 from tenure.runtime.owners import Doubt, doubt_about, owner_label
-from tenure.runtime.recovery import Reconciler
+from tenure.runtime.recovery import Reconciler, told_of
 from tenure.system import new_owner_id, new_update_id, presence
+
+_log = logging.getLogger("tenure.cli")
 
 
 @verb("cancel", 'tenure cancel latest --reason "wrong release"')
@@ -37,19 +43,30 @@ def command(run_id: str, reason: str | None, as_json: bool, store: str | None) -
 
 async def _cancel(word: str, reason: str | None, as_json: bool, url: str | None) -> None:
     """Not through a runner: opening one marks runs of dead processes as interrupted, and this one
-    is to be canceled."""
+    is to be canceled. The others are marked behind it."""
     settings = settings_for(url)
     async with reading(settings) as store, telling(store, settings) as callbacks:
-        run_id = await meant_run(store, word)
-        had_ended = (await store.get_run(run_id)).ended
-        operators = Operators(store, new_update_id, callbacks.told)
-        await operators.cancel(run_id, reason=reason, by=this_user())
-        if not isinstance(store, Attended):
-            told = callbacks.told
-            reconciler = Reconciler(store, new_owner_id(), new_update_id, presence, told=told)
-            await reconciler.end_abandoned()
+        try:
+            run_id = await meant_run(store, word)
+            had_ended = (await store.get_run(run_id)).ended
+            operators = Operators(store, new_update_id, callbacks.told)
+            await operators.cancel(run_id, reason=reason, by=this_user())
+        except (RunNotFound, InvalidRunId):
+            await _mark_abandoned(store, callbacks.told)
+            raise
+        await _mark_abandoned(store, callbacks.told, run_id)
         run = await store.get_run(run_id)
     say(json_lines.as_json(run) if as_json else _answer(run, had_ended))
+
+
+async def _mark_abandoned(store: RunStateStore, told: Told, answered: str | None = None) -> None:
+    """As every command that writes. Of the run that is ``answered`` for nothing is said here."""
+    if isinstance(store, Attended):
+        return
+    reconciler = Reconciler(store, new_owner_id(), new_update_id, presence, told=told)
+    ended = await reconciler.end_abandoned()
+    for line in told_of(ended.without(answered), "process"):
+        _log.warning(line)
 
 
 def _answer(run: RunSnapshot, had_ended: bool) -> str:

@@ -60,16 +60,19 @@ async def reading(settings: Settings) -> AsyncIterator[OpenStore]:
 
 
 @asynccontextmanager
-async def tending(settings: Settings, *, create: bool = False) -> AsyncIterator[OpenStore]:
+async def tending(
+    settings: Settings, *, create: bool = False, migrate: bool = False
+) -> AsyncIterator[OpenStore]:
     """The store itself, for commands that write to it and execute nothing: what a dead process
     left behind is marked first, as by every command that writes. ``create``: the store comes into
-    being if need be, with this version's schema; else ``NoSuchStore``, ``NoRunsYet``."""
+    being if need be; else ``NoSuchStore``, ``NoRunsYet``. ``migrate``: with this version's
+    schema."""
     if create:
         make_room(settings)
     else:
         must_be_there(settings)
     async with open_store(settings.store) as store:
-        if create and isinstance(store, Upkeep):
+        if migrate and isinstance(store, Upkeep):
             await store.migrate_store()
         await _mark_abandoned(store, settings)
         yield store

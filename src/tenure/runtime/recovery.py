@@ -64,6 +64,9 @@ class EndedRuns(NamedTuple):
         """How many had lost their owner."""
         return len(self.interrupted) + len(self.canceled)
 
+    def without(self, run_id: str | None) -> EndedRuns:
+        return EndedRuns(*(tuple(each for each in of if each != run_id) for of in self))
+
 
 class Reconciler:
     """``presence`` tells of an owner id what can be seen of its process."""

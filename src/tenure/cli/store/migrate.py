@@ -29,5 +29,5 @@ def command(as_json: bool, store: str | None) -> None:
 
 
 async def _migrate(settings: Settings) -> StoreReport:
-    async with tending(settings, create=True) as store:
+    async with tending(settings, create=True, migrate=True) as store:
         return await looked_after(store).migrate_store()

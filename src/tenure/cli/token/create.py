@@ -10,12 +10,11 @@ from datetime import datetime
 import click
 from msgspec.structs import asdict
 
-from tenure.bootstrap import open_store
 from tenure.cli.arguments import Moment, moment_after
 from tenure.cli.display import json_lines
 from tenure.cli.display.moments import local
 from tenure.cli.display.paint import note, say
-from tenure.cli.opening import make_room, settings_for
+from tenure.cli.opening import settings_for, tending
 from tenure.cli.token.keeping import NewToken, shown, tokens_of
 from tenure.cli.verb import json_option, store_option, verb
 from tenure.config import Settings
@@ -98,6 +97,5 @@ def command(
 
 
 async def _add(settings: Settings, token: Token) -> Token:
-    make_room(settings)
-    async with open_store(settings.store) as store:
+    async with tending(settings, create=True) as store:
         return await tokens_of(store).add_token(token)

@@ -8,7 +8,7 @@ import click
 
 from tenure.cli.display import json_lines
 from tenure.cli.display.paint import note, say
-from tenure.cli.opening import reading, settings_for
+from tenure.cli.opening import settings_for, tending
 from tenure.cli.token.keeping import NoSuchToken, ShownToken, shown, tokens_of
 from tenure.cli.verb import json_option, store_option, verb
 from tenure.config import Settings
@@ -37,7 +37,7 @@ def command(word: str, as_json: bool, store: str | None) -> None:
 
 async def _revoke(settings: Settings, word: str) -> ShownToken:
     now = SystemClock().now()
-    async with reading(settings) as store:
+    async with tending(settings) as store:
         tokens = tokens_of(store)
         known = await tokens.list_tokens()
         meant = [token for token in known if token.id == word] or [
