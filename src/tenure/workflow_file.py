@@ -12,8 +12,9 @@ from tenure.model.errors import InvalidWorkflow, Mistake, Wanted
 from tenure.ports.action import Action
 from tenure.runtime.definition import digest_of
 from tenure.runtime.travelling import text_beside
-from tenure.workflow.document import MOST_BYTES
+from tenure.workflow.document import MOST_BYTES, SAVE_AS_UTF_8
 from tenure.workflow.dump import workflow_text
+from tenure.workflow.nodes import mark_after
 from tenure.workflow.parse import Parsed, parse_workflow, wanted_by_templates
 from tenure.workflow.spec import Workflow
 from tenure.workflow.wording import called
@@ -39,17 +40,30 @@ def load_workflow(path: str | Path, actions: Mapping[str, Action] | None = None)
     try:
         with path.open("rb") as stream:
             data = stream.read(MOST_BYTES + 1)
-        text = data.decode()
     except OSError as error:
         reason = error.strerror or str(error)
         raise InvalidWorkflow(
             [Mistake(source=str(path), message=f"cannot be read: {reason}")]
         ) from error
-    except UnicodeDecodeError as error:
-        raise InvalidWorkflow(
-            [Mistake(source=str(path), message=f"is not UTF-8 text: byte {error.start}")]
-        ) from error
+    text = _decoded(data, str(path))
     return read_workflow(text, source=str(path), folder=path.parent, actions=actions)
+
+
+def _decoded(data: bytes, source: str) -> str:
+    if len(data) > MOST_BYTES:  # that is wrong with it, and its last character may be cut in two
+        return data.decode(errors="replace")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        where = mark_after(data[: error.start].decode("utf-8-sig"))
+        mistake = Mistake(
+            source=source,
+            line=where.line,
+            column=where.column,
+            message=f"is not UTF-8 text: the byte \\x{data[error.start]:02x}",
+            hint=SAVE_AS_UTF_8,
+        )
+        raise InvalidWorkflow([mistake]) from error
 
 
 def read_workflow(

@@ -171,6 +171,31 @@ steps:
 """
 
 
+@pytest.mark.parametrize(
+    ("data", "line", "column", "said"),
+    [
+        (b"\xef\xbb\xbfb: x\xe9\n", 1, 5, r"is not UTF-8 text: the byte \xe9"),
+        (b"a: 1\nb: x\xe9\n", 2, 5, r"is not UTF-8 text: the byte \xe9"),
+        ("# é\nb: é".encode() + b"\xff", 2, 5, r"is not UTF-8 text: the byte \xff"),
+        ("version: v1\n".encode("utf-16"), 1, 1, r"is not UTF-8 text: the byte \xff"),
+        ("a: é".encode()[:-1], 1, 4, r"is not UTF-8 text: the byte \xc3"),
+        (b"a: 1\n\n\n\n\nb: \x07\n", 6, 4, r"the character \x07 is not allowed in YAML"),
+    ],
+)
+def test_bytes_that_are_no_text_are_shown_where_they_stand(
+    cli: Cli, data: bytes, line: int, column: int, said: str
+) -> None:
+    (cli.folder / "flow.yaml").write_bytes(data)
+    (mistake,) = cli.call("validate", "flow.yaml", "--json").json["files"][0]["mistakes"]
+    assert (mistake["line"], mistake["column"], mistake["message"]) == (line, column, said)
+    assert "save the file as UTF-8" in mistake["hint"]
+
+
+def test_a_character_that_is_cut_by_the_limit_of_a_file_is_no_mistake(cli: Cli) -> None:
+    (cli.folder / "flow.yaml").write_bytes("é".encode() * (1 << 20))
+    assert "more than" in cli.call("validate", "flow.yaml").out
+
+
 def test_validate_reports_every_mistake_of_every_file(cli: Cli) -> None:
     wrong, good = cli.workflow(WRONG, "wrong.yaml"), cli.workflow(GREET, "good.yaml")
     checked = cli.call("validate", wrong, good, "missing.yaml")

@@ -167,12 +167,27 @@ def test_places_are_those_of_the_text() -> None:
         ("", "f:1:1: the file is empty"),
         ("# nothing\n", "f:1:1: the file is empty"),
         ("a: 1\n---\nb: 2", "f:2:1: a file holds one workflow; a second document begins here"),
-        ("a: \x00", "f:1:1: not valid YAML: control characters are not allowed"),
-        ("a: \ud800", "f:1:1: the text is no Unicode"),
+        ("a: \x00", r"f:1:4: the character \x00 is not allowed in YAML"),
+        ("a: 1\r\nb: é\rc: 2\n# 😀é\x07!", r"f:4:5: the character \x07 is not allowed in YAML"),
+        ("\ufeffa:\n  \ufffe", r"f:2:3: the character \ufffe is not allowed in YAML"),
+        ('{"a":\n"b\x1b"}', r"f:2:3: the character \x1b is not allowed in YAML"),
+        ("b: 😀\na: \ud800", r"f:2:4: the text is no Unicode: \ud800"),
     ],
 )
 def test_what_cannot_be_read_says_where(text: str, said: str) -> None:
     assert refused(text).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("a: \x07", r'save the file as UTF-8, or write "\u0007" in double quotes'),
+        ("v\0e\0r\0", "save the file as UTF-8"),
+        ("a: \ud800", "save the file as UTF-8"),
+    ],
+)
+def test_how_to_get_rid_of_a_character_that_is_no_text_is_said(text: str, hint: str) -> None:
+    assert hint in refused(text)
 
 
 def test_tabs_are_explained() -> None:

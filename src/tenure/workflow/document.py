@@ -16,7 +16,7 @@ from msgspec import Struct
 from yamlcore import CCoreLoader  # type: ignore[import-untyped]
 
 from tenure.workflow.json_text import looks_like_json, readable
-from tenure.workflow.nodes import Entries, Items, Mark, Node, Path, Scalar
+from tenure.workflow.nodes import Entries, Items, Mark, Node, Path, Scalar, mark_after
 from tenure.workflow.reading import Reading
 
 MOST_BYTES = 1 << 20
@@ -25,6 +25,7 @@ MOST_EXPRESSIONS = 10_000
 MOST_TEXT = 8 << 20
 """Characters with every alias written out."""
 DEEPEST = 60
+SAVE_AS_UTF_8 = "save the file as UTF-8"
 _TAG = "tag:yaml.org,2002:"
 _OCTAL = re.compile(r"[-+]?0[0-7]+")
 _WHOLES = (-(1 << 63), (1 << 64) - 1)
@@ -53,8 +54,11 @@ class _Weight(Struct, frozen=True):
 
 def read_document(text: str, reading: Reading) -> Node:
     """The tree; what is wrong with it as YAML goes to ``reading``. ``Enough`` if there is none."""
+    prepared = _prepared(text, reading)
     try:
-        return _Composer(reading).compose(_prepared(text, reading))
+        return _Composer(reading).compose(prepared)
+    except yaml.reader.ReaderError as error:
+        raise reading.give_up(*_no_text(error, prepared)) from error
     except yaml.YAMLError as error:
         raise reading.give_up(_where(error), *_syntax(error)) from error
 
@@ -64,13 +68,30 @@ def _prepared(text: str, reading: Reading) -> str:
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
-        raise reading.give_up(start, "the text is no Unicode") from error
+        where, said = mark_after(text[: error.start]), _escaped(text[error.start])
+        raise reading.give_up(where, f"the text is no Unicode: {said}", SAVE_AS_UTF_8) from error
     if size > MOST_BYTES:
         raise reading.give_up(start, f"the file has more than {MOST_BYTES} bytes")
     if text.count("${{") > MOST_EXPRESSIONS:
         raise reading.give_up(start, f"the file has more than {MOST_EXPRESSIONS} expressions")
     text = text.removeprefix("\ufeff")
     return readable(text) if looks_like_json(text) else text
+
+
+def _no_text(error: yaml.reader.ReaderError, text: str) -> tuple[Mark, str, str]:
+    """The parser says which byte it is, and no line."""
+    before = text.encode()[: error.position].decode()
+    said = _escaped(chr(error.character))
+    written = f'"\\u{error.character:04x}"'
+    return (
+        mark_after(before),
+        f"the character {said} is not allowed in YAML",
+        f"{SAVE_AS_UTF_8}, or write {written} in double quotes",
+    )
+
+
+def _escaped(character: str) -> str:
+    return ascii(character)[1:-1]
 
 
 def _where(error: yaml.YAMLError) -> Mark:

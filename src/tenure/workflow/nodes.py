@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 Path = tuple[str | int, ...]
+_LINE_ENDS = re.compile(r"\r\n|\r|\n")
 _SIMPLE = re.compile(r"[\w-]{1,100}")
 
 
@@ -17,6 +18,12 @@ class Mark(Struct, frozen=True):
 
     line: int = 0
     column: int = 0
+
+
+def mark_after(text: str) -> Mark:
+    """The place of what follows ``text`` in a file that begins with it."""
+    lines = _LINE_ENDS.split(text)
+    return Mark(len(lines), len(lines[-1]) + 1)
 
 
 class Scalar(Struct, frozen=True):
