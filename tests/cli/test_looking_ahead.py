@@ -191,6 +191,12 @@ def test_bytes_that_are_no_text_are_shown_where_they_stand(
     assert "save the file as UTF-8" in mistake["hint"]
 
 
+@pytest.mark.parametrize("text", ["[" * 100, "#" * (1 << 21)], ids=["deep", "long"])
+def test_validate_says_as_json_what_to_do_about_a_limit(cli: Cli, text: str) -> None:
+    checked = cli.call("validate", cli.workflow(text), "--json").json
+    assert checked["files"][0]["mistakes"][0]["hint"]
+
+
 def test_a_character_that_is_cut_by_the_limit_of_a_file_is_no_mistake(cli: Cli) -> None:
     (cli.folder / "flow.yaml").write_bytes("é".encode() * (1 << 20))
     assert "more than" in cli.call("validate", "flow.yaml").out

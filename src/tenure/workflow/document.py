@@ -26,6 +26,7 @@ MOST_TEXT = 8 << 20
 """Characters with every alias written out."""
 DEEPEST = 60
 SAVE_AS_UTF_8 = "save the file as UTF-8"
+_SPLIT = "split it into several workflows"
 _TAG = "tag:yaml.org,2002:"
 _OCTAL = re.compile(r"[-+]?0[0-7]+")
 _WHOLES = (-(1 << 63), (1 << 64) - 1)
@@ -71,9 +72,11 @@ def _prepared(text: str, reading: Reading) -> str:
         where, said = mark_after(text[: error.start]), _escaped(text[error.start])
         raise reading.give_up(where, f"the text is no Unicode: {said}", SAVE_AS_UTF_8) from error
     if size > MOST_BYTES:
-        raise reading.give_up(start, f"the file has more than {MOST_BYTES} bytes")
+        hint = f"{_SPLIT}; scripts and data may be files beside it (src)"
+        raise reading.give_up(start, f"the file has more than {MOST_BYTES} bytes", hint)
     if text.count("${{") > MOST_EXPRESSIONS:
-        raise reading.give_up(start, f"the file has more than {MOST_EXPRESSIONS} expressions")
+        hint = f"{_SPLIT}, or name what repeats in vars"
+        raise reading.give_up(start, f"the file has more than {MOST_EXPRESSIONS} expressions", hint)
     text = text.removeprefix("\ufeff")
     return readable(text) if looks_like_json(text) else text
 
@@ -150,7 +153,12 @@ class _Composer:
 
     def _open(self, event: Any, mark: Mark) -> None:
         if len(self._stack) >= DEEPEST:
-            raise self._reading.give_up(mark, f"nested more than {DEEPEST} deep")
+            raise self._reading.give_up(
+                mark,
+                f"nested more than {DEEPEST} deep",
+                "check the indentation and close the brackets; data that is deeper may be JSON in "
+                "a text, for |fromjson",
+            )
         kind = "seq" if isinstance(event, yaml.SequenceStartEvent) else "map"
         if event.tag not in (None, "!", _TAG + kind):
             self._reading.mistake(
@@ -189,8 +197,12 @@ class _Composer:
         parent.nodes += nodes
         parent.text += text
         if parent.nodes > MOST_NODES or parent.text > MOST_TEXT:
+            many = parent.nodes > MOST_NODES
+            limit = f"{MOST_NODES} values" if many else f"{MOST_TEXT} characters"
             raise self._reading.give_up(
-                mark, "the file holds too much, with its aliases written out"
+                mark,
+                f"the file holds more than {limit}, with its aliases written out",
+                f"use fewer aliases (*name), or {_SPLIT}",
             )
         if parent.items is not None:
             parent.items.append(node)
