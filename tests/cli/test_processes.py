@@ -175,6 +175,7 @@ def test_a_store_that_is_removed_in_mid_run_is_noticed(cli: Cli) -> None:
     done = finish(run)
     assert done.code == 6
     assert f"{store} was removed or moved away while this process had it open" in done.err
+    assert "answers" not in done.err
     assert "Traceback" not in done.err
 
 

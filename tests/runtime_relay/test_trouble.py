@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tenure.model.errors import StoreUnavailable
+from tenure.model.errors import StoreLost, StoreUnavailable
 from tenure.model.outbox import Delivery, Outcome
 from tenure.model.status import DeliveryState
 from tenure.ports.outbox import Outbox, OutboxBatches
@@ -89,6 +89,41 @@ class TestBadStore:
             "the store does not answer about callbacks",
             "the store answers about callbacks again",
         ]
+
+    @pytest.mark.parametrize(
+        ("error", "said"),
+        [
+            (
+                StoreUnavailable("down"),
+                "the store does not answer about callbacks (down); they wait",
+            ),
+            (StoreLost("r.db was removed"), "no callbacks are sent any more: r.db was removed"),
+        ],
+    )
+    async def test_closing_without_having_asked_is_no_answer(
+        self,
+        memory: InMemoryStore,
+        new_relay: NewRelay,
+        caplog: pytest.LogCaptureFixture,
+        error: Exception,
+        said: str,
+    ) -> None:
+        """A relay that holds nothing closes without another word to the store."""
+        store = Between(memory)
+        refused = asyncio.Event()
+
+        async def gone(real: Any, *args: Any, **kwargs: Any) -> Any:
+            refused.set()
+            raise error
+
+        store.rules["claim_deliveries"] = gone
+        with caplog.at_level(logging.WARNING, "tenure.runtime"):
+            relay = new_relay(store, Postman())
+            async with asyncio.timeout(PATIENCE):
+                await refused.wait()
+            await relay.close(PATIENCE)
+        (line,) = (one.getMessage() for one in caplog.records if one.name == "tenure.runtime")
+        assert line.startswith(said)
 
     async def test_bug_of_a_store_does_not_end_the_relay(
         self, memory: InMemoryStore, new_relay: NewRelay

@@ -44,6 +44,7 @@ from functools import partial
 from itertools import chain, islice
 from math import inf
 
+from tenure.model.errors import StoreLost
 from tenure.model.outbox import Delivery, Outcome, PutBack, Settlement
 from tenure.model.retry import RetryPolicy
 from tenure.ports.outbox import Outbox
@@ -63,6 +64,8 @@ _log = logging.getLogger("tenure.runtime")
 _A_MOMENT = 1.0
 """Seconds for what takes none if all is well."""
 _NAMED_AT_ONCE = 500
+_SILENT = "the store does not answer about callbacks (%s); they wait until it does"
+_LOST = "no callbacks are sent any more: %s"
 
 
 class Relay:
@@ -102,6 +105,8 @@ class Relay:
         self._closing = asyncio.Event()
         self._turns = Turns()
         self._failures = 0
+        self._asked = False
+        """Whether this turn had a question for the store: one without proves nothing of it."""
         self._going: asyncio.Task[None] | None = None
 
     def open(self) -> None:
@@ -175,7 +180,8 @@ class Relay:
             except Exception as error:  # noqa: BLE001  whatever it is, callbacks must be tried again
                 more, wait = False, self._wait_after(error)
             else:
-                self._back_in_touch()
+                if self._asked:
+                    self._back_in_touch()
             if self._closing.is_set() and not (self._lanes or self._settling):
                 return
             if wait is not None:
@@ -212,7 +218,9 @@ class Relay:
         if self._closing.is_set():
             self._put_back(self._lanes.give_up_queued())
         room = self._lanes.room()
-        if self._closing.is_set() or not room:
+        claims = bool(room) and not self._closing.is_set()
+        self._asked = claims or bool(self._settling)
+        if not claims:
             await self._settling.settle()
             return False
         self._token = self._token or self._new_id()
@@ -266,10 +274,8 @@ class Relay:
     def _wait_after(self, error: Exception) -> float:
         self._failures += 1
         if self._failures == 1:
-            _log.warning(
-                "the store does not answer about callbacks (%s); they wait until it does",
-                str(error) or type(error).__name__,
-            )
+            lost = isinstance(error, StoreLost)  # for good: nothing waits in it
+            _log.warning(_LOST if lost else _SILENT, str(error) or type(error).__name__)
         return ENDLESS.wait_after(self._failures, luck=random.random()) or 0.0  # noqa: S311
 
     def _back_in_touch(self) -> None:
