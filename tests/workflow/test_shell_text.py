@@ -111,6 +111,8 @@ def test_a_value_is_one_word_wherever_it_stands(
         ('echo "$(( 1 + ${{ v }} ))"', "inside shell arithmetic"),
         ("(( ${{ v }} > 1 )) && echo", "inside shell arithmetic"),
         ("echo `echo ${{ v }}`", "inside backticks"),
+        ("echo ${ echo ${{ v }}; }", "inside ${ …; } could run code; use $(…)"),
+        ("echo ${| let y=${{ v }}; }", "inside ${ …; } could run code"),
         ('echo "`echo "${{ v }}"`"', "inside backticks"),
         ("( " * 100 + "${{ v }}", "nested too deeply"),
         ("$(cat <<A\n" * 60 + "${{ v }}", "nested too deeply"),
