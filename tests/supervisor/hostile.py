@@ -65,6 +65,19 @@ for _ in range(2):
 os.execve("/bin/sh", ["sh", "-c", "trap \\"\\" TERM; echo up; sleep 25; sleep 25"], {})
 """
 )
+_RENAMED = (
+    FORGETFUL
+    + """
+import sys
+kept = {name: value for name, value in os.environ.items() if name not in sys.argv}
+for _ in range(2):
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+os.execve("/bin/sh", ["sh", "-c", "echo up; exec sleep 25"], kept)
+"""
+)
+"""A daemon that keeps its environment, but for the variables it is given."""
 _LIMITED_BOMB = """
 import os, resource, signal, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -119,6 +132,8 @@ TREES = {
     "headless": f"{PYTHON} '{_HEADLESS}' & sleep 25",
     "disguised": f"(setsid {PYTHON} '{_DISGUISED}' &) & sleep 25",
     "no marks": f"{PYTHON} '{_DAEMON}' & sleep 25",
+    "task and run": f"{PYTHON} '{_RENAMED}' TENURE_OUTPUT & sleep 25",
+    "run only": f"{PYTHON} '{_RENAMED}' TENURE_OUTPUT TENURE_TASK_ID & sleep 25",
     "relay without marks": f"env -i {PYTHON} '{FORGETFUL}{RELAY}' & sleep 25",
 }
 if os.geteuid() == 0 and which("su"):

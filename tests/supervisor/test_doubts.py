@@ -91,6 +91,20 @@ async def test_what_stayed_in_the_session_of_its_task_is_known(
             assert trees.left(number) == set()
 
 
+@pytest.mark.parametrize("name", ["task and run", "run only"])
+async def test_whoever_names_its_run_is_known_while_another_runs(
+    transport: LocalTransport, tmp_path: Path, name: str
+) -> None:
+    trees = Trees(tmp_path)
+    async with AsyncExitStack() as scope:
+        await trees.stand(transport, scope, [tree(name, *run) for run in trees.runs])
+        for number in (1, 0):
+            assert len(trees.left(number)) > 1
+            await trees.cancel(number)
+            assert trees.tasks[number].cancelled()
+            assert trees.left(number) == set()
+
+
 async def test_another_users_daemon_is_known_where_timers_may_be_read(
     transport: LocalTransport, tmp_path: Path
 ) -> None:

@@ -20,10 +20,10 @@ Who may do what:
 - Only the **runner** starts tasks, and it releases each one exactly once. What a released task left
   running is a daemon somebody wanted: nobody ends it any more, not even the end of the runner.
 - Only the **supervisor** signals. It ends the whole tree of a task, whatever the reason: what
-  descends from its leader, what carries its marks (``marks``, ``slack``), and orphans without any
-  that nobody else can have started (``suspicion``). The one exception is END_GROUP, for a task that
-  ended by itself: what stayed in its process group may not hold up the runner any longer, what left
-  the group on purpose lives on.
+  descends from its leader, what carries its marks (``marks``, ``slack``) or its name (``names``),
+  and orphans without any that nobody else can have started (``suspicion``). The one exception is
+  END_GROUP, for a task that ended by itself: what stayed in its process group may not hold up the
+  runner any longer, what left the group on purpose lives on.
 - An orphan that several may have started is in **doubt** until all of them are being ended, and
   then ends with them. Meanwhile nobody signals it, and whoever of them ends says that it is left.
   Where nobody would hear that (the runner is gone or not trusted), those released do not count.
@@ -41,7 +41,7 @@ Who may do what:
 What runs in the supervisor, which imports nothing else of Tenure and no third party: ``program``
 (the loop), ``channel`` and ``frames`` (what is said), ``wardship`` and ``task`` (the tasks),
 ``spawning``, ``census`` (who is there), ``lineage`` (who is whose) by ``marks``, ``slack``,
-``kinship``, ``orphans`` and ``suspicion``, ``demise`` (what to send when), ``cgroups`` (what is not
-ours to signal). What runs in the runner:
-``starter``, ``ward`` (one task), ``link`` and ``sender``, ``launch``, ``rescue``.
+``names``, ``kinship``, ``orphans`` and ``suspicion``, ``demise`` (what to send when), ``cgroups``
+(what is not ours to signal). What runs in the runner: ``starter``, ``ward`` (one task), ``link``,
+``sender``, ``launch``, ``rescue``.
 """

@@ -8,6 +8,7 @@ import signal
 
 TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 """Nanoseconds of the boot clock that ``start`` counts by."""
+_MOST_ENVIRONMENT = 8 << 20
 
 
 class Process:
@@ -45,6 +46,15 @@ def look_at(pid: int) -> Process | None:
     alive = fields[0] not in b"ZX" or int(fields[17]) > 1
     parent, group, session, start = map(int, (*fields[1:4], fields[19]))
     return Process(pid, parent, group, session, start, alive)
+
+
+def environment(pid: int) -> dict[bytes, bytes]:
+    """What its program was started with; nothing if that is not for us, or was overwritten."""
+    env: dict[bytes, bytes] = {}
+    for pair in read(b"/proc/%d/environ" % pid, _MOST_ENVIRONMENT).split(b"\0"):
+        name, _, value = pair.partition(b"=")
+        env.setdefault(name, value)
+    return env
 
 
 def read(path: bytes, most: int = 4096) -> bytes:

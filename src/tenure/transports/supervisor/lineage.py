@@ -10,6 +10,7 @@ from tenure.transports.supervisor import census, suspicion
 from tenure.transports.supervisor.census import Process
 from tenure.transports.supervisor.kinship import kin
 from tenure.transports.supervisor.marks import Branding, Marks
+from tenure.transports.supervisor.names import Names, names_of
 from tenure.transports.supervisor.orphans import Orphans
 from tenure.transports.supervisor.slack import Slack
 from tenure.transports.supervisor.suspicion import Adopted, Families, Fates, Suspects
@@ -119,21 +120,45 @@ class Lineage:
         return frozenset(() if task is None else (task,))
 
     def _adopt(self, pid: int, others: Collection[Adopted]) -> Adopted:
+        names = names_of(pid)
         task = self._marks.whose(pid)
         if task is not None:
             since = self._tasks[task].since if task in self._tasks else 0
-            return Adopted(since, frozenset((task,)))
+            return self._adopted(since, frozenset((task,)), names)
         process = census.look_at(pid)
         if process is None:  # not shown to us, but there
-            return Adopted(_AT_ANY_TIME, self._suspects(_AT_ANY_TIME, others))
-        task = self._of_session(process) or self._slack.whose(pid)
+            suspects = self._suspects(_AT_ANY_TIME, names, others)
+            return self._adopted(_AT_ANY_TIME, suspects, names)
+        task = self._of_session(process) or self._named(process, names) or self._slack.whose(pid)
         if task is not None and self._tasks[task].since <= process.start:
-            return Adopted(process.start, frozenset((task,)))
-        return Adopted(process.start, self._suspects(process.start, others))
+            return self._adopted(process.start, frozenset((task,)), names)
+        suspects = self._suspects(process.start, names, others)
+        return self._adopted(process.start, suspects, names)
 
-    def _suspects(self, start: int, others: Collection[Adopted]) -> Suspects:
+    def _adopted(self, start: int, suspects: Suspects, names: Names) -> Adopted:
+        runs = {self._tasks[each].run if each in self._tasks else b"" for each in suspects}
+        return Adopted(start, suspects, names.run or (runs.pop() if len(runs) == 1 else b""))
+
+    def _suspects(self, start: int, names: Names, others: Collection[Adopted]) -> Suspects:
         tasks = {each.number: each.since for each in self._tasks.values() if not each.gone}
-        return suspicion.suspects_of(start, tasks, others)
+        of_run = {
+            number: since
+            for number, since in tasks.items()
+            if names.run and since <= start and self._tasks[number].names.run == names.run
+        }
+        if not of_run:  # a run we know nothing of says nothing
+            return suspicion.suspects_of(start, tasks, others)
+        elsewhere = [each.number for each in self._tasks.values() if each.names.run != names.run]
+        return suspicion.suspects_in(names.run, start, of_run, elsewhere, others)
+
+    def _named(self, process: Process, names: Names) -> int | None:
+        """The last one of that name that can have started it: a task may have several commands."""
+        candidates = (
+            each.number
+            for each in self._tasks.values()
+            if names.task and each.names.task == names.task and each.since <= process.start
+        )
+        return max(candidates, default=None)
 
     def _of_session(self, process: Process) -> int | None:
         """Each leader has a session and a group of its own."""

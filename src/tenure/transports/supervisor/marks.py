@@ -11,13 +11,12 @@ from __future__ import annotations
 import resource
 from collections.abc import Mapping
 
-from tenure.transports.supervisor.census import read
+from tenure.transports.supervisor.census import environment, read
 from tenure.transports.supervisor.suspicion import RELEASED
 
 _LOCKS = 10  # RLIMIT_LOCKS, for which Python has no name
 _LINE = b"Max file locks"
 _VARIABLE = b"TENURE_OUTPUT"
-_MOST_ENVIRONMENT = 8 << 20
 
 TOKEN_BITS = 38
 _TASKS = 1 << 24
@@ -49,7 +48,7 @@ class Marks:
         limit = _limit_on(pid)
         if limit // _TASKS == self._token:
             return self._by_limit.get(limit, RELEASED)
-        return self._by_value.get(_variable_of(pid)) if self._by_value else None
+        return self._by_value.get(value_in(environment(pid))) if self._by_value else None
 
     def _limit(self, task: int) -> int:
         return self._token * _TASKS + task % _TASKS
@@ -83,11 +82,3 @@ def _limit_on(pid: int) -> int:
         return -1
     soft = lines[at + len(_LINE) :].split(None, 1)[0]
     return int(soft) if soft.isdigit() else -1
-
-
-def _variable_of(pid: int) -> bytes:
-    for pair in read(b"/proc/%d/environ" % pid, _MOST_ENVIRONMENT).split(b"\0"):
-        name, _, value = pair.partition(b"=")
-        if name == _VARIABLE:
-            return value
-    return b""

@@ -6,6 +6,8 @@ environment, and PAM sets limits anew) can only have come from somebody who was 
 - a task that had begun by then and was not released;
 - an orphan that is older: then it was started by whoever may have started that one.
 
+If it still names its run (``names``), nobody of another run is suspected.
+
 So the suspects are few, usually one. It ends when **all** of them are being ended, for then it is
 one of theirs whosever it is. As long as one of them goes on, or was released (what that left
 running is a daemon somebody wanted), it is in **doubt**: nobody touches it, and no suspect is said
@@ -15,7 +17,7 @@ more, a task beside its successor's is the greater harm: then those that were re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from tenure.transports.supervisor.census import Process
 
@@ -27,13 +29,15 @@ Families = dict[int, list[Process]]
 
 
 class Adopted:
-    """An orphan: when it began, and who may have started it."""
+    """An orphan: when it began, who may have started it, and of which run that was, if it is
+    known (else nothing)."""
 
-    __slots__ = ("start", "suspects")
+    __slots__ = ("run", "start", "suspects")
 
-    def __init__(self, start: int, suspects: Suspects) -> None:
+    def __init__(self, start: int, suspects: Suspects, run: bytes = b"") -> None:
         self.start = start
         self.suspects = suspects
+        self.run = run
 
 
 def suspects_of(start: int, tasks: Mapping[int, int], elders: Iterable[Adopted]) -> Suspects:
@@ -45,6 +49,19 @@ def suspects_of(start: int, tasks: Mapping[int, int], elders: Iterable[Adopted])
         if elder.start <= start:
             possible |= elder.suspects
     return frozenset(possible)
+
+
+def suspects_in(
+    run: bytes,
+    start: int,
+    tasks: Mapping[int, int],
+    others: Collection[int],
+    elders: Iterable[Adopted],
+) -> Suspects:
+    """The same of one that names its ``run``: ``tasks`` are those of that run, ``others`` those of
+    other runs. What was released counts unless it is known to be another run's."""
+    related = [elder for elder in elders if elder.run in (run, b"")]
+    return suspects_of(start, tasks, related).difference(others)
 
 
 class Fates:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tenure.transports.supervisor import census, marks
 from tenure.transports.supervisor.frames import Spawn
+from tenure.transports.supervisor.names import names_in
 
 
 class Task:
@@ -13,6 +14,7 @@ class Task:
         "late_grace",
         "leader",
         "mark",
+        "names",
         "number",
         "released",
         "run",
@@ -32,6 +34,7 @@ class Task:
         self.until = order.until
         self.late_grace = order.late_grace
         self.mark = marks.value_in(order.env)
+        self.names = names_in(order.env)
         self.status: int | None = None
         """Its leader's, once that has ended."""
         self.untrusted = False
