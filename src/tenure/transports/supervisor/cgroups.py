@@ -3,8 +3,12 @@
 
 A tree that forks while it is killed is moved, process by process, into a group that is frozen:
 what is forked from then on is born inside and stands still. Then one write kills everything in it
-at one moment, whoever's it is. A group per task from its birth would do no better, and the move
-alone makes a short task a third slower.
+at one moment, whoever's it is.
+
+A group per task from its birth would do more: it would tell whose an orphan is that lost every mark
+and name, which ``suspicion`` can only guess. It costs more than a start may: a move waits for
+milliseconds and holds up every fork on the machine, a birth inside copies this process's memory
+unless the C library helps. docs/architecture.md has the figures.
 
 Nothing here raises: without it, signals do the work.
 """
