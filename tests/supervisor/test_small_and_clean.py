@@ -144,9 +144,10 @@ async def test_bytes_no_text_holds_and_a_line_of_a_hundred_megabytes(
     assert compared.at == line.stat().st_size > 100 * 1024 * 1024
 
 
-async def test_daemons_of_finished_tasks_outlive_it(transport: LocalTransport) -> None:
+@pytest.mark.parametrize("how", ["", "setsid"])
+async def test_daemons_of_finished_tasks_outlive_it(transport: LocalTransport, how: str) -> None:
     kept = Kept()
-    await transport.run(HERE, sh("setsid sleep 25 >/dev/null 2>&1 & echo $!"), kept)
+    await transport.run(HERE, sh(f"{how} sleep 25 >/dev/null 2>&1 & echo $!"), kept)
     [daemon] = await kept.numbers(1)
     async with running(transport, sh("echo $$; exec sleep 25"), kept) as task:
         task.cancel()
