@@ -116,6 +116,7 @@ TREES = {
     "stopped": """
         sh -c 'kill -STOP $$; sleep 25' & setsid sh -c 'kill -STOP $$; sleep 25' &
         echo up; wait""",
+    "supervisor stopped": "kill -STOP $PPID; echo up; sleep 25",
     "pipe held open": """
         (setsid sleep 25 &); (setsid sh -c 'sleep 0.05; echo up; exec sleep 25' 2>&1 &)
         exec sleep 25""",

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from math import inf
 from pathlib import Path
 
 import pytest
 
 from tenure.model.errors import NotStarted, StillRunning, TransportError
 from tenure.transports.local import LocalTransport
-from tenure.transports.supervisor import demise, ward
+from tenure.transports.supervisor import demise, link, ward
 from tests.supervisor.hostile import UP, left_of, tree
 from tests.supervisor.supervising import NO_CGROUPS, begin_with, supervisors
 from tests.supervisor.test_hostile_trees import new_run
@@ -78,10 +79,9 @@ async def test_a_task_that_ended_before_is_no_loss(transport: LocalTransport) ->
         assert (await task).code == 3
 
 
-async def test_a_frozen_supervisor_does_not_hold_up_a_cancel(
-    transport: LocalTransport, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+async def test_a_frozen_supervisor_goes_on_when_a_task_is_to_end(
+    transport: LocalTransport, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(ward, "_TO_ANSWER", 0.3)
     run_id, kept = new_run(), Kept()
     async with running(transport, tree("deaf", run_id, tmp_path, grace=0.1), kept) as task:
         await kept.shows(UP)
@@ -90,17 +90,82 @@ async def test_a_frozen_supervisor_does_not_hold_up_a_cancel(
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+        assert runs(supervisor), "nobody had to do without it"
+        assert left_of(run_id, tmp_path) == set()
+
+
+async def test_a_supervisor_that_is_frozen_while_it_waits_goes_on_after_the_grace(
+    transport: LocalTransport, tmp_path: Path
+) -> None:
+    run_id, kept = new_run(), Kept()
+    script = "trap 'kill -STOP $PPID' TERM; setsid sleep 25 & echo up; sleep 25; sleep 25"
+    command = sh(script, grace=0.5, env={"TENURE_RUN_ID": run_id})
+    async with running(transport, command, kept) as task:
+        await kept.shows(UP)
+        [supervisor] = supervisors()
+        task.cancel()
+        await asyncio.wait({task})
+        assert runs(supervisor)
+        assert left_of(run_id, tmp_path) == set()
+
+
+@pytest.mark.parametrize("what", ["a new task", "a lease that was renewed"])
+async def test_a_frozen_supervisor_goes_on_when_it_is_told_anything(
+    transport: LocalTransport, what: str
+) -> None:
+    """Else the ends of its tasks would never be told, where no time-out asks for them."""
+    kept = Kept()
+    async with running(transport, sh("kill -STOP $PPID; echo up; exit 3"), kept) as task:
+        await kept.shows(UP)
+        if what == "a new task":
+            other = await asyncio.wait_for(transport.run(HERE, sh("exit 4"), Kept()), 20)
+            assert other.code == 4
+        else:
+            transport.trust("any", inf, margin=8)
+        assert (await asyncio.wait_for(task, 20)).code == 3
+
+
+async def test_a_frozen_supervisor_ends_with_the_transport(transport: LocalTransport) -> None:
+    await transport.run(HERE, sh("true"), Kept())
+    [supervisor] = supervisors()
+    os.kill(supervisor, signal.SIGSTOP)
+    await asyncio.wait_for(transport.close(), link._TO_END)
+    assert not runs(supervisor)
+
+
+async def test_a_supervisor_that_hangs_does_not_hold_up_a_cancel(
+    transport: LocalTransport, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    begin_with(
+        monkeypatch,
+        "import time\n"
+        "from tenure.transports.supervisor.wardship import Wardship\n"
+        "Wardship.end = lambda *_, **__: time.sleep(60)",
+    )
+    monkeypatch.setattr(ward, "_TO_ANSWER", 0.3)
+    run_id, kept = new_run(), Kept()
+    async with running(transport, tree("deaf", run_id, tmp_path, grace=0.1), kept) as task:
+        await kept.shows(UP)
+        [supervisor] = supervisors()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
         assert not runs(supervisor)
         assert left_of(run_id, tmp_path) == set()
 
 
-async def test_a_frozen_supervisor_does_not_hold_up_the_close(
+async def test_a_supervisor_that_hangs_does_not_hold_up_the_close(
     transport: LocalTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tenure.transports.supervisor.link._TO_END", 0.3)
+    begin_with(
+        monkeypatch,
+        "import time\n"
+        "from tenure.transports.supervisor.wardship import Wardship\n"
+        "Wardship.end_all = lambda *_: time.sleep(60)",
+    )
+    monkeypatch.setattr(link, "_TO_END", 0.3)
     await transport.run(HERE, sh("true"), Kept())
     [supervisor] = supervisors()
-    os.kill(supervisor, signal.SIGSTOP)
     await transport.close()
     assert not runs(supervisor)
 

@@ -34,6 +34,8 @@ Who may do what:
   up runs anything beside its successor.
 - **gone** is said only after nothing of the task was found, nothing was in doubt, and nobody had
   died meanwhile who could have left something; else the numbers of what is **left** are told.
+- A supervisor that was **stopped** goes on with the next thing its runner tells it, and when the
+  runner ends: both come with a CONT.
 - If the **supervisor** is killed, its runner looks for the marks and ends what it finds
   (``rescue``). How those tasks would have ended nobody knows, and the error says so. The next task
   gets a new supervisor. If both are killed at once, nobody is left who could.

@@ -110,16 +110,25 @@ class Link:
                 self._read()
             raise Disconnected
         self._tasks[self._count] = who
+        self._rouse()
         return self._count
 
     def send(self, kind: int, task: int = 0, body: bytes = b"") -> None:
         """From any thread."""
         self._sender.send(frames.frame(kind, task, body))
+        self._rouse()
 
     def release(self, task: int) -> None:
         """Nobody wants to hear of it any more."""
         del self._tasks[task]
         self._sender.post(frames.frame(frames.RELEASE, task))
+
+    def _rouse(self) -> None:
+        """A task can stop its supervisor (``kill -STOP $PPID``), which then hears nothing. One that
+        is not stopped does not notice this."""
+        if not self._ended.is_set():
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGCONT)
 
     # Its end
 
@@ -132,6 +141,7 @@ class Link:
         if self._open:
             self._closing = True
             self._sender.shut()
+            self._rouse()
             try:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_TO_END):

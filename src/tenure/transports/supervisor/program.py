@@ -21,7 +21,7 @@ from tenure.transports.supervisor.frames import Malformed, Spawn
 from tenure.transports.supervisor.spawning import turn_deaf
 from tenure.transports.supervisor.wardship import Wardship
 
-_SET_NAME, _SET_CHILD_SUBREAPER = 15, 36
+_SET_PDEATHSIG, _SET_NAME, _SET_CHILD_SUBREAPER = 1, 15, 36
 _NAME = b"tenure-superv"
 _LONGEST_SLEEP = 3600.0
 _MOST_FAILURES = 100
@@ -46,8 +46,10 @@ def main() -> None:
 
 
 def adopt_orphans() -> None:
-    """Become a subreaper, under a name that ``ps`` shows."""
+    """Become a subreaper, under a name that ``ps`` shows, and one that goes on when its runner ends
+    even if somebody has stopped it: else nobody would be left to end its tasks."""
     libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_SET_PDEATHSIG, int(signal.SIGCONT), 0, 0, 0)
     libc.prctl(_SET_NAME, _NAME, 0, 0, 0)
     if libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         number = ctypes.get_errno()
