@@ -59,11 +59,21 @@ async def cancelled(transport: LocalTransport, promise: Promise, name: str, fold
 
 
 async def timed_out(transport: LocalTransport, promise: Promise, name: str, folder: Path) -> None:
-    run_id = new_run()
-    async with promise.kept(0.3 + GRACE):
+    """Its time is over as soon as the tree stands."""
+    run_id, kept, limit = new_run(), Kept(), asyncio.timeout(None)
+
+    async def limited() -> None:
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.3):
-                await transport.run(HERE, tree(name, run_id, folder), Kept())
+            async with limit:
+                await transport.run(HERE, tree(name, run_id, folder), kept)
+
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(limited())
+        await kept.shows(UP)
+        assert left_of(run_id, folder)
+        async with promise.kept(GRACE):
+            limit.reschedule(asyncio.get_running_loop().time())
+            await asyncio.wait({task})
     assert left_of(run_id, folder) == set()
 
 
@@ -113,7 +123,9 @@ async def test_cancel(
     assert caplog.text == "", "nobody complains of what was ended on purpose"
 
 
-@pytest.mark.parametrize("name", ["deaf daemon", "no environment", "no marks", "bomb"])
+@pytest.mark.parametrize(
+    "name", ["deaf daemon", "no environment", "no marks", "supervisor stopped", "bomb"]
+)
 async def test_time_out(
     transport: LocalTransport, promise: Promise, name: str, tmp_path: Path
 ) -> None:
