@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from yarl import URL
 
 from tenure.runtime.masking import Masks
 
@@ -72,6 +73,76 @@ def test_a_secret_inside_json_is_found_too(secret: str) -> None:
     for ascii_only in (True, False):
         shown = json.dumps({"password": secret}, ensure_ascii=ascii_only)
         assert Masks([secret]).text(shown) == '{"password": "***"}'
+
+
+@st.composite
+def encoded_at_will(draw: st.DrawFn, secret: str) -> bytes:
+    """As some program or other may write it in a URL."""
+    parts = []
+    for byte in secret.encode():
+        escapes = [f"%{byte:02x}".encode(), f"%{byte:02X}".encode()]
+        plain = b"+" if byte == ord(" ") else bytes([byte])
+        ways = [plain] if plain.isalnum() else escapes if plain == b"%" else [plain, *escapes]
+        parts.append(draw(st.sampled_from(ways)))
+    return b"".join(parts)
+
+
+in_urls = st.text("aé4|% +", max_size=5).filter(lambda text: bool(set(text) - set("a4")))
+fillers = st.text("a4|%+c", max_size=8)
+
+
+@given(
+    st.data(), st.lists(in_urls, min_size=1, max_size=2), st.lists(st.integers(0, 99), max_size=8)
+)
+def test_a_secret_inside_a_url_is_found_however_it_is_encoded_and_cut(
+    data: st.DataObject, secrets: list[str], cuts: list[int]
+) -> None:
+    masks = Masks(secrets)
+    inside = data.draw(encoded_at_will(secrets[0]))
+    assert masked(masks, b"<" + inside + b">", cuts) == b"<***>"
+    if secrets[0].isascii():
+        assert masks.is_in(f"<{inside.decode()}>")
+    around = data.draw(fillers).encode() + inside + data.draw(fillers).encode()
+    assert masked(masks, around, cuts) == masked(masks, around, [])
+
+
+@pytest.mark.parametrize("secret", ["Zqse|cret{1}é7", "a'b+c=d&e", "p%41ss%2f%zz", "~!*()^@:;,$"])
+@pytest.mark.parametrize("place", ["http://h/x/{}/y", "http://h/?x={}&y", "http://u:{}@h/"])
+def test_what_requests_make_of_a_secret_is_found(secret: str, place: str) -> None:
+    asked = str(URL(place.format(secret)))
+    assert Masks([secret]).text(asked) == place.format("***")
+
+
+def test_a_stray_percent_sign_hides_nothing() -> None:
+    masks = Masks(["ab|c"])
+    assert masks.text("50%ab%7Cc %4ab%7cc") == "50%*** %4***"
+
+
+def test_a_secret_in_a_query_is_found_with_its_spaces() -> None:
+    for shown in ("q=a+b%2Bc", "q=a%20b%2bc", "q=a+b+c"):
+        assert Masks(["a b+c"]).text(shown) == "q=***"
+
+
+@pytest.mark.parametrize("shown", ["Zq{1}Ã©7", "Zq{1}\\u00c3\\u00a97", "Zq{1}\ufffd7"])
+def test_a_secret_that_is_taken_for_latin_1_is_found(shown: str) -> None:
+    masks = Masks(["Zq{1}é7"])
+    assert masks.text(f"<{shown}>") == "<***>"
+    assert masked(masks, "<Zq{1}é7>".encode("latin-1"), [3, 7]) == b"<***>"
+
+
+def test_a_percent_sign_is_held_back_only_where_it_may_begin_a_secret() -> None:
+    assert Masks(["hunter2"]).stream().feed(b"50%") == b"50%"
+    stream = Masks(["|hunter"]).stream()
+    assert stream.feed(b"50%") == b"50"
+    assert stream.feed(b"7") == b""
+    assert stream.feed(b"D 51%4") == b"%7D 51%4"
+    assert stream.feed(b"1 %7cHUNTER") == b"1 %7cHUNTER"
+
+
+def test_a_secret_of_ordinary_characters_has_one_form() -> None:
+    """So the usual one costs no more for all those that others are looked for in."""
+    masks = Masks(["ghp_Zq7-x.Y~1"])
+    assert (len(masks._forms), len(masks._in_urls.forms)) == (1, 0)
 
 
 def test_lines_of_a_long_secret_are_secrets() -> None:

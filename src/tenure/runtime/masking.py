@@ -1,22 +1,24 @@
 """Secret values are taken out of everything before it leaves the executing process.
 
-A value is looked for as it is and as it stands inside JSON; of a value of several lines every line
-that is long enough to be told from ordinary text, too, since tools print them one by one. Output
-comes in chunks: what may be the beginning of a secret is held back until it is known, at most one
-byte less than the longest secret. Occurrences that overlap or touch become one mask, so that
-neither their number nor their length shows.
+A value is looked for as it is, as it stands inside JSON, in URLs, and as Latin-1; of a value of
+several lines every line that is long enough to be told from ordinary text, too, since tools print
+them one by one. Output comes in chunks: what may be the beginning of a secret is held back until it
+is known, always less than the longest secret as it would be written. Occurrences that overlap or
+touch become one mask, so that neither their number nor their length shows.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
+
+from tenure.runtime.in_urls import Decoded, InUrls
+from tenure.runtime.needles import Needles, beginnings
+from tenure.runtime.secret_forms import forms_of, texts_of
 
 MASK = "***"
 _MASK = MASK.encode()
-_TELLING_LINE = 8
-"""Characters a line of a longer secret must have to be looked for by itself."""
 SHORTEST_TELLING = 3
 """Characters of a secret; a shorter one is masked all the same, and much else with it."""
 
@@ -30,14 +32,16 @@ class Masks:
     """Knows the secrets of one run. ``not masks`` if there are none."""
 
     def __init__(self, secrets: Iterable[object]) -> None:
-        forms = {form.encode(errors="replace") for each in secrets for form in _forms(str(each))}
-        self._forms = tuple(sorted(forms, key=len, reverse=True))
+        texts = {text for each in secrets for text in texts_of(str(each))}
+        self._in_urls = InUrls(texts)
+        written = {form for text in texts for form in forms_of(text)}
+        self._forms = Needles({*written, *self._in_urls.forms})
 
     def __bool__(self) -> bool:
         return bool(self._forms)
 
     def stream(self) -> MaskedStream:
-        return MaskedStream(self._forms)
+        return MaskedStream(self._forms, self._in_urls)
 
     def text(self, text: str) -> str:
         if not self._forms:
@@ -50,7 +54,10 @@ class Masks:
         """Whether a secret is anywhere in a value made of texts, numbers, lists and mappings."""
         if isinstance(value, str):
             data = value.encode(errors="replace")
-            return any(form in data for form in self._forms)
+            if self._forms.are_in(data):
+                return True
+            read = self._in_urls.read(data)
+            return read is not None and self._in_urls.forms.are_in(read.text)
         if isinstance(value, dict):
             return any(self.is_in(each) for pair in value.items() for each in pair)
         if isinstance(value, list | tuple):
@@ -58,20 +65,12 @@ class Masks:
         return bool(self._forms) and str(value).encode() in self._forms
 
 
-def _forms(secret: str) -> Iterator[str]:
-    lines = secret.splitlines() if "\n" in secret else []
-    for text in (secret, secret.strip(), *(each for each in lines if len(each) >= _TELLING_LINE)):
-        if text:
-            yield text
-            yield json.dumps(text)[1:-1]
-            yield json.dumps(text, ensure_ascii=False)[1:-1]
-
-
 class MaskedStream:
     """One stream of output, chunk by chunk."""
 
-    def __init__(self, forms: tuple[bytes, ...]) -> None:
+    def __init__(self, forms: Needles, in_urls: InUrls) -> None:
         self._forms = forms
+        self._in_urls = in_urls
         self._held = b""
         self._masked: int | None = None
         """How many of the held bytes belong to the mask that was given out last; ``None`` if
@@ -80,32 +79,37 @@ class MaskedStream:
     def feed(self, data: bytes) -> bytes:
         """What is now known to be fit to be seen."""
         held = self._held + data
-        return self._give_out(held, len(held) - self._in_doubt(held))
+        read = self._in_urls.read(held)
+        until = len(held) - self._forms.begun(held)
+        if read is not None:
+            until = min(until, self._certain(read))
+        return self._give_out(held, read, until)
 
     def finish(self) -> bytes:
         """The rest: nothing follows that could complete a secret."""
-        return self._give_out(self._held, len(self._held))
+        return self._give_out(self._held, self._in_urls.read(self._held), len(self._held))
 
-    def _in_doubt(self, held: bytes) -> int:
-        """The length of the longest end of ``held`` that may be the beginning of a secret."""
-        longest = 0
-        for form in self._forms:
-            start = max(len(held) - len(form) + 1, 0)
-            while (start := held.find(form[:1], start)) >= 0 and len(held) - start > longest:
-                if form.startswith(held[start:]):
-                    longest = len(held) - start
+    def _certain(self, read: Decoded) -> int:
+        """Up to where no secret has begun that what follows may complete in a URL."""
+        until = read.place(len(read.text) - self._in_urls.forms.begun(read.text))
+        if not read.begun:
+            return until
+        whole = read.text.removesuffix(read.begun)
+        for form in self._in_urls.forms:
+            for length in chain(beginnings(whole, form), (0,)):
+                if self._in_urls.may_become(read.begun, form[length]):
+                    until = min(until, read.place(len(whole) - length))
                     break
-                start += 1
-        return longest
+        return until
 
-    def _give_out(self, held: bytes, until: int) -> bytes:
+    def _give_out(self, held: bytes, read: Decoded | None, until: int) -> bytes:
         self._held = held[until:]
         if not until:
             return b""
         shown: list[bytes] = []
         place = 0
         masked = None
-        for start, end in self._secrets(held):
+        for start, end in self._secrets(held, read):
             if start >= until:
                 break
             shown.append(held[place:start])
@@ -117,14 +121,15 @@ class MaskedStream:
         self._masked = masked
         return b"".join(shown)
 
-    def _secrets(self, held: bytes) -> Iterator[tuple[int, int]]:
+    def _secrets(self, held: bytes, read: Decoded | None) -> Iterator[tuple[int, int]]:
         """Where they are, from left to right; what overlaps or touches is one."""
         found = [(0, self._masked)] if self._masked is not None else []
-        for form in self._forms:
-            start = held.find(form)
-            while start >= 0:
-                found.append((start, start + len(form)))
-                start = held.find(form, start + 1)
+        found += self._forms.places(held)
+        if read is not None:
+            found += (
+                (read.place(start), read.place(end))
+                for start, end in self._in_urls.forms.places(read.text)
+            )
         found.sort()
         whole: tuple[int, int] | None = None
         for start, end in found:

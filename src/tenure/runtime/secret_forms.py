@@ -1,0 +1,41 @@
+"""What a secret looks like where it may stand in output."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+
+_TELLING_LINE = 8
+"""Characters a line of a longer secret must have to be looked for by itself."""
+
+
+def texts_of(secret: str) -> Iterator[str]:
+    """The secret, and those of its lines that can be told from ordinary text."""
+    lines = secret.splitlines() if "\n" in secret else []
+    for text in (secret, secret.strip(), *(each for each in lines if len(each) >= _TELLING_LINE)):
+        if text:
+            yield text
+
+
+def forms_of(text: str) -> Iterator[bytes]:
+    for written in _written(text):
+        yield written.encode(errors="replace")
+    if not text.isascii():
+        yield from _misread(text)
+
+
+def _written(text: str) -> Iterator[str]:
+    yield text
+    yield json.dumps(text)[1:-1]
+    yield json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def _misread(text: str) -> Iterator[bytes]:
+    """By programs that take UTF-8 for Latin-1, as servers do with headers, or the other way."""
+    for written in _written(text.encode(errors="replace").decode("latin-1")):
+        yield written.encode()
+    with suppress(UnicodeEncodeError):
+        data = text.encode("latin-1")
+        yield data
+        yield data.decode(errors="replace").encode()
