@@ -145,6 +145,18 @@ def test_a_secret_of_ordinary_characters_has_one_form() -> None:
     assert (len(masks._forms), len(masks._in_urls.forms)) == (1, 0)
 
 
+@pytest.mark.parametrize(
+    "secret",
+    ['pa"ss\\word-99', "it's\\it", "'both\"", "päss", "tab\there", "snow ☃ man", "😀\x07x"],
+)
+def test_a_secret_is_found_as_python_shows_it(secret: str) -> None:
+    masks = Masks([secret])
+    for before in ("", "'", '"', "'\""):
+        text = f"{before}<{secret}>"
+        for shown in (repr(text), ascii(text), repr(text.encode())):
+            assert "<***>" in masks.text(shown), shown
+
+
 def test_lines_of_a_long_secret_are_secrets() -> None:
     key = "-----BEGIN KEY-----\nMIIEvQIBADANBgkq\nx\n-----END KEY-----\n"
     masks = Masks([key])

@@ -56,6 +56,21 @@ async def test_a_message_of_a_failure_is_masked(sqlite: SQLiteStore, new_runner:
     assert run.error.stderr_tail == "cannot log in with ***\n"
 
 
+async def test_what_an_exception_says_is_masked_as_python_shows_it(
+    sqlite: SQLiteStore, new_runner: NewRunner
+) -> None:
+    opens = tenure.Step(
+        name="one",
+        action="python.call",
+        args={"function": "builtins:open", "args": {"file": "/nonexistent/${{ db_password }}"}},
+    )
+    options = tenure.RunOptions(secrets={"db_password": 'pa"ss\\word-99'})
+    run = await new_runner(sqlite).run(flow(opens), options)
+    host = next(iter(run.steps[0].hosts.values()))
+    assert (host.message or "").endswith("No such file or directory: '/nonexistent/***'")
+    assert "word-99" not in json.dumps(full_record(run), default=str)
+
+
 async def test_last_words_of_a_task_that_is_ended_are_masked(
     sqlite: SQLiteStore, new_runner: NewRunner
 ) -> None:

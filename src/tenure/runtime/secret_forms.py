@@ -29,10 +29,14 @@ def _written(text: str) -> Iterator[str]:
     yield text
     yield json.dumps(text)[1:-1]
     yield json.dumps(text, ensure_ascii=False)[1:-1]
+    for shown in (repr, ascii):
+        yield shown(text)[1:-1]
+        yield shown(f'"{text}')[2:-1]  # what is around it may have its single quotes escaped
 
 
 def _misread(text: str) -> Iterator[bytes]:
-    """By programs that take UTF-8 for Latin-1, as servers do with headers, or the other way."""
+    """By programs that take UTF-8 for Latin-1, as servers do with headers, or the other way. Python
+    shows bytes the same way."""
     for written in _written(text.encode(errors="replace").decode("latin-1")):
         yield written.encode()
     with suppress(UnicodeEncodeError):
