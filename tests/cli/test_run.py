@@ -290,3 +290,31 @@ def test_notices_go_to_stderr(cli: Cli) -> None:
     assert done.code == 0
     assert "notice: " in done.err
     assert all(isinstance(line, dict) for line in map(json.loads, done.out.splitlines()))
+
+
+PLANTED = "Zqplantedsecret7"
+TOKEN = """
+version: v1
+name: token
+secrets: [tok]
+steps: [{name: go, action: cmd.run, args: {cmd: "true"}}]
+"""
+
+
+@pytest.mark.parametrize("from_file", [False, True])
+def test_a_secret_in_another_variable_or_a_label_is_refused_and_kept_nowhere(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, from_file: bool
+) -> None:
+    monkeypatch.setenv("TENURE_SECRET_TOK", PLANTED)
+    more = cli.home / "more.yaml"
+    more.write_text(f"url: http://u:{PLANTED}@h\n")
+    given = ["--vars-file", str(more)] if from_file else ["--var", f"url=http://u:{PLANTED}@h"]
+    given += ["--label", f"l={PLANTED}", "--secret", "tok"]
+    refused = cli.call("run", cli.workflow(TOKEN), *given, "--run-id", "my-run-01")
+    assert refused.code == 2
+    assert "variable url: the value of the secret tok is in it" in refused.err
+    assert "label l: the value of the secret tok is in it" in refused.err
+    assert PLANTED not in refused.out + refused.err
+    assert cli.call("status", "my-run-01").code == 5
+    kept = [path for path in cli.home.rglob("*") if path.is_file() and path != more]
+    assert [path for path in kept if PLANTED.encode() in path.read_bytes()] == []

@@ -11,6 +11,7 @@ from tenure.model.errors import InvalidWorkflow
 from tenure.model.ids import check_run_id
 from tenure.model.snapshot import Approval, CallbackTarget, RunSnapshot
 from tenure.model.status import Recovery, RunStatus
+from tenure.runtime.kept_out import check_secrets_kept_out
 from tenure.runtime.options import RunOptions
 from tenure.runtime.ready import Ready, Source, check_complete
 from tenure.workflow.parse import placed
@@ -29,13 +30,15 @@ def planned_run(
     whoever claims them.
 
     ``targets`` are told of every run. ``InvalidRunId``; ``InvalidWorkflow`` for one to be executed
-    here that lacks a secret, and for any that lacks a variable.
+    here that lacks a secret, and for any that lacks a variable; ``InvalidOptions`` if the record
+    would have a secret's value in it.
     """
     workflow, usual = ready.prepared.plan.workflow, ready.usual
     approval = _approval(workflow, options.approved_by)
     begins = embedded and _may_begin(approval)
     given = {**options.vars, **options.secrets}
     check_complete(ready, given, given if begins else workflow.secrets)
+    check_secrets_kept_out(options, workflow)
     return replace(
         usual,
         run_id=check_run_id(run_id),
