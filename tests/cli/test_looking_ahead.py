@@ -288,7 +288,7 @@ def test_validate_tells_undefined_variables_and_other_mistakes_at_once(cli: Cli)
     [
         (["--var", "zone=one"], 0),
         (["--vars-file", "vars.yaml"], 0),
-        (["--var", "zone=one", "--secret", "token=@nowhere"], 0),
+        (["--var", "zone=one", "--secret", "token=@key"], 0),
         (["--var", "zones=one"], 2),
         (["--secret", "token"], 2),
         (["--secret", "no name"], 2),
@@ -299,6 +299,7 @@ def test_validate_with_variables_judges_as_a_run_would(
     cli: Cli, arguments: list[str], code: int
 ) -> None:
     (cli.folder / "vars.yaml").write_text("zone: one")
+    (cli.folder / "key").write_text("s3cr3t")
     flow = cli.workflow(NEEDY)
     checked = cli.call("validate", flow, *arguments)
     assert checked.code == code
@@ -323,9 +324,9 @@ def test_a_secret_that_the_workflow_does_not_declare_is_refused(cli: Cli, verb: 
 
 
 def test_a_plan_says_which_secret_it_would_need(cli: Cli) -> None:
-    planned = cli.call("plan", cli.workflow(NEEDY), "--var", "zone=one", "--secret", "token")
+    planned = cli.call("plan", cli.workflow(NEEDY), "--var", "zone=one")
     assert planned.code == 0
-    assert "depends on a secret, which only a run is given: token" in planned.out
+    assert "depends on a secret: token; give it with --secret to see more" in planned.out
     assert "is not defined in 'token'" not in planned.out
 
 
@@ -378,8 +379,8 @@ steps:
   - {name: file, action: template.render, args: {src: conf.j2, dest: /nowhere/conf}}
   - {name: inline, action: template.render, args: {template: "{{ token }}", dest: /nowhere/conf}}
 """
-    planned = cli.call("plan", cli.workflow(flow), "--secret", "token")
-    assert planned.out.count("depends on a secret, which only a run is given: token") == 2
+    planned = cli.call("plan", cli.workflow(flow))
+    assert planned.out.count("depends on a secret: token; give it with --secret") == 2
     assert "is not defined" not in planned.out
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import click
@@ -14,9 +15,11 @@ from tenure.cli.display.preview_lines import preview_lines
 from tenure.cli.limiting import check_limit
 from tenure.cli.loading import load_for
 from tenure.cli.preview import Preview, preview
-from tenure.cli.secrets import check_declared, names_of
+from tenure.cli.secrets import check_declared, gather, names_of
 from tenure.cli.variables import variables
-from tenure.cli.verb import completes, json_option, secret_names_option, verb, workflow_options
+from tenure.cli.verb import completes, json_option, secrets_option, verb, workflow_options
+from tenure.runtime.birth import secret_values
+from tenure.runtime.masking import Masks
 from tenure.runtime.recipe import Prepared, prepare
 from tenure.workflow.defined import check_supplied
 from tenure.workflow.plan import make_plan
@@ -30,7 +33,7 @@ from tenure.workflow.plan import make_plan
 )
 @click.argument("workflow", metavar="FILE", shell_complete=completes("workflow_files"))
 @workflow_options
-@secret_names_option
+@secrets_option
 @json_option
 def command(
     workflow: str,
@@ -44,8 +47,8 @@ def command(
     """Show what would run where, changing nothing.
 
     Every action is asked on every host what it would do; files it would write are shown as a
-    difference. What depends on secrets, or on variables that earlier steps export, is said to be
-    not known yet.
+    difference, secrets masked. What depends on secrets that --secret does not give, or on variables
+    that earlier steps export, is said to be not known yet.
     """
     known = variables(vars_files, given)
     names = known.keys() | names_of(secrets)
@@ -57,6 +60,8 @@ def command(
     plan = make_plan(file.workflow, limit=limit, local=local)
     check_supplied(file.wanted, plan, names)
     prepared = prepare(plan, default_actions())
+    # Only what was asked for: to look ahead nobody needs all the secrets that the run will.
+    known |= gather(secrets, sorted(names_of(secrets)))
     found = asyncio.run(_preview(prepared, known, file.folder))
     if as_json:
         say(json_lines.as_json(found))
@@ -67,7 +72,16 @@ def command(
 
 async def _preview(prepared: Prepared, given: dict[str, Any], folder: str | None) -> Preview:
     transport = default_transport()
+    masks = Masks(_in_differences(secret_values(given, prepared.plan.workflow, ())))
     try:
-        return await preview(prepared, given, transport, folder)
+        return await preview(prepared, given, transport, folder, masks)
     finally:
         await transport.close()
+
+
+def _in_differences(secrets: Iterable[Any]) -> Iterator[str]:
+    """There each line of a secret has a sign before it, also those too short to be told alone."""
+    for secret in map(str, secrets):
+        yield secret
+        for sign in "+- " if "\n" in secret else "":
+            yield secret.strip().replace("\n", f"\n{sign}")

@@ -14,11 +14,14 @@ from enum import StrEnum
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tenure.model.errors import ExpressionError, HostUnreachable
 from tenure.model.status import HostStatus
 from tenure.ports.action import Task
 from tenure.ports.transport import Endpoint, Transport
+from tenure.runtime.executor import keep_out_of_sight
+from tenure.runtime.masking import MASK, Masks
 from tenure.runtime.opening import item_unwanted, open_step
 from tenure.runtime.recipe import Prepared, Recipe
 from tenure.workflow.plan import PlannedStep
@@ -83,14 +86,19 @@ class Preview(Struct, frozen=True, kw_only=True):
 
 
 async def preview(
-    prepared: Prepared, variables: Mapping[str, Any], transport: Transport, folder: str | None
+    prepared: Prepared,
+    variables: Mapping[str, Any],
+    transport: Transport,
+    folder: str | None,
+    masks: Masks = Masks(()),
 ) -> Preview:
+    """``masks`` know the secrets among the variables; nothing that is shown has one in it."""
     plan = prepared.plan
     exports = Exports(plan, variables)
     secrets = set(plan.workflow.secrets).difference(variables)
     catalogue = {recipe.action.spec.name: recipe.action.spec for recipe in prepared.recipes}
     sources = Sources(plan.workflow, catalogue)
-    looking = _Looking(prepared, exports, transport, folder, secrets, sources)
+    looking = _Looking(prepared, exports, transport, folder, secrets, sources, masks)
     steps = []
     for planned, recipe in zip(plan.steps, prepared.recipes, strict=True):
         tasks = await asyncio.gather(*looking.at(planned, recipe))
@@ -104,7 +112,7 @@ async def preview(
                 when=planned.step.when,
                 loops=planned.step.loop is not None,
                 rolling=_rolling(planned),
-                tasks=tuple(tasks),
+                tasks=tuple(_masked(each, masks) for each in tasks) if masks else tuple(tasks),
             )
         )
     return Preview(
@@ -127,7 +135,16 @@ def _rolling(planned: PlannedStep) -> RollingPreview | None:
 
 
 def _depends_on(secrets: list[str]) -> str:
-    return f"depends on a secret, which only a run is given: {listed(secrets, 5)}"
+    return f"depends on a secret: {listed(secrets, 5)}; give it with --secret to see more"
+
+
+def _masked(task: TaskPreview, masks: Masks) -> TaskPreview:
+    return replace(
+        task,
+        item=MASK if masks.is_in(task.item) else task.item,
+        summary=masks.text(task.summary),
+        diff=task.diff and masks.text(task.diff),
+    )
 
 
 def _names_in(step: Step, recipe: Recipe) -> set[str]:
@@ -154,8 +171,10 @@ class _Looking:
         folder: str | None,
         secrets: AbstractSet[str],
         sources: Sources,
+        masks: Masks,
     ) -> None:
-        """``secrets`` are variables that only a run is given."""
+        """``secrets`` are variables that only the run will be given, ``masks`` know the others."""
+        self._masks = masks
         self._hosts = prepared.plan.hosts
         self._secrets = secrets
         self._sources = sources
@@ -220,6 +239,7 @@ class _Looking:
                 return self._said(host, Decision.SKIP, unwanted.message or "", item)
         try:
             task = self._task(index, host, recipe, scope, number)
+            keep_out_of_sight(task, recipe.args.in_sight, self._masks)
             async with self._turns, asyncio.timeout(recipe.timeout or _PATIENCE):
                 found = await recipe.action.check(task, self._transport)
         except ExpressionError as error:

@@ -154,7 +154,7 @@ class Executor:
         try:
             task, action = _task(assignment, attempt), recipe.action
             if self._masks is not None:
-                _keep_out_of_sight(task, recipe.args.in_sight, self._masks)
+                keep_out_of_sight(task, recipe.args.in_sight, self._masks)
             if recipe.timeout:
                 applied = _apply_within(recipe.timeout, action, task, self._transport, output)
             else:
@@ -215,7 +215,7 @@ def _task(assignment: Assignment, attempt: int) -> Task:
     )
 
 
-def _keep_out_of_sight(task: Task, in_sight: Iterable[str], masks: Masks) -> None:
+def keep_out_of_sight(task: Task, in_sight: Iterable[str], masks: Masks) -> None:
     """``InvalidArguments`` before others on the host could read a secret."""
     for name in in_sight:
         if masks.is_in(task.args[name]):

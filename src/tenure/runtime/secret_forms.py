@@ -32,6 +32,14 @@ def _written(text: str) -> Iterator[str]:
     for shown in (repr, ascii):
         yield shown(text)[1:-1]
         yield shown(f'"{text}')[2:-1]  # what is around it may have its single quotes escaped
+    if not text.isprintable():
+        yield "".join(map(_printable, text))
+
+
+def _printable(character: str) -> str:
+    """As in a difference of two files: only what a terminal could not show is escaped."""
+    shown = character.isprintable() or character in "\n\t"
+    return character if shown else repr(character)[1:-1]
 
 
 def _misread(text: str) -> Iterator[bytes]:
