@@ -27,8 +27,8 @@ from tests.runtime.playing import FAILED, OK, SKIPPED, UNREACHABLE, Play, step, 
 from tests.runtime.puppets import BROKEN, Puppet
 
 HOSTS = "abcdefg"
-SHARES = st.sampled_from(["0%", "10%", "25%", "34%", "50%", "99%", "100%"])
-NUMBERS = st.integers(0, 7) | SHARES
+SHARES = st.sampled_from(["1%", "10%", "25%", "34%", "50%", "99%", "100%"])
+NUMBERS = st.integers(0, 7) | SHARES | st.just("0%")
 ROLLING = st.builds(
     Rolling,
     batch=st.integers(2, 7) | SHARES,

@@ -208,6 +208,8 @@ STEP = [
     ("expect_vars: [{a: b}]", "7:17: steps[0].expect_vars[0]: must be text, not a map"),
     ("concurrency: -1", "7:16: steps[0].concurrency: must be between 1 and 100000, not -1"),
     ("rolling: {batch: 0}", "7:20: steps[0].rolling.batch: must be at least 1, not 0"),
+    ("rolling: {batch: 0%}", "7:20: steps[0].rolling.batch: must be at least 1, not '0%'"),
+    ("rolling: {batch: ' 00% '}", "7:20: steps[0].rolling.batch: must be at least 1, not ' 00% '"),
     (
         "rolling: {batch: 200%}",
         "7:20: steps[0].rolling.batch: must be a number of hosts or a share like 25%, not '200%'",

@@ -52,6 +52,7 @@ MOST_NAMES = 20_000
 VERSIONS = ("v1", "v0.1", "1", "0.1")
 EVENTS = ("run", "step", "host")
 PERCENT = r"\s*(100|[0-9]{1,2})%\s*"
+NOTHING = r"\s*0+%\s*"
 
 
 class Amount(Struct, frozen=True):
@@ -62,12 +63,16 @@ class Amount(Struct, frozen=True):
     def read(self, node: Node, path: Path, reading: Reading) -> Any:
         if isinstance(node, Scalar) and isinstance(node.value, str):
             if re.fullmatch(PERCENT, node.value):
+                if self.least and re.fullmatch(NOTHING, node.value):
+                    return wrong(node, path, reading, f"at least {self.least}")
                 return node.value
             return wrong(node, path, reading, "a number of hosts or a share like 25%")
         return Whole(self.least).read(node, path, reading)
 
     def schema(self) -> Schema:
-        share = {"type": "string", "pattern": f"^{PERCENT}$"}
+        share: Schema = {"type": "string", "pattern": f"^{PERCENT}$"}
+        if self.least:
+            share["not"] = {"pattern": f"^{NOTHING}$"}
         return {"anyOf": [Whole(self.least).schema(), share]}
 
 
