@@ -165,6 +165,15 @@ def test_lines_of_a_long_secret_are_secrets() -> None:
     assert masks.text(f"key: {key.strip()}!") == "key: ***!"
 
 
+@pytest.mark.parametrize("length", range(1, 12))
+def test_a_text_that_was_shortened_shows_no_beginning_of_a_secret(length: int) -> None:
+    masks = Masks(["hunter2-and"])
+    assert masks.text(f"said {'hunter2-and'[:length]}…") == "said ***…"
+    assert masks.text("said hunter1…") == "said hunter1…"
+    assert masks.text("said hunter2-") == "said hunter2-"
+    assert masks.text("hunter2-andhunter2…") == "***…"
+
+
 def test_without_secrets_nothing_changes() -> None:
     masks = Masks([""])
     assert not masks

@@ -19,6 +19,8 @@ from tenure.runtime.needles import Needles, beginnings
 from tenure.runtime.secret_forms import forms_of, texts_of
 
 MASK = "***"
+_CUT = "…"
+"""Ends a text that somebody shortened."""
 _MASK = MASK.encode()
 SHORTEST_TELLING = 3
 """Characters of a secret; a shorter one is masked all the same, and much else with it."""
@@ -45,11 +47,17 @@ class Masks:
         return MaskedStream(self._forms, self._in_urls)
 
     def text(self, text: str) -> str:
+        """Of a secret that was cut in two when the text was shortened, its beginning goes too."""
         if not self._forms:
             return text
         stream = self.stream()
-        data = text.encode(errors="surrogatepass")
-        return (stream.feed(data) + stream.finish()).decode(errors="replace")
+        said = text.removesuffix(_CUT)
+        shown = stream.feed(said.encode(errors="surrogatepass"))
+        if said == text or not stream.holds_back:
+            shown += stream.finish()
+        elif not shown.endswith(_MASK):
+            shown += _MASK
+        return shown.decode(errors="replace") + text[len(said) :]
 
     def is_in(self, value: Any) -> bool:
         """Whether a secret is anywhere in a value made of texts, numbers, lists and mappings."""
@@ -76,6 +84,11 @@ class MaskedStream:
         self._masked: int | None = None
         """How many of the held bytes belong to the mask that was given out last; ``None`` if
         something else was."""
+
+    @property
+    def holds_back(self) -> bool:
+        """Something that may be the beginning of a secret."""
+        return bool(self._held)
 
     def feed(self, data: bytes) -> bytes:
         """What is now known to be fit to be seen."""
