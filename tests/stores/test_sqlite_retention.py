@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,6 @@ from tests.stores.query_plans import plan_of
 
 pytestmark = pytest.mark.slow
 
-EVER = datetime(2999, 1, 1, tzinfo=UTC)
 OUT = LogKey(step=0, host="web1", stream="stdout")
 
 
@@ -79,7 +77,7 @@ async def test_nothing_is_left_of_a_pruned_run(path: Path, store: SQLiteStore) -
     await ended(store)
     tables = {"runs", "run_specs", "run_labels", "definitions", "steps", "tasks", "journal"}
     assert set(remains(path)) == tables | {"deliveries", "output"}
-    assert await store.prune_runs(EVER) == 1
+    assert await store.prune_runs(0.0) == 1
     assert remains(path) == {}
 
 
@@ -88,10 +86,10 @@ async def test_definition_goes_with_the_last_run_that_uses_it(
 ) -> None:
     await ended(store)
     last = await create_embedded(store, definition="name: old")
-    assert await store.prune_runs(EVER) == 1
+    assert await store.prune_runs(0.0) == 1
     assert await store.get_definition(last.run_id) == "name: old"
     await store.update_run(end_run(last))
-    assert await store.prune_runs(EVER) == 1
+    assert await store.prune_runs(0.0) == 1
     assert remains(path) == {}
 
 
@@ -99,7 +97,7 @@ async def test_pruning_nothing_waits_for_nobody(path: Path, store: SQLiteStore) 
     """Not even for a writer: there is nothing to write."""
     other = apsw.Connection(str(path))
     other.execute("begin immediate")
-    assert await store.prune_runs(EVER) == 0
+    assert await store.prune_runs(0.0) == 0
     other.execute("rollback")
 
 
@@ -122,7 +120,7 @@ async def test_next_prune_goes_on_where_one_was_stopped(
         owner: Any = pruning if stage.startswith("_") else pruning.Pruner
         patch.setattr(owner, stage, stop)
         with pytest.raises(Stopped):
-            await store.prune_runs(EVER)
+            await store.prune_runs(0.0)
     assert remains(path)["pruned"] == 2
     for run in runs:
         with pytest.raises(RunNotFound):
@@ -130,14 +128,13 @@ async def test_next_prune_goes_on_where_one_was_stopped(
     (problem,) = (await store.check_store()).problems
     assert "Pruned runs have left rows or output behind: 2. Prune once more" in problem
     async with await SQLiteStore.open(path) as other:
-        assert await other.prune_runs(EVER) == 0
+        assert await other.prune_runs(0.0) == 0
     assert remains(path) == {}
     assert (await store.check_store()).problems == ()
 
 
 KILLED_IN_MID_PRUNE = """
 import asyncio, os, signal, sys
-from datetime import UTC, datetime
 from tenure.stores.sqlite import SQLiteStore, pruning
 
 def die(noted):
@@ -146,7 +143,7 @@ def die(noted):
 async def main():
     pruning._remove_output = die
     async with await SQLiteStore.open(sys.argv[1]) as store:
-        await store.prune_runs(datetime(2999, 1, 1, tzinfo=UTC))
+        await store.prune_runs(0.0)
 
 asyncio.run(main())
 """
@@ -161,7 +158,7 @@ async def test_killed_process_leaves_only_what_the_next_prune_removes(
     assert remains(path) == {"pruned": 1, "output": 1}
     again = await create_embedded(store, run_id=run.run_id)
     assert (await store.read(again.run_id, OUT)).size == 0
-    assert await store.prune_runs(EVER) == 0
+    assert await store.prune_runs(0.0) == 0
     assert "pruned" not in remains(path)
     assert "output" not in remains(path)
     assert (await store.get_run(again.run_id)).version == 1
@@ -174,13 +171,13 @@ async def test_output_that_cannot_be_removed_is_named_and_removed_later(
     folder = store._logging.find(stuck.run_id).folder
     (folder / "somebody's folder").mkdir()
     with pytest.raises(StoreUnavailable, match=r"output of 1 pruned runs .* prune again"):
-        await store.prune_runs(EVER)
+        await store.prune_runs(0.0)
     assert remains(path) == {"pruned": 1, "output": 1}
     for run in (stuck, other):
         with pytest.raises(RunNotFound):
             await store.get_run(run.run_id)
     (folder / "somebody's folder").rmdir()
-    assert await store.prune_runs(EVER) == 0
+    assert await store.prune_runs(0.0) == 0
     assert remains(path) == {}
 
 
@@ -207,7 +204,7 @@ async def test_writers_get_in_between_portions_of_a_large_run(
         return False
 
     connection.set_commit_hook(note)
-    assert await store.prune_runs(EVER) == 5
+    assert await store.prune_runs(0.0) == 5
     connection.set_commit_hook(None)
     sizes = [after - before for before, after in pairwise(written)]
     assert len(sizes) > 8
@@ -218,7 +215,7 @@ async def test_writers_get_in_between_portions_of_a_large_run(
 async def test_callback_sent_again_just_before_the_prune_keeps_its_run(store: SQLiteStore) -> None:
     """Candidates are looked for outside the transaction that removes them."""
     sent, other = await ended(store), await ended(store)
-    found = await store._reader.run(store._reading.prunable, EVER, 10)
+    found = await store._reader.run(store._reading.prunable, 0.0, 10)
     (delivery, *_) = (await store.list_deliveries(run_id=sent.run_id)).items
     await store.requeue_delivery(delivery.id)
     assert await store._writer.run(store._pruning._pruner.hide, found) == 1
@@ -233,7 +230,7 @@ async def test_run_remembered_by_a_store_that_prunes_it_is_gone_for_it_too(path:
         await one.update_run(change_run(run, message="remembered here"))
         run = await one.get_run(run.run_id)
         await other.update_run(end_run(run))
-        assert await one.prune_runs(EVER) == 1
+        assert await one.prune_runs(0.0) == 1
         with pytest.raises(RunNotFound):
             await one.update_run(change_run(run, message="late"))
 
@@ -244,7 +241,7 @@ async def test_run_remembered_by_one_store_is_not_taken_for_its_successor(path: 
     async with await SQLiteStore.open(path) as one, await SQLiteStore.open(path) as other:
         run = await create_embedded(one, "owner-a")
         await other.update_run(end_run(run))
-        assert await other.prune_runs(EVER) == 1
+        assert await other.prune_runs(0.0) == 1
         await other.create_run(embedded_run("owner-b", run_id=run.run_id))
         with pytest.raises(LeaseLost):
             await one.update_run(change_run(run, message="late"))
@@ -307,7 +304,7 @@ async def test_reader_of_the_feed_misses_nothing_after_the_newest_run_was_pruned
 ) -> None:
     await ended(store)
     cursor = (await store.read_changes()).cursor
-    assert await store.prune_runs(EVER) == 1
+    assert await store.prune_runs(0.0) == 1
     run = await create_embedded(store)
     told = (await store.read_changes(cursor)).events
     assert list(told) == await store.read_events(run.run_id)

@@ -12,19 +12,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from datetime import datetime, timedelta
 from math import ulp
 from typing import NamedTuple
 
 from msgspec import Struct
 
 from tenure.model.errors import InvalidOptions
+from tenure.model.retention import MAX_AGE_SECONDS
 from tenure.ports.retention import Retention
 from tenure.runtime.option_rules import Rules, broken, is_number, is_whole
 from tenure.runtime.patience import ENDLESS
 from tenure.runtime.retention_limits import MOST_PER_SECOND
 from tenure.runtime.waiting import pause
-from tenure.workflow.durations import LONGEST
 
 _log = logging.getLogger("tenure.runtime")
 
@@ -58,7 +57,10 @@ class RetentionPolicy(Struct, frozen=True, kw_only=True):
 
 
 _RULES: Rules = {
-    "seconds": (is_number(ulp(0.0), LONGEST), f"seconds, more than 0 and at most {LONGEST:g}"),
+    "seconds": (
+        is_number(ulp(0.0), MAX_AGE_SECONDS),
+        f"seconds, more than 0 and at most {MAX_AGE_SECONDS:g}",
+    ),
     "per_second": (is_whole(1, MOST_PER_SECOND), f"a whole number from 1 to {MOST_PER_SECOND}"),
 }
 
@@ -75,12 +77,10 @@ class Forgetting:
         self,
         store: Retention,
         policy: RetentionPolicy,
-        now: Callable[[], datetime],
         wait: Callable[[float], Awaitable[None]] = pause,
     ) -> None:
         self._store = store
         self._policy = policy
-        self._now = now
         self._wait = wait
         self._going: asyncio.Task[None] | None = None
 
@@ -103,8 +103,7 @@ class Forgetting:
 
     async def _look(self, failures: int) -> _Look:
         try:
-            before = self._now() - timedelta(seconds=self._policy.seconds)
-            removed = await self._store.prune_runs(before, limit=self._policy.batch)
+            removed = await self._store.prune_runs(self._policy.seconds, limit=self._policy.batch)
         except Exception as error:  # noqa: BLE001  whatever it is, it must be tried again
             if not failures:
                 _log.warning(

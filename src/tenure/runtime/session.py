@@ -81,7 +81,7 @@ class Session:
             identity.runner_id,
             told,
         )
-        self._forgetting = _forgetting(store, retention, identity.now)
+        self._forgetting = _forgetting(store, retention)
         self._has_leases = isinstance(store, LeaseStore)
         self.lease_seconds = timing.lease_duration if self._has_leases else MAX_LEASE_SECONDS
         """One that cannot be renewed lasts until reconcile finds its owner gone."""
@@ -150,12 +150,10 @@ def _none_at_hand(run_id: str) -> RunSnapshot | None:
     return None
 
 
-def _forgetting(
-    store: RunStateStore, policy: RetentionPolicy | None, now: Callable[[], datetime]
-) -> Forgetting | None:
+def _forgetting(store: RunStateStore, policy: RetentionPolicy | None) -> Forgetting | None:
     if policy is None or isinstance(store, Attended):
         return None
     if not isinstance(store, Retention):
         _log.warning("this store (%s) cannot remove runs: it keeps all", type(store).__name__)
         return None
-    return Forgetting(store, policy, now)
+    return Forgetting(store, policy)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from datetime import datetime, timedelta
 
 import click
 
@@ -16,7 +15,6 @@ from tenure.cli.opening import NoRunsYet, settings_for, tending
 from tenure.cli.store.powers import pruned
 from tenure.cli.verb import json_option, store_option, verb
 from tenure.config import Settings
-from tenure.system import SystemClock
 
 _BATCH = 100
 
@@ -38,19 +36,18 @@ def command(older_than: float, as_json: bool, store: str | None) -> None:
     and runs with a callback still to be sent, are kept. It works in small batches: others who use
     the store hardly notice.
     """
-    ended_before = SystemClock().now() - timedelta(seconds=older_than)
-    count = asyncio.run(_prune(settings_for(store), ended_before))
+    count = asyncio.run(_prune(settings_for(store), older_than))
     if as_json:
-        say(json_lines.as_json({"removed": count, "ended_before": ended_before}))
+        say(json_lines.as_json({"removed": count, "older_than": older_than}))
     else:
         say(f"{counted(count, 'run')} removed" if count else "no run ended that long ago")
 
 
-async def _prune(settings: Settings, ended_before: datetime) -> int:
+async def _prune(settings: Settings, older_than: float) -> int:
     count = 0
     with suppress(NoRunsYet):
         async with tending(settings) as store:
             retention = pruned(store)
-            while removed := await retention.prune_runs(ended_before, limit=_BATCH):
+            while removed := await retention.prune_runs(older_than, limit=_BATCH):
                 count += removed
     return count

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import timedelta
 
+from tenure.model.retention import check_age
 from tenure.model.status import DeliveryState
 from tenure.stores.memory.state import MemoryState
 
@@ -14,8 +15,10 @@ class MemoryRetention:
     def __init__(self, state: MemoryState) -> None:
         self._state = state
 
-    async def prune_runs(self, ended_before: datetime, *, limit: int = 100) -> int:
+    async def prune_runs(self, older_than: float, *, limit: int = 100) -> int:
+        check_age(older_than)
         with self._state.lock:
+            ended_before = self._state.clock.now() - timedelta(seconds=older_than)
             ended = sorted(
                 (finished_at, stored.seq, stored)
                 for stored in self._state.runs.values()

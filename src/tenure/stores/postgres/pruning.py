@@ -8,8 +8,6 @@ once: each takes notes that nobody else is working on.
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from tenure.stores.postgres.connections import Connections, Purpose
 from tenure.stores.postgres.session import Session
 
@@ -29,12 +27,12 @@ class Pruning:
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
 
-    async def prune(self, ended_before: datetime, limit: int) -> int:
+    async def prune(self, older_than: float, limit: int) -> int:
         pruned = 0
         while pruned < limit:
             async with self._connections.session(Purpose.WRITING) as session:
                 room = min(limit - pruned, RUNS_AT_ONCE)
-                count, digests = await _hide(session, ended_before, room)
+                count, digests = await _hide(session, older_than, room)
                 if digests:
                     await _delete_unused(session, digests)
             pruned += count
@@ -62,11 +60,11 @@ class Pruning:
         return bool(noted)
 
 
-async def _hide(session: Session, ended_before: datetime, limit: int) -> tuple[int, list[str]]:
+async def _hide(session: Session, older_than: float, limit: int) -> tuple[int, list[str]]:
     """How many, and which workflow texts they used."""
     async with session.undone_on_error():
         _, _, ((count, digests),), _ = await session.together(
-            ("begin",), ("carefully",), ("hide_prunable", ended_before, limit), ("commit",)
+            ("begin",), ("carefully",), ("hide_prunable", older_than, limit), ("commit",)
         )
     return count, digests
 

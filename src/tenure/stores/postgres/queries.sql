@@ -661,10 +661,10 @@ from queues q where q.queue is not null limit $1
 select body::text from tenure.workers where seen_until > tenure.clock() order by owner_id
 
 -- name: hide_prunable
--- Ended before a moment, oldest first; not if a callback still waits.
+-- Ended so many seconds ago, oldest first; not if a callback still waits.
 with old as materialized (
   select r.seq from tenure.runs r
-  where r.finished_at < $1 and not exists (
+  where r.finished_at < (select tenure.clock() - make_interval(secs => $1)) and not exists (
     select 1 from tenure.deliveries d where d.state = 'waiting' and d.seq = r.seq)
   order by r.finished_at, r.seq limit $2 for update skip locked
 ), gone as (

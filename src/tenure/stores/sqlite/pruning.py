@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from datetime import datetime
 
 from tenure.model.errors import StoreUnavailable
 from tenure.stores import record_rows
@@ -45,8 +44,8 @@ class Pruning:
         self._writer = writer
         self._pruner = pruner
 
-    async def prune(self, ended_before: datetime, limit: int) -> int:
-        found = await self._reader.run(self._reading.prunable, ended_before, limit)
+    async def prune(self, older_than: float, limit: int) -> int:
+        found = await self._reader.run(self._reading.prunable, older_than, limit)
         pruned = 0
         for start in range(0, len(found), RUNS_AT_ONCE):
             portion = found[start : start + RUNS_AT_ONCE]

@@ -354,7 +354,7 @@ where owner_id is null and status = 'running' and recovery = 'interrupt' having 
 select body from workers where seen_boot = ? and seen_until > ? order by owner_id
 
 -- name: prunable
--- Ended before a moment, oldest first; not if a callback still waits.
+-- Ended before a moment (the store's clock says which), oldest first; not if a callback still waits.
 select r.seq from runs r
 where r.finished_at < ?
   and not exists (select 1 from deliveries d where d.state = 'waiting' and d.seq = r.seq)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 
 import apsw
@@ -107,8 +107,9 @@ class Reading:
     def time(self) -> datetime:
         return self._clock.read().now
 
-    def prunable(self, ended_before: datetime, limit: int) -> list[int]:
+    def prunable(self, older_than: float, limit: int) -> list[int]:
         """Numbers of runs that nobody needs any more, the one that ended first first."""
+        ended_before = self._clock.now() - timedelta(seconds=older_than)
         found = self._sql.all("prunable", rows.micros(ended_before), max(limit, 0))
         return [seq for (seq,) in found]
 

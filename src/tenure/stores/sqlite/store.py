@@ -21,6 +21,7 @@ from tenure.model.leasing import ClaimedRun, ClaimRequest, Lease, Purpose, Renew
 from tenure.model.outbox import Delivery, Outcome, Settlement
 from tenure.model.owning import Ownership
 from tenure.model.query import Page, RunFilter, bounded_limit, decode_cursor, encode_cursor
+from tenure.model.retention import check_age
 from tenure.model.snapshot import RunSnapshot, RunSummary
 from tenure.model.status import DeliveryState
 from tenure.model.update import Fencing, LeaseRequest, NewRun, Receipt, Update, Write
@@ -327,8 +328,9 @@ class SQLiteStore:
     async def take_census(self, *, most: int = 10_000) -> Census:
         return await self._reader.run(self._counting.census, most)
 
-    async def prune_runs(self, ended_before: datetime, *, limit: int = 100) -> int:
-        return await self._pruning.prune(ended_before, limit)
+    async def prune_runs(self, older_than: float, *, limit: int = 100) -> int:
+        check_age(older_than)
+        return await self._pruning.prune(older_than, limit)
 
     async def check_ready(self) -> None:
         await self._reader.run(check_schema, self._reader.connection, self.path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
-from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -43,7 +42,14 @@ from tenure.testing.factories import (
 Question = Callable[[], Awaitable[Any]]
 
 
-class RetentionContract(ContractHarness):
+class ForgettingHarness(ContractHarness):
+    async def prune_ended(self, store: Retention, *, limit: int = 100) -> int:
+        """All that have ended, up to the limit."""
+        await self.pass_time(0.01)
+        return await store.prune_runs(0.0, limit=limit)
+
+
+class RetentionContract(ForgettingHarness):
     """Whatever the store has of a run beside its record (journal, definition …) is asked for too.
 
     No test counts what one call removed: see ``RetentionCountsContract``.
@@ -54,7 +60,7 @@ class RetentionContract(ContractHarness):
 
     async def test_old_run_is_forgotten_whole(self, store: ForgettingStore) -> None:
         run = await ended(store, labels={"team": "web"}, definition="name: old")
-        await store.prune_runs(after(run))
+        await self.prune_ended(store)
         for question in questions(store, run.run_id):
             with pytest.raises(RunNotFound):
                 await question()
@@ -65,8 +71,8 @@ class RetentionContract(ContractHarness):
 
     @pytest.mark.parametrize("status", sorted(TERMINAL_RUN))
     async def test_every_end_is_an_end(self, store: ForgettingStore, status: RunStatus) -> None:
-        run = await write(store, end_run(await create_embedded(store), status))
-        await store.prune_runs(after(run))
+        await write(store, end_run(await create_embedded(store), status))
+        await self.prune_ended(store)
         assert (await store.list_runs()).items == ()
 
     async def test_run_that_has_not_ended_stays(self, store: ForgettingStore) -> None:
@@ -74,19 +80,31 @@ class RetentionContract(ContractHarness):
         running = await start_first_step(store, await create_embedded(store))
         let_go = await create_embedded(store)
         let_go = await write(store, owner_update(let_go, Changes(), release=True))
-        await self.pass_time(0.01)
-        last = await ended(store)
-        await store.prune_runs(after(last))
+        await ended(store)
+        await self.prune_ended(store)
         for run in (queued, running, let_go):
             assert await store.get_run(run.run_id) == run
 
-    async def test_run_that_ended_at_the_very_moment_stays(self, store: ForgettingStore) -> None:
+    async def test_run_that_ended_less_long_ago_stays(self, store: ForgettingStore) -> None:
+        """By the clock of the store, which need not be the one of whoever asks."""
         await ended(store)
-        await self.pass_time(0.01)
+        await self.expire_leases()
         run = await ended(store)
-        assert run.finished_at is not None
-        await store.prune_runs(run.finished_at)
+        await store.prune_runs(self.lease_seconds)
         assert await _ids(store) == [run.run_id]
+        await self.expire_leases()
+        await store.prune_runs(self.lease_seconds)
+        assert await _ids(store) == []
+
+    @pytest.mark.parametrize("age", [-1.0, float("nan"), float("inf")])
+    async def test_age_that_no_run_can_have_is_refused(
+        self, store: ForgettingStore, age: float
+    ) -> None:
+        run = await ended(store)
+        await self.pass_time(0.01)
+        with pytest.raises(ValueError, match="ended from 0 seconds"):
+            await store.prune_runs(age)
+        assert await store.get_run(run.run_id) == run
 
     async def test_the_first_to_end_goes_first(self, store: ForgettingStore) -> None:
         """Not the first to begin."""
@@ -95,9 +113,8 @@ class RetentionContract(ContractHarness):
         for number in (3, 0, 4, 2, 1):
             left.append(await write(store, end_run(begun[number])))
             await self.pass_time(0.01)
-        moment = after(*left)
         while left:
-            await store.prune_runs(moment, limit=1)
+            await self.prune_ended(store, limit=1)
             there = set(await _ids(store))
             assert len(there) < len(left)
             left = left[len(left) - len(there) :]
@@ -106,11 +123,10 @@ class RetentionContract(ContractHarness):
     async def test_others_stay_exactly_as_they_are(self, store: ForgettingStore) -> None:
         shared: dict[str, Any] = {"labels": {"team": "web"}, "definition": "name: shared"}
         old = await ended(store, **shared)
-        await self.pass_time(0.01)
+        await self.expire_leases()
         stays = [await ended(store, **shared), await create(store, **shared)]
         before = [await _all_of(store, run) for run in stays]
-        assert stays[0].finished_at is not None
-        await store.prune_runs(stays[0].finished_at)
+        await store.prune_runs(self.lease_seconds)
         assert [await _all_of(store, run) for run in stays] == before
         with pytest.raises(RunNotFound):
             await store.get_run(old.run_id)
@@ -118,7 +134,7 @@ class RetentionContract(ContractHarness):
     async def test_forgotten_run_takes_no_writes(self, store: ForgettingStore) -> None:
         run = await create_embedded(store)
         over = await write(store, end_run(run))
-        await store.prune_runs(after(over))
+        await self.prune_ended(store)
         for update in (annotate(over), change_run(run, message="late"), end_run(run)):
             with pytest.raises(RunNotFound):
                 await store.update_run(update)
@@ -132,7 +148,7 @@ class RetentionContract(ContractHarness):
         self, store: ForgettingStore
     ) -> None:
         old = await ended(store, labels={"age": "old"}, definition="name: old")
-        await store.prune_runs(after(old))
+        await self.prune_ended(store)
         new = new_run(run_id=old.run_id, definition="name: new")
         await store.create_run(new)
         run = await store.get_run(old.run_id)
@@ -147,9 +163,10 @@ class RetentionContract(ContractHarness):
     async def test_pages_go_on_where_they_were(self, store: ForgettingStore) -> None:
         """Neither do runs that stay get lost, nor do new ones get in between."""
         stay = [(await create(store)).run_id for _ in range(2)]
-        runs = [await ended(store) for _ in range(3)]
+        for _ in range(3):
+            await ended(store)
         first = await store.list_runs(limit=1)
-        await store.prune_runs(after(*runs))
+        await self.prune_ended(store)
         await create(store)
         rest = await store.list_runs(cursor=first.cursor)
         assert [run.run_id for run in rest.items] == stay[::-1]
@@ -159,7 +176,7 @@ class RetentionContract(ContractHarness):
         asked = [question for run in runs for question in questions(store, run.run_id)]
         whole = [await question() for question in asked]
         results, errors = await at_once(
-            [store.prune_runs(after(*runs)), *(_seen(question) for question in asked)]
+            [self.prune_ended(store), *(_seen(question) for question in asked)]
         )
         assert not errors
         for seen, known in zip(results[1:], whole, strict=True):
@@ -167,35 +184,39 @@ class RetentionContract(ContractHarness):
 
     async def test_several_may_prune_at_once(self, store: ForgettingStore) -> None:
         stays = await create(store)
-        runs = [await ended(store) for _ in range(10)]
-        _, errors = await at_once(store.prune_runs(after(*runs)) for _ in range(5))
+        for _ in range(10):
+            await ended(store)
+        _, errors = await at_once(self.prune_ended(store) for _ in range(5))
         assert not errors
         assert await _ids(store) == [stays.run_id]
 
 
-class RetentionCountsContract(ContractHarness):
+class RetentionCountsContract(ForgettingHarness):
     """For a store asked directly: a call whose answer got lost has pruned, and sent again it prunes
     on."""
 
     async def test_answer_is_how_many_were_removed(self, store: ForgettingStore) -> None:
-        runs = [await ended(store) for _ in range(3)]
+        for _ in range(3):
+            await ended(store)
         await create(store)
-        assert await store.prune_runs(after(*runs)) == 3
-        assert await store.prune_runs(after(*runs)) == 0
+        assert await self.prune_ended(store) == 3
+        assert await self.prune_ended(store) == 0
 
     @pytest.mark.parametrize(("limit", "removed"), [(2, 2), (1, 1), (5, 3), (0, 0), (-1, 0)])
     async def test_never_more_than_the_limit(
         self, store: ForgettingStore, limit: int, removed: int
     ) -> None:
-        runs = [await ended(store) for _ in range(3)]
-        assert await store.prune_runs(after(*runs), limit=limit) == removed
+        for _ in range(3):
+            await ended(store)
+        assert await self.prune_ended(store, limit=limit) == removed
         assert len(await _ids(store)) == 3 - removed
 
     async def test_run_pruned_by_several_at_once_is_counted_once(
         self, store: ForgettingStore
     ) -> None:
-        runs = [await ended(store) for _ in range(10)]
-        counts, errors = await at_once(store.prune_runs(after(*runs)) for _ in range(5))
+        for _ in range(10):
+            await ended(store)
+        counts, errors = await at_once(self.prune_ended(store) for _ in range(5))
         assert not errors
         assert sum(counts) == 10
 
@@ -204,11 +225,6 @@ async def ended(store: RunStateStore, **fields: Any) -> RunSnapshot:
     """A run that did something and is over."""
     run = await start_first_step(store, await create_embedded(store, **fields))
     return await write(store, end_run(run, RunStatus.FAILED))
-
-
-def after(*runs: RunSnapshot) -> datetime:
-    """A moment by which these had ended."""
-    return max(run.finished_at for run in runs if run.finished_at) + timedelta(seconds=1)
 
 
 def questions(store: Any, run_id: str) -> Iterator[Question]:

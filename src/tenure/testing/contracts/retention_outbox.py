@@ -7,20 +7,20 @@ import pytest
 from tenure.model.errors import DeliveryNotFound, RunNotFound
 from tenure.model.outbox import Delivered, Delivery, GiveUp, Outcome, RetryLater
 from tenure.testing.contracts.acts import create
-from tenure.testing.contracts.harness import ContractHarness, ForgettingCallingStore
-from tenure.testing.contracts.retention import after, ended
+from tenure.testing.contracts.harness import ForgettingCallingStore
+from tenure.testing.contracts.retention import ForgettingHarness, ended
 from tenure.testing.factories import HOOK, unique
 
 
-class OutboxRetentionContract(ContractHarness):
+class OutboxRetentionContract(ForgettingHarness):
     async def test_run_with_a_callback_to_be_sent_stays(
         self, store: ForgettingCallingStore
     ) -> None:
         """And does not use up the limit: what ended later is forgotten in its place."""
         run = await ended(store, callbacks=(HOOK,))
         await self.pass_time(0.01)
-        other = await ended(store)
-        await store.prune_runs(after(run, other), limit=1)
+        await ended(store)
+        await self.prune_ended(store, limit=1)
         assert await store.get_run(run.run_id) == run
         assert [one.run_id for one in (await store.list_runs()).items] == [run.run_id]
 
@@ -30,7 +30,7 @@ class OutboxRetentionContract(ContractHarness):
         run = await ended(store, callbacks=(HOOK,))
         await _settle(store, Delivered())
         held = await _claim_next(store)
-        await store.prune_runs(after(run))
+        await self.prune_ended(store)
         sent = await store.settle_delivery(held.id, held.token or "", Delivered())
         assert sent.run_id == run.run_id
 
@@ -40,7 +40,7 @@ class OutboxRetentionContract(ContractHarness):
         run = await ended(store, callbacks=(HOOK,))
         await _settle(store, Delivered())
         await _settle(store, RetryLater(delay=600, error="503"))
-        await store.prune_runs(after(run))
+        await self.prune_ended(store)
         assert await store.get_run(run.run_id) == run
 
     @pytest.mark.parametrize("outcome", [Delivered(), GiveUp("410 Gone")], ids=["sent", "dead"])
@@ -49,7 +49,7 @@ class OutboxRetentionContract(ContractHarness):
     ) -> None:
         run = await ended(store, callbacks=(HOOK,))
         settled = [await _settle(store, outcome) for _ in range(2)]
-        await store.prune_runs(after(run))
+        await self.prune_ended(store)
         with pytest.raises(RunNotFound):
             await store.get_run(run.run_id)
         assert (await store.list_deliveries()).items == ()
@@ -64,7 +64,7 @@ class OutboxRetentionContract(ContractHarness):
         run = await ended(store, callbacks=(HOOK,))
         settled = [await _settle(store, GiveUp("410 Gone")) for _ in range(2)]
         await store.requeue_delivery(settled[0].id)
-        await store.prune_runs(after(run))
+        await self.prune_ended(store)
         assert (await store.get_run(run.run_id)).callback_error is not None
         assert (await _claim_next(store)).id == settled[0].id
 
@@ -79,7 +79,7 @@ class OutboxRetentionContract(ContractHarness):
             if held.run_id == run.run_id:
                 await store.settle_delivery(held.id, held.token or "", Delivered())
         await _settle(store, Delivered())
-        await store.prune_runs(after(run))
+        await self.prune_ended(store)
         rest = (await store.list_deliveries(cursor=first.cursor)).items
         assert [one.id for one in rest] == [one.id for one in waiting]
 

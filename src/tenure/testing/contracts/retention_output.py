@@ -9,17 +9,17 @@ from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
 from tenure.ports.log_store import LogKey
 from tenure.testing.contracts.acts import claim, create, write
-from tenure.testing.contracts.harness import ContractHarness, ForgettingLoggingStore
-from tenure.testing.contracts.retention import after
+from tenure.testing.contracts.harness import ForgettingLoggingStore
+from tenure.testing.contracts.retention import ForgettingHarness
 from tenure.testing.factories import end_run, fencing_of, unique
 
 OUT = LogKey(step=0, host="web1", stream="stdout")
 
 
-class OutputRetentionContract(ContractHarness):
+class OutputRetentionContract(ForgettingHarness):
     async def test_output_goes_with_its_run(self, store: ForgettingLoggingStore) -> None:
         run = await _printed(store, unique("run"), b"old")
-        await store.prune_runs(after(run))
+        await self.prune_ended(store)
         with pytest.raises(RunNotFound):
             await store.read(run.run_id, OUT)
         with pytest.raises(RunNotFound):
@@ -27,10 +27,9 @@ class OutputRetentionContract(ContractHarness):
 
     async def test_output_of_others_stays(self, store: ForgettingLoggingStore) -> None:
         run = await _printed(store, unique("run"), b"old")
-        await self.pass_time(0.01)
+        await self.expire_leases()
         stays = await _printed(store, unique("run"), b"kept")
-        assert stays.finished_at is not None
-        await store.prune_runs(stays.finished_at)
+        await store.prune_runs(self.lease_seconds)
         assert (await store.read(stays.run_id, OUT)).data == b"kept"
         with pytest.raises(RunNotFound):
             await store.read(run.run_id, OUT)
@@ -39,7 +38,7 @@ class OutputRetentionContract(ContractHarness):
         self, store: ForgettingLoggingStore
     ) -> None:
         old = await _printed(store, unique("run"), b"old")
-        await store.prune_runs(after(old))
+        await self.prune_ended(store)
         run = await claim(store, (await create(store, run_id=old.run_id)).run_id)
         assert (await store.read(run.run_id, OUT)).size == 0
         assert await store.append(run.run_id, fencing_of(run), OUT, 0, b"new") == 3
