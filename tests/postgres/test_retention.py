@@ -2,45 +2,202 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any, LiteralString
 
+import psycopg
 import pytest
 
-from tenure.model.errors import RunNotFound
+from tenure.model.errors import DeliveryNotFound, RunNotFound
+from tenure.model.outbox import GiveUp
+from tenure.model.snapshot import RunSnapshot
+from tenure.model.status import DeliveryState
 from tenure.stores.postgres import PostgresStore
 from tenure.testing.contracts.retention import ended
-from tests.postgres.database import TestDatabase
+from tenure.testing.factories import HOOK, unique
+from tests.postgres.database import migrated
+from tests.postgres.server import Server
 from tests.worker_processes.wrong_clock import with_clock
 
 pytestmark = pytest.mark.slow
 
 A_MONTH_AHEAD = f"+{31 * 86400}s"
+PATIENCE = 30.0
+GATE = """
+create function gate() returns void language sql as $$ select pg_advisory_xact_lock_shared(1) $$;
+create function gate_of_rows() returns trigger language plpgsql
+  as $$ begin perform gate(); return null; end $$
+"""
 
 
 @pytest.fixture
-def database(postgres_going: TestDatabase) -> TestDatabase:
-    """Whose clock goes as clocks do; empty."""
-    postgres_going.empty()
-    return postgres_going
+async def url(postgres_server: Server) -> str:
+    """Of a store whose clock goes as clocks do."""
+    postgres_server.execute("drop database if exists pruning with (force)")
+    postgres_server.execute("create database pruning")
+    url = postgres_server.url("pruning")
+    await migrated(url)
+    return url
 
 
-async def test_clock_of_the_machine_that_prunes_is_no_matter(database: TestDatabase) -> None:
-    async with PostgresStore(database.url) as store:
-        run = await ended(store)
-        pruned = subprocess.run(
-            [
-                str(Path(sys.executable).with_name("tenure")),
-                *("store", "prune", "--older-than", "30d", "--store", database.url),
-            ],
-            capture_output=True,
-            text=True,
-            env=os.environ | with_clock(A_MONTH_AHEAD),
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[PostgresStore]:
+    async with PostgresStore(url) as store:
+        yield store
+
+
+@pytest.fixture
+async def other(url: str) -> AsyncIterator[PostgresStore]:
+    """As if in a process of its own."""
+    async with PostgresStore(url) as store:
+        yield store
+
+
+class Gate:
+    """Where whoever comes to some statement waits, in the middle of his transaction."""
+
+    def __init__(self, onlooker: psycopg.AsyncConnection) -> None:
+        self._onlooker = onlooker
+
+    async def close_before(self, sql: LiteralString) -> None:
+        await self._onlooker.execute(GATE)
+        await self._onlooker.execute(sql)
+        await self._onlooker.execute("select pg_advisory_lock(1)")
+
+    async def open(self) -> None:
+        await self._onlooker.execute("select pg_advisory_unlock(1)")
+
+    async def waiting(self, count: int, *unless: asyncio.Task[Any]) -> None:
+        """Until so many wait, there or for one another, or one of the tasks is over."""
+        async with asyncio.timeout(PATIENCE):
+            while await self._waiting() < count and not any(task.done() for task in unless):
+                await asyncio.sleep(0.01)
+
+    async def _waiting(self) -> int:
+        cursor = await self._onlooker.execute(
+            "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
         )
-        assert pruned.stdout == "no run ended that long ago\n", pruned.stderr
-        assert await store.get_run(run.run_id) == run
-        assert await store.prune_runs(0.0) == 1
-        with pytest.raises(RunNotFound):
-            await store.get_run(run.run_id)
+        ((count,),) = await cursor.fetchall()
+        return int(count)
+
+
+@pytest.fixture
+async def gate(url: str) -> AsyncIterator[Gate]:
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as onlooker:
+        yield Gate(onlooker)
+
+
+async def test_clock_of_the_machine_that_prunes_is_no_matter(
+    url: str, store: PostgresStore
+) -> None:
+    run = await ended(store)
+    pruned = subprocess.run(
+        [
+            str(Path(sys.executable).with_name("tenure")),
+            *("store", "prune", "--older-than", "30d", "--store", url),
+        ],
+        capture_output=True,
+        text=True,
+        env=os.environ | with_clock(A_MONTH_AHEAD),
+    )
+    assert pruned.stdout == "no run ended that long ago\n", pruned.stderr
+    assert await store.get_run(run.run_id) == run
+    assert await store.prune_runs(0.0) == 1
+    with pytest.raises(RunNotFound):
+        await store.get_run(run.run_id)
+
+
+# A callback is sent again meanwhile
+
+
+async def given_up(store: PostgresStore) -> tuple[RunSnapshot, list[str]]:
+    """A run that ended, and its callbacks: nobody will send them."""
+    run = await ended(store, callbacks=(HOOK,))
+    letters = []
+    for _ in range(2):
+        (held,) = await store.claim_deliveries(unique("token"), limit=1)
+        await store.settle_delivery(held.id, held.token or "", GiveUp("410"))
+        letters.append(held.id)
+    return await store.get_run(run.run_id), letters
+
+
+async def test_run_stays_whose_callback_is_just_being_queued_again(
+    store: PostgresStore, other: PostgresStore, gate: Gate
+) -> None:
+    run, letters = await given_up(store)
+    await gate.close_before(
+        "create trigger gate after update on tenure.deliveries "
+        "for each statement execute function gate_of_rows()"
+    )
+    requeuing = asyncio.create_task(store.requeue_delivery(letters[0]))
+    await gate.waiting(1)
+    pruning = asyncio.create_task(other.prune_runs(0.0))
+    await gate.waiting(2, pruning)
+    await gate.open()
+    assert await pruning == 0
+    assert (await requeuing).state is DeliveryState.WAITING
+    assert await store.get_run(run.run_id) == run
+    assert [held.id for held in await store.claim_deliveries(unique("token"))] == letters[:1]
+
+
+async def test_run_stays_whose_callback_was_queued_again_while_it_was_looked_for(
+    store: PostgresStore, other: PostgresStore, gate: Gate
+) -> None:
+    """What the look shows is as old as its beginning."""
+    run, letters = await given_up(store)
+    await gate.close_before(
+        """create or replace function tenure.clock() returns timestamptz language plpgsql volatile
+        as $$ begin
+          if current_query() like '%r.finished_at <%' then perform gate(); end if;
+          return clock_timestamp();
+        end $$"""
+    )
+    pruning = asyncio.create_task(other.prune_runs(0.0))
+    await gate.waiting(1)
+    await store.requeue_delivery(letters[0])
+    await gate.open()
+    assert await pruning == 0
+    assert await store.get_run(run.run_id) == run
+    assert [held.id for held in await store.claim_deliveries(unique("token"))] == letters[:1]
+
+
+async def test_callback_of_a_run_that_is_just_leaving_is_not_queued_again(
+    store: PostgresStore, other: PostgresStore, gate: Gate
+) -> None:
+    """Who would be told that it is, never hears that it was lost."""
+    _, letters = await given_up(store)
+    await gate.close_before(
+        "create trigger gate after delete on tenure.runs "
+        "for each statement execute function gate_of_rows()"
+    )
+    pruning = asyncio.create_task(other.prune_runs(0.0))
+    await gate.waiting(1)
+    requeuing = asyncio.create_task(store.requeue_delivery(letters[0]))
+    await gate.waiting(2, requeuing)
+    await gate.open()
+    with pytest.raises(DeliveryNotFound):
+        await requeuing
+    assert await pruning == 1
+    assert (await store.check_store()).problems == ()
+
+
+async def test_run_is_noted_until_nothing_of_it_is_left(
+    url: str, store: PostgresStore, gate: Gate
+) -> None:
+    """A row that somebody changes while it is being removed is another row then."""
+    await given_up(store)
+    async with await psycopg.AsyncConnection.connect(url) as person:
+        await person.execute("update tenure.deliveries set attempts = 5")
+        pruning = asyncio.create_task(store.prune_runs(0.0))
+        await gate.waiting(1)
+        await person.commit()
+        assert await pruning == 1
+    assert (await store.check_store()).problems == ()
+    async with await psycopg.AsyncConnection.connect(url) as onlooker:
+        cursor = await onlooker.execute("select count(*) from tenure.deliveries")
+        assert await cursor.fetchone() == (0,)

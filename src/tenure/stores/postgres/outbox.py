@@ -97,7 +97,7 @@ class Outboxing:
             self._connections.session(Purpose.WRITING) as session,
             session.undone_on_error(),
         ):
-            found = await lock(session, [delivery_id])
+            found = await lock(session, [delivery_id], ("keep_run_of_delivery", delivery_id))
             kept = found.get(delivery_id)
             if kept is None:
                 raise DeliveryNotFound(delivery_id)
@@ -149,12 +149,13 @@ class Outboxing:
         )
 
 
-async def lock(session: Session, delivery_ids: list[str]) -> dict[str, Kept]:
+async def lock(session: Session, delivery_ids: list[str], *before: Call) -> dict[str, Kept]:
     """Begin a transaction, and read what nobody else can change any more."""
     try:
         *_, texts = await session.together(
             ("begin",),
             ("carefully",),
+            *before,
             ("lock_deliveries", sorted(delivery_ids)),
             ("deliveries_by_id", delivery_ids),
         )

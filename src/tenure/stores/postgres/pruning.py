@@ -30,13 +30,13 @@ class Pruning:
     async def prune(self, older_than: float, limit: int) -> int:
         pruned = 0
         while pruned < limit:
+            room = min(limit - pruned, RUNS_AT_ONCE)
             async with self._connections.session(Purpose.WRITING) as session:
-                room = min(limit - pruned, RUNS_AT_ONCE)
-                count, digests = await _hide(session, older_than, room)
+                found, count, digests = await _hide(session, older_than, room)
                 if digests:
                     await _delete_unused(session, digests)
             pruned += count
-            if count < room:
+            if found < room:
                 break
         while await self._clear_some():
             pass
@@ -60,13 +60,17 @@ class Pruning:
         return bool(noted)
 
 
-async def _hide(session: Session, older_than: float, limit: int) -> tuple[int, list[str]]:
-    """How many, and which workflow texts they used."""
+async def _hide(session: Session, older_than: float, limit: int) -> tuple[int, int, list[str]]:
+    """How many were found, how many are gone, and which workflow texts those used. What was found
+    is held when it is looked at once more: a callback may have been queued again meanwhile."""
     async with session.undone_on_error():
-        _, _, ((count, digests),), _ = await session.together(
-            ("begin",), ("carefully",), ("hide_prunable", older_than, limit), ("commit",)
+        _, _, found = await session.together(
+            ("begin",), ("carefully",), ("lock_prunable", older_than, limit)
         )
-    return count, digests
+        ((count, digests),), _ = await session.together(
+            ("hide_locked", [seq for (seq,) in found]), ("commit",)
+        )
+    return len(found), count, digests
 
 
 async def _delete_unused(session: Session, digests: list[str]) -> None:

@@ -507,6 +507,12 @@ where d.number = any(array(select number from due))
 select {delivery}::text from tenure.deliveries d, {of_its_run}
 where d.token = $1 and d.state = 'waiting' order by d.due_at, d.number
 
+-- name: keep_run_of_delivery
+-- It is not pruned meanwhile. Nobody else minds: whoever changes a run leaves its key alone.
+select k.seq from tenure.deliveries d, lateral (
+  select r.seq from tenure.runs r where r.seq = d.seq limit 1 for key share) k
+where d.id = $1
+
 -- name: lock_deliveries
 -- Given in order of their ids, so that nobody waits for another in a circle.
 select l.number from unnest($1::text[]) u(id), lateral (
@@ -660,15 +666,21 @@ from queues q where q.queue is not null limit $1
 -- name: workers
 select body::text from tenure.workers where seen_until > tenure.clock() order by owner_id
 
--- name: hide_prunable
--- Ended so many seconds ago, oldest first; not if a callback still waits.
-with old as materialized (
-  select r.seq from tenure.runs r
-  where r.finished_at < (select tenure.clock() - make_interval(secs => $1)) and not exists (
+-- name: lock_prunable
+-- Ended so many seconds ago, oldest first; not if a callback still waits, or is just being queued
+-- again: who does that holds the run.
+select r.seq from tenure.runs r
+where r.finished_at < (select tenure.clock() - make_interval(secs => $1)) and not exists (
+  select 1 from tenure.deliveries d where d.state = 'waiting' and d.seq = r.seq)
+order by r.finished_at, r.seq limit $2 for update skip locked
+
+-- name: hide_locked
+-- What waits is looked for once more: queued again after the look above had begun, it was not seen.
+-- Now that the runs are locked nothing can come.
+with gone as (
+  delete from tenure.runs r where r.seq = any($1::bigint[]) and not exists (
     select 1 from tenure.deliveries d where d.state = 'waiting' and d.seq = r.seq)
-  order by r.finished_at, r.seq limit $2 for update skip locked
-), gone as (
-  delete from tenure.runs r where r.seq = any(array(select seq from old)) returning r.seq
+  returning r.seq
 ), noted as (
   insert into tenure.pruned (seq) select seq from gone
 ), labels as (
@@ -717,7 +729,13 @@ delete from tenure.log_chunks where ctid = any(array(
     select ctid from tenure.log_chunks where seq = u.seq limit $2) l limit $2))
 
 -- name: forget_pruned
-delete from tenure.pruned where seq = any($1::bigint[])
+-- Of which nothing is left: a row that was changed while it was to be deleted is still there.
+delete from tenure.pruned p where p.seq = any($1::bigint[])
+  and (select 1 from tenure.log_chunks where seq = p.seq limit 1) is null
+  and (select 1 from tenure.deliveries where seq = p.seq limit 1) is null
+  and (select 1 from tenure.journal where seq = p.seq limit 1) is null
+  and (select 1 from tenure.steps where seq = p.seq limit 1) is null
+  and (select 1 from tenure.tasks where seq = p.seq limit 1) is null
 
 -- name: count_runs
 select count(*) from tenure.runs
