@@ -25,7 +25,6 @@ NO_PLAN = {
     "commit",
     "carefully",
     "for_prepared_statements",
-    "lock_definitions",
     "clock",
     "listen",
     "listen_to_queues",
@@ -50,6 +49,8 @@ MAY_READ_ALL = {
     "runs_without_journal",
     "specs_without_definition",
     "rows_without_run",
+    "unused_definitions",
+    "lock_all_unused_definitions",  # `tenure store migrate`
 }
 CAREFULLY = {
     "held_under_claim",
@@ -72,6 +73,7 @@ CAREFULLY = {
     "hide_locked",
     "keep_run_of_delivery",
     "forget_pruned",
+    "lock_unused_definitions",
     "delete_unused_definitions",
     *(name for name in SQL if name.startswith("delete_some")),
 }
@@ -143,7 +145,8 @@ insert into tenure.run_labels (key, value, seq)
 select 'team', 'team-' || seq % 9, seq from tenure.runs;
 insert into tenure.definitions (digest, body)
 select 'digest-' || n, '""' from generate_series(0, 4000) n;
-insert into tenure.pruned (seq) select n from generate_series(1, 5000) n;
+insert into tenure.pruned (seq, definition_digest)
+select n, 'digest-' || n from generate_series(1, 5000) n;
 insert into tenure.journal (seq, version, at, fence, update_id, events)
 select seq, v, now(), 1, 'update', '[]' from tenure.runs, generate_series(1, 5) v;
 insert into tenure.steps (seq, step, body)

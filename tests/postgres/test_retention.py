@@ -18,8 +18,10 @@ from tenure.model.outbox import GiveUp
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import DeliveryState
 from tenure.stores.postgres import PostgresStore
+from tenure.stores.postgres import pruning as module
+from tenure.testing.contracts.acts import create
 from tenure.testing.contracts.retention import ended
-from tenure.testing.factories import HOOK, unique
+from tenure.testing.factories import HOOK, cancel, unique
 from tests.postgres.database import migrated
 from tests.postgres.server import Server
 from tests.worker_processes.wrong_clock import with_clock
@@ -69,8 +71,8 @@ class Gate:
         await self._onlooker.execute(sql)
         await self._onlooker.execute("select pg_advisory_lock(1)")
 
-    async def open(self) -> None:
-        await self._onlooker.execute("select pg_advisory_unlock(1)")
+    async def open(self, number: int = 1) -> None:
+        await self._onlooker.execute("select pg_advisory_unlock(%s)", (number,))
 
     async def waiting(self, count: int, *unless: asyncio.Task[Any]) -> None:
         """Until so many wait, there or for one another, or one of the tasks is over."""
@@ -201,3 +203,154 @@ async def test_run_is_noted_until_nothing_of_it_is_left(
     async with await psycopg.AsyncConnection.connect(url) as onlooker:
         cursor = await onlooker.execute("select count(*) from tenure.deliveries")
         assert await cursor.fetchone() == (0,)
+
+
+# Workflow texts
+
+
+TEXT = "name: shared"
+
+
+async def count_of(url: str, table: LiteralString) -> int:
+    async with await psycopg.AsyncConnection.connect(url) as onlooker:
+        ((count,),) = await (await onlooker.execute(f"select count(*) from {table}")).fetchall()
+    return int(count)
+
+
+async def test_text_goes_with_the_last_run_that_uses_it(url: str, store: PostgresStore) -> None:
+    for _ in range(3):
+        await ended(store, definition=TEXT)
+    stays = await create(store, definition=TEXT)
+    assert await store.prune_runs(0.0) == 3
+    assert await store.get_definition(stays.run_id) == TEXT
+    await store.update_run(cancel(stays))
+    assert await store.prune_runs(0.0) == 1
+    assert await count_of(url, "tenure.definitions") == 0
+    assert await count_of(url, "tenure.pruned") == 0
+
+
+async def test_text_is_removed_by_the_next_prune_if_one_is_stopped(
+    url: str, store: PostgresStore, other: PostgresStore, gate: Gate
+) -> None:
+    await ended(store, definition=TEXT)
+    await gate.close_before(
+        "create trigger gate after delete on tenure.definitions "
+        "for each statement execute function gate_of_rows()"
+    )
+    pruning = asyncio.create_task(store.prune_runs(0.0))
+    await gate.waiting(1)
+    pruning.cancel()
+    await asyncio.wait([pruning])
+    await gate.open()
+    (problem,) = (await other.check_store()).problems
+    assert "Prune once more" in problem
+    assert await other.prune_runs(0.0) == 0
+    assert await count_of(url, "tenure.definitions") == 0
+    assert (await other.check_store()).problems == ()
+
+
+async def test_nobody_is_held_up_behind_somebody_who_has_touched_the_texts(
+    url: str, store: PostgresStore, other: PostgresStore, gate: Gate
+) -> None:
+    """Neither the prune, nor behind it whoever creates a run."""
+    await ended(store, definition=TEXT)
+    async with await psycopg.AsyncConnection.connect(url) as person:
+        await person.execute("delete from tenure.definitions where false")
+        pruning = asyncio.create_task(store.prune_runs(0.0))
+        await gate.waiting(1, pruning)
+        creating = asyncio.create_task(create(other, definition="name: new"))
+        await gate.waiting(2, creating)
+        assert pruning.done()
+        assert creating.done()
+    assert await pruning == 1
+    assert await other.get_definition((await creating).run_id) == "name: new"
+
+
+async def test_text_stays_that_a_run_is_just_being_created_with(
+    url: str, store: PostgresStore, other: PostgresStore, gate: Gate
+) -> None:
+    """And the prune waits for nobody: the next one looks again."""
+    await ended(store, definition=TEXT)
+    await gate.close_before(
+        "create trigger gate after insert on tenure.run_specs "
+        "for each statement execute function gate_of_rows()"
+    )
+    creating = asyncio.create_task(create(other, definition=TEXT))
+    await gate.waiting(1)
+    pruning = asyncio.create_task(store.prune_runs(0.0))
+    await gate.waiting(2, pruning)
+    assert pruning.done()
+    await gate.open()
+    run = await creating
+    assert await store.get_definition(run.run_id) == TEXT
+    assert await store.prune_runs(0.0) == 0
+    assert await store.get_definition(run.run_id) == TEXT
+    assert (await store.check_store()).problems == ()
+
+
+async def test_text_that_is_just_being_removed_comes_with_the_next_run(
+    store: PostgresStore, other: PostgresStore, gate: Gate
+) -> None:
+    await ended(store, definition=TEXT)
+    await gate.close_before(
+        "create trigger gate after delete on tenure.definitions "
+        "for each statement execute function gate_of_rows()"
+    )
+    pruning = asyncio.create_task(store.prune_runs(0.0))
+    await gate.waiting(1)
+    creating = asyncio.create_task(create(other, definition=TEXT))
+    await gate.waiting(2, creating)
+    await gate.open()
+    assert await pruning == 1
+    assert await store.get_definition((await creating).run_id) == TEXT
+
+
+async def test_text_stays_that_two_have_brought_at_once_and_one_still_does(
+    store: PostgresStore, other: PostgresStore, gate: Gate
+) -> None:
+    """The second could not see it when he began, and did not write it."""
+    await gate.close_before(
+        """create function gate_of_runs() returns trigger language plpgsql as $$ begin
+          perform pg_advisory_xact_lock_shared(case new.run_id when 'first-run' then 1 else 2 end);
+          return null;
+        end $$;
+        create trigger gate after insert on tenure.runs
+          for each row execute function gate_of_runs();
+        select pg_advisory_lock(2)"""
+    )
+    first = asyncio.create_task(create(store, run_id="first-run", definition=TEXT))
+    await gate.waiting(1)
+    second = asyncio.create_task(create(other, run_id="second-run", definition=TEXT))
+    await gate.waiting(2)
+    await gate.open()
+    await store.update_run(cancel(await first))
+    await gate.waiting(1)
+    assert await store.prune_runs(0.0) == 1
+    await gate.open(2)
+    assert await other.get_definition((await second).run_id) == TEXT
+
+
+async def test_text_that_somebody_holds_keeps_no_other_from_being_removed(
+    url: str, store: PostgresStore, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "RUNS_AT_ONCE", 1)
+    for name in ("held", "free"):
+        await ended(store, definition=f"name: {name}")
+    async with await psycopg.AsyncConnection.connect(url) as person:
+        await person.execute("select 1 from tenure.definitions where body::text ~ 'held' for share")
+        assert await store.prune_runs(0.0) == 2
+        assert await count_of(url, "tenure.definitions") == 1
+    assert await store.prune_runs(0.0) == 0
+    assert await count_of(url, "tenure.definitions") == 0
+
+
+async def test_text_that_no_run_uses_is_found_and_removed(url: str, store: PostgresStore) -> None:
+    """An older version could leave one behind."""
+    await create(store, definition=TEXT)
+    async with await psycopg.AsyncConnection.connect(url) as person:
+        await person.execute("insert into tenure.definitions values ('digest', '\"old\"')")
+    (problem,) = (await store.check_store()).problems
+    assert problem == "There are workflow texts that no run uses: 1. Run `tenure store migrate`."
+    await store.migrate_store()
+    assert (await store.check_store()).problems == ()
+    assert await count_of(url, "tenure.definitions") == 1

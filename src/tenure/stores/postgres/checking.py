@@ -74,6 +74,9 @@ async def _disorder(session: Session) -> AsyncIterator[str]:
             f"The feed of all runs lacks changes from the dump of another server: {count}. Run "
             "`tenure store migrate`."
         )
+    (count,) = await session.one("unused_definitions")
+    if count:
+        yield f"There are workflow texts that no run uses: {count}. Run `tenure store migrate`."
     (count,) = await session.one("unfinished_prunes")
     if count:
         yield (

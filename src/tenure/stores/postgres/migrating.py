@@ -82,3 +82,13 @@ async def migrate(connection: Connection, place: str) -> None:
                 )
         for adopting in ("adopt_runs", "adopt_journal"):
             await connection.execute(SQL[adopting])
+        await _remove_unused_texts(connection)
+
+
+async def _remove_unused_texts(connection: Connection) -> None:
+    """A prune of schema 3 that was stopped forgot about them. Locked before they are removed, as
+    there: somebody may be about to use one."""
+    found = await connection.execute(SQL["lock_all_unused_definitions"], prepare=False)
+    unused = [digest for (digest,) in await found.fetchall()]
+    if unused:
+        await connection.execute(SQL["delete_unused_definitions"], (unused,), prepare=False)

@@ -1,9 +1,13 @@
 """Old runs leave, in transactions so short that nobody notices.
 
 First a run is gone for everybody: the rows by which it is found, in one commit with a note in
-``pruned``. What hung on them, of whatever size, follows in portions; then the note. Whoever is
-stopped in between leaves the note, and the next to prune goes on from there. Several may prune at
-once: each takes notes that nobody else is working on.
+``pruned``. What hung on them, of whatever size, follows in portions, and the workflow text if no
+other run uses it; then the note. Whoever is stopped in between leaves the note, and the next to
+prune goes on from there. Several may prune at once: each takes notes that nobody else works on.
+
+A text has a run that uses it, or a note that names it. Whoever creates a run holds its text until
+the commit, so what is locked here and then not seen to be used is not about to be used either. What
+somebody holds is not waited for: the note stays, for the next prune.
 """
 
 from __future__ import annotations
@@ -32,54 +36,53 @@ class Pruning:
         while pruned < limit:
             room = min(limit - pruned, RUNS_AT_ONCE)
             async with self._connections.session(Purpose.WRITING) as session:
-                found, count, digests = await _hide(session, older_than, room)
-                if digests:
-                    await _delete_unused(session, digests)
+                found, count = await _hide(session, older_than, room)
             pruned += count
             if found < room:
                 break
-        while await self._clear_some():
-            pass
+        last: int | None = 0
+        while last is not None:
+            async with self._connections.session(Purpose.WRITING) as session:
+                last = await _clear_some(session, last)
         return pruned
 
-    async def _clear_some(self) -> bool:
-        """One portion of what hung on pruned runs; whether there may be more."""
-        async with (
-            self._connections.session(Purpose.WRITING) as session,
-            session.undone_on_error(),
-        ):
-            *_, found = await session.together(("begin",), ("carefully",), ("pruned", RUNS_AT_ONCE))
-            noted = [seq for (seq,) in found]
-            room = ROWS_AT_ONCE
-            for portion in _PORTIONS:
-                if noted and room > 0:
-                    room -= await session.count(portion, noted, room)
-            if room > 0:
-                await session.all("forget_pruned", noted)
-            await session.all("commit")
-        return bool(noted)
 
-
-async def _hide(session: Session, older_than: float, limit: int) -> tuple[int, int, list[str]]:
-    """How many were found, how many are gone, and which workflow texts those used. What was found
-    is held when it is looked at once more: a callback may have been queued again meanwhile."""
+async def _hide(session: Session, older_than: float, limit: int) -> tuple[int, int]:
+    """How many were found, and how many are gone. What was found is held when it is looked at once
+    more: a callback may have been queued again meanwhile."""
     async with session.undone_on_error():
         _, _, found = await session.together(
             ("begin",), ("carefully",), ("lock_prunable", older_than, limit)
         )
-        ((count, digests),), _ = await session.together(
+        ((count,),), _ = await session.together(
             ("hide_locked", [seq for (seq,) in found]), ("commit",)
         )
-    return len(found), count, digests
+    return len(found), count
 
 
-async def _delete_unused(session: Session, digests: list[str]) -> None:
-    """Nobody can begin to use a text between the look and the deletion: creators wait that long."""
+async def _clear_some(session: Session, after: int) -> int | None:
+    """One portion of what hung on pruned runs, from the first noted after this one. After which to
+    go on: ``None``, nothing is left to do."""
     async with session.undone_on_error():
-        await session.together(
-            ("begin",),
-            ("carefully",),
-            ("lock_definitions",),
-            ("delete_unused_definitions", digests),
-            ("commit",),
+        *_, found = await session.together(
+            ("begin",), ("carefully",), ("pruned", after, RUNS_AT_ONCE)
         )
+        noted = [seq for (seq,) in found]
+        room = ROWS_AT_ONCE
+        for portion in _PORTIONS:
+            if noted and room > 0:
+                room -= await session.count(portion, noted, room)
+        forgotten = await _forget(session, noted) if noted and room > 0 else 0
+        await session.all("commit")
+    if not noted:
+        return None
+    removed_some = room < ROWS_AT_ONCE
+    return after if removed_some and forgotten < len(noted) else noted[-1]
+
+
+async def _forget(session: Session, noted: list[int]) -> int:
+    """Their texts, if no other run uses them, and the notes: of how many nothing is left."""
+    unused = [digest for (digest,) in await session.all("lock_unused_definitions", noted)]
+    if unused:
+        await session.all("delete_unused_definitions", unused)
+    return await session.count("forget_pruned", noted)

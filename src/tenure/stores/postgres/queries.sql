@@ -87,7 +87,9 @@ select tenure.clock()
 select coalesce(max(number), 0), set_config('timezone', 'UTC', false) from tenure.migrations
 
 -- fragment: created
--- In order of their ids: two creators of the same never wait for each other in a circle.
+-- In order of their ids: two creators of the same never wait for each other in a circle. A text that
+-- is there already is held, not written, so that no prune removes it before the commit; any number may
+-- hold it at once. One that somebody else has just brought is held by touching nothing of it.
 with given as materialized (
   select * from rows from (json_to_recordset($1::json) as (i integer, run_id text, workflow_name text,
     status text, version bigint, fence bigint, owner_id text, claim_id text, seconds float8,
@@ -119,10 +121,13 @@ with given as materialized (
   select l.key, l.value, ok.seq from ok, json_each_text(ok.labels) l
 ), definitions as (
   insert into tenure.definitions (digest, body)
-  select digest, definition::json from given g
-  where definition is not null and exists (select from ok where ok.digest = g.digest)
-  order by digest
-  on conflict (digest) do nothing
+  select g.digest, g.definition::json from given g left join lateral (
+    select true as kept from tenure.definitions d where d.digest = g.digest
+    limit 1 for key share) k on true
+  where g.definition is not null and k.kept is null
+    and exists (select from ok where ok.digest = g.digest)
+  order by g.digest
+  on conflict (digest) do update set body = excluded.body where false
 ), journal as (
   {new_journal}
 )
@@ -681,27 +686,34 @@ with gone as (
   delete from tenure.runs r where r.seq = any($1::bigint[]) and not exists (
     select 1 from tenure.deliveries d where d.state = 'waiting' and d.seq = r.seq)
   returning r.seq
-), noted as (
-  insert into tenure.pruned (seq) select seq from gone
 ), labels as (
   delete from tenure.run_labels l where l.seq = any(array(select seq from gone))
 ), specs as (
   delete from tenure.run_specs s where s.seq = any(array(select seq from gone))
-  returning s.definition_digest
+  returning s.seq, s.definition_digest
+), noted as (
+  insert into tenure.pruned (seq, definition_digest)
+  select g.seq, s.definition_digest from gone g left join specs s on s.seq = g.seq
 )
-select (select count(*) from gone),
-  array(select distinct definition_digest from specs where definition_digest is not null)
+select count(*) from gone
 
--- name: lock_definitions
--- Whoever creates a run waits for this moment: it must not rely on a text about to go.
-lock table tenure.definitions in share row exclusive mode
+-- name: lock_unused_definitions
+-- Of these pruned runs; not those that somebody is just creating a run with.
+select l.digest from (
+  select distinct p.definition_digest as digest from tenure.pruned p
+  where p.seq = any($1::bigint[])) n, lateral (
+  select d.digest from tenure.definitions d
+  where d.digest = n.digest and (
+    select 1 from tenure.run_specs s where s.definition_digest = d.digest limit 1) is null
+  limit 1 for update skip locked) l
 
 -- name: delete_unused_definitions
+-- Locked before: whoever held them has committed, and is seen now.
 delete from tenure.definitions d where d.digest = any($1::text[])
-  and not exists (select 1 from tenure.run_specs s where s.definition_digest = d.digest)
+  and (select 1 from tenure.run_specs s where s.definition_digest = d.digest limit 1) is null
 
 -- name: pruned
-select seq from tenure.pruned order by seq limit $1 for update skip locked
+select seq from tenure.pruned where seq > $1 order by seq limit $2 for update skip locked
 
 -- name: delete_some_journal
 delete from tenure.journal where ctid = any(array(
@@ -729,13 +741,16 @@ delete from tenure.log_chunks where ctid = any(array(
     select ctid from tenure.log_chunks where seq = u.seq limit $2) l limit $2))
 
 -- name: forget_pruned
--- Of which nothing is left: a row that was changed while it was to be deleted is still there.
+-- Of which nothing is left: a row that was changed while it was to be deleted is still there. A text
+-- that another run uses is left to that one.
 delete from tenure.pruned p where p.seq = any($1::bigint[])
   and (select 1 from tenure.log_chunks where seq = p.seq limit 1) is null
   and (select 1 from tenure.deliveries where seq = p.seq limit 1) is null
   and (select 1 from tenure.journal where seq = p.seq limit 1) is null
   and (select 1 from tenure.steps where seq = p.seq limit 1) is null
   and (select 1 from tenure.tasks where seq = p.seq limit 1) is null
+  and ((select 1 from tenure.definitions where digest = p.definition_digest limit 1) is null
+    or (select 1 from tenure.run_specs where definition_digest = p.definition_digest limit 1) = 1)
 
 -- name: count_runs
 select count(*) from tenure.runs
@@ -765,6 +780,17 @@ select count(distinct p.seq) from (
   select seq from tenure.log_chunks) p
 where not exists (select 1 from tenure.runs r where r.seq = p.seq)
   and not exists (select 1 from tenure.pruned n where n.seq = p.seq)
+
+-- name: unused_definitions
+-- But for those that a prune will remove.
+select count(*) from tenure.definitions d
+where not exists (select 1 from tenure.run_specs s where s.definition_digest = d.digest)
+  and not exists (select 1 from tenure.pruned p where p.definition_digest = d.digest)
+
+-- name: lock_all_unused_definitions
+select d.digest from tenure.definitions d
+where not exists (select 1 from tenure.run_specs s where s.definition_digest = d.digest)
+for update skip locked
 
 -- name: unfinished_prunes
 select count(*) from tenure.pruned
