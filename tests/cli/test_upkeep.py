@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from time import monotonic
+
 import pytest
 
 import tenure
+from tenure.cli.store import prune
 from tests.cli.conftest import Cli, read_until
 from tests.cli.flows import GREET, WAIT
 
@@ -117,6 +120,29 @@ def test_prune_removes_what_ended_long_ago(cli: Cli) -> None:
     answer = cli.call("store", "prune", "--older-than", "0s", "--json").json
     assert answer == {"removed": 3, "older_than": 0.0}
     assert cli.call("list", "--json").json["runs"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "setting"), [(["--rate", "4"], "100"), ([], "4")], ids=["option", "setting"]
+)
+def test_prune_keeps_its_budget(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, arguments: list[str], setting: str
+) -> None:
+    monkeypatch.setenv("TENURE_PRUNE_RATE", setting)
+    for _ in range(3):
+        cli.call("run", cli.workflow(GREET), "-q")
+    began = monotonic()
+    assert cli.call("store", "prune", "--older-than", "0s", *arguments).out == "3 runs removed\n"
+    assert monotonic() - began >= 0.5
+
+
+def test_long_prune_says_how_far_it_is(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prune, "TELL_EVERY", 0.0)
+    for _ in range(2):
+        cli.call("run", cli.workflow(GREET), "-q")
+    pruned = cli.call("store", "prune", "--older-than", "0s", "--rate", "4", "--json")
+    assert pruned.json["removed"] == 2
+    assert pruned.err == "1 run removed so far\n2 runs removed so far\n"
 
 
 @pytest.mark.parametrize(

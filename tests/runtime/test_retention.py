@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tenure
-from tenure.runtime.retention import Forgetting, RetentionPolicy
+from tenure.runtime.retention import Forgetting, PruneRate, RetentionPolicy, remove_old
 from tenure.stores.file import FileStore
 from tenure.stores.memory import InMemoryStore
 from tenure.stores.sqlite import SQLiteStore
@@ -71,6 +71,19 @@ async def test_small_batches_with_a_pause_after_each_until_nothing_is_left() -> 
     assert store.left == 0
     assert waited[0] == pytest.approx(0.25, abs=0.1)
     assert waited[2] > 50
+
+
+async def test_all_that_is_old_is_removed_at_the_same_rate() -> None:
+    """As a command does it, which ends when nothing old is left."""
+    store, waited, told = OldRuns(60), list[float](), list[int]()
+
+    async def wait(seconds: float) -> None:
+        waited.append(seconds)
+
+    assert await remove_old(store, 3600, PruneRate(100), told.append, wait) == 60
+    assert store.asked == [(3600, 25)] * 4
+    assert waited == pytest.approx([0.25, 0.25, 0.1], abs=0.05)
+    assert told == [25, 50, 60]
 
 
 async def test_outage_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:

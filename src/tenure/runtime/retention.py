@@ -33,6 +33,20 @@ _NOTHING_LEFT = 60.0
 """Seconds until the next look, once nothing old is left."""
 
 
+class PruneRate(NamedTuple):
+    """A budget of so many runs a second."""
+
+    per_second: int
+
+    @property
+    def batch(self) -> int:
+        return max(1, min(_LARGEST_BATCH, self.per_second // _BATCHES_PER_SECOND))
+
+    def seconds_for(self, removed: int) -> float:
+        """What a batch that removed so many has used up, counted from its beginning."""
+        return removed / self.per_second
+
+
 class RetentionPolicy(Struct, frozen=True, kw_only=True):
     seconds: float
     """How long a run is kept after its end."""
@@ -47,13 +61,13 @@ class RetentionPolicy(Struct, frozen=True, kw_only=True):
 
     @property
     def batch(self) -> int:
-        return max(1, min(_LARGEST_BATCH, self.per_second // _BATCHES_PER_SECOND))
+        return PruneRate(self.per_second).batch
 
     def wait_after(self, removed: int) -> float:
         """Seconds until the next batch may begin, after one that removed so many began."""
         if removed < self.batch:
             return min(_NOTHING_LEFT, max(self.seconds, 1.0))
-        return removed / self.per_second
+        return PruneRate(self.per_second).seconds_for(removed)
 
 
 _RULES: Rules = {
@@ -63,6 +77,25 @@ _RULES: Rules = {
     ),
     "per_second": (is_whole(1, MOST_PER_SECOND), f"a whole number from 1 to {MOST_PER_SECOND}"),
 }
+
+
+async def remove_old(
+    store: Retention,
+    older_than: float,
+    rate: PruneRate,
+    told: Callable[[int], None],
+    wait: Callable[[float], Awaitable[None]] = pause,
+) -> int:
+    """All that ended so long ago, batch after batch: how many. ``told`` hears how many so far."""
+    loop, count = asyncio.get_running_loop(), 0
+    while True:
+        began = loop.time()
+        removed = await store.prune_runs(older_than, limit=rate.batch)
+        if not removed:
+            return count
+        count += removed
+        told(count)
+        await wait(max(rate.seconds_for(removed) - (loop.time() - began), 0.0))
 
 
 class _Look(NamedTuple):
