@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import monotonic
 
 import pytest
+from click import unstyle
 
 import tenure
 from tenure.cli.store import prune
+from tenure.cli.store.powers import checked, migrated, pruned, report_lines
+from tenure.model.errors import NotSupported
+from tenure.ports.run_store import RunStateStore
+from tenure.ports.upkeep import StoreReport
 from tests.cli.conftest import Cli, read_until
 from tests.cli.flows import GREET, WAIT
 
@@ -146,10 +152,48 @@ def test_long_prune_says_how_far_it_is(cli: Cli, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    "arguments", [["check"], ["migrate"], ["prune", "--older-than", "1d"]], ids=lambda a: a[0]
+    ("schema", "shown"), [(2, "2, newest is 3: tenure store migrate"), (3, "3"), (99, "99")]
 )
-def test_a_store_without_the_power_says_so_with_7(cli: Cli, arguments: list[str]) -> None:
+def test_only_an_older_schema_is_to_be_migrated(schema: int, shown: str) -> None:
+    report = StoreReport(place="here", schema=schema, newest_schema=3, problems=("Upgrade.",))
+    assert [
+        line.split(maxsplit=1)[1] for line in map(unstyle, report_lines(report)) if "schema" in line
+    ] == [shown]
+
+
+def test_migrate_says_what_it_has_done_and_no_more(cli: Cli) -> None:
+    """It has not looked for damage."""
+    cli.call("run", cli.workflow(GREET), "-q")
+    newest = cli.call("store", "check", "--json").json["newest_schema"]
+    said = cli.call("store", "migrate").out
+    assert said.splitlines()[0].endswith(f"runs.db is at schema {newest}")
+    assert "sound" not in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["check"], "FileStore cannot be checked as a whole: a damaged run is named when it is "),
+        (["migrate"], "FileStore has no schema that could be migrated"),
+        (["prune", "--older-than", "1d"], "FileStore cannot remove runs: it keeps all"),
+    ],
+    ids=["check", "migrate", "prune"],
+)
+def test_a_store_without_the_power_says_so_with_7(
+    cli: Cli, arguments: list[str], said: str
+) -> None:
     (cli.home / "runs").mkdir()
     refused = cli.call("store", *arguments, "--store", f"file://{cli.home}/runs")
     assert refused.code == 7
-    assert "FileStore" in refused.err
+    assert said in refused.err
+
+
+@pytest.mark.parametrize("power", [checked, migrated, pruned])
+def test_store_behind_a_gateway_is_tended_where_it_is(
+    power: Callable[[RunStateStore], object],
+) -> None:
+    store = tenure.open_store("http://gateway.example:8700")
+    with pytest.raises(
+        NotSupported, match=r"the gateway at .*gateway\.example.*: name its own store"
+    ):
+        power(store)

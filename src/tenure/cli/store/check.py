@@ -8,7 +8,7 @@ from tenure.cli.display import json_lines
 from tenure.cli.display.paint import say
 from tenure.cli.exits import Exit
 from tenure.cli.opening import reading, settings_for
-from tenure.cli.store.powers import looked_after, report_lines
+from tenure.cli.store.powers import checked, report_lines
 from tenure.cli.verb import json_option, store_option, verb
 from tenure.config import Settings
 from tenure.ports.upkeep import StoreReport
@@ -32,4 +32,4 @@ def command(as_json: bool, store: str | None) -> int:
 
 async def _check(settings: Settings) -> StoreReport:
     async with reading(settings) as store:
-        return await looked_after(store).check_store()
+        return await checked(store).check_store()

@@ -7,7 +7,7 @@ import asyncio
 from tenure.cli.display import json_lines
 from tenure.cli.display.paint import say
 from tenure.cli.opening import settings_for, tending
-from tenure.cli.store.powers import looked_after, report_lines
+from tenure.cli.store.powers import migrated, report_lines
 from tenure.cli.verb import json_option, store_option, verb
 from tenure.config import Settings
 from tenure.ports.upkeep import StoreReport
@@ -25,9 +25,9 @@ def command(as_json: bool, store: str | None) -> None:
     if as_json:
         say(json_lines.as_json(report))
     else:
-        say("\n".join(report_lines(report)))
+        say("\n".join(report_lines(report, f"is at schema {report.schema}")))
 
 
 async def _migrate(settings: Settings) -> StoreReport:
     async with tending(settings, create=True, migrate=True) as store:
-        return await looked_after(store).migrate_store()
+        return await migrated(store).migrate_store()
