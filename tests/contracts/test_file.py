@@ -15,6 +15,7 @@ from tenure.testing.contracts import (
     EventLogContract,
     ManualTime,
     RunStateStoreContract,
+    SharedStoreContract,
 )
 
 pytestmark = pytest.mark.slow
@@ -37,7 +38,7 @@ class TestEvents(Files, EventLogContract): ...
 class TestDefinitions(Files, DefinitionsContract): ...
 
 
-class TestDurability(Files, DurabilityContract):
+class Twice(Files):
     @pytest.fixture
     async def reopened(
         self, store: FileStore, clock: ManualClock, tmp_path: Path
@@ -45,3 +46,9 @@ class TestDurability(Files, DurabilityContract):
         second = FileStore(tmp_path, clock=clock)
         yield second
         await second.close()
+
+
+class TestDurability(Twice, DurabilityContract): ...
+
+
+class TestShared(Twice, SharedStoreContract): ...

@@ -33,6 +33,8 @@ from tenure.testing.contracts import (
     RetentionCountsContract,
     RunMarksContract,
     RunStateStoreContract,
+    SharedLeasesContract,
+    SharedStoreContract,
     StoreClockContract,
     TokenStoreContract,
     UpkeepContract,
@@ -140,10 +142,19 @@ class TestWakeups(Postgres, WakeupsContract): ...
 class TestUpkeep(Postgres, UpkeepContract): ...
 
 
-class TestDurability(Postgres, DurabilityContract):
+class Twice(Postgres):
     @pytest.fixture
     async def reopened(
         self, store: PostgresStore, clock: ManualClock, postgres_database: TestDatabase
     ) -> AsyncIterator[PostgresStore]:
-        async with PostgresStore(postgres_database.url, clock=clock) as second:
+        async with warm_store(postgres_database.url, clock) as second:
             yield second
+
+
+class TestDurability(Twice, DurabilityContract): ...
+
+
+class TestShared(Twice, SharedStoreContract): ...
+
+
+class TestSharedLeases(Twice, SharedLeasesContract): ...

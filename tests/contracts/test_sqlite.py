@@ -33,6 +33,8 @@ from tenure.testing.contracts import (
     RetentionCountsContract,
     RunMarksContract,
     RunStateStoreContract,
+    SharedLeasesContract,
+    SharedStoreContract,
     StoreClockContract,
     TokenStoreContract,
     UpkeepContract,
@@ -130,8 +132,17 @@ class TestRetentionOfOutput(SQLite, OutputRetentionContract): ...
 class TestUpkeep(SQLite, UpkeepContract): ...
 
 
-class TestDurability(SQLite, DurabilityContract):
+class Twice(SQLite):
     @pytest.fixture
     async def reopened(self, store: SQLiteStore, clock: ManualClock) -> AsyncIterator[SQLiteStore]:
         async with await SQLiteStore.open(store.path, clock=clock) as second:
             yield second
+
+
+class TestDurability(Twice, DurabilityContract): ...
+
+
+class TestShared(Twice, SharedStoreContract): ...
+
+
+class TestSharedLeases(Twice, SharedLeasesContract): ...

@@ -48,6 +48,7 @@ from tenure.testing.contracts.retention import RetentionContract, RetentionCount
 from tenure.testing.contracts.retention_outbox import OutboxRetentionContract
 from tenure.testing.contracts.retention_output import OutputRetentionContract
 from tenure.testing.contracts.runs import RunStateStoreContract
+from tenure.testing.contracts.shared import SharedLeasesContract, SharedStoreContract
 from tenure.testing.contracts.store_clock import StoreClockContract
 from tenure.testing.contracts.tokens import TokenStoreContract
 from tenure.testing.contracts.upkeep import UpkeepContract
@@ -84,6 +85,8 @@ __all__ = [
     "RetentionCountsContract",
     "RunMarksContract",
     "RunStateStoreContract",
+    "SharedLeasesContract",
+    "SharedStoreContract",
     "StoreClockContract",
     "TokenStoreContract",
     "UpkeepContract",
