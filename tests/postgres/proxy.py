@@ -15,6 +15,8 @@ class Proxy:
         self._server_port = server_port
         self._silent = False
         self._answers_to_lose = 0
+        self._answers_pass = asyncio.Event()
+        self._answers_pass.set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
 
@@ -33,6 +35,13 @@ class Proxy:
     def lose_next_answer(self) -> None:
         """The next request reaches the server and is done; the line is cut before its answer."""
         self._answers_to_lose += 1
+
+    def hold_answers(self) -> None:
+        """Requests reach the server and are done; their answers are under way for a while."""
+        self._answers_pass.clear()
+
+    def let_answers_pass(self) -> None:
+        self._answers_pass.set()
 
     def fall_silent(self) -> None:
         """Nothing passes any more, and nobody is told."""
@@ -67,6 +76,8 @@ class Proxy:
                 if answers and self._answers_to_lose:
                     self._answers_to_lose -= 1
                     break
+                if answers:
+                    await self._answers_pass.wait()
                 target.write(data)
                 await target.drain()
         if not self._silent:

@@ -13,7 +13,7 @@ from tenure.model.beginning import Beginning, WaitingRun, taken_by
 from tenure.model.codec import copied, storable
 from tenure.model.decide import decide
 from tenure.model.deltas import Steps
-from tenure.model.errors import RunNotFound, StoreRejected, StoreUnavailable
+from tenure.model.errors import NotRunnable, RunNotFound, StoreRejected, StoreUnavailable
 from tenure.model.status import RunStatus
 from tenure.model.update import Receipt, receipt
 from tenure.stores.postgres.batch import Batch
@@ -34,6 +34,8 @@ class _Found(NamedTuple):
     steps: Steps
     """As far as they are known, for whoever decides."""
     applied_id: str | None
+    at: datetime | None
+    """When it was read, by the server's clock; ``None``: it is remembered."""
 
 
 class Beginnings:
@@ -87,6 +89,10 @@ class Beginnings:
                 written = await self._write(session, beginning, found)
             except NotRemembered:
                 written = None
+            except NotRunnable:
+                if found.at is not None:
+                    raise
+                written = None  # its time may have come: the server's clock is to say
             if written is not None:
                 return written
             found = None
@@ -99,7 +105,7 @@ class Beginnings:
         known = self._deciding.recent.get(beginning.run_id)
         if known is None or known.head.run.version != beginning.base_version:
             return None
-        return _Found(known, known, None)
+        return _Found(known, known, None, None)
 
     async def _read(self, session: Session, beginning: Beginning) -> _Found:
         run_id, base = beginning.run_id, beginning.base_version
@@ -109,12 +115,13 @@ class Beginnings:
         found = to_write(row[0])
         head = head_of(found.head, found.callbacks)
         steps = steps_of(head.run, found)
-        return _Found(Known(head, steps, not_remembered), WholeSteps(steps), found.applied_id)
+        known = Known(head, steps, not_remembered)
+        return _Found(known, WholeSteps(steps), found.applied_id, found.at)
 
     async def _write(self, session: Session, beginning: Beginning, found: _Found) -> Receipt | None:
         """``None``: it is not as it was known, or somebody else is writing it."""
-        known, steps, applied_id = found
-        head, at = known.head, await session.now()
+        known, steps, applied_id, at = found
+        head, at = known.head, at or await session.now()
         taken = taken_by(head.run, beginning, at=at, applied_id=applied_id)
         if taken is None:
             return receipt(head.run, beginning.base_version + 1, head.lease_expires_at)

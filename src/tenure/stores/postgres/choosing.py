@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from tenure.model.leasing import OLDEST_EVERY, ClaimRequest, Purpose
 from tenure.model.query import Page, RunFilter, bounded_limit, decode_cursor, encode_cursor
@@ -21,6 +21,12 @@ _MICROSECOND = timedelta(microseconds=1)
 _START = (-1000, _EPOCH - timedelta(days=365), 0)
 
 
+class Found(NamedTuple):
+    head: Head
+    at: datetime
+    """When it was read, by the server's clock."""
+
+
 class Choosing:
     """Each process counts its own claims: of every ten the oldest goes first, whoever claims."""
 
@@ -30,7 +36,9 @@ class Choosing:
     def count(self, claims: int) -> None:
         self._claims += claims
 
-    async def pick(self, session: Session, request: ClaimRequest) -> tuple[list[Head], list[Head]]:
+    async def pick(
+        self, session: Session, request: ClaimRequest
+    ) -> tuple[list[Found], list[Found]]:
         """Begin a transaction; lock what is held under this very claim already, and what might be
         claimed. More may be locked than is taken: the commit lets go of it."""
         limit, dead = max(request.limit, 0), sorted(request.dead_owners)
@@ -49,9 +57,9 @@ class Choosing:
                 calls.append(("pick_by_age", queues, oldest, request.expired, dead))
         _, _, held, *found = await session.together(*calls)
         if request.purpose is Purpose.RECONCILE:
-            return _heads(held), _heads(found[0])
+            return _found(held), _found(found[0])
         by_age = found[2] if len(found) > 2 else []
-        return _heads(held), self._in_order(_heads(found[1]), _heads(by_age), limit)
+        return _found(held), self._in_order(_found(found[1]), _found(by_age), limit)
 
     def _oldest_among(self, limit: int) -> int:
         return sum(self._is_the_oldests_turn(place) for place in range(limit))
@@ -59,27 +67,27 @@ class Choosing:
     def _is_the_oldests_turn(self, place: int) -> bool:
         return (self._claims + place) % OLDEST_EVERY == OLDEST_EVERY - 1
 
-    def _in_order(self, by_priority: list[Head], by_age: list[Head], limit: int) -> list[Head]:
-        picked: dict[int, Head] = {}
+    def _in_order(self, by_priority: list[Found], by_age: list[Found], limit: int) -> list[Found]:
+        picked: dict[int, Found] = {}
         while len(picked) < limit:
             first = by_age if self._is_the_oldests_turn(len(picked)) else by_priority
-            head = _next(first, picked) or _next(by_priority, picked) or _next(by_age, picked)
-            if head is None:
+            found = _next(first, picked) or _next(by_priority, picked) or _next(by_age, picked)
+            if found is None:
                 break
-            picked[head.seq] = head
+            picked[found.head.seq] = found
         return list(picked.values())
 
 
-def _next(heads: list[Head], picked: dict[int, Head]) -> Head | None:
-    while heads:
-        head = heads.pop(0)
-        if head.seq not in picked:
-            return head
+def _next(found: list[Found], picked: dict[int, Found]) -> Found | None:
+    while found:
+        first = found.pop(0)
+        if first.head.seq not in picked:
+            return first
     return None
 
 
-def _heads(found: list[Row]) -> list[Head]:
-    return [head_of(head_row(text)) for (text,) in found]
+def _found(rows: list[Row]) -> list[Found]:
+    return [Found(head_of(head_row(text)), at.astimezone(UTC)) for text, at in rows]
 
 
 async def runnable(

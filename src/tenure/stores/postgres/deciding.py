@@ -204,9 +204,10 @@ class Deciding:
         return found, {run_id for run_id, row in found.items() if row.head.seq in seqs}
 
     def from_the_store(
-        self, decided: Decided, i: int, write: Write, found: dict[str, ToWriteRow], at: datetime
+        self, decided: Decided, i: int, write: Write, found: dict[str, ToWriteRow]
     ) -> Receipt | None:
-        """The answer, if there is nothing to write."""
+        """The answer, if there is nothing to write. Judged by the server's clock, as it was when
+        nobody else could write the run any more."""
         run_id = run_id_of(write)
         self.recent.forget(run_id)
         row = found.get(run_id)
@@ -226,7 +227,7 @@ class Deciding:
             applied_id=row.applied_id if stale else None,
             lease_expires_at=head.lease_expires_at,
         )
-        return self._update(decided, i, write, known, WholeSteps(steps), circumstances, at)
+        return self._update(decided, i, write, known, WholeSteps(steps), circumstances, row.at)
 
     def _update(
         self,

@@ -26,7 +26,7 @@ from tenure.model.update import Fencing, LeaseRequest
 from tenure.model.wakeups import news
 from tenure.stores.postgres.announcing import Announcing
 from tenure.stores.postgres.batch import Batch
-from tenure.stores.postgres.choosing import Choosing
+from tenure.stores.postgres.choosing import Choosing, Found
 from tenure.stores.postgres.connections import Connections, Purpose
 from tenure.stores.postgres.deciding import Deciding
 from tenure.stores.postgres.names import can_exist, must_exist
@@ -73,7 +73,7 @@ class Leasing:
         self, session: Session, run_id: str, request: LeaseRequest, purpose: ClaimPurpose
     ) -> ClaimedRun:
         async with session.undone_on_error():
-            head = await self._lock(session, run_id)
+            head, at = await self._lock(session, run_id)
             owner_id = head.run.owner_id
             held = owner_id is not None and (
                 head.lease_live
@@ -81,7 +81,7 @@ class Leasing:
                 or (owner_id, head.claim_id) == (request.owner_id, request.claim_id)
             )
             batch = Batch()
-            _take(batch, 0, head, request, purpose, held, await session.now())
+            _take(batch, 0, head, request, purpose, held, at)
             claimed = await self._write_and_read(session, batch, [head], request.owner_id)
         for one in claimed:
             return one
@@ -96,10 +96,9 @@ class Leasing:
             session.undone_on_error(),
         ):
             repeated, picked = await self._choosing.pick(session, request)
-            at = await session.now()
             batch = Batch()
             taken: list[Head] = []
-            for head in repeated or picked:
+            for head, at in repeated or picked:
                 try:
                     _take(batch, len(taken), head, lease, request.purpose, bool(repeated), at)
                 except (NotRunnable, LeaseHeld):
@@ -203,8 +202,7 @@ class Leasing:
         self, session: Session, run_id: str, fencing: Fencing, update_id: str
     ) -> None:
         async with session.undone_on_error():
-            head = await self._lock(session, run_id)
-            at = await session.now()
+            head, at = await self._lock(session, run_id)
             given_back = release(head.run, fencing, at)
             if given_back.event is None:
                 await session.all("commit")
@@ -215,7 +213,7 @@ class Leasing:
             await session.together(batch.update(), ("commit",))
         self._announcing.announce(news(head.run, given_back.snapshot, at))
 
-    async def _lock(self, session: Session, run_id: str) -> Head:
+    async def _lock(self, session: Session, run_id: str) -> Found:
         """Begins the transaction. ``RunNotFound``, ``_Busy``."""
         *_, locked, texts = await session.together(
             ("begin",),
@@ -228,7 +226,7 @@ class Leasing:
         row = to_write(texts[0][0])
         if (row.head.seq,) not in locked:
             raise _Busy
-        return head_of(row.head, row.callbacks)
+        return Found(head_of(row.head, row.callbacks), row.at)
 
     def _locked(self, run_id: str) -> StoreUnavailable:
         return StoreUnavailable(

@@ -260,8 +260,8 @@ select l.seq from unnest($1::text[]) u(run_id), lateral (
   for no key update skip locked) l
 
 -- name: runs_to_write
--- As they stand, with the ids of the writes that made version `base + 1` and the first. Steps and
--- hosts only where they are asked for.
+-- As they stand, with the ids of the writes that made version `base + 1` and the first, and the time
+-- to judge them by. Steps and hosts only where they are asked for.
 select json_build_array({head}, s.callbacks, case when u.whole then s.plan end,
   case when u.whole then (
     select json_agg(json_build_array(t.step, t.body, t.added_hosts))
@@ -271,7 +271,8 @@ select json_build_array({head}, s.callbacks, case when u.whole then s.plan end,
       order by k.step, k.host, k.item)
     from tenure.tasks k where k.seq = r.seq) end,
   (select j.update_id from tenure.journal j where j.seq = r.seq and j.version = u.base + 1),
-  (select j.update_id from tenure.journal j where j.seq = r.seq and j.version = 1))::text
+  (select j.update_id from tenure.journal j where j.seq = r.seq and j.version = 1),
+  tenure.clock())::text
 from unnest($1::text[], $2::bigint[], $3::boolean[]) u(run_id, base, whole),
   lateral (select * from tenure.runs r where r.run_id = u.run_id limit 1) r,
   lateral (select * from tenure.run_specs where seq = r.seq limit 1) s
@@ -355,7 +356,7 @@ where r.owner_id is not null
   and r.approved and (r.run_after is null or r.run_after <= (select tenure.clock()))
 
 -- name: held_under_claim
-select {head}::text from tenure.runs r
+select {head}::text, tenure.clock() from tenure.runs r
 where r.owner_id = $1 and r.claim_id = $2
 order by r.rank, r.ready_at, r.seq for no key update
 
@@ -368,7 +369,7 @@ update tenure.runs r set readiness = 1 where r.seq = any(array(
 
 -- name: pick_by_priority
 -- One ordered range per queue, locked while it is read: whoever else claims takes the next ones.
-select {head}::text from (
+select {head}::text, tenure.clock() from (
   select p.* from unnest($1::text[]) q(queue), lateral (
     select * from tenure.runs r where r.readiness = 1 and r.queue = q.queue
     order by r.rank, r.ready_at, r.seq limit $2 for no key update skip locked) p
@@ -378,7 +379,7 @@ select {head}::text from (
 ) r order by r.rank, r.ready_at, r.seq limit $2
 
 -- name: pick_by_age
-select {head}::text from (
+select {head}::text, tenure.clock() from (
   select p.* from unnest($1::text[]) q(queue), lateral (
     select * from tenure.runs r where r.readiness = 1 and r.queue = q.queue
     order by r.ready_at, r.seq limit $2 for no key update skip locked) p
@@ -402,7 +403,7 @@ order by r.rank, r.ready_at, r.seq
 -- name: pick_abandoned
 -- A reconciler's: they do not resume or were asked to stop, and their owner gave them back, ran out of
 -- time or is dead.
-select {head}::text from (
+select {head}::text, tenure.clock() from (
   select o.* from (
     select * from tenure.runs r
     where r.owner_id is null and r.status = 'running' and r.recovery = 'interrupt'

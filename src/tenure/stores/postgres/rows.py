@@ -166,6 +166,8 @@ class ToWriteRow(Struct, array_like=True, gc=False):
     tasks: list[TaskRow] | None
     applied_id: str | None
     first_id: str | None
+    at: datetime
+    """When it was read, by the server's clock: what is decided on it is decided then."""
 
 
 _heads = msgspec.json.Decoder(HeadRow)
@@ -178,8 +180,10 @@ def head_row(row: str) -> HeadRow:
     return decode(_heads, row)
 
 
-def to_write(row: str) -> ToWriteRow:
-    return decode(_to_write, row)
+def to_write(text: str) -> ToWriteRow:
+    row = decode(_to_write, text)
+    row.at = row.at.astimezone(UTC)
+    return row
 
 
 def snapshot_of(found: str) -> RunSnapshot:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
+from time import monotonic
 from typing import Any
 
 import psycopg
@@ -24,6 +25,7 @@ class Session:
         self.connection = connection
         self._clock = clock
         self._prepare = None if prepared else False
+        self._sent_at = 0.0
 
     async def all(self, name: str, *values: Any) -> list[Row]:
         return await self.built(SQL[name], values)
@@ -46,6 +48,7 @@ class Session:
 
     async def built(self, sql: str, values: Sequence[Any]) -> list[Row]:
         """A statement put together from fixed fragments; values are always bound."""
+        self._sent_at = monotonic()
         cursor = await self._execute(sql, values)
         return await cursor.fetchall() if cursor.description else []
 
@@ -58,6 +61,7 @@ class Session:
 
     async def together(self, *calls: Call) -> list[list[Row]]:
         """All in one trip; if none of them begins a transaction, all in one."""
+        self._sent_at = monotonic()
         async with self.connection.pipeline():
             cursors = [await self._execute(SQL[name], values) for name, *values in calls]
         return [await cursor.fetchall() if cursor.description else [] for cursor in cursors]
@@ -79,11 +83,12 @@ class Session:
             return now
         heard: datetime
         (heard,) = await self.one("clock")
-        self._clock.heard(heard)
+        self._clock.heard(heard, self._sent_at, asked=True)
         return heard
 
     def heard(self, at: datetime) -> None:
-        self._clock.heard(at)
+        """In the answer to what was sent last."""
+        self._clock.heard(at, self._sent_at)
 
     async def _execute(self, sql: str, values: Sequence[Any]) -> psycopg.AsyncCursor[Row]:
         return await self.connection.execute(sql, values, prepare=self._prepare)

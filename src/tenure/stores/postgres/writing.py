@@ -133,7 +133,6 @@ class Writing:
         """Those that are locked by somebody else."""
         async with session.undone_on_error():
             found, locked = await self._deciding.lock(session, [write for _, write in work])
-            at = await session.now()
             decided, left = Decided(self._deciding.recent), []
             for i, write in work:
                 run_id = run_id_of(write)
@@ -141,7 +140,7 @@ class Writing:
                     left.append((i, write))
                     continue
                 try:
-                    answer = self._deciding.from_the_store(decided, i, write, found, at)
+                    answer = self._deciding.from_the_store(decided, i, write, found)
                 except TenureError as refusal:
                     outcomes[i] = refusal
                 else:
