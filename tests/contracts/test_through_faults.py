@@ -19,23 +19,45 @@ from tenure.stores.memory import InMemoryStore
 from tenure.testing.clock import ManualClock
 from tenure.testing.contracts import (
     BatchUpdatesContract,
+    BeginningsContract,
+    CensusContract,
     ChangeFeedContract,
     DefinitionsContract,
+    DurabilityContract,
     EventLogContract,
+    LastRecordsContract,
     LeaseStoreContract,
     LogListingContract,
+    LogSizesContract,
     LogStoreContract,
     ManualTime,
     OutboxBatchesContract,
     OutboxContract,
     OutboxRetentionContract,
     OutputRetentionContract,
+    OwnerListingContract,
     OwnershipEventsContract,
     RetentionContract,
+    RetentionCountsContract,
+    RunMarksContract,
     RunStateStoreContract,
+    SharedLeasesContract,
+    SharedStoreContract,
+    StoreClockContract,
     TokenStoreContract,
+    UpkeepContract,
+    WakeupsContract,
     WorkerRegistryContract,
 )
+from tenure.testing.contracts.lease_batches import ClaimsInBatches
+from tenure.testing.contracts.lease_claims import Claims
+from tenure.testing.contracts.lease_reconcile import Reconciling
+from tenure.testing.contracts.lease_renewal import Renewals
+from tenure.testing.contracts.lease_takeover import Takeovers
+from tenure.testing.contracts.run_approval import RunApproval
+from tenure.testing.contracts.run_endings import RunEndings
+from tenure.testing.contracts.run_operators import OperatorUpdates
+from tenure.testing.contracts.run_updates import RunUpdates
 from tenure.testing.factories import new_run
 from tenure.testing.faults import METHODS, Fault, FaultyStore, RetryingStore
 from tests.postgres.database import ServersClock, TestDatabase
@@ -143,11 +165,8 @@ class TestRetentionOfCallbacks(ThroughFaults, OutboxRetentionContract): ...
 class TestRetentionOfOutput(ThroughFaults, OutputRetentionContract): ...
 
 
-@pytest.mark.parametrize(
-    ("rate", "pooled"), [(0.01, True), (0.10, False)], ids=["1%-pooled", "10%-prepared"]
-)
 class PostgresThroughFaults(ManualTime):
-    """Half of it with a pooler between the store and its server, half with statements prepared by
+    """``pooled``: a pooler stands between the store and its server. Else statements are prepared by
     name."""
 
     @pytest.fixture
@@ -170,50 +189,161 @@ class PostgresThroughFaults(ManualTime):
         async with warm_store(url, clock) as store:
             yield through_faults(store, request, rate)
 
+    @pytest.fixture
+    async def reopened(
+        self, store: Any, clock: ManualClock, postgres_database: TestDatabase
+    ) -> AsyncIterator[Any]:
+        """Another process, which has a better day."""
+        async with warm_store(postgres_database.url, clock) as second:
+            yield second
 
+
+either_way = pytest.mark.parametrize(
+    ("rate", "pooled"), [(0.01, True), (0.10, False)], ids=["1%-pooled", "10%-prepared"]
+)
+the_other_way_round = pytest.mark.parametrize(
+    ("rate", "pooled"), [(0.01, False), (0.10, True)], ids=["1%-prepared", "10%-pooled"]
+)
+on_a_bad_day = pytest.mark.parametrize(("rate", "pooled"), [(0.10, False)], ids=["10%-prepared"])
+"""For what is mostly asked, and what no pooler passes on."""
+
+
+@either_way
 class TestPostgresRuns(PostgresThroughFaults, RunStateStoreContract): ...
 
 
+@the_other_way_round
+class TestPostgresRunsOtherwise(
+    PostgresThroughFaults, RunUpdates, OperatorUpdates, RunApproval, RunEndings
+):
+    """What is written to runs. That each value and each filter is a case of its own says nothing
+    more about faults."""
+
+
+@either_way
 class TestPostgresBatches(PostgresThroughFaults, BatchUpdatesContract): ...
 
 
+@the_other_way_round
+class TestPostgresBatchesOtherwise(PostgresThroughFaults, BatchUpdatesContract): ...
+
+
+@either_way
 class TestPostgresLeases(PostgresThroughFaults, LeaseStoreContract): ...
 
 
+@the_other_way_round
+class TestPostgresLeasesOtherwise(
+    PostgresThroughFaults, Claims, ClaimsInBatches, Renewals, Takeovers, Reconciling
+): ...
+
+
+@either_way
+class TestPostgresBeginnings(PostgresThroughFaults, BeginningsContract): ...
+
+
+@the_other_way_round
+class TestPostgresBeginningsOtherwise(PostgresThroughFaults, BeginningsContract): ...
+
+
+@either_way
 class TestPostgresEvents(PostgresThroughFaults, EventLogContract): ...
 
 
+@either_way
 class TestPostgresOwnershipEvents(PostgresThroughFaults, OwnershipEventsContract): ...
 
 
+@either_way
 class TestPostgresChangeFeed(PostgresThroughFaults, ChangeFeedContract): ...
 
 
+@either_way
 class TestPostgresDefinitions(PostgresThroughFaults, DefinitionsContract): ...
 
 
+@either_way
 class TestPostgresOutbox(PostgresThroughFaults, OutboxContract): ...
 
 
+@either_way
 class TestPostgresOutboxBatches(PostgresThroughFaults, OutboxBatchesContract): ...
 
 
+@either_way
 class TestPostgresLogs(PostgresThroughFaults, LogStoreContract): ...
 
 
+@either_way
 class TestPostgresWorkers(PostgresThroughFaults, WorkerRegistryContract): ...
 
 
+@either_way
 class TestPostgresLogListing(PostgresThroughFaults, LogListingContract): ...
 
 
+@either_way
 class TestPostgresRetention(PostgresThroughFaults, RetentionContract): ...
 
 
+@either_way
 class TestPostgresRetentionOfCallbacks(PostgresThroughFaults, OutboxRetentionContract): ...
 
 
+@either_way
 class TestPostgresRetentionOfOutput(PostgresThroughFaults, OutputRetentionContract): ...
+
+
+@either_way
+class TestPostgresTokens(PostgresThroughFaults, TokenStoreContract): ...
+
+
+@either_way
+class TestPostgresDurability(PostgresThroughFaults, DurabilityContract): ...
+
+
+@either_way
+class TestPostgresShared(PostgresThroughFaults, SharedStoreContract): ...
+
+
+@either_way
+class TestPostgresSharedLeases(PostgresThroughFaults, SharedLeasesContract): ...
+
+
+@on_a_bad_day
+class TestPostgresRetentionCounts(PostgresThroughFaults, RetentionCountsContract): ...
+
+
+@on_a_bad_day
+class TestPostgresLastRecords(PostgresThroughFaults, LastRecordsContract): ...
+
+
+@on_a_bad_day
+class TestPostgresMarks(PostgresThroughFaults, RunMarksContract): ...
+
+
+@on_a_bad_day
+class TestPostgresLogSizes(PostgresThroughFaults, LogSizesContract): ...
+
+
+@on_a_bad_day
+class TestPostgresOwnerListing(PostgresThroughFaults, OwnerListingContract): ...
+
+
+@on_a_bad_day
+class TestPostgresCensus(PostgresThroughFaults, CensusContract): ...
+
+
+@on_a_bad_day
+class TestPostgresWakeups(PostgresThroughFaults, WakeupsContract): ...
+
+
+@on_a_bad_day
+class TestPostgresStoreClock(PostgresThroughFaults, StoreClockContract): ...
+
+
+@on_a_bad_day
+class TestPostgresUpkeep(PostgresThroughFaults, UpkeepContract): ...
 
 
 class TestTheFaultsThemselves:

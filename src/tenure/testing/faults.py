@@ -28,6 +28,7 @@ from tenure.ports.census import CensusTaking
 from tenure.ports.change_feed import ChangeFeed
 from tenure.ports.definitions import Definitions
 from tenure.ports.event_log import EventLog
+from tenure.ports.last_records import LastRecords
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.liveness import LiveRuns
 from tenure.ports.log_listing import LogListing
@@ -121,6 +122,8 @@ class _Wrapper:
                 setattr(self, name, self._between(name, method))
         if isinstance(store, Wakeups):  # hints are promised by nobody: no fault could be noticed
             self.listen = store.listen
+        if isinstance(store, LastRecords):  # nobody is asked: it is in this process's memory
+            self.last_record = store.last_record
         if isinstance(store, Attended):
             self.attended_by = store.attended_by
 
