@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 
 from tenure.system import new_owner_id
+from tests import beside
 
 if TYPE_CHECKING:
     from tests.brokers.server import Server as ValkeyServer
@@ -44,15 +45,23 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Worker processes are many to a test, and must be in time: those tests come first, one after
-    another in one test process. Last, they would be left over, and meet in all of them."""
+    another in one test process. Last, they would be left over, and meet in all of them. Last of all
+    comes who asks for what goes on beside."""
     items.sort(key=lambda item: "worker_processes" not in item.path.parts)
+    items.sort(key=lambda item: item.name == beside.ASKING)
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Tests that look for what others leave behind have all garbage collected first. Twenty
     thousand collected tests are none, and to look through them takes a second each time."""
+    if not session.config.option.collectonly:
+        beside.begin(session.items)
     gc.collect()
     gc.freeze()
+
+
+def pytest_sessionfinish(exitstatus: int) -> None:
+    beside.end(at_once=exitstatus != pytest.ExitCode.OK)
 
 
 @pytest.fixture(scope="session")
