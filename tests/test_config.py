@@ -337,3 +337,32 @@ def test_timings_at_the_edge_of_the_rules_are_accepted(home: Path) -> None:
         TENURE_POLL_INTERVAL="1s",
     )
     assert all(rule.holds(found) for rule in RULES)
+
+
+@pytest.mark.parametrize(
+    ("lease", "renew", "hidden"),
+    [
+        ("1m", "20s", "30s"),  # as documented
+        ("20s", "5s", "10s"),
+        ("2m", "30s", "1m"),
+        ("1m", "30s", "45s"),  # the edge of the rules: half the lease would be one renewal
+    ],
+)
+def test_an_unset_visibility_timeout_follows_from_the_lease(
+    home: Path, lease: str, renew: str, hidden: str
+) -> None:
+    here(home, f'lease_duration = "{lease}"\nrenew_interval = "{renew}"')
+    found = load(home)
+    assert shown_value(found, "visibility_timeout") == hidden
+    assert found.source_of("visibility_timeout") == "follows from lease_duration, renew_interval"
+
+
+def test_only_what_was_said_is_named_as_what_it_follows_from(home: Path) -> None:
+    found = load(home, TENURE_LEASE_DURATION="2m")
+    assert found.visibility_timeout == 60
+    assert found.source_of("visibility_timeout") == "follows from lease_duration"
+
+
+def test_a_visibility_timeout_that_was_given_stays_and_is_judged(home: Path) -> None:
+    refusal = problems(home, TENURE_LEASE_DURATION="20s", TENURE_VISIBILITY_TIMEOUT="30s")
+    assert "visibility_timeout is 30s (environment TENURE_VISIBILITY_TIMEOUT)" in refusal

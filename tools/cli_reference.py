@@ -62,6 +62,8 @@ the working directory, then from the environment (`{PREFIX}` and the name in cap
 flags; what comes later counts more. Durations are written like `0.5s`, `2m` or `1h30m`. `tenure
 doctor` shows each value with where it comes from.
 """
+FOLLOWS = {"visibility_timeout": "; where the lease is set, half of it"}
+
 CALLBACKS = f"""\
 `callbacks` are targets told of every run: `[[callbacks]]` tables in `{FILE_NAME}`, with the keys of
 [the workflow file](workflow.md#callback). [Callbacks](../guides/callbacks.md) explains them and the
@@ -155,7 +157,7 @@ def _settings() -> Iterator[str]:
     yield "| setting | default |\n|---|---|"
     defaults = Settings(store="SQLite in your data directory (`~/.local/share/tenure/runs.db`)")
     for name in READERS:
-        yield f"| `{name}` | {shown_value(defaults, name)} |"
+        yield f"| `{name}` | {shown_value(defaults, name)}{FOLLOWS.get(name, '')} |"
     yield f"\n{CALLBACKS}"
     yield "Some must fit together; what does not is refused at start:\n"
     for rule in RULES:

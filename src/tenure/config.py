@@ -26,7 +26,7 @@ from tenure.runtime.callback_limits import (
     LONGEST_FLUSH,
     MOST_ATTEMPTS,
 )
-from tenure.runtime.lease_rules import MOST_CLAIMED, MOST_TAKEOVERS, RULES
+from tenure.runtime.lease_rules import MOST_CLAIMED, MOST_TAKEOVERS, RULES, hidden_for
 from tenure.runtime.retention_limits import MOST_PER_SECOND
 from tenure.workflow.durations import parse_duration, show_duration
 from tenure.workflow.spec import CallbackSpec
@@ -58,6 +58,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     lease_duration: float = 60.0
     renew_interval: float = 20.0
     visibility_timeout: float = 30.0
+    """As read: unless it is said, it follows from the two above."""
     poll_interval: float = 1.0
     reconcile_interval: float = 5.0
     control_interval: float = 0.5
@@ -296,12 +297,24 @@ def load_settings(
             sources[name] = source
     if "store" not in given and not problems:
         given["store"] = _default_store(environ, problems)
-    settings = Settings(**given, sources=sources)
+    settings = _completed(Settings(**given, sources=sources))
     if not problems:
         problems += _broken_rules(settings)
     if problems:
         raise InvalidSettings(problems)
     return settings
+
+
+def _completed(settings: Settings) -> Settings:
+    """With what follows from other settings. A number that fits one lease would not fit others: who
+    sets only the lease would be refused for something he never said."""
+    sources = settings.sources
+    said = [name for name in ("lease_duration", "renew_interval") if name in sources]
+    if "visibility_timeout" in sources or not said:
+        return settings
+    hidden = hidden_for(settings.lease_duration, settings.renew_interval)
+    follows = {"visibility_timeout": f"follows from {', '.join(said)}"}
+    return replace(settings, visibility_timeout=hidden, sources=sources | follows)
 
 
 def _said(

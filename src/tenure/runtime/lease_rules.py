@@ -55,6 +55,12 @@ RULES = (
 )
 
 
+def hidden_for(lease: float, renew: float) -> float:
+    """``visibility_timeout`` where nobody says it: half the lease, and longer if that is hardly
+    more than a renewal. It keeps its rule whenever ``renew`` keeps the first one."""
+    return min(max(lease / 2, renew * 1.5), lease)
+
+
 def broken_together(values: Any) -> list[str]:
     """Of the rules that are about what ``values`` has."""
     return [

@@ -24,7 +24,7 @@ from tenure.ports.workers import WorkerInfo, WorkerRegistry
 from tenure.runtime.callback_settings import CallbackSettings
 from tenure.runtime.definition import Definition
 from tenure.runtime.in_touch import InTouch
-from tenure.runtime.lease_rules import broken_together
+from tenure.runtime.lease_rules import broken_together, hidden_for
 from tenure.runtime.lease_timing import Timing
 from tenure.runtime.option_rules import A_QUEUE, is_queue
 from tenure.runtime.patience import surely
@@ -51,8 +51,8 @@ class Worker:
 
     ``pace`` says how many at once. ``secrets`` are values for the secrets that workflows declare,
     since runs carry none. With a ``broker`` (or its URL; then ``visibility_timeout`` is how long a
-    hint that was handed out stays hidden) runs are also found by its hints. The rest is as for
-    ``Runner``. ``InvalidOptions`` names everything that cannot work.
+    hint that was handed out stays hidden; half the lease unless it is given) runs are also found by
+    its hints. The rest is as for ``Runner``. ``InvalidOptions`` names everything that cannot work.
     """
 
     def __init__(
@@ -76,8 +76,12 @@ class Worker:
         callbacks: CallbackSettings = CallbackSettings(),
         retention: RetentionPolicy | None = None,
         broker: Broker | str | None = None,
-        visibility_timeout: float = 30.0,
+        visibility_timeout: float | None = None,
     ) -> None:
+        times = timing or Timing()
+        hidden = visibility_timeout
+        if hidden is None:
+            hidden = hidden_for(times.lease_duration, times.renew_interval)
         self._parts = Assembly(
             store,
             notifier=notifier,
@@ -85,7 +89,7 @@ class Worker:
             actions=actions,
             transport=transport,
             name=worker_id,
-            timing=timing,
+            timing=times,
             reconcile_interval=reconcile_interval,
             progress_interval=progress_interval,
             summary_bytes=summary_bytes,
@@ -93,15 +97,11 @@ class Worker:
             callbacks=callbacks,
             retention=retention,
             broker=broker,
-            visibility_timeout=visibility_timeout,
+            visibility_timeout=hidden,
             max_takeovers=max_takeovers,
             mistakes=[
                 *_problems_of_queues(queues),
-                *_problems_of_times(
-                    timing or Timing(),
-                    pace,
-                    visibility_timeout if isinstance(broker, str) else None,
-                ),
+                *_problems_of_times(times, pace, hidden if isinstance(broker, str) else None),
             ],
         )
         self._queues = tuple(dict.fromkeys(queues))
