@@ -166,6 +166,27 @@ ROWS: list[tuple[str, RunSnapshot, dict[str, Any], Why, str]] = [
         "--queue default",
     ),
     (
+        "released, and asked to stop",
+        run(
+            status=RunStatus.RUNNING,
+            recovery=Recovery.RESUME,
+            cancel_requested_at=ago(seconds=4),
+            cancel_reason="enough",
+        ),
+        {"workers": []},
+        Why.CANCELING,
+        "cancel requested 4s ago (enough); given back by its owner; the next worker, or tenure "
+        "reconcile, marks it canceled",
+    ),
+    (
+        "claimed, released, and asked to stop",
+        run(recovery=Recovery.RESUME, cancel_requested_at=ago(seconds=4)),
+        {},
+        Why.CANCELING,
+        "cancel requested 4s ago; given back by its owner; the next worker, or tenure reconcile, "
+        "marks it canceled",
+    ),
+    (
         "owner lost",
         running(),
         {"doubt": Doubt.GONE},

@@ -10,6 +10,7 @@ import pytest
 
 import tenure
 from tenure.model.leasing import Purpose
+from tenure.model.query import RunFilter
 from tenure.model.status import RunStatus
 from tests.runtime.puppets import Between, Inbox, Outage, Puppet, step, workflow
 from tests.worker.conftest import SHORT, Workers
@@ -236,6 +237,105 @@ class TestDraining:
         await workers.returns(worker)
         run = await workers.run(run_id)
         assert (run.status, run.owner_id) == (RunStatus.RUNNING, None)
+
+
+class Reluctant:
+    """As a result: a task that is told to end, and takes its time."""
+
+    def __init__(self) -> None:
+        self.told, self.free = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, _: Any) -> tenure.TaskResult:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.told.set()
+            await self.free.wait()
+            raise
+        return tenure.TaskResult()
+
+
+def request_heard(door: Between) -> asyncio.Event:
+    """Set once the owner has looked again after it was told of one."""
+    heard, seen = asyncio.Event(), 0
+
+    async def look(real: Any, where: Any = RunFilter(), **rest: Any) -> Any:
+        nonlocal seen
+        page = await real(where, **rest)
+        seen += where.canceling and bool(page.items)
+        if seen > 1:
+            heard.set()
+        return page
+
+    door.rules["list_runs"] = look
+    return heard
+
+
+class TestCanceledWhileItDrains:
+    async def test_the_run_ends_canceled_and_is_not_given_back(
+        self, workers: Workers, act: Puppet
+    ) -> None:
+        task = act.results["one/local"] = Reluctant()
+        door = Between(workers.store)
+        heard = request_heard(door)
+        worker = workers.start(store=door)
+        run_id = await workers.submit(THREE)
+        await act.begins("one/local")
+        worker.drain(at_once=True)
+        await task.told.wait()
+        await workers.runner.cancel(run_id, reason="enough")
+        await heard.wait()
+        task.free.set()
+        await workers.returns(worker)
+        run = await workers.run(run_id)
+        assert (run.status, run.cancel_reason) == (RunStatus.CANCELED, "enough")
+        assert run.owner_id is None
+        assert (run.steps[0].status, run.steps[0].hosts["local"].status) == ("canceled",) * 2
+
+    async def test_hosts_that_were_ended_before_the_request_are_canceled_too(
+        self, workers: Workers, act: Puppet
+    ) -> None:
+        task = act.results["one/b"] = Reluctant()
+        act.hold("one/a")
+        door = Between(workers.store)
+        heard = request_heard(door)
+        worker = workers.start(store=door)
+        run_id = await workers.submit(workflow(step("one"), hosts=("a", "b")))
+        await act.begins("one/a", "one/b")
+        worker.drain(at_once=True)
+        await task.told.wait()
+        await workers.until(run_id, lambda run: run.steps[0].hosts["a"].status == "unknown")
+        await workers.runner.cancel(run_id)
+        await heard.wait()
+        task.free.set()
+        await workers.returns(worker)
+        run = await workers.run(run_id)
+        assert run.status is RunStatus.CANCELED
+        assert {host.status for host in run.steps[0].hosts.values()} == {"canceled"}
+        assert run.unconfirmed_hosts == ()
+
+    async def test_so_does_one_whose_request_comes_just_before_it_is_given_back(
+        self, workers: Workers, act: Puppet
+    ) -> None:
+        door = Between(workers.store)
+
+        async def after_a_request(real: Any, *args: Any) -> Any:
+            given = args[0] if isinstance(args[0], list | tuple) else [args[0]]
+            for update in given:
+                if getattr(update, "release", False):
+                    door.rules.clear()
+                    await workers.runner.cancel(update.run_id, reason="enough")
+            return await real(*args)
+
+        door.rules |= {"update_run": after_a_request, "update_runs": after_a_request}
+        act.hold("one/local")
+        worker = workers.start(store=door)
+        run_id = await workers.submit(THREE)
+        await act.begins("one/local")
+        worker.drain(at_once=True)
+        await workers.returns(worker)
+        run = await workers.run(run_id)
+        assert (run.status, run.cancel_reason) == (RunStatus.CANCELED, "enough")
 
 
 class TestTrouble:

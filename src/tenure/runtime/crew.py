@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tenure.model.errors import LeaseLost
 from tenure.model.status import HostStatus
 from tenure.runtime.executor import Outcome, times_cancelled
-from tenure.runtime.stop import RUN_FAILED, Stop
+from tenure.runtime.stop import REQUESTED, RUN_FAILED, Stop
 from tenure.runtime.unfolding import Start
 
 _log = logging.getLogger("tenure.runtime")
@@ -117,8 +117,11 @@ class Crew:
         return results
 
     def stop(self, why: Stop) -> None:
-        """End every task. The first reason stands; further ones change nothing."""
+        """End every task. The first reason stands, but for a hand-over: whoever asked for the run
+        to be canceled was told that it would be, and the next owner may be long in coming."""
         if self.stopped is not None:
+            if self.stopped.hands_over and why is REQUESTED:
+                self.stopped = why
             return
         self.stopped = why
         for task in self._tasks.values():

@@ -151,6 +151,11 @@ class EmbeddedRun:
         """The right to write as its owner, once this process has it."""
         return self._tracker.fencing
 
+    @property
+    def cancel_requested(self) -> bool:
+        """As far as the store has told."""
+        return self._tracker.cancel_requested_at is not None
+
     def stop(self) -> None:
         """The process, or who uses the runner, wants to end: what nobody else would go on with
         ends as canceled."""

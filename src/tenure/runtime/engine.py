@@ -44,6 +44,7 @@ those that are left to be recorded."""
 
 
 _INTERRUPTED = HostStatus.INTERRUPTED
+_UNKNOWN = HostStatus.UNKNOWN
 _RUNNING = RunStatus.RUNNING
 
 
@@ -79,11 +80,14 @@ class Engine:
         """Of a run that somebody else began."""
         self._ended: list[EndedTask] = []
         """For the run's early end."""
+        self._handed_over: dict[Start, Outcome] = {}
+        """Tasks that were ended so that others could go on with them."""
         self._said = Changes()
         """The newest changes that went to the tracker."""
 
     def stop(self, why: Stop) -> None:
-        """End the run early. The first reason stands; further ones change nothing."""
+        """End the run early. The first reason stands; a cancel request also replaces a hand-over,
+        until that is written."""
         self._crew.stop(why)
 
     def lose(self, why: str) -> None:
@@ -202,6 +206,8 @@ class Engine:
             unfolding.settle(start, outcome, draft)
             if outcome.cut_short:
                 self._ended.append(EndedTask(start.course.recipe.name, start.host, outcome))
+                if outcome.status is _UNKNOWN and start.host not in crew.unconfirmed:
+                    self._handed_over[start] = outcome
         if self._attempts:
             self._report_attempts(draft)
         if crew.stopped is not None:
@@ -215,6 +221,8 @@ class Engine:
             return None
         if crew.stopped.hands_over:
             return crew.stopped.status
+        for start, outcome in self._handed_over.items():  # nobody is to go on with them now
+            unfolding.settle(start, crew.stopped.instead_of(outcome), draft)
         unfolding.cut_short(crew.stopped.status, crew.stopped.outcome(), draft)
         draft.run_changes(crew.stopped.change(self._ended, crew.unconfirmed))
         return crew.stopped.status

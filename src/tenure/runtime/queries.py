@@ -83,6 +83,10 @@ def explain(
     elif doubt is not None:
         why = Why.OWNER_SILENT if doubt is Doubt.SILENT else Why.OWNER_LOST
         text = f"{_owner_lost(run, doubt, now)}; {_what_next(run, doubt, workers)}"
+    elif run.owner_id is None and run.cancel_requested_at is not None:
+        asked = _cancel_asked(run, run.cancel_requested_at, now)
+        then = "given back by its owner; the next worker, or tenure reconcile, marks it canceled"
+        why, text = Why.CANCELING, f"{asked}; {then}"
     elif run.status is RunStatus.QUEUED:
         why, text = _queued(run, now, workers)
     elif run.owner_id is None:
@@ -193,12 +197,16 @@ def _running(run: RunSnapshot, now: datetime) -> tuple[Why, str]:
     steps = [step for step in run.steps if step.status is StepStatus.RUNNING]
     awaited = "; ".join(_awaited(step, now) for step in steps[:3])
     if run.cancel_requested_at is not None:
-        reason = f" ({run.cancel_reason})" if run.cancel_reason else ""
-        asked = f"cancel requested {_ago(run.cancel_requested_at, now)}{reason}"
+        asked = _cancel_asked(run, run.cancel_requested_at, now)
         return Why.CANCELING, f"{asked}; {owner} ends what runs: {awaited or 'nothing any more'}"
     if awaited:
         return Why.HOSTS, f"running on {owner}: {awaited}"
     return Why.BETWEEN, f"running on {owner}, between two steps"
+
+
+def _cancel_asked(run: RunSummary, at: datetime, now: datetime) -> str:
+    reason = f" ({run.cancel_reason})" if run.cancel_reason else ""
+    return f"cancel requested {_ago(at, now)}{reason}"
 
 
 def _awaited(step: StepState, now: datetime) -> str:

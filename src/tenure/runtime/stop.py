@@ -36,6 +36,10 @@ class Stop(Struct, frozen=True, kw_only=True):
     def outcome(self, error: asyncio.CancelledError | None = None) -> Outcome:
         """Of a host whose task was ended for it (``error``), or has none."""
         seen = error.seen if isinstance(error, CutShort) else Outcome(status=self.host_status)
+        return self.instead_of(seen)
+
+    def instead_of(self, seen: Outcome) -> Outcome:
+        """The same task, ended for this reason."""
         return replace(
             seen, status=self.host_status, message=self.message, kind=self.kind, cut_short=True
         )

@@ -21,12 +21,14 @@ from tenure.model.errors import (
 )
 from tenure.model.snapshot import ErrorInfo, RunSnapshot
 from tenure.model.status import TERMINAL_RUN, RunStatus
-from tenure.model.update import Fencing, RunChange
+from tenure.model.update import Fencing, LeaseRequest, RunChange
 from tenure.ports.lease_store import LeaseStore
 from tenure.runtime.about import about
 from tenure.runtime.embedded import Claim, EmbeddedRun, Surroundings, Work
 from tenure.runtime.ending import end_run
 from tenure.runtime.session import Session
+from tenure.runtime.stop import REQUESTED
+from tenure.runtime.taking_over import unconfirmed
 from tenure.worker.preparing import Preparing
 
 _log = logging.getLogger("tenure.worker")
@@ -122,6 +124,8 @@ class Shift:
             status = await run.execute()
             _log.info("run %s: %s", run_id, status)
             if status not in TERMINAL_RUN:
+                if run.cancel_requested:
+                    await self._cancel_given_back(run_id)
                 await self._hint(work.planned)
         except LeaseLost:
             _log.warning("run %s was lost: nothing of it runs here any more", run_id)
@@ -143,6 +147,23 @@ class Shift:
         new_id = self._session.identity.new_id
         with suppress(StoreUnavailable):  # then whoever claims it next says so
             await end_run(self._session.store, new_id, told, snapshot, fencing, change)
+
+    async def _cancel_given_back(self, run_id: str) -> None:
+        """The request came between our last look and the commit that gave the run back. Who made it
+        was told that we would see to it; perhaps no other worker comes."""
+        new_id, callbacks = self._session.identity.new_id, self._session.callbacks
+        request = LeaseRequest(
+            owner_id=self._session.identity.owner_id,
+            seconds=self._session.lease_seconds,
+            claim_id=new_id(),
+            expired=False,
+        )
+        with suppress(TenureError):  # somebody else was faster, or will find it so
+            claimed = await self._store.claim_run(run_id, request)
+            told = callbacks.told if callbacks is not None else None
+            change = REQUESTED.change((), unconfirmed(claimed.snapshot))
+            fencing = claimed.lease.fencing
+            await end_run(self._session.store, new_id, told, claimed.snapshot, fencing, change)
 
     async def _let_go(self, run: RunSnapshot, fencing: Fencing) -> None:
         """If it is still ours nobody needs to wait for the lease to end."""
