@@ -50,7 +50,7 @@ from tenure.runtime.retention import RetentionPolicy
 from tenure.runtime.retrying import RetryOptions, definition_of_retry
 from tenure.runtime.session import Session
 from tenure.runtime.stored import stored_run, stored_work
-from tenure.runtime.submit import hint_at, submit
+from tenure.runtime.submit import check_takeable, hint_at, submit
 from tenure.system import (
     new_run_id,
     presence,
@@ -243,13 +243,15 @@ class Runner:
         update_id: str | None = None,
     ) -> RunSnapshot:
         """Queue it for workers. ``update_id`` names this very request: who got no answer sends it
-        again with the same ``run_id``, and gets the run that it made."""
+        again with the same ``run_id``, and gets the run that it made. ``NotSupported`` if no worker
+        could ever take it from this store."""
         if not self._tracking:
             raise ValueError("tracking=False keeps nothing that a worker could find")
         ready = self._parts.ready.of(workflow, options)
         planned = self._planned(ready, options, embedded=False)
         pack = await packed(ready, options.vars, options.files, waits=True)
         session = await self._parts.session(options.store)
+        check_takeable(session.store)
         return await self._submit(session, ready, planned, pack.encoded, options, update_id)
 
     async def submit_retry(

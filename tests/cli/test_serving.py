@@ -51,6 +51,29 @@ def test_a_queued_run_says_what_it_waits_for(cli: Cli) -> None:
     assert cli.call("status", run_id, "--json").json["status"] == "queued"
 
 
+def test_a_store_from_which_no_worker_could_take_it_is_refused(cli: Cli) -> None:
+    store = f"file://{cli.home}/runs"
+    refused = cli.call("submit", cli.workflow(GREET), "--store", store)
+    assert (refused.code, refused.out) == (7, "")
+    assert "FileStore keeps no leases: no worker could ever take a run from it" in refused.err
+    assert "sqlite:///runs.db" in refused.err
+    assert cli.call("list", "--store", store, "--json").json["runs"] == []
+
+
+def test_a_store_that_ends_with_the_command_is_refused(cli: Cli) -> None:
+    refused = cli.call("submit", cli.workflow(GREET), "--store", "memory:")
+    assert (refused.code, refused.out) == (7, "")
+    assert "memory: ends with this command, and the run with it" in refused.err
+
+
+@pytest.mark.parametrize("command", ["up", "worker"])
+def test_a_worker_on_a_store_without_leases_names_its_kind(cli: Cli, command: str) -> None:
+    refused = finish(cli.start(command, "--store", f"file://{cli.home}/runs"))
+    assert (refused.code, refused.out) == (2, "")
+    assert "workers need a store with leases, and FileStore has none" in refused.err
+    assert "sqlite:///runs.db" in refused.err
+
+
 def test_a_gateway_that_does_not_answer_is_an_error_as_a_database_is(cli: Cli) -> None:
     """After some patience, and before the worker has said that it serves."""
     refused = finish(cli.start("worker", "--store", "http://127.0.0.1:1"))

@@ -53,6 +53,16 @@ async def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIter
                 yield DocumentStore(KeyValueService())
 
 
+@pytest.fixture(params=["memory", "sqlite"])
+async def queueing(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
+    """A store from which workers could take what is submitted."""
+    if request.param == "memory":
+        yield InMemoryStore()
+        return
+    async with await SQLiteStore.open(tmp_path / "runs.db") as store:
+        yield store
+
+
 @pytest.fixture
 async def sqlite(tmp_path: Path) -> AsyncIterator[SQLiteStore]:
     async with await SQLiteStore.open(tmp_path / "runs.db") as store:

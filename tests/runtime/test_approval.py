@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import tenure
 from tenure.model.errors import InvalidTransition, LeaseHeld, NotRunnable, StoreUnavailable
-from tenure.model.snapshot import CallbackTarget, RunSnapshot
+from tenure.model.snapshot import Approval, CallbackTarget, RunSnapshot
 from tenure.model.status import Recovery, RunStatus
 from tenure.model.update import LeaseRequest
 from tenure.runtime.approvals import Approvals
@@ -20,6 +21,7 @@ from tenure.stores.file import FileStore
 from tenure.stores.memory import InMemoryStore
 from tenure.stores.sqlite import SQLiteStore
 from tenure.system import SystemClock, new_update_id
+from tenure.testing.factories import new_run
 from tenure.workflow.spec import PlanSettings
 from tests.runtime.conftest import NewRunner
 from tests.runtime.puppets import Between, Inbox, Onlooker, Puppet, step, workflow
@@ -264,10 +266,11 @@ class TestTooLate:
         self, tmp_path: Path, new_runner: NewRunner
     ) -> None:
         async with FileStore(tmp_path / "runs") as store:
+            asks = new_run(approval=Approval(required=True))
+            await store.create_run(replace(asks, approval_seconds=1e-6))
             runner = new_runner(store)
-            waiting = await runner.submit(EXPIRES)
             await runner.reconcile()
-            assert (await runner.get_run(waiting.run_id)).status is RunStatus.CANCELED
+            assert (await runner.get_run(asks.snapshot.run_id)).status is RunStatus.CANCELED
 
     async def test_an_approval_that_meets_the_expiry_has_one_winner(
         self, sqlite: SQLiteStore, new_runner: NewRunner

@@ -111,9 +111,9 @@ class TestWhatIsTold:
         assert sorted(each.path for each in receiver.received) == sorted(["201", "202", "204"] * 2)
 
     async def test_queued_and_canceled_by_an_operator(
-        self, any_store: Any, receiver: Receiver, new_runner: NewRunner
+        self, queueing: Any, receiver: Receiver, new_runner: NewRunner
     ) -> None:
-        runner = new_runner(any_store, callbacks=AT_ONCE)
+        runner = new_runner(queueing, callbacks=AT_ONCE)
         await runner.submit(ONE, to(hook(receiver)))
         await runner.cancel(RUN_ID, reason="enough")
         assert (await runner.cancel(RUN_ID)).status is RunStatus.CANCELED
@@ -121,10 +121,10 @@ class TestWhatIsTold:
         assert types(receiver.received) == ["run.queued", "run.canceled"]
 
     async def test_two_who_cancel_at_once_tell_the_same(
-        self, any_store: Any, receiver: Receiver, new_runner: NewRunner
+        self, queueing: Any, receiver: Receiver, new_runner: NewRunner
     ) -> None:
         """Neither can know that the other was faster; the id says so to the receiver."""
-        store, both_have_read = Between(any_store), asyncio.Barrier(2)
+        store, both_have_read = Between(queueing), asyncio.Barrier(2)
         runners = [new_runner(store, callbacks=AT_ONCE) for _ in range(2)]
         await runners[0].submit(ONE, to(hook(receiver)))
         await runners[1].open()
@@ -207,9 +207,9 @@ class TestWhatIsTold:
         assert types(receiver.received) == ["run.interrupted"]
 
     async def test_annotations_change_no_status_and_are_told_nobody(
-        self, any_store: Any, receiver: Receiver, new_runner: NewRunner
+        self, queueing: Any, receiver: Receiver, new_runner: NewRunner
     ) -> None:
-        runner = new_runner(any_store, callbacks=AT_ONCE)
+        runner = new_runner(queueing, callbacks=AT_ONCE)
         await runner.submit(ONE, to(hook(receiver)))
         await runner.annotate(RUN_ID, {"ticket": 7})
         await runner.close()

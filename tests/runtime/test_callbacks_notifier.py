@@ -100,9 +100,9 @@ class TestWhatItHears:
             run.finished_at,
         )
 
-    async def test_queued_and_canceled_too(self, any_store: Any, new_runner: NewRunner) -> None:
+    async def test_queued_and_canceled_too(self, queueing: Any, new_runner: NewRunner) -> None:
         notifier = Notifier()
-        runner = new_runner(any_store, notifier=notifier)
+        runner = new_runner(queueing, notifier=notifier)
         await runner.submit(ONE, NAMED)
         await runner.cancel(RUN_ID)
         await runner.close()
@@ -118,10 +118,10 @@ class TestWhatItHears:
             assert notifier.types == ["run.interrupted"]
 
     async def test_a_run_may_have_one_of_its_own_whoever_changes_it(
-        self, any_store: Any, new_runner: NewRunner
+        self, queueing: Any, new_runner: NewRunner
     ) -> None:
         usual, special = Notifier(), Notifier()
-        runner = new_runner(any_store, notifier=usual)
+        runner = new_runner(queueing, notifier=usual)
         await runner.submit(ONE, tenure.RunOptions(run_id=RUN_ID, notifier=special))
         await runner.submit(ONE, tenure.RunOptions(run_id="another-run"))
         for run_id in (RUN_ID, "another-run"):
@@ -132,10 +132,10 @@ class TestWhatItHears:
         assert special.types == usual.types == ["run.queued", "run.canceled"]
 
     async def test_a_run_that_is_refused_takes_over_nobody_elses(
-        self, any_store: Any, new_runner: NewRunner, act: Puppet
+        self, queueing: Any, new_runner: NewRunner, act: Puppet
     ) -> None:
         first, second = Notifier(), Notifier()
-        runner = new_runner(any_store)
+        runner = new_runner(queueing)
         act.hold("one/local")
         options = tenure.RunOptions(run_id=RUN_ID, notifier=first)
         running = asyncio.create_task(runner.run(ONE, options))
@@ -238,7 +238,7 @@ class TestWhenItFails:
         assert notifier.types == ["run.running", *STATUSES]
 
     async def test_nobody_who_changes_a_run_waits_for_it(
-        self, any_store: Any, new_runner: NewRunner, monkeypatch: pytest.MonkeyPatch
+        self, queueing: Any, new_runner: NewRunner, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The end of a run gives it its patience and no more, closing its time for flushing."""
         patience: list[float] = []
@@ -250,7 +250,7 @@ class TestWhenItFails:
 
         monkeypatch.setattr(Callbacks, "notified", impatient)
         settings = tenure.CallbackSettings(timeout=3600, flush=0.01)
-        runner = new_runner(any_store, notifier=Notifier(hang), callbacks=settings)
+        runner = new_runner(queueing, notifier=Notifier(hang), callbacks=settings)
         async with asyncio.timeout(PATIENCE):
             await runner.submit(ONE, tenure.RunOptions(run_id="a-queued-run"))
             await runner.cancel("a-queued-run")
@@ -258,7 +258,7 @@ class TestWhenItFails:
             await runner.close()
         (granted,) = patience
         assert 4.0 < granted <= 5.0
-        run = await any_store.get_run(RUN_ID)
+        run = await queueing.get_run(RUN_ID)
         assert run.callback_error is not None
         assert run.callback_error.error == (
             "the process ended before it was delivered, with 5 more behind it"

@@ -46,9 +46,9 @@ def hosts(run: tenure.RunSnapshot, index: int = 0) -> dict[str, str]:
 
 class TestByRequest:
     async def test_a_queued_run_is_canceled_at_once(
-        self, any_store: Any, new_runner: NewRunner
+        self, queueing: Any, new_runner: NewRunner
     ) -> None:
-        runner = new_runner(any_store)
+        runner = new_runner(queueing)
         await runner.submit(TWO, NAMED)
         run = await runner.cancel(RUN_ID, reason="not tonight", by="ops")
         assert (run.status, run.cancel_reason) == (RunStatus.CANCELED, "not tonight")

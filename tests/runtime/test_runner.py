@@ -14,12 +14,13 @@ from typing import Any
 import pytest
 
 import tenure
-from tenure.model.errors import StoreIncompatible
+from tenure.model.errors import NotSupported, StoreIncompatible
 from tenure.model.snapshot import CallbackTarget
 from tenure.model.status import Recovery, RunStatus
 from tenure.ports.definitions import Definitions
 from tenure.runtime.definition import decode_definition, digest_of
 from tenure.runtime.session import Session
+from tenure.stores.file import FileStore
 from tenure.stores.memory import InMemoryStore
 from tenure.workflow.spec import CallbackSpec
 from tests.runtime.conftest import NewRunner
@@ -59,16 +60,16 @@ class TestBeforeAnythingRuns:
         assert not (await any_store.list_runs()).items
 
     async def test_a_used_run_id_is_refused_and_the_run_there_is_untouched(
-        self, any_store: Any, new_runner: NewRunner, act: Puppet
+        self, queueing: Any, new_runner: NewRunner, act: Puppet
     ) -> None:
-        runner = new_runner(any_store)
+        runner = new_runner(queueing)
         options = tenure.RunOptions(run_id=RUN_ID)
         queued = await runner.submit(ONE, options)
         for verb in (runner.run, runner.submit):
             with pytest.raises(tenure.RunExists, match=RUN_ID):
                 await verb(ONE, options)
         assert act.begun == []
-        assert await any_store.get_run(RUN_ID) == queued
+        assert await queueing.get_run(RUN_ID) == queued
 
     async def test_of_two_at_once_with_one_run_id_exactly_one_runs(
         self, any_store: Any, new_runner: NewRunner, act: Puppet
@@ -143,26 +144,40 @@ class TestWhatIsKept:
         assert run.workflow_digest is not None
 
     async def test_a_submitted_run_waits_for_workers_with_all_they_need(
-        self, any_store: Any, new_runner: NewRunner, act: Puppet
+        self, queueing: Any, new_runner: NewRunner, act: Puppet
     ) -> None:
         later = datetime(2040, 1, 1, tzinfo=UTC)
         options = tenure.RunOptions(
             run_id=RUN_ID, queue="q", priority=5, run_after=later, limit=["a"], timeout=9
         )
         played = workflow(step("one", args={"x": "${y}"}), hosts=["a", "b"], vars={"y": 1})
-        run = await new_runner(any_store).submit(played, options)
+        run = await new_runner(queueing).submit(played, options)
         assert (run.status, run.owner_id, run.version) == (RunStatus.QUEUED, None, 1)
         assert (run.queue, run.priority, run.run_after) == ("q", 5, later)
         assert (run.recovery, run.timeout) == (Recovery.RESUME, 9)
         assert list(run.steps[0].hosts) == ["a"]
         assert act.begun == []
-        if isinstance(any_store, Definitions):
-            definition = decode_definition(await any_store.get_definition(RUN_ID) or "")
-            assert (definition.limit, definition.local) == (("a",), False)
-            assert digest_of(definition.workflow) == run.workflow_digest
-            actions = {"act": act}
-            again = tenure.read_workflow(definition.workflow, actions=actions)
-            assert again.workflow == played
+        definition = decode_definition(await queueing.get_definition(RUN_ID) or "")
+        assert (definition.limit, definition.local) == (("a",), False)
+        assert digest_of(definition.workflow) == run.workflow_digest
+        again = tenure.read_workflow(definition.workflow, actions={"act": act})
+        assert again.workflow == played
+
+    async def test_a_store_from_which_no_worker_could_take_it_is_refused(
+        self, tmp_path: Path, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        async with FileStore(tmp_path / "runs") as store:
+            with pytest.raises(NotSupported, match=r"^FileStore keeps no leases: .*sqlite:"):
+                await new_runner(store).submit(ONE)
+            assert not (await store.list_runs()).items
+
+    async def test_nor_is_one_that_would_not_keep_what_it_is_to_do(
+        self, new_runner: NewRunner
+    ) -> None:
+        store = Between(InMemoryStore())
+        del store.get_definition
+        with pytest.raises(NotSupported, match="keeps no definitions of runs"):
+            await new_runner(store).submit(ONE)
 
     async def test_a_files_own_text_is_kept_to_the_letter(
         self, sqlite: Any, new_runner: NewRunner, tmp_path: Path, act: Puppet

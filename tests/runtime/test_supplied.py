@@ -33,9 +33,9 @@ def mistakes(error: pytest.ExceptionInfo[tenure.InvalidWorkflow]) -> list[str]:
 
 @pytest.mark.parametrize("how", ["run", "submit"])
 async def test_every_variable_that_nobody_defines_is_named_with_its_place(
-    any_store: Any, new_runner: NewRunner, how: str
+    queueing: Any, new_runner: NewRunner, how: str
 ) -> None:
-    runner = new_runner(any_store)
+    runner = new_runner(queueing)
     file = tenure.read_workflow(FILE, source="deploy.yaml")
     start = getattr(runner, how)
     with pytest.raises(tenure.InvalidWorkflow) as error:
@@ -44,7 +44,7 @@ async def test_every_variable_that_nobody_defines_is_named_with_its_place(
         "deploy.yaml:8:32: steps[0].args.env.RELEASE: 'relase' is not defined here",
         "deploy.yaml:12:39: steps[1].args.env.SAME: 'suffix' is not defined here",
     ]
-    assert not (await any_store.list_runs()).items
+    assert not (await queueing.list_runs()).items
     with pytest.raises(tenure.InvalidWorkflow) as error:
         await start(file, tenure.RunOptions(vars={"relase": "1"}))
     assert len(mistakes(error)) == 1
@@ -80,14 +80,14 @@ async def test_mistakes_against_the_runners_own_actions_have_their_place_too(
 
 
 async def test_a_secret_that_is_not_given_is_asked_for(
-    any_store: Any, new_runner: NewRunner, act: Puppet
+    queueing: Any, new_runner: NewRunner, act: Puppet
 ) -> None:
     played = workflow(step("one"), secrets=["password", "token"])
-    runner = new_runner(any_store)
+    runner = new_runner(queueing)
     with pytest.raises(tenure.InvalidWorkflow) as error:
         await runner.run(played, tenure.RunOptions(secrets={"password": "x"}))
     assert mistakes(error) == ["workflow: secrets[1]: the secret 'token' is not given"]
-    assert (act.begun, (await any_store.list_runs()).items) == ([], ())
+    assert (act.begun, (await queueing.list_runs()).items) == ([], ())
     queued = await runner.submit(played)
     assert queued.status is RunStatus.QUEUED, "who executes it has the secrets"
 

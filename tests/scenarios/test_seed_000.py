@@ -49,7 +49,7 @@ class TestStoreOperationsAreKeyedByRunId:
     async def test_create_and_fetch_by_run_id(self, custom_store: DocumentStore) -> None:
         """WHEN a run is created with a run_id THEN a get by it returns the created snapshot."""
         async with tenure.Runner(store=custom_store) as runner:
-            created = await runner.submit(steps("work"), tenure.RunOptions(run_id="order-1234"))
+            created = await runner.run(steps("work"), tenure.RunOptions(run_id="order-1234"))
             assert created.run_id == "order-1234"
             assert await custom_store.get_run("order-1234") == created
 

@@ -11,6 +11,7 @@ from tenure.cli.arguments import Moment, QueueName, Whole, moment_after, pairs
 from tenure.cli.callbacks.targets import checked_targets
 from tenure.cli.display import json_lines
 from tenure.cli.display.paint import bold, note, say
+from tenure.cli.display.places import place_of
 from tenure.cli.display.text import neutral
 from tenure.cli.exits import Exit
 from tenure.cli.limiting import check_limit
@@ -29,10 +30,12 @@ from tenure.cli.verb import (
 )
 from tenure.cli.watching import watch
 from tenure.config import Settings
+from tenure.model.errors import NotSupported
 from tenure.model.leasing import MAX_PRIORITY, MIN_PRIORITY
 from tenure.model.snapshot import RunSnapshot
 from tenure.runner import RunOptions
 from tenure.runtime.queries import explain_run
+from tenure.runtime.submit import USE_INSTEAD
 from tenure.system import SystemClock, new_run_id, presence
 from tenure.workflow_file import WorkflowFile
 
@@ -92,6 +95,7 @@ def command(
     of the run. Ctrl-C then only ends the waiting.
     """
     settings = settings_for(store, broker)
+    _check_outlives_us(settings)
     known = variables(vars_files, given)
     file = load_for(known.keys(), workflow)
     for text in file.notices:
@@ -121,6 +125,14 @@ def command(
         say(bold(run.run_id))
         note(asyncio.run(_standing(settings, run.run_id)))
     return Exit.SUCCESS
+
+
+def _check_outlives_us(settings: Settings) -> None:
+    if settings.store.partition(":")[0].lower() == "memory":
+        raise NotSupported(
+            f"{place_of(settings.store)} ends with this command, and the run with it: no worker "
+            f"would ever see it; {USE_INSTEAD}"
+        )
 
 
 async def _submit(settings: Settings, file: WorkflowFile, options: RunOptions) -> RunSnapshot:

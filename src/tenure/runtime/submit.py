@@ -5,13 +5,33 @@ from __future__ import annotations
 from tenure.model.approving import waits_for_approval
 from tenure.model.codec import copied
 from tenure.model.compose import new_run
-from tenure.model.errors import StoreUnavailable
+from tenure.model.errors import NotSupported, StoreUnavailable
 from tenure.model.leasing import create
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
+from tenure.ports.definitions import Definitions
+from tenure.ports.lease_store import LeaseStore
 from tenure.ports.notifier import RunStateNotifier
+from tenure.ports.run_store import RunStateStore
 from tenure.runtime.patience import surely
 from tenure.runtime.session import Session
+
+USE_INSTEAD = "SQLite (sqlite:///runs.db) and PostgreSQL (postgresql://…) have what workers need"
+
+
+def check_takeable(store: RunStateStore) -> None:
+    """``NotSupported`` for a store from which no worker could ever take a run: it would wait for
+    ever, and everybody would say that it waits for a worker."""
+    lacks = None
+    if not isinstance(store, LeaseStore):
+        lacks = "leases"
+    elif not isinstance(store, Definitions):
+        lacks = "definitions of runs"
+    if lacks is not None:
+        raise NotSupported(
+            f"{type(store).__name__} keeps no {lacks}: no worker could ever take a run from it; "
+            f"{USE_INSTEAD}; tenure run (Runner.run) executes it here and now"
+        )
 
 
 async def submit(

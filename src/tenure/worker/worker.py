@@ -30,6 +30,7 @@ from tenure.runtime.option_rules import A_QUEUE, is_queue
 from tenure.runtime.patience import surely
 from tenure.runtime.ready import Ready
 from tenure.runtime.retention import RetentionPolicy
+from tenure.runtime.submit import USE_INSTEAD
 from tenure.runtime.waiting import pause, to_a_good_end
 from tenure.worker.claiming import Claims
 from tenure.worker.duty import Duty
@@ -142,7 +143,8 @@ class Worker:
         store = session.store
         if not isinstance(store, LeaseStore) or not isinstance(store, Definitions):
             kind = type(store).__name__
-            raise InvalidOptions([f"workers need a store with leases, and {kind} has none"])
+            lacks = f"workers need a store with leases, and {kind} has none"
+            raise InvalidOptions([f"{lacks}: {USE_INSTEAD}"])
         touch = InTouch(self._parts.timing.renew_interval)
         claims = Claims(session, store, self._queues, touch)
         preparing = Preparing(store, self._made_ready, self._secrets)

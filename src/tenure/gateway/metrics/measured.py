@@ -34,7 +34,8 @@ _COUNTED = {
 
 def measured(store: S, meters: Meters, clock: Callable[[], float]) -> S:
     """Does what ``store`` does, and has the protocols it has. ``clock`` counts seconds."""
-    return cast(S, MeasuredStore(store, meters, clock))
+    kind = type(type(store).__name__, (MeasuredStore,), {})  # messages name a store by its class
+    return cast(S, kind(store, meters, clock))
 
 
 class MeasuredStore:
