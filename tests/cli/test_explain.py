@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tenure.model.snapshot import Approval, ErrorInfo, HostState, RunSnapshot, StepState
 from tenure.model.status import HostStatus, Recovery, RunStatus, StepStatus
@@ -40,6 +41,7 @@ def step(*hosts: tuple[str, HostStatus, datetime | None], **facts: Any) -> StepS
 R, P, S = HostStatus.RUNNING, HostStatus.PENDING, HostStatus.SUCCESS
 BUSY = WorkerInfo(owner_id="w1", queues=("default",), concurrency=2, running=2)
 FREE = WorkerInfo(owner_id="w2", queues=("default", "night"), concurrency=2, running=1)
+LEAVING = WorkerInfo(owner_id="w3", concurrency=2, draining=True)
 
 ROWS: list[tuple[str, RunSnapshot, dict[str, Any], Why, str]] = [
     (
@@ -142,6 +144,37 @@ ROWS: list[tuple[str, RunSnapshot, dict[str, Any], Why, str]] = [
         {"workers": [BUSY, FREE]},
         Why.WORKER,
         "queued; waits for one of 2 workers of queue 'default', 1 free",
+    ),
+    (
+        "the only worker is stopping",
+        run(),
+        {"workers": [LEAVING]},
+        Why.WORKER,
+        "queued; the only worker of queue 'default' is stopping; start another: tenure worker "
+        "--queue default",
+    ),
+    (
+        "all workers are stopping",
+        run(),
+        {"workers": [LEAVING, replace(FREE, draining=True)]},
+        Why.WORKER,
+        "queued; all 2 workers of queue 'default' are stopping; start another: tenure worker "
+        "--queue default",
+    ),
+    (
+        "one of two workers is stopping",
+        run(),
+        {"workers": [LEAVING, FREE]},
+        Why.WORKER,
+        "queued; waits for the worker of queue 'default', free",
+    ),
+    (
+        "owner lost, and the only worker is stopping",
+        running(recovery=Recovery.RESUME),
+        {"doubt": Doubt.GONE, "workers": [LEAVING]},
+        Why.OWNER_LOST,
+        "its owner, process 812 on node7, is gone; the only worker of queue 'default' is stopping; "
+        "start another: tenure worker --queue default",
     ),
     (
         "claimed",

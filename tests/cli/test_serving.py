@@ -160,6 +160,23 @@ def test_a_worker_that_is_killed_is_followed_by_the_next(cli: Cli) -> None:
     assert (run["status"], run["takeovers"]) == ("success", 1)
 
 
+def test_a_worker_that_drains_serves_nobody_any_more(cli: Cli) -> None:
+    gate = cli.folder / "gate"
+    worker = cli.start("worker")
+    cli.call("submit", cli.workflow(WAIT), "--var", f"gate={gate}")
+    read_until(worker, "running")
+    worker.send_signal(signal.SIGTERM)
+    run_id = cli.call("submit", cli.workflow(GREET)).out.strip()
+    stopping = "the only worker of queue 'default' is stopping; start another: tenure worker"
+    while stopping not in (said := cli.call("explain", run_id).out):
+        assert "free" in said
+    examined = cli.call("doctor")
+    assert "default; 1 of 20 runs, stopping" in examined.out
+    assert "1 run waits in queue 'default', which no worker serves" in examined.out
+    gate.touch()
+    assert finish(worker).code == 0
+
+
 def test_a_signal_drains_and_gives_back_what_does_not_end(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,8 +72,9 @@ class Workers:
             drain_timeout=rest.pop("drain_timeout", 30.0),
         )
         rest.setdefault("actions", self.actions)
+        rest.setdefault("reconcile_interval", 0.05)
         door = store or Between(self.store)
-        worker = tenure.Worker(door, pace=pace, timing=timing, reconcile_interval=0.05, **rest)
+        worker = tenure.Worker(door, pace=pace, timing=timing, **rest)
         self._doors[worker] = door
         self._running[worker] = asyncio.create_task(worker.run())
         return worker

@@ -395,6 +395,23 @@ async def test_it_is_listed_while_it_works(workers: Workers) -> None:
     assert await workers.store.list_workers() == []
 
 
+async def test_it_says_at_once_that_it_drains(workers: Workers, act: Puppet) -> None:
+    """Before its next look is due: nobody shall wait for it meanwhile."""
+    act.hold("one/local")
+    door = Between(workers.store)
+    worker = workers.start(store=door, reconcile_interval=3600.0)
+    run_id = await workers.submit(ONE)
+    await act.begins("one/local")
+    assert not (await workers.store.list_workers())[0].draining
+    worker.drain()
+    while not (await workers.store.list_workers())[0].draining:
+        await asyncio.sleep(0.01)
+    act.let_go("one/local")
+    await workers.returns(worker)
+    assert (await workers.run(run_id)).status is RunStatus.SUCCESS
+    assert await workers.store.list_workers() == []
+
+
 async def test_a_store_without_leases_is_refused(tmp_path: Any) -> None:
     with pytest.raises(tenure.InvalidOptions, match="leases"):
         await tenure.Worker(f"file://{tmp_path}/runs").run()

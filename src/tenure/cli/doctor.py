@@ -79,6 +79,8 @@ def _lines(found: Examination) -> Iterator[str]:
         for worker in found.store.workers:
             name = one_line(owner_label(worker.owner_id))
             busy = f"{worker.running} of {worker.concurrency} runs"
+            if worker.draining:
+                busy += ", stopping"
             serves = dim(f"{listed(worker.queues)}; {busy}")
             yield f"  {dim('worker'.ljust(12))}{name}  {serves}"
     if found.broker is not None:

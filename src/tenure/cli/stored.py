@@ -8,6 +8,7 @@ from tenure.cli.opening import changing, meant_run, reading
 from tenure.config import Settings
 from tenure.ports.workers import WorkerRegistry
 from tenure.runtime.stored import StoredRun, stored_run
+from tenure.runtime.workforce import serving
 from tenure.workflow_file import WorkflowFile, read_workflow
 
 
@@ -26,4 +27,4 @@ async def find(settings: Settings, word: str) -> Found:
         workers = await store.list_workers() if isinstance(store, WorkerRegistry) else ()
     run, definition = stored
     file = read_workflow(definition.workflow, source=definition.source or "workflow")
-    return Found(stored, file, any(run.queue in worker.queues for worker in workers))
+    return Found(stored, file, bool(serving(run.queue, workers)))

@@ -14,6 +14,7 @@ from tenure.ports.liveness import Presence
 from tenure.ports.run_store import RunStateStore
 from tenure.ports.workers import WorkerInfo
 from tenure.runtime.owners import HELD, UNFINISHED, all_runs, doubt_about, owned_runs, unattended
+from tenure.runtime.workforce import serving
 
 
 async def stuck_runs(
@@ -31,9 +32,8 @@ async def stuck_runs(
     waiting = await _waiting(store)
     if lost.to_resume:
         waiting += await _to_resume(store, presence)
-    served = {queue for worker in workers for queue in worker.queues}
     for queue, number in sorted(waiting.items()):
-        if queue not in served:
+        if not serving(queue, workers):
             runs = f"{counted(number, 'run')} {'waits' if number == 1 else 'wait'}"
             start = f"tenure worker --queue {shlex.quote(queue)}"
             yield f"{runs} in queue {queue!r}, which no worker serves: {start}"

@@ -35,6 +35,7 @@ class PresenceOverHttp:
             queues=worker.queues,
             concurrency=worker.concurrency,
             running=worker.running,
+            draining=worker.draining,
             details=worker.details,
         )
         await self._line.ask("POST", path, dict, body=encoded(said))
@@ -47,6 +48,7 @@ class PresenceOverHttp:
                 queues=each.queues,
                 concurrency=each.concurrency,
                 running=each.running,
+                draining=each.draining,
                 details=each.details,
                 seen_at=each.seen_at,
             )

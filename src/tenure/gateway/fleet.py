@@ -46,4 +46,5 @@ def _shown(worker: WorkerInfo, held: dict[str, tuple[str, ...]]) -> PresentWorke
         details=worker.details,
         seen_at=worker.seen_at,
         runs=held.get(worker.owner_id, ()),
+        draining=worker.draining,
     )

@@ -26,6 +26,7 @@ async def heartbeat(call: Call[NoQuery, Heartbeat]) -> Answer:
         queues=said.queues,
         concurrency=said.concurrency,
         running=said.running,
+        draining=said.draining,
         details=said.details,
     )
     await registry.heartbeat(worker, said.seconds)

@@ -13,6 +13,8 @@ class WorkerInfo(Struct, frozen=True, kw_only=True):
     queues: tuple[str, ...] = ("default",)
     concurrency: int = 0
     running: int = 0
+    draining: bool = False
+    """It takes nothing more, and goes when what it has is done."""
     details: dict[str, Any] = {}
     seen_at: datetime | None = None
     """Stamped by the store."""

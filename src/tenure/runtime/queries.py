@@ -20,7 +20,7 @@ from tenure.ports.liveness import Presence
 from tenure.ports.run_store import RunStateStore
 from tenure.ports.workers import WorkerInfo
 from tenure.runtime.owners import Doubt, doubt_about, owner_label
-from tenure.runtime.workforce import present_workers
+from tenure.runtime.workforce import present_workers, serving
 from tenure.workflow.wording import listed
 
 MOST_HOSTS = 5
@@ -144,7 +144,7 @@ def _what_next(run: RunSummary, doubt: Doubt, workers: Sequence[WorkerInfo] | No
     if run.cancel_requested_at is not None:
         return f"it was asked to stop and will be marked canceled by {by}"
     if run.recovery is Recovery.RESUME:
-        unserved = workers is not None and not _serving(run, workers)
+        unserved = workers is not None and not serving(run.queue, workers)
         return _worker_wanted(run, workers) if unserved else "the next worker continues it"
     return f"{by} marks it interrupted"
 
@@ -175,21 +175,23 @@ def _queued(
 def _worker_wanted(run: RunSummary, workers: Sequence[WorkerInfo] | None) -> str:
     if workers is None:
         return f"waits for a worker of queue {run.queue!r}"
-    serving = _serving(run, workers)
-    if not serving:
-        return (
-            f"no worker serves queue {run.queue!r}; start one: tenure worker"
-            f" --queue {shlex.quote(run.queue)}"
-        )
-    free = sum(worker.running < worker.concurrency for worker in serving)
+    takers = serving(run.queue, workers)
+    if not takers:
+        return _nobody_serves(run.queue, sum(run.queue in worker.queues for worker in workers))
+    free = sum(worker.running < worker.concurrency for worker in takers)
     state = f"{free} free" if free else "all busy"
-    if len(serving) == 1:
+    if len(takers) == 1:
         return f"waits for the worker of queue {run.queue!r}, {'free' if free else 'busy'}"
-    return f"waits for one of {len(serving)} workers of queue {run.queue!r}, {state}"
+    return f"waits for one of {len(takers)} workers of queue {run.queue!r}, {state}"
 
 
-def _serving(run: RunSummary, workers: Sequence[WorkerInfo]) -> list[WorkerInfo]:
-    return [worker for worker in workers if run.queue in worker.queues]
+def _nobody_serves(queue: str, stopping: int) -> str:
+    start = f"tenure worker --queue {shlex.quote(queue)}"
+    if not stopping:
+        return f"no worker serves queue {queue!r}; start one: {start}"
+    them = "the only worker" if stopping == 1 else f"all {stopping} workers"
+    are = "is" if stopping == 1 else "are"
+    return f"{them} of queue {queue!r} {are} stopping; start another: {start}"
 
 
 def _running(run: RunSnapshot, now: datetime) -> tuple[Why, str]:

@@ -7,7 +7,7 @@ hands full.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
@@ -32,3 +32,8 @@ async def present_workers(
     for each in await store.list_owners():
         held[each.owner_id] += each.runs
     return [replace(worker, running=held[worker.owner_id]) for worker in there]
+
+
+def serving(queue: str, workers: Iterable[WorkerInfo]) -> list[WorkerInfo]:
+    """Those that will take runs of ``queue``: who drains takes nothing more."""
+    return [worker for worker in workers if queue in worker.queues and not worker.draining]

@@ -93,6 +93,7 @@ class PresentWorker(Struct, frozen=True, kw_only=True):
     details: dict[str, Any]
     seen_at: datetime | None
     runs: tuple[str, ...]
+    draining: bool = False
 
 
 class Workers(Struct, frozen=True, kw_only=True):

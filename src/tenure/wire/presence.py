@@ -13,13 +13,14 @@ Count = Annotated[int, Meta(ge=0, le=1 << 31)]
 Topic = Annotated[str, Meta(pattern="^(queue|owner):", max_length=600)]
 
 
-class Heartbeat(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Heartbeat(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Be listed for ``seconds`` from now; for people only."""
 
     seconds: LeaseSeconds
     queues: Annotated[tuple[Name, ...], Meta(max_length=1000)] = ("default",)
     concurrency: Count = 0
     running: Count = 0
+    draining: bool = False
     details: dict[str, Any] = {}
 
 

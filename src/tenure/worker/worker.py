@@ -31,7 +31,7 @@ from tenure.runtime.patience import surely
 from tenure.runtime.ready import Ready
 from tenure.runtime.retention import RetentionPolicy
 from tenure.runtime.submit import USE_INSTEAD
-from tenure.runtime.waiting import pause, to_a_good_end
+from tenure.runtime.waiting import happens_within, pause, to_a_good_end
 from tenure.worker.claiming import Claims
 from tenure.worker.duty import Duty
 from tenure.worker.hearing import Hearing
@@ -113,6 +113,7 @@ class Worker:
         self._wake = asyncio.Event()
         self._duty: Duty | None = None
         self._told_to_end: list[bool] = []
+        self._draining = asyncio.Event()
 
     @property
     def owner_id(self) -> str:
@@ -122,6 +123,7 @@ class Worker:
     def drain(self, *, at_once: bool = False) -> None:
         """Claim nothing more. Runs that have not ended after ``drain_timeout`` (or now, with
         ``at_once``) are given back as far as they have come; then ``run`` returns."""
+        self._draining.set()
         if self._duty is None:
             self._told_to_end.append(at_once)
         else:
@@ -215,14 +217,18 @@ class Worker:
 
     async def _tend(self, registry: WorkerRegistry | None, claims: Claims, shift: Shift) -> None:
         while True:
+            info = self._info(shift)
             try:
                 if registry is not None:
-                    await registry.heartbeat(self._info(shift), self._listed_for)
+                    await registry.heartbeat(info, self._listed_for)
                 if await claims.look_for_the_dead():
                     self._wake.set()
             except Exception as error:  # noqa: BLE001  whatever it is, it must be tried again
                 _log.debug("cannot look around: %s", error)
-            await pause(self._look_interval)
+            if info.draining:
+                await pause(self._look_interval)
+            else:  # nobody shall wait for a worker that takes nothing more
+                await happens_within(self._draining, self._look_interval)
 
     def _info(self, shift: Shift) -> WorkerInfo:
         return WorkerInfo(
@@ -230,6 +236,7 @@ class Worker:
             queues=self._queues,
             concurrency=self._pace.concurrency,
             running=len(shift),
+            draining=self._draining.is_set(),
         )
 
 

@@ -32,6 +32,12 @@ class WorkerRegistryContract(ContractHarness):
         assert seen.seen_at is not None
         assert replace(seen, seen_at=None) == _worker()
 
+    async def test_worker_that_drains_says_so(self, store: WorkerRegistry) -> None:
+        await store.heartbeat(_worker(), LONG)
+        await store.heartbeat(replace(_worker(), draining=True), LONG)
+        (seen,) = await store.list_workers()
+        assert seen.draining
+
     async def test_workers_are_listed_by_owner_id(self, store: WorkerRegistry) -> None:
         for owner_id in ("worker-2", "worker-10", "Worker-3", "worker-1"):
             await store.heartbeat(_worker(owner_id), LONG)
