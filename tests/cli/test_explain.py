@@ -14,6 +14,7 @@ from tenure.ports.liveness import Presence
 from tenure.ports.workers import WorkerInfo
 from tenure.runtime.owners import Doubt, doubt_about, owner_label
 from tenure.runtime.queries import Why, explain, running_hosts
+from tenure.runtime.stop import HAND_OVER
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 OWNER = "node7/boot-1/4026531836/812/99887766/0badcafe"
@@ -39,6 +40,7 @@ def step(*hosts: tuple[str, HostStatus, datetime | None], **facts: Any) -> StepS
 
 
 R, P, S = HostStatus.RUNNING, HostStatus.PENDING, HostStatus.SUCCESS
+U, S_RUNNING = HostStatus.UNKNOWN, StepStatus.RUNNING
 BUSY = WorkerInfo(owner_id="w1", queues=("default",), concurrency=2, running=2)
 FREE = WorkerInfo(owner_id="w2", queues=("default", "night"), concurrency=2, running=1)
 LEAVING = WorkerInfo(owner_id="w3", concurrency=2, draining=True)
@@ -292,6 +294,32 @@ ROWS: list[tuple[str, RunSnapshot, dict[str, Any], Why, str]] = [
         {},
         Why.HOSTS,
         "running on process 812 on node7: step 'restart' waits for host web1 (for 12m)",
+    ),
+    (
+        "verified after a takeover",
+        running(step(("a", U, None), ("b", S, None))),
+        {},
+        Why.HOSTS,
+        "running on process 812 on node7: step 'restart': a is being verified after its worker was "
+        "lost",
+    ),
+    (
+        "verified beside others",
+        running(step(("a", U, None), ("b", U, None), ("c", R, ago(seconds=7)), ("d", P, None))),
+        {},
+        Why.HOSTS,
+        "running on process 812 on node7: step 'restart' waits for 1 of 4 hosts: c (for 7s); a, b "
+        "are being verified after their worker was lost; 1 has not started",
+    ),
+    (
+        "handed over",
+        running(
+            step(hosts={"a": HostState(status=U, message=HAND_OVER.message)}, status=S_RUNNING)
+        ),
+        {},
+        Why.HOSTS,
+        "running on process 812 on node7: step 'restart': a was ended by its worker, which was "
+        "told to stop",
     ),
     (
         "longest first",

@@ -21,6 +21,10 @@ NO_LONGER = (Presence.GONE, Presence.ENDING)
 """Of processes that do nothing any more."""
 
 
+HANDED_OVER = "ended by its worker, which was told to stop"
+"""Of a task whose run is given back."""
+
+
 class Doubt(Enum):
     """Why nobody may be driving a run any more. A lease that ran out proves nothing: its owner
     may be frozen or cut off from the store, and goes on if it is back before anybody claims."""

@@ -19,7 +19,7 @@ from tenure.model.status import HostStatus, Recovery, RunStatus, StepStatus
 from tenure.ports.liveness import Presence
 from tenure.ports.run_store import RunStateStore
 from tenure.ports.workers import WorkerInfo
-from tenure.runtime.owners import Doubt, doubt_about, owner_label
+from tenure.runtime.owners import HANDED_OVER, Doubt, doubt_about, owner_label
 from tenure.runtime.workforce import present_workers, serving
 from tenure.workflow.wording import listed
 
@@ -92,7 +92,7 @@ def explain(
     elif run.owner_id is None:
         why, text = Why.WORKER, f"given back by its owner; {_worker_wanted(run, workers)}"
     else:
-        hosts = tuple(name for step in run.steps for name, _ in running_hosts(step))
+        hosts = tuple(name for step in run.steps for name in _awaited_hosts(step))
         why, text = _running(run, now)
     if run.retry_of is not None:
         text += f" (a retry of {run.retry_of})"
@@ -214,6 +214,9 @@ def _cancel_asked(run: RunSummary, at: datetime, now: datetime) -> str:
 def _awaited(step: StepState, now: datetime) -> str:
     running = running_hosts(step)
     pending = sum(host.status is HostStatus.PENDING for host in step.hosts.values())
+    unknown = _unknown(step)
+    if not running and unknown:
+        return f"step {step.name!r}: {unknown}"
     if not running:
         return f"step {step.name!r} is about to start {pending} host{'s' * (pending != 1)}"
     named = [_host(name, host, now) for name, host in running[:MOST_HOSTS]]
@@ -221,9 +224,30 @@ def _awaited(step: StepState, now: datetime) -> str:
         named.append(f"{len(running) - MOST_HOSTS} more")
     whom = f"{len(running)} of {len(step.hosts)} hosts:" if len(step.hosts) > 1 else "host"
     text = f"step {step.name!r} waits for {whom} {', '.join(named)}"
+    if unknown:
+        text += f"; {unknown}"
     if not pending:
         return text
     return f"{text}; {pending} {'has' if pending == 1 else 'have'} not started"
+
+
+def _awaited_hosts(step: StepState) -> list[str]:
+    unknown = unknown_hosts(step) if step.status is StepStatus.RUNNING else []
+    return [*(name for name, _ in running_hosts(step)), *unknown]
+
+
+def _unknown(step: StepState) -> str:
+    """Hosts of which the record does not know how they ended, though somebody owns the run: their
+    probes are asked, or they are about to be given back."""
+    names = unknown_hosts(step)
+    if not names:
+        return ""
+    one = len(names) == 1
+    named = listed(names, MOST_HOSTS)
+    if all(step.hosts[name].message == HANDED_OVER for name in names):
+        return f"{named} {'was' if one else 'were'} {HANDED_OVER}"
+    are, whose = ("is", "its") if one else ("are", "their")
+    return f"{named} {are} being verified after {whose} worker was lost"
 
 
 def _host(name: str, host: HostState, now: datetime) -> str:
@@ -233,6 +257,10 @@ def _host(name: str, host: HostState, now: datetime) -> str:
     if host.attempts > 1:
         facts.append(f"attempt {host.attempts}")
     return f"{name} ({', '.join(facts)})" if facts else name
+
+
+def unknown_hosts(step: StepState) -> list[str]:
+    return [name for name, host in step.hosts.items() if host.status is HostStatus.UNKNOWN]
 
 
 def running_hosts(step: StepState) -> list[tuple[str, HostState]]:

@@ -13,6 +13,7 @@ from tenure.model.snapshot import ErrorInfo
 from tenure.model.status import HostStatus, RunStatus
 from tenure.model.update import RunChange
 from tenure.runtime.executor import CutShort, Outcome
+from tenure.runtime.owners import HANDED_OVER
 from tenure.workflow.durations import show_duration
 
 MOST_FAILED_HOSTS = 20
@@ -80,7 +81,7 @@ REQUESTED = Stop(status=RunStatus.CANCELED, message="canceled on request")
 PROCESS_STOPPED = Stop(status=RunStatus.CANCELED, message="the process that ran it was stopped")
 HAND_OVER = Stop(
     status=RunStatus.RUNNING,
-    message="ended by its worker, which was told to stop",
+    message=HANDED_OVER,
     host_status=HostStatus.UNKNOWN,
     hands_over=True,
 )
