@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 import tenure
 from tenure.model.status import HostStatus, RunStatus
 from tenure.ports.action import TaskResult
+from tenure.runtime.queries import explain
 from tenure.stores.memory import InMemoryStore
 from tests.runtime.conftest import NewRunner
 from tests.runtime.puppets import BROKEN, PATIENCE, Between, Puppet, shell, step, workflow
@@ -180,3 +183,83 @@ async def test_progress_waits_for_no_result_in_a_store_that_is_away(
     run = await new_runner(store).run(workflow(step("one", retries=retries), hosts=["a"]))
     assert (run.status, run.steps[0].hosts["a"].attempts) == (RunStatus.SUCCESS, 3)
     assert refused
+
+
+class TestALongWait:
+    """For the next attempt: the record says what failed, and until when nothing happens."""
+
+    FLOW = workflow(step("one", retries=tenure.Retries(max=3, delay=3600)), hosts=["a"])
+
+    async def waiting(self, runner: tenure.Runner) -> tenure.RunSnapshot:
+        async with asyncio.timeout(PATIENCE):
+            while not (run := await runner.get_run(RUN_ID)).steps[0].hosts["a"].message:
+                await asyncio.sleep(0.005)
+        return run
+
+    async def test_is_told_and_explained(
+        self, any_store: Any, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        act.results["one/a"] = BROKEN
+        runner = new_runner(any_store)
+        running = asyncio.create_task(runner.run(self.FLOW, NAMED))
+        await act.begins("one/a")
+        run = await self.waiting(runner)
+        host = run.steps[0].hosts["a"]
+        said = r"attempt 1 of 4 failed \(it broke\); attempt 2 at (\S+ \S+) UTC"
+        told = re.fullmatch(said, host.message or "")
+        assert told is not None
+        now = datetime.now(UTC)
+        at = datetime.fromisoformat(told[1]).replace(tzinfo=UTC)
+        assert timedelta(minutes=59) < at - now < timedelta(minutes=61)
+        assert f"waits for host a (for 0s, {host.message})" in explain(run, now).text
+        await runner.cancel(RUN_ID)
+        await asyncio.wait_for(running, PATIENCE)
+
+    async def test_costs_no_further_update(self, new_runner: NewRunner, act: Puppet) -> None:
+        act.results["one/a"] = BROKEN
+        runner = new_runner()
+        running = asyncio.create_task(runner.run(self.FLOW, NAMED))
+        await act.begins("one/a")
+        waiting = await self.waiting(runner)
+        assert waiting.version == 2, "born, and told of the failed attempt with the next one"
+        assert waiting.steps[0].hosts["a"].attempts == 2
+        await runner.cancel(RUN_ID)
+        await asyncio.wait_for(running, PATIENCE)
+
+    async def test_that_is_cut_short_counts_no_attempt_that_never_began(
+        self, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        act.results["one/a"] = BROKEN
+        runner = new_runner()
+        running = asyncio.create_task(runner.run(self.FLOW, NAMED))
+        await act.begins("one/a")
+        await self.waiting(runner)
+        await runner.cancel(RUN_ID)
+        run = await asyncio.wait_for(running, PATIENCE)
+        host = run.steps[0].hosts["a"]
+        assert (host.status, host.attempts, host.message) == ("canceled", 1, "canceled on request")
+
+    async def test_is_no_longer_told_of_once_the_host_succeeds(
+        self, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        act.results["one/a"] = BROKEN
+        retries = tenure.Retries(max=3, delay=1.0)
+        run = await new_runner().run(workflow(step("one", retries=retries), hosts=["a"]))
+        host = run.steps[0].hosts["a"]
+        assert (host.status, host.attempts, host.message) == ("success", 2, None)
+
+    async def test_of_an_item_is_explained_too(self, new_runner: NewRunner, act: Puppet) -> None:
+        act.results["one/a[0]"] = BROKEN
+        runner = new_runner()
+        retries = tenure.Retries(max=3, delay=3600)
+        flow = workflow(step("one", retries=retries, loop=["x"]), hosts=["a"])
+        running = asyncio.create_task(runner.run(flow, NAMED))
+        await act.begins("one/a[0]")
+        async with asyncio.timeout(PATIENCE):
+            while not (run := await runner.get_run(RUN_ID)).steps[0].hosts["a"].items[0].message:
+                await asyncio.sleep(0.005)
+        assert (
+            "attempt 1 of 4 failed (it broke); attempt 2 at" in explain(run, datetime.now(UTC)).text
+        )
+        await runner.cancel(RUN_ID)
+        await asyncio.wait_for(running, PATIENCE)

@@ -98,7 +98,7 @@ def told(kind: type[Item], outcome: Outcome) -> Item:
     if outcome == PLAIN_SUCCESS and kind is HostChange:
         return _SUCCEEDED  # there is nothing else to say, as of most
     given: dict[str, Any] = {"status": outcome.status}
-    if outcome.message is not None:
+    if outcome.message is not None or outcome.attempts != 1:  # else what an earlier one said stays
         given["message"] = outcome.message
     if outcome.exit_code is not None:
         given["exit_code"] = outcome.exit_code

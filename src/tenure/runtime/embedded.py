@@ -118,6 +118,7 @@ class EmbeddedRun:
             files=work.files,
             progress_interval=around.progress_interval,
             resumes=planned.recovery is Recovery.RESUME,
+            now=session.identity.now,
         )
 
     async def execute(self) -> RunStatus:

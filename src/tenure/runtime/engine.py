@@ -11,8 +11,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from typing import Any
+
+from msgspec import UNSET, UnsetType
 
 from tenure.model.errors import LeaseLost, Refused
 from tenure.model.snapshot import RunSnapshot
@@ -21,7 +24,7 @@ from tenure.model.update import Changes, HostChange, ItemChange, RunChange
 from tenure.runtime.crew import Crew
 from tenure.runtime.doubts import Doubts
 from tenure.runtime.draft import Draft
-from tenure.runtime.executor import Assignment, Executor, Outcome
+from tenure.runtime.executor import Assignment, Executor, FailedAttempt, Outcome
 from tenure.runtime.opening import item_unwanted
 from tenure.runtime.recipe import Prepared, Recipe
 from tenure.runtime.refusal import failed_by_refusal, failed_inside
@@ -63,8 +66,10 @@ class Engine:
         files: Mapping[str, bytes] | None = None,
         progress_interval: float = 0.0,
         resumes: bool = False,
+        now: Callable[[], datetime],
     ) -> None:
         """``resumes``: if it is lost here somebody else goes on with it."""
+        self._now = now
         self._run_id = run_id
         self._resumes = resumes
         self._endpoints = prepared.endpoints
@@ -75,7 +80,8 @@ class Engine:
         self._progress_interval = progress_interval
         self._unfolding = Unfolding(prepared, exports)
         self._crew = Crew()
-        self._attempts: dict[Start, int] = {}
+        self._attempts: dict[Start, tuple[int, str | UnsetType]] = {}
+        """That there is another one, and what to say of it."""
         self._doubts: Doubts | None = None
         """Of a run that somebody else began."""
         self._ended: list[EndedTask] = []
@@ -196,6 +202,8 @@ class Engine:
         crew, unfolding = self._crew, self._unfolding
         if crew.lost is not None:
             raise crew.lost
+        if self._attempts:  # before the ends: those have the last word
+            self._report_attempts(draft)
         for start, outcome in crew.results():
             if outcome.status is _INTERRUPTED:
                 self.lose(NOT_RENEWED)
@@ -208,8 +216,6 @@ class Engine:
                 self._ended.append(EndedTask(start.course.recipe.name, start.host, outcome))
                 if outcome.status is _UNKNOWN and start.host not in crew.unconfirmed:
                     self._handed_over[start] = outcome
-        if self._attempts:
-            self._report_attempts(draft)
         if crew.stopped is not None:
             unfolding.halt()
         unfolding.proceed(draft)
@@ -228,13 +234,14 @@ class Engine:
         return crew.stopped.status
 
     def _report_attempts(self, draft: Draft) -> None:
-        for (course, host, position), attempt in self._attempts.items():
+        for (course, host, position), (attempt, said) in self._attempts.items():
             if host not in course.running:
                 continue
             if position is None:
-                draft.host(course.index, host, HostChange(attempts=attempt))
+                draft.host(course.index, host, HostChange(attempts=attempt, message=said))
             else:
-                draft.item(course.index, host, position, ItemChange(attempts=attempt))
+                told = ItemChange(attempts=attempt, message=said)
+                draft.item(course.index, host, position, told)
         self._attempts.clear()
 
     def _execute(self, start: Start) -> Awaitable[Outcome]:
@@ -280,8 +287,8 @@ class Engine:
             files=self._files,
         )
 
-    def _tried(self, start: Start, attempt: int) -> None:
-        self._attempts[start] = attempt
+    def _tried(self, start: Start, attempt: int, failed: FailedAttempt | None) -> None:
+        self._attempts[start] = attempt, UNSET if failed is None else failed.told(self._now())
         if self._progress_interval:
             loop = asyncio.get_running_loop()
             loop.call_later(self._progress_interval, self._crew.wake)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -48,6 +49,9 @@ _CANCELLED_INSIDE = TaskResult(
     message="CancelledError: what the action waited for was cancelled",
 )
 _LONGEST_MESSAGE = 2000
+_SHORT = 200
+_LONG_WAIT = 1.0
+"""Seconds between two attempts that people may wonder about."""
 
 
 class Assignment(Struct, frozen=True, kw_only=True, gc=False):
@@ -90,6 +94,29 @@ class Outcome(Struct, frozen=True, kw_only=True, gc=False):
 PLAIN_SUCCESS = Outcome(status=HostStatus.SUCCESS)
 
 
+class FailedAttempt(NamedTuple):
+    """One after which there is another."""
+
+    outcome: Outcome
+    of: int
+    wait: float
+    """Seconds until the next one."""
+
+    def told(self, now: datetime) -> str:
+        """For whoever wonders why nothing happens. Still true when the next attempt has begun."""
+        failed, at = self.outcome, now + timedelta(seconds=self.wait)
+        why = failed.message or (f"exit {failed.exit_code}" if failed.exit_code else failed.status)
+        number = failed.attempts
+        return (
+            f"attempt {number} of {self.of} failed ({' '.join(why.split())[:_SHORT]}); "
+            f"attempt {number + 1} at {at:%Y-%m-%d %H:%M:%S} UTC"
+        )
+
+
+Tried = Callable[[int, FailedAttempt | None], None]
+"""Hears the number of the newest attempt; before a long wait at once, with what failed."""
+
+
 class CutShort(asyncio.CancelledError):
     """A cancelled attempt, and what is known of it: what it printed, most of all."""
 
@@ -113,9 +140,9 @@ class Executor:
         self._masks = masks
 
     def execute(
-        self, assignment: Assignment, tried: Callable[[int], None] | None = None
+        self, assignment: Assignment, tried: Tried | None = None
     ) -> Coroutine[Any, Any, Outcome]:
-        """``tried`` hears the number of each further attempt before it begins.
+        """``tried`` hears of each further attempt before it begins.
 
         Being cancelled (``CutShort``) ends the task's processes first. ``LeaseLost`` comes out as
         it is. What could not be ended is ``unknown``: beside it nothing is tried again. What was
@@ -125,9 +152,7 @@ class Executor:
             return self._attempt(assignment, assignment.attempts + 1)
         return self._persist(assignment, tried)
 
-    async def _persist(
-        self, assignment: Assignment, tried: Callable[[int], None] | None
-    ) -> Outcome:
+    async def _persist(self, assignment: Assignment, tried: Tried | None) -> Outcome:
         policy = assignment.recipe.retries
         attempt = assignment.attempts + 1
         lost = min(assignment.attempts, 1)
@@ -139,14 +164,19 @@ class Executor:
             wait = policy.wait_after(attempt - lost, luck=random.random())  # noqa: S311
             if wait is None:
                 return outcome
+            long = wait >= _LONG_WAIT
+            if tried is not None and long:  # the same word, sooner: it costs no further update
+                tried(attempt + 1, FailedAttempt(outcome, policy.attempts + lost, wait))
             try:
                 if wait:
                     await pause(wait)
             except asyncio.CancelledError as cancelled:
+                if tried is not None and long:
+                    tried(attempt, None)  # the other one will not begin
                 raise CutShort(outcome) from cancelled
             attempt += 1
-            if tried is not None:
-                tried(attempt)
+            if tried is not None and not long:
+                tried(attempt, None)
 
     async def _attempt(self, assignment: Assignment, attempt: int) -> Outcome:
         output = TaskOutput(partial(self._printed, assignment, attempt))

@@ -254,9 +254,18 @@ def _host(name: str, host: HostState, now: datetime) -> str:
     facts = []
     if host.started_at is not None:
         facts.append(f"for {_coarse((now - host.started_at).total_seconds())}")
-    if host.attempts > 1:
+    said = _said_of(host)
+    if said is not None:
+        facts.append(said)
+    elif host.attempts > 1:
         facts.append(f"attempt {host.attempts}")
     return f"{name} ({', '.join(facts)})" if facts else name
+
+
+def _said_of(host: HostState) -> str | None:
+    """What a running host waits for, if for anything: in a loop, its item does."""
+    at_work = (item for item in (*host.items, host) if item.status is HostStatus.RUNNING)
+    return next((item.message for item in at_work if item.message), None)
 
 
 def unknown_hosts(step: StepState) -> list[str]:
