@@ -26,7 +26,7 @@ from tenure.runtime.callback_limits import (
     LONGEST_FLUSH,
     MOST_ATTEMPTS,
 )
-from tenure.runtime.lease_rules import MOST_CLAIMED, MOST_TAKEOVERS, RULES, hidden_for
+from tenure.runtime.lease_rules import MOST_CLAIMED, MOST_TAKEOVERS, RULES, Rule, hidden_for
 from tenure.runtime.retention_limits import MOST_PER_SECOND
 from tenure.workflow.durations import parse_duration, show_duration
 from tenure.workflow.spec import CallbackSpec
@@ -39,14 +39,6 @@ JSON_LOGS = "json"
 _LARGEST_FILE = 64 * 1024
 _SHORTEST_RETENTION = 60.0
 _UNITS = {"": 1, "B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
-
-
-class InvalidSettings(TenureError, ValueError):
-    """Settings that cannot work. ``problems`` are all that were found."""
-
-    def __init__(self, problems: list[str]) -> None:
-        self.problems = tuple(problems)
-        super().__init__("\n".join(problems))
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -92,6 +84,20 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     def source_of(self, name: str) -> str:
         return self.sources.get(name, DEFAULT)
+
+
+class InvalidSettings(TenureError, ValueError):
+    """Settings that cannot work. ``problems`` are all that were found. ``settings`` are as far as
+    they could be read, for whoever looks for the reason; ``unread`` says where the others stand,
+    which are at their defaults there."""
+
+    def __init__(
+        self, problems: list[str], settings: Settings, unread: Mapping[str, str] = {}
+    ) -> None:
+        self.problems = tuple(problems)
+        self.settings = settings
+        self.unread = dict(unread)
+        super().__init__("\n".join(problems))
 
 
 # What may be written for each setting
@@ -286,22 +292,25 @@ def load_settings(
     problems: list[str] = []
     given: dict[str, Any] = {}
     sources: dict[str, str] = {}
+    unread: dict[str, str] = {}
     for name, value, source in _said(flags or {}, environ, folder or Path(), problems):
         try:
             given[name] = READERS[name](value)
         except InvalidWorkflow as error:
             problems += [str(replace(mistake, source=source)) for mistake in error.mistakes]
+            unread[name] = source
         except ValueError as error:
             problems.append(f"{source}: {name}: {error}")
+            unread[name] = source
         else:
             sources[name] = source
-    if "store" not in given and not problems:
+    if "store" not in given and "store" not in unread:
         given["store"] = _default_store(environ, problems)
     settings = _completed(Settings(**given, sources=sources))
     if not problems:
-        problems += _broken_rules(settings)
+        problems += filter(None, (broken_rule(rule, settings) for rule in RULES))
     if problems:
-        raise InvalidSettings(problems)
+        raise InvalidSettings(problems, settings, unread)
     return settings
 
 
@@ -369,11 +378,13 @@ def _text(path: Path) -> str:
     return data.decode()
 
 
-def _broken_rules(settings: Settings) -> Iterator[str]:
+def broken_rule(rule: Rule, settings: Settings) -> str | None:
+    """The refusal, with where each of its values comes from; ``None`` if it holds."""
+
     def shown(name: str) -> str:
         return f"{shown_value(settings, name)} ({settings.source_of(name)})"
 
-    return (rule.broken_by(shown) for rule in RULES if not rule.holds(settings))
+    return None if rule.holds(settings) else rule.broken_by(shown)
 
 
 def setting_files(environ: Mapping[str, str], folder: Path) -> tuple[Path, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from time import monotonic
 
@@ -65,7 +66,46 @@ def test_doctor_finds_settings_that_cannot_work(cli: Cli, monkeypatch: pytest.Mo
     assert "renew_interval ≤ lease_duration / 2 does not hold" in said
     shown = cli.call("doctor")
     assert shown.code == 1
-    assert "✗ 2 findings" in shown.out
+    assert "✗ 1 finding\n" in shown.out
+
+
+def test_doctor_shows_settings_and_rules_most_of_all_when_they_are_broken(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli.call("run", cli.workflow(GREET), "-q")
+    monkeypatch.setenv("TENURE_LEASE_DURATION", "20s")
+    monkeypatch.setenv("TENURE_VISIBILITY_TIMEOUT", "30s")
+    shown = cli.call("doctor").out
+    assert re.search(r"lease_duration +20s +environment TENURE_LEASE_DURATION\n", shown)
+    assert re.search(r"renew_interval +20s +default\n", shown)
+    assert "  ✗ renew_interval ≤ lease_duration / 2\n" in shown
+    assert "renew_interval is 20s (default), lease_duration is 20s (environment TENURE_LEA" in shown
+    assert "  ✗ renew_interval < visibility_timeout ≤ lease_duration\n" in shown
+    assert "  ✓ poll_interval ≤ lease_duration / 8\n" in shown
+    facts = cli.call("doctor", "--json").json
+    assert [rule["holds"] for rule in facts["rules"]] == [False, False, True]
+    assert facts["store"]["runs"] == 1, "the store is examined all the same"
+
+
+def test_doctor_shows_the_rest_when_a_setting_cannot_be_read(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli.call("run", cli.workflow(GREET), "-q")
+    monkeypatch.setenv("TENURE_LEASE_DURATION", "soon")
+    facts = cli.call("doctor", "--json").json
+    sources = {fact["name"]: (fact["value"], fact["source"]) for fact in facts["settings"]}
+    assert sources["lease_duration"] == ("unreadable", "environment TENURE_LEASE_DURATION")
+    assert sources["poll_interval"] == ("1s", "default")
+    assert [rule["holds"] for rule in facts["rules"]] == [None, None, None]
+    assert facts["store"]["runs"] == 1
+    assert "✗" not in cli.call("doctor").out.split("Leases")[1].split("Store")[0]
+
+
+def test_doctor_looks_for_no_store_if_its_name_cannot_be_read(cli: Cli) -> None:
+    (cli.folder / "tenure.toml").write_text("store = 5")
+    facts = cli.call("doctor", "--json").json
+    assert facts["store"] is None
+    assert len(facts["findings"]) == 1
 
 
 def test_doctor_finds_misspelt_variables(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

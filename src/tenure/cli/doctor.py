@@ -30,6 +30,9 @@ _LEAST_OFFSET = 0.005
 """Seconds; less is lost in how unevenly questions and answers travel."""
 
 
+_LOOKS = {True: "success", False: "failed", None: "unknown"}
+
+
 @verb("doctor", "tenure doctor", "tenure doctor --store sqlite:///runs.db --json")
 @json_option
 @store_option
@@ -42,15 +45,17 @@ def command(as_json: bool, store: str | None) -> int:
     """
     found = Examination()
     examine_machine(found, os.environ)
+    unread: Mapping[str, str] = {}
     try:
         settings = settings_for(store)
-    except InvalidSettings as error:
+    except InvalidSettings as error:  # then there is most to look at
+        settings, unread = error.settings, error.unread
         found.findings += error.problems
-    else:
-        examine_settings(found, settings)
-        examine_callbacks(found, settings, os.environ)
+    examine_settings(found, settings, unread)
+    examine_callbacks(found, settings, os.environ)
+    if settings.store:
         asyncio.run(examine_store(found, settings))
-        asyncio.run(examine_broker(found, settings))
+    asyncio.run(examine_broker(found, settings))
     say(json_lines.as_json(found) if as_json else "\n".join(_lines(found)))
     return Exit.FAILED if found.findings else Exit.SUCCESS
 
@@ -65,8 +70,11 @@ def _lines(found: Examination) -> Iterator[str]:
             yield f"  {dim(fact.name.ljust(24))}{value}  {dim(one_line(fact.source))}"
         yield f"\n{bold('Leases')}"
         for rule in found.rules:
-            yield f"  {in_color('success', sign('success'))} {rule.rule}"
+            look = _LOOKS[rule.holds]
+            yield f"  {in_color(look, sign(look))} {rule.rule}"
             yield f"    {dim(rule.why)}"
+            if rule.broken_by is not None:
+                yield f"    {one_line(rule.broken_by.partition(': ')[2])}"
     if found.callbacks:
         yield f"\n{bold('Callbacks')}"
         for target in found.callbacks:

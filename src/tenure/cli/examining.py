@@ -19,7 +19,15 @@ from tenure.cli.callbacks.targets import problem_with, target_of
 from tenure.cli.display.places import place_of
 from tenure.cli.opening import NoRunsYet, reading
 from tenure.cli.stuck import stuck_runs
-from tenure.config import DEFAULT, PREFIX, READERS, Settings, data_folder, shown_value
+from tenure.config import (
+    DEFAULT,
+    PREFIX,
+    READERS,
+    Settings,
+    broken_rule,
+    data_folder,
+    shown_value,
+)
 from tenure.model.errors import TenureError
 from tenure.model.status import DeliveryState
 from tenure.ports.attended import Attended
@@ -29,7 +37,7 @@ from tenure.ports.store_clock import StoreClock
 from tenure.ports.upkeep import Upkeep
 from tenure.ports.workers import WorkerInfo
 from tenure.runtime.clock_offset import clock_offset
-from tenure.runtime.lease_rules import RULES
+from tenure.runtime.lease_rules import RULES, Rule
 from tenure.runtime.workforce import present_workers
 from tenure.system import SystemClock, presence
 from tenure.wire.targets import ShownTarget, shown_target
@@ -54,7 +62,10 @@ class SettingFact(Struct, frozen=True, kw_only=True):
 class RuleFact(Struct, frozen=True, kw_only=True):
     rule: str
     why: str
-    holds: bool
+    holds: bool | None
+    """``None``: nobody can tell, for a value of it cannot be read."""
+    broken_by: str | None = None
+    """By which values, and where each comes from."""
 
 
 class StoreFact(Struct, frozen=True, kw_only=True):
@@ -121,21 +132,25 @@ def _odd_variable(variable: str) -> str | None:
     return f"environment {variable} is no setting" + (f"; {hint}" if hint else "")
 
 
-def examine_settings(into: Examination, settings: Settings) -> None:
+def examine_settings(into: Examination, settings: Settings, unread: Mapping[str, str] = {}) -> None:
+    """``unread`` are those that could not be read, and where they stand."""
     into.settings = [
-        SettingFact(
-            name=name,
-            value=_shown(settings, name),
-            source=settings.source_of(name),
-        )
+        SettingFact(name=name, value="unreadable", source=unread[name])
+        if name in unread
+        else SettingFact(name=name, value=_shown(settings, name), source=settings.source_of(name))
         for name in READERS
     ]
-    into.rules = [
-        RuleFact(rule=rule.text, why=rule.why, holds=rule.holds(settings)) for rule in RULES
-    ]
+    into.rules = [_judged(rule, settings, unread) for rule in RULES]
     folder = data_folder()
     if folder is not None and settings.source_of("store") == DEFAULT:
         _examine_folder(into, folder)
+
+
+def _judged(rule: Rule, settings: Settings, unread: Mapping[str, str]) -> RuleFact:
+    if any(name in unread for name in rule.names):
+        return RuleFact(rule=rule.text, why=rule.why, holds=None)
+    broken = broken_rule(rule, settings)
+    return RuleFact(rule=rule.text, why=rule.why, holds=broken is None, broken_by=broken)
 
 
 def _shown(settings: Settings, name: str) -> str:
