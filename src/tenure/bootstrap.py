@@ -58,12 +58,13 @@ Opener = Callable[[str], OpenStore]
 BrokerOpener = Callable[[str, float], OpenBroker]
 
 
-def open_store(url: str | None = None) -> OpenStore:
+def open_store(url: str | None = None, *, patience: float | None = None) -> OpenStore:
     """The store behind ``memory:``, ``file:///dir``, ``sqlite:///path``, ``postgresql://…``,
     ``https://gateway`` or an installed kind.
 
     ``sqlite:///runs.db`` is relative to the working directory, ``sqlite:////var/runs.db``
-    absolute. Without a URL runs live in memory, and a warning says so once.
+    absolute. Without a URL runs live in memory, and a warning says so once. ``patience`` is how
+    many seconds a SQLite file that another process holds is waited for; a minute unless given.
     """
     if url is None:
         store = open_memory("memory:")
@@ -74,7 +75,10 @@ def open_store(url: str | None = None) -> OpenStore:
         raise UnknownStore(
             f"{url!r} is no store URL; examples: sqlite:///runs.db, file:///var/lib/runs, memory:"
         )
-    store = _opener(scheme.lower())(url)
+    opener = _opener(scheme.lower())
+    if patience is not None and opener is open_sqlite:
+        opener = partial(open_sqlite, patience=patience)
+    store = opener(url)
     warn_unless_durable(store)
     return store
 
@@ -124,14 +128,14 @@ def open_file(url: str) -> OpenStore:
     return FileStore(_path(url))
 
 
-def open_sqlite(url: str) -> OpenStore:
+def open_sqlite(url: str, patience: float | None = None) -> OpenStore:
     try:
         from tenure.stores.sqlite import SQLiteStore
     except ModuleNotFoundError as error:
         raise UnknownStore(
             f"sqlite stores need the package {error.name!r}: pip install {error.name}"
         ) from error
-    return SQLiteStore(_path(url))
+    return SQLiteStore(_path(url), patience=patience)
 
 
 def open_postgres(url: str) -> OpenStore:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from getpass import getuser
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from tenure.worker import Worker
 
 LATEST = "latest"
+PATIENCE = 10.0
+"""Seconds that a person waits for a file which another process holds: SQLite cannot take it away,
+and whoever reads why can."""
 
 
 class NoSuchStore(StoreError):
@@ -55,7 +59,7 @@ async def reading(settings: Settings) -> AsyncIterator[OpenStore]:
     """The store itself, for commands that only look; nothing is created. ``NoSuchStore``,
     ``NoRunsYet``."""
     must_be_there(settings)
-    async with open_store(settings.store) as store:
+    async with open_store(settings.store, patience=PATIENCE) as store:
         yield store
 
 
@@ -71,7 +75,7 @@ async def tending(
         make_room(settings)
     else:
         must_be_there(settings)
-    async with open_store(settings.store) as store:
+    async with open_store(settings.store, patience=PATIENCE) as store:
         if migrate and isinstance(store, Upkeep):
             await store.migrate_store()
         await _mark_abandoned(store, settings)
@@ -220,10 +224,21 @@ def _retention(settings: Settings) -> RetentionPolicy | None:
 
 
 @asynccontextmanager
+async def queueing(settings: Settings) -> AsyncIterator[Runner]:
+    """For commands that store something and answer: nobody waits for them for long."""
+    from tenure.runner import Runner
+
+    make_room(settings)
+    store = await asyncio.to_thread(open_store, settings.store, patience=PATIENCE)
+    async with store, Runner(store, **_for_execution(settings)) as runner:
+        yield runner
+
+
+@asynccontextmanager
 async def changing(settings: Settings) -> AsyncIterator[Runner]:
     """For commands that change runs there are. ``NoSuchStore``, ``NoRunsYet``."""
     must_be_there(settings)
-    async with writing(settings) as runner:
+    async with queueing(settings) as runner:
         yield runner
 
 

@@ -16,7 +16,7 @@ from tenure.cli.display.text import neutral
 from tenure.cli.exits import Exit
 from tenure.cli.limiting import check_limit
 from tenure.cli.loading import load_for
-from tenure.cli.opening import reading, settings_for, this_user, writing
+from tenure.cli.opening import queueing, reading, settings_for, this_user
 from tenure.cli.secrets import check_not_typed
 from tenure.cli.variables import variables
 from tenure.cli.verb import (
@@ -136,7 +136,7 @@ def _check_outlives_us(settings: Settings) -> None:
 
 
 async def _submit(settings: Settings, file: WorkflowFile, options: RunOptions) -> RunSnapshot:
-    async with writing(settings) as runner:
+    async with queueing(settings) as runner:
         return await runner.submit(file, options)
 
 

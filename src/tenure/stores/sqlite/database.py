@@ -15,6 +15,7 @@ from typing import TypeVar
 import apsw
 
 from tenure.model.errors import StoreError, StoreIncompatible, StoreUnavailable
+from tenure.stores.sqlite.holder import holder_of
 
 T = TypeVar("T")
 
@@ -59,16 +60,16 @@ def refuse_wal_reset_bug(version: str = apsw.sqlite_lib_version()) -> None:
 
 
 @contextmanager
-def translated(path: Path) -> Iterator[None]:
+def translated(path: Path, patience: float | None = None) -> Iterator[None]:
     """Driver errors become ours at this border."""
     try:
         yield
     except DRIVER_ERRORS as error:
-        raise translation(path, error) from error
+        raise translation(path, error, patience) from error
 
 
-def translation(path: Path, error: Exception) -> StoreError:
-    """What a driver's error means to whoever uses the store."""
+def translation(path: Path, error: Exception, patience: float | None = None) -> StoreError:
+    """What a driver's error means to whoever uses the store. ``patience`` is how long it waited."""
     if isinstance(error, (UnicodeEncodeError, OverflowError)):
         return StoreError(f"no such value can be looked up in {path}: {error}")
     if isinstance(error, DAMAGE):
@@ -86,32 +87,54 @@ def translation(path: Path, error: Exception) -> StoreError:
             f"no space left for {path}: nothing was written; free some and try again"
         )
     if isinstance(error, apsw.BusyError):
-        return StoreUnavailable(
-            f"another process has held {path} for {LOCK_PATIENCE:.0f} s: look for a stopped or "
-            "hung process that has it open"
-        )
+        return StoreUnavailable(_held(path, LOCK_PATIENCE if patience is None else patience))
     return StoreUnavailable(f"{path}: {error}")
 
 
+def _held(path: Path, seconds: float) -> str:
+    """SQLite cannot take the lock away from whoever has it: a person must."""
+    holder = holder_of(path)
+    if holder is None:
+        return (
+            f"another process has held {path} for {seconds:.0f} s: look for a stopped or hung "
+            "process that has it open"
+        )
+    pid, stopped = holder
+    if stopped:
+        return (
+            f"another process has held {path} for {seconds:.0f} s: process {pid}, which is "
+            f"stopped; let it go on (kill -CONT {pid}) or end it (kill -KILL {pid})"
+        )
+    return (
+        f"another process has held {path} for {seconds:.0f} s: process {pid}; if it hangs, end it "
+        f"(kill -KILL {pid})"
+    )
+
+
 def connect(
-    path: Path, pause: Callable[[float], object], *, mapped: bool = False
+    path: Path,
+    pause: Callable[[float], object],
+    *,
+    mapped: bool = False,
+    patience: float | None = None,
 ) -> apsw.Connection:
     """Open for several processes at once: WAL, and every commit on disk before it is answered.
 
     ``pause`` waits between looks at a lock that somebody else holds. ``mapped`` reads pages where
     the system caches them, without a copy each: a long history is then read no slower.
+    ``patience`` is how long to wait for a lock, in seconds; ``LOCK_PATIENCE`` unless given.
     """
     refuse_wal_reset_bug()
     try:
         connection = apsw.Connection(str(path))
     except apsw.CantOpenError as error:
         raise StoreUnavailable(_why_not_opened(path, error)) from error
-    with translated(path):
+    with translated(path, patience):
         # A plan is made once and kept. SQLite would make it anew for each value bound, in case a
         # partial index suits that very value: for our small statements several times their cost.
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-        connection.set_busy_handler(_patience(pause))
-        patiently(connection.pragma, ("journal_mode", "wal"), pause)
+        connection.set_busy_handler(_patience(pause, patience))
+        patiently(connection.pragma, ("journal_mode", "wal"), pause, patience)
         connection.execute("pragma synchronous = full")
         connection.execute("pragma cache_size = -16000")
         connection.execute("pragma temp_store = memory")
@@ -134,32 +157,35 @@ def _why_not_opened(path: Path, error: apsw.CantOpenError) -> str:
 
 
 def patiently(
-    work: Callable[..., T], arguments: tuple[object, ...], pause: Callable[[float], object]
+    work: Callable[..., T],
+    arguments: tuple[object, ...],
+    pause: Callable[[float], object],
+    patience: float | None = None,
 ) -> T:
     """``work(*arguments)``, again from its start while the file is busy.
 
     SQLite asks the busy handler in most cases, not in all: not where waiting might deadlock, such
     as two processes turning a new file to WAL at once. Whatever met ``BusyError`` was rolled back.
     """
-    deadline = None
+    began = monotonic()  # what the busy handler waited counts too
     while True:
         try:
             return work(*arguments)
         except apsw.BusyError:
-            deadline = deadline or monotonic() + LOCK_PATIENCE
-            if monotonic() > deadline:
+            longest = LOCK_PATIENCE if patience is None else patience
+            if monotonic() > began + longest:
                 raise
             pause(random.uniform(0.001, 0.01))  # noqa: S311
 
 
-def _patience(pause: Callable[[float], object]) -> Callable[[int], bool]:
+def _patience(pause: Callable[[float], object], patience: float | None) -> Callable[[int], bool]:
     """Wait short and at random, so that many processes neither spin nor starve one another."""
     waited = 0.0
 
     def keep_waiting(attempt: int) -> bool:
         nonlocal waited
         waited = 0.0 if attempt == 0 else waited
-        if waited > LOCK_PATIENCE:
+        if waited > (LOCK_PATIENCE if patience is None else patience):
             return False
         delay = random.uniform(0.0002, min(0.0005 * (attempt + 1), 0.01))  # noqa: S311
         pause(delay)

@@ -17,8 +17,10 @@ class Holdup:
     """Of one store. The first of its threads that has waited for too long says so, the first that
     then gets through says that it is over."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, patience: float | None = None) -> None:
         self._path = path
+        self.patience = patience
+        """Seconds until whoever waits hears of it; ``None``: as long as usual."""
         self._guard = threading.Lock()
         self._told: float | None = None
         """Since when, as was said."""

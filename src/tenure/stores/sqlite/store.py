@@ -65,12 +65,15 @@ class SQLiteStore:
 
     durable = True
 
-    def __init__(self, path: str | Path, clock: Clock | None = None) -> None:
-        """Open, and create or migrate if need be. Blocks for a moment; ``open`` does not."""
+    def __init__(
+        self, path: str | Path, clock: Clock | None = None, *, patience: float | None = None
+    ) -> None:
+        """Open, and create or migrate if need be. Blocks for a moment; ``open`` does not. A lock
+        that another process holds is waited for ``patience`` seconds, a minute unless given."""
         self.path = Path(path).absolute()
         lease_clock = LeaseClock(clock or SystemClock())
         self._threads: list[DatabaseThread] = []
-        holdup = Holdup(self.path)
+        holdup = Holdup(self.path, patience)
         try:
             self._writer = self._opened(DatabaseThread(self.path, "writer", holdup))
             self._reader = self._opened(ReadingThread(self.path, "reader", holdup, mapped=True))

@@ -53,6 +53,7 @@ class DatabaseThread:
 
     def __init__(self, path: Path, name: str, holdup: Holdup, *, mapped: bool = False) -> None:
         self._path = path
+        self._patience = holdup.patience
         self._mapped = mapped
         self._pid = os.getpid()
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
@@ -99,10 +100,12 @@ class DatabaseThread:
 
     def _serve(self, opened: Future[None]) -> None:
         try:
-            self._connection = connect(self._path, self._lock.pause, mapped=self._mapped)
+            self._connection = connect(
+                self._path, self._lock.pause, mapped=self._mapped, patience=self._patience
+            )
             self._file = FileOnDisk(self._path)
-            with translated(self._path):
-                patiently(migrate, (self._connection, self._path), self._lock.pause)
+            with translated(self._path, self._patience):
+                self._patiently(migrate, (self._connection, self._path))
         except BaseException as error:  # noqa: BLE001  raised where the store is opened
             opened.set_exception(error)
             return
@@ -114,18 +117,21 @@ class DatabaseThread:
 
     def _do(self, job: _Job) -> None:
         try:
-            outcome = _Outcome(job, patiently(job.work, job.arguments, self._lock.pause))
+            outcome = _Outcome(job, self._patiently(job.work, job.arguments))
             self._lock.got_through()
             self._file.check()
         except BaseException as error:  # noqa: BLE001  handed to the caller, whatever it is
             outcome = self._failed(job, error)
         _answer(job.loop, (outcome,))
 
+    def _patiently(self, work: Callable[..., T], arguments: tuple[object, ...]) -> T:
+        return patiently(work, arguments, self._lock.pause, self._patience)
+
     def _failed(self, job: _Job, error: BaseException) -> _Outcome:
         if not isinstance(error, apsw.BusyError):
             self._lock.got_through()
         if isinstance(error, DRIVER_ERRORS):
-            ours = translation(self._path, error)
+            ours = translation(self._path, error, self._patience)
             ours.__cause__ = error
             error = ours
         return _Outcome(job, None, error)
@@ -140,7 +146,7 @@ class ReadingThread(DatabaseThread):
     def _do(self, job: _Job) -> None:
         jobs = [job, *self._waiting_too()]
         try:
-            outcomes = patiently(self._in_one_view, (jobs,), self._lock.pause)
+            outcomes = self._patiently(self._in_one_view, (jobs,))
             self._lock.got_through()
             self._file.check()
         except BaseException as error:  # noqa: BLE001
