@@ -91,9 +91,8 @@ def test_two_gateways_of_one_store_know_the_same_tokens_and_runs(cli: Cli) -> No
     assert ask(places[1], "GET", path, token=token)[0] == 200
     cli.call("token", "revoke", "ci")
     for place in places:
-        while ask(place, "GET", path, token=token)[0] == 200:
-            pass  # within a second
-        assert ask(place, "GET", path, token=token)[0] == 401
+        while (status := ask(place, "GET", path, token=token)[0]) != 401:
+            assert status in (200, 429)  # for a second; who asks that often may have to wait
 
 
 def test_an_operator_cancels_through_a_gateway_while_others_execute(

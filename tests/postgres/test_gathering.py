@@ -41,6 +41,21 @@ async def test_what_is_asked_for_meanwhile_shares_the_next_trip() -> None:
     assert isinstance(done[3], RunNotFound)
 
 
+@pytest.mark.parametrize("at_once", [1, 2])
+async def test_who_asks_again_as_soon_as_he_is_answered_is_served(at_once: int) -> None:
+    """By then nothing is on its way any more, also if the loop does not know it yet."""
+    shelf = Shelf()
+    shelf.open.set()
+    gathering: Gathering[object] = Gathering(shelf.read, at_once)
+
+    async def asks_and_asks() -> None:
+        for name in ("a", "b", "c"):
+            await gathering.get(name)
+
+    async with asyncio.timeout(5):
+        await asyncio.gather(*(asks_and_asks() for _ in range(3)))
+
+
 async def test_two_who_want_the_same_run_get_a_value_each() -> None:
     shelf = Shelf()
     shelf.open.set()

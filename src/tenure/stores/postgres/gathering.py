@@ -44,16 +44,25 @@ class _Asked(Generic[T]):
         self._read = read
         self._at_once = at_once
         self._waiting: list[tuple[str, asyncio.Future[T]]] = []
+        self._under_way = 0
         self._readers: set[asyncio.Task[None]] = set()
 
     def add(self, run_id: str, answer: asyncio.Future[T]) -> None:
         self._waiting.append((run_id, answer))
-        if len(self._readers) < self._at_once:
+        if self._under_way < self._at_once:
+            self._under_way += 1
             reader = asyncio.ensure_future(self._serve())
             self._readers.add(reader)
             reader.add_done_callback(self._readers.discard)
 
     async def _serve(self) -> None:
+        try:
+            await self._serve_all()
+        finally:
+            # Here, not when the task is done: who is answered and asks again must find us idle.
+            self._under_way -= 1
+
+    async def _serve_all(self) -> None:
         while taken := self._next():
             try:
                 found = await self._read(list(taken))
