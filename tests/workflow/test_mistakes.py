@@ -403,3 +403,10 @@ def test_a_name_must_not_look_like_an_option() -> None:
         "7:21: inventory.hosts.-oX: must not begin with '-'",
         "7:50: inventory.groups.g.hosts[0]: must not begin with '-'",
     ]
+
+
+def test_each_value_that_stands_in_the_wrong_place_of_a_script_is_told() -> None:
+    told = mistakes(in_args("{cmd: 'echo $(( ${{ 1 }} )) `echo ${{ 2 }}` ${{ 3 }}'}"))
+    assert len(told) == 2
+    assert "'${{ 1 }}': a value inside shell arithmetic could run code" in told[0]
+    assert "'${{ 2 }}': a value inside backticks cannot be quoted safely" in told[1]

@@ -153,7 +153,8 @@ class ExpressionError(TenureError, ValueError):
 
     Its syntax is wrong, it names what is not defined, or it would be too much work. ``hint`` says
     what was probably meant; ``offset`` is where in the text, if one can say; ``undefined`` is the
-    variable that is not there, if that is all that is wrong.
+    variable that is not there, if that is all that is wrong; ``further`` is what else is wrong with
+    the same text.
     """
 
     def __init__(
@@ -169,6 +170,7 @@ class ExpressionError(TenureError, ValueError):
         self.hint = hint
         self.offset = offset
         self.undefined = undefined
+        self.further: list[ExpressionError] = []
 
 
 class InvalidAction(TenureError, ValueError):

@@ -136,7 +136,7 @@ def text_problems(args: Mapping[str, Any], spec: ActionSpec) -> list[tuple[Path,
             try:
                 _Compiler().compile(text, text_kind(fields, name))
             except ExpressionError as error:
-                found.append((path, error))
+                found += [(path, each) for each in (error, *error.further)]
     return found
 
 
@@ -229,6 +229,7 @@ class _Compiler:
         parts = split_template(text, escapes=False)
         places = iter(places_in(parts))
         pieces: list[_Piece] = []
+        unfit: list[ExpressionError] = []
         for part in parts:
             if isinstance(part, str):
                 pieces.append(part)
@@ -242,10 +243,16 @@ class _Compiler:
                 continue
             if place.unfit:
                 why, instead = place.unfit
-                raise ExpressionError(f"{part.raw!r}: {why}", hint=instead, offset=part.offset)
+                message = f"{part.raw!r}: {why}"
+                unfit.append(ExpressionError(message, hint=instead, offset=part.offset))
+                continue
             _check_unquoted(part)
             variable = self._reference()
             pieces.append((part, reference(place, variable), variable))
+        if unfit:
+            first = unfit[0]
+            first.further = unfit[1:]
+            raise first
         return self._script(pieces)
 
     def _compile_python(self, text: str) -> Renderer | None:
