@@ -73,6 +73,7 @@ def test_defaults_are_those_of_the_documentation(home: Path) -> None:
         "progress_interval": "0s",
         "summary_bytes": "4096",
         "log_cap": "10485760",
+        "task_groups": "true",
         "retention": "0s",
         "prune_rate": "100",
     }

@@ -72,6 +72,7 @@ class Assembly:
         progress_interval: float,
         summary_bytes: int,
         log_cap: int,
+        task_groups: bool,
         callbacks: CallbackSettings,
         retention: RetentionPolicy | None,
         broker: Broker | str | None,
@@ -95,7 +96,7 @@ class Assembly:
         self.callbacks = callbacks
         self.timing = timing or Timing()
         self.around = Surroundings(
-            transport=transport or default_transport(),
+            transport=transport or default_transport(task_groups=task_groups),
             recorders=tuple(recorders),
             progress_interval=progress_interval,
             summary_bytes=summary_bytes,

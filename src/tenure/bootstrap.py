@@ -295,7 +295,7 @@ def http_sender(
     return HttpSender(settings, own=own, traces=traces)
 
 
-def default_transport() -> Transport:
+def default_transport(*, task_groups: bool = True) -> Transport:
     from tenure.transports import new_transport
 
-    return new_transport(supervised=True)
+    return new_transport(supervised=True, task_groups=task_groups)

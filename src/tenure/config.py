@@ -75,6 +75,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     progress_interval: float = 0.0
     summary_bytes: int = 4096
     log_cap: int = 10 * 1024 * 1024
+    task_groups: bool = True
+    """Each local task in a control group of its own, where the system allows it."""
     retention: float = 0.0
     """How long a run is kept after its end; zero: for ever."""
     prune_rate: int = 100
@@ -258,6 +260,7 @@ READERS: dict[str, Callable[[object], Any]] = {
     "progress_interval": _duration,
     "summary_bytes": _size,
     "log_cap": _size,
+    "task_groups": _flag,
     "retention": _retention,
     "prune_rate": _whole(1, MOST_PER_SECOND),
 }

@@ -67,7 +67,8 @@ class Runner:
     ``store`` is an open store, which stays yours to close, or a URL. Without one runs live in
     memory, and a warning says so. ``tracking=False`` executes without store and notifier: recorders
     are called, and the snapshot that comes back is all that remains. A ``broker`` (or its URL)
-    tells workers of what is queued; without it they find it by looking.
+    tells workers of what is queued; without it they find it by looking. ``task_groups=False``: no
+    control groups for local tasks, for those that make groups of their own.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Runner:
         progress_interval: float = 0.0,
         summary_bytes: int = 4096,
         log_cap: int = 10 * 1024 * 1024,
+        task_groups: bool = True,
         callbacks: CallbackSettings = CallbackSettings(),
         retention: RetentionPolicy | None = None,
         broker: Broker | str | None = None,
@@ -101,6 +103,7 @@ class Runner:
             progress_interval=progress_interval,
             summary_bytes=summary_bytes,
             log_cap=log_cap,
+            task_groups=task_groups,
             callbacks=callbacks,
             retention=retention,
             broker=broker,

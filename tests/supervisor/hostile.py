@@ -65,6 +65,7 @@ for _ in range(2):
 os.execve("/bin/sh", ["sh", "-c", "trap \\"\\" TERM; echo up; sleep 25; sleep 25"], {})
 """
 )
+MARKLESS = f"{PYTHON} '{_DAEMON}'"
 _RENAMED = (
     FORGETFUL
     + """
@@ -132,7 +133,7 @@ TREES = {
     "relays": "".join(f"{PYTHON} '{RELAY}' & " for _ in range(6)) + "sleep 25",
     "headless": f"{PYTHON} '{_HEADLESS}' & sleep 25",
     "disguised": f"(setsid {PYTHON} '{_DISGUISED}' &) & sleep 25",
-    "no marks": f"{PYTHON} '{_DAEMON}' & sleep 25",
+    "no marks": f"{MARKLESS} & sleep 25",
     "task and run": f"{PYTHON} '{_RENAMED}' TENURE_OUTPUT & sleep 25",
     "run only": f"{PYTHON} '{_RENAMED}' TENURE_OUTPUT TENURE_TASK_ID & sleep 25",
     "relay without marks": f"env -i {PYTHON} '{FORGETFUL}{RELAY}' & sleep 25",

@@ -1,5 +1,5 @@
-"""Processes that lost their marks, while several tasks run: nobody ends what may be another's, and
-nobody says that it is gone."""
+"""Processes that lost their marks where tasks have no groups, while several tasks run: nobody ends
+what may be another's, and nobody says that it is gone."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tenure.ports.transport import Command, Exit
 from tenure.transports.local import LocalTransport
 from tenure.transports.supervisor.slack import Slack
 from tests.supervisor.hostile import FORGETFUL, GRACE, PYTHON, TREES, UP, left_of, tree
+from tests.supervisor.supervising import NO_CGROUPS, begin_with
 from tests.supervisor.test_hostile_trees import new_run
 from tests.transports.keeping import HERE, Kept, running, runs, sh
 
@@ -29,6 +30,11 @@ os.execve("/bin/sh", ["sh", "-c", "echo up; exec sleep 25"], {})
 """
 )
 IN_ITS_SESSION = f"({PYTHON} '{STAYS}' &); sleep 25"
+
+
+@pytest.fixture(autouse=True)
+def no_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin_with(monkeypatch, NO_CGROUPS)
 
 
 class Trees:

@@ -15,13 +15,14 @@ from typing import NamedTuple
 import pytest
 
 from tenure.transports.supervisor import census, demise, frames
-from tenure.transports.supervisor.cgroups import Enclosures
+from tenure.transports.supervisor.enclosures import Enclosures
 from tenure.transports.supervisor.frames import Spawn, Splitter
 from tenure.transports.supervisor.lineage import Lineage, Seen
 from tenure.transports.supervisor.marks import Branding, Marks
 from tenure.transports.supervisor.orphans import Orphans
 from tenure.transports.supervisor.slack import Slack
 from tenure.transports.supervisor.suspicion import Adopted
+from tenure.transports.supervisor.task_groups import TaskGroups
 from tenure.transports.supervisor.wardship import Wardship
 
 pytestmark = pytest.mark.slow
@@ -67,7 +68,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Told:
 
 @pytest.fixture
 def wards(told: Told) -> Iterator[Wardship]:
-    wards = Wardship(told, token=7, enclosures=Enclosures(None))
+    wards = Wardship(told, token=7, groups=TaskGroups(None), enclosures=Enclosures(None))
     yield wards
     for number in (1, 2):
         wards.end(number, 0.0, 0.0)
@@ -228,7 +229,7 @@ def test_with_nothing_left_to_look_with_it_looks_again_later(
 
 
 def test_a_name_no_process_can_have_refuses_the_task_only(told: Told) -> None:
-    wards = Wardship(told, token=7, enclosures=Enclosures(None))
+    wards = Wardship(told, token=7, groups=TaskGroups(None), enclosures=Enclosures(None))
     wrong = order()
     wrong.env = {b"A=B": b""}
     wards.spawn(1, wrong, [], boot=0)
@@ -378,7 +379,7 @@ def test_where_children_are_not_listed_ended_tasks_stay_under_suspicion(
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "open", none)
-        wards = Wardship(told, token=7, enclosures=Enclosures(None))
+        wards = Wardship(told, token=7, groups=TaskGroups(None), enclosures=Enclosures(None))
     let_go(wards, 1, start(wards, 1))
     start(wards, 2)
     with orphan() as daemon:

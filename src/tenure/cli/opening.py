@@ -179,6 +179,7 @@ def _for_execution(settings: Settings) -> dict[str, Any]:
         "progress_interval": settings.progress_interval,
         "summary_bytes": settings.summary_bytes,
         "log_cap": settings.log_cap,
+        "task_groups": settings.task_groups,
         "callbacks": callback_settings(settings),
         "retention": _retention(settings),
         "broker": settings.broker or None,

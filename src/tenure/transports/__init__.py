@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from tenure.ports.transport import Transport
 
 
-def new_transport(*, supervised: bool = False) -> Transport:
+def new_transport(*, supervised: bool = False, task_groups: bool = True) -> Transport:
     """Reaches every host this version can reach. Close it when done.
 
-    ``supervised``: local processes belong to a supervisor, wherever the system can have one.
+    ``supervised``: local processes belong to a supervisor, wherever the system can have one;
+    ``task_groups``: each in a control group of its own, where that is allowed.
     """
     from tenure.transports.local import LocalTransport
     from tenure.transports.routing import RoutingTransport
@@ -28,5 +29,6 @@ def new_transport(*, supervised: bool = False) -> Transport:
     from tenure.transports.supervisor.starter import SupervisedStarter
     from tenure.transports.unreachable import UnreachableTransport
 
-    starter = SupervisedStarter() if supervised and possible() else None
+    supervises = supervised and possible()
+    starter = SupervisedStarter(task_groups=task_groups) if supervises else None
     return RoutingTransport({"local": LocalTransport(starter)}, otherwise=UnreachableTransport())

@@ -73,31 +73,32 @@ def read(path: bytes, most: int = 4096) -> bytes:
         os.close(fd)
 
 
-def send(process: Process, number: int) -> None:
+def send(process: Process, number: int) -> bool:
     """A signal to that process and to no other that got its number since. One that is gone needs
-    none; one that is not ours to signal will be found again."""
-    _send(process, number, whole_group=False)
+    none; one that is not ours to signal (false) will be found again."""
+    return _send(process, number, whole_group=False)
 
 
-def send_to_group(process: Process, number: int) -> None:
+def send_to_group(process: Process, number: int) -> bool:
     """To everybody in its group in one go: also to what is being forked at this very moment."""
-    _send(process, number, whole_group=True)
+    return _send(process, number, whole_group=True)
 
 
-def _send(process: Process, number: int, *, whole_group: bool) -> None:
+def _send(process: Process, number: int, *, whole_group: bool) -> bool:
     try:
         fd = os.pidfd_open(process.pid)
     except OSError:
-        return
+        return True
     try:
         now = look_at(process.pid)
         if now is None or now.start != process.start:
-            return
+            return True
         if whole_group:
             os.killpg(now.group, number)
         else:
             signal.pidfd_send_signal(fd, number)
-    except OSError:
-        return
+    except OSError as error:
+        return error.errno != errno.EPERM
     finally:
         os.close(fd)
+    return True

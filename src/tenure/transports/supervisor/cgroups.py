@@ -1,82 +1,17 @@
-"""Enclosures for trees that are being killed, where the system lets us make control groups
-(cgroup v2, our own group writable).
+"""Control groups (cgroup v2) as files: where ours may be, what they are called, and how they go.
 
-A tree that forks while it is killed is moved, process by process, into a group that is frozen:
-what is forked from then on is born inside and stands still. Then one write kills everything in it
-at one moment, whoever's it is.
-
-A group per task from its birth would do more: it would tell whose an orphan is that lost every mark
-and name, which ``suspicion`` can only guess. It costs more than a start may: a move waits for
-milliseconds and holds up every fork on the machine, a birth inside copies this process's memory
-unless the C library helps. docs/architecture.md has the figures.
-
-Nothing here raises: without it, signals do the work.
+The groups of a supervisor are folders in its own group, its *home*. Their names hold its number and
+its start, so that whoever comes later sees which belong to nobody any more.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Container
 
 from tenure.transports.supervisor.census import look_at, read
 
 _PREFIX = "tenure-"
-
-
-class Enclosures:
-    """``home`` is the directory of the group this process is in; ``None``: there are none."""
-
-    def __init__(self, home: str | None) -> None:
-        self._home = home
-        self._ours: str | None = None
-        self._of_task: dict[int, str] = {}
-
-    def enclose(self, task: int, pids: Iterable[int]) -> None:
-        group = self._of_task.get(task) or self._make(task)
-        if group is not None:
-            for pid in pids:
-                _write(f"{group}/cgroup.procs", b"%d" % pid)
-
-    def inside(self, task: int) -> list[int]:
-        """Process numbers; also of groups that were made inside."""
-        found: list[int] = []
-        for folder, _, _ in os.walk(self._of_task.get(task, "")):
-            found += map(int, read(os.fsencode(f"{folder}/cgroup.procs"), 1 << 20).split())
-        return found
-
-    def kill(self, task: int) -> None:
-        group = self._of_task.get(task)
-        if group is not None:
-            _write(f"{group}/cgroup.kill", b"1")
-
-    def open(self, task: int) -> None:
-        """It is over: the group goes, and what could not be killed is let go on."""
-        group = self._of_task.pop(task, None)
-        if group is not None:
-            _write(f"{group}/cgroup.freeze", b"0")
-            _remove(group)
-
-    def close(self) -> None:
-        if self._ours is not None:
-            _remove(self._ours)
-            self._ours = None
-
-    def _make(self, task: int) -> str | None:
-        if self._home is None:
-            return None
-        if self._ours is None:
-            _sweep(self._home)
-            me = look_at(os.getpid())
-            self._ours = f"{self._home}/{_PREFIX}{os.getpid()}-{me.start if me else 0}"
-        group = f"{self._ours}/{task}"
-        try:
-            os.makedirs(group)
-        except OSError:
-            self._home = None  # not allowed: not tried again
-            return None
-        _write(f"{group}/cgroup.freeze", b"1")
-        self._of_task[task] = group
-        return group
 
 
 def own_group() -> str | None:
@@ -95,37 +30,97 @@ def own_group() -> str | None:
     return None
 
 
-def _sweep(home: str) -> None:
-    """Groups of supervisors that were killed before they could remove them."""
+def name_of(supervisor: int) -> str:
+    process = look_at(supervisor)
+    return f"{_PREFIX}{supervisor}-{process.start if process else 0}"
+
+
+def sweep(home: str) -> None:
+    """Remove the groups of supervisors that were killed before they could."""
     try:
         names = [name for name in os.listdir(home) if name.startswith(_PREFIX)]
     except OSError:
         return
     for name in names:
         pid, _, start = name.removeprefix(_PREFIX).partition("-")
+        start = start.partition("-")[0]
         if pid.isdecimal() and start.isdecimal():
             maker = look_at(int(pid))
             if maker is None or maker.start != int(start):
-                _remove(f"{home}/{name}")
+                remove(f"{home}/{name}")
 
 
-def _remove(group: str) -> None:
-    """From the inside out; what is not empty stays."""
+def remove(group: str) -> bool:
+    """From the inside out; what is not empty stays. Whether nothing is there any more."""
     for folder, _, _ in os.walk(group, topdown=False):
         try:
             os.rmdir(folder)
         except OSError:
             continue
+    return not os.path.exists(group)
 
 
-def _write(path: str, data: bytes) -> None:
+def write(path: str, data: bytes) -> bool:
+    """Whether the system took it."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     except OSError:
-        return
+        return False
     try:
-        os.write(fd, data)
+        return os.write(fd, data) > 0
     except OSError:
-        return
+        return False
     finally:
         os.close(fd)
+
+
+def freeze(group: str) -> None:
+    """Whoever is in it, or is born in it from now on, stands still; a KILL still reaches him."""
+    write(f"{group}/cgroup.freeze", b"1")
+
+
+def thaw(group: str) -> None:
+    write(f"{group}/cgroup.freeze", b"0")
+
+
+def inhabited(group: str) -> bool:
+    """Whether somebody is in it, or in a group that was made inside."""
+    return b"populated 1" in read(os.fsencode(f"{group}/cgroup.events"))
+
+
+def processes_in(group: str, known: Container[int]) -> list[int]:
+    """Of a threaded group, whose processes are not listed: threads that are no ``known`` process
+    are asked to which one they belong."""
+    threads = numbers_in(group, "cgroup.threads")
+    return list({each if each in known else _process_of(each) for each in threads})
+
+
+def _process_of(thread: int) -> int:
+    """Zero if it is gone."""
+    _, _, said = read(b"/proc/%d/status" % thread).partition(b"\nTgid:")
+    return int(said.split(None, 1)[0]) if said else 0
+
+
+def numbers_in(group: str, name: str) -> list[int]:
+    """Of a list of processes or threads, also of groups that were made inside."""
+    found: list[int] = []
+    for folder, _, _ in os.walk(group):
+        found += map(int, _all_of(f"{folder}/{name}").split())
+    return found
+
+
+def _all_of(path: str) -> bytes:
+    """The kernel hands out long lists a page at a time. Nothing, if it is gone or not for us."""
+    listed = b""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return listed
+    try:
+        while more := os.read(fd, 1 << 16):
+            listed += more
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)
+    return listed

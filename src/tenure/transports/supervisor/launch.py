@@ -43,7 +43,7 @@ def possible() -> bool:
     )
 
 
-def launch(token: int) -> Launched:
+def launch(token: int, *, task_groups: bool) -> Launched:
     """Whoever launches it takes its status when it ends. ``OSError`` if it cannot be started."""
     ours, theirs = socket.socketpair()
     try:
@@ -51,7 +51,7 @@ def launch(token: int) -> Launched:
             [
                 sys.executable,
                 *("-I", "-S", "-c", BOOT, _WHERE_TENURE_IS),
-                *map(str, (theirs.fileno(), os.getpid(), token)),
+                *map(str, (theirs.fileno(), os.getpid(), token, int(task_groups))),
                 supervisor_mark(),
             ],
             stdin=subprocess.DEVNULL,

@@ -1,5 +1,5 @@
-"""Finding out whose the processes are: marks, parents, sessions, and who else could have started
-what has none of them. ``suspicion`` decides; here is what it decides on."""
+"""Finding out whose the processes are: groups, marks, parents, sessions, and who else could have
+started what has none of them. ``suspicion`` decides; here is what it decides on."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tenure.transports.supervisor.orphans import Orphans
 from tenure.transports.supervisor.slack import Slack
 from tenure.transports.supervisor.suspicion import Adopted, Families, Fates, Suspects
 from tenure.transports.supervisor.task import Task
+from tenure.transports.supervisor.task_groups import TaskGroups
 
 _AT_ANY_TIME = 1 << 62
 
@@ -35,7 +36,14 @@ class Seen:
 class Lineage:
     """``tasks`` and ``leaders`` (those that were not reaped) are their wardship's, by number."""
 
-    def __init__(self, token: int, tasks: Mapping[int, Task], leaders: Mapping[int, Task]) -> None:
+    def __init__(
+        self,
+        token: int,
+        groups: TaskGroups,
+        tasks: Mapping[int, Task],
+        leaders: Mapping[int, Task],
+    ) -> None:
+        self._groups = groups
         self._tasks = tasks
         self._leaders = leaders
         self._marks = Marks(token)
@@ -116,12 +124,17 @@ class Lineage:
     def _whose(self, orphan: Process) -> Suspects:
         if orphan.parent == os.getpid():
             return self._orphans.of(orphan.pid).suspects
-        task = self._marks.whose(orphan.pid)
+        task = self._known(orphan.pid)
         return frozenset(() if task is None else (task,))
+
+    def _known(self, pid: int) -> int | None:
+        """The group comes first: nobody loses it by accident, or has it from somebody else."""
+        task = self._groups.whose(pid)
+        return self._marks.whose(pid) if task is None else task
 
     def _adopt(self, pid: int, others: Collection[Adopted]) -> Adopted:
         names = names_of(pid)
-        task = self._marks.whose(pid)
+        task = self._known(pid)
         if task is not None:
             since = self._tasks[task].since if task in self._tasks else 0
             return self._adopted(since, frozenset((task,)), names)

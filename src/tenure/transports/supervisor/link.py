@@ -14,12 +14,13 @@ from typing import Protocol
 from tenure.model.errors import NotStarted
 from tenure.transports.plumbing import Ends
 from tenure.transports.reaping import leave_behind, watch
-from tenure.transports.supervisor import frames
+from tenure.transports.supervisor import cgroups, frames
 from tenure.transports.supervisor.frames import Malformed, Splitter
 from tenure.transports.supervisor.launch import launch
 from tenure.transports.supervisor.marks import TOKEN_BITS, Marks
 from tenure.transports.supervisor.rescue import rescue
 from tenure.transports.supervisor.sender import Sender
+from tenure.transports.supervisor.task_groups import folder_in
 
 _log = getLogger(__name__)
 
@@ -56,12 +57,13 @@ class Answered(Protocol):
 class Link:
     """One supervisor, from its start to its end; for one event loop of one process."""
 
-    def __init__(self, loop: AbstractEventLoop) -> None:
+    def __init__(self, loop: AbstractEventLoop, *, task_groups: bool) -> None:
         """``OSError`` if it cannot be started."""
         self._loop = loop
         self._maker = os.getpid()
         self._token = secrets.randbits(TOKEN_BITS)
-        self._socket, self.pid = launch(self._token)
+        self._socket, self.pid = launch(self._token, task_groups=task_groups)
+        self._groups = folder_in(cgroups.own_group() or "", self.pid)
         try:
             self._watch = watch(loop, self.pid, self._note_end)
         except OSError:
@@ -81,10 +83,10 @@ class Link:
         loop.add_reader(self._socket, self._read)
 
     @classmethod
-    async def open(cls) -> Link:
+    async def open(cls, *, task_groups: bool) -> Link:
         """``Unsupervised`` if this system does not allow it, ``NotStarted`` if it failed."""
         try:
-            link = cls(asyncio.get_running_loop())
+            link = cls(asyncio.get_running_loop(), task_groups=task_groups)
         except OSError as error:
             raise NotStarted(f"no supervisor for local tasks could be started: {error}") from error
         try:
@@ -151,6 +153,7 @@ class Link:
         if self._rescuing is not None:
             await self._rescuing
         await self._ended.wait()
+        cgroups.remove(self._groups)  # a supervisor that was killed could not
 
     def lose(self, why: str) -> None:
         """Kill it, if it lives, and end its tasks without it."""
@@ -189,7 +192,7 @@ class Link:
         marks = Marks(self._token)
         for number, who in self._tasks.items():
             marks.add(number, who.mark)
-        left = await rescue(marks, list(self._tasks))
+        left = await rescue(marks, self._groups, list(self._tasks))
         for number, who in list(self._tasks.items()):
             who.settle(left[number])
 

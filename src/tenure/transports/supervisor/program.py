@@ -1,7 +1,7 @@
 """The supervisor's program: one thread, one loop, nothing that blocks.
 
-``launch`` starts it with the number of its socket, its runner's process number and its token. It
-ends when the runner has ended and nothing of the tasks is left.
+``launch`` starts it with the number of its socket, its runner's process number, its token, and
+whether tasks shall have groups. It ends when the runner has ended and nothing of the tasks is left.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ import sys
 import time
 
 from tenure.transports.supervisor import frames
-from tenure.transports.supervisor.cgroups import Enclosures, own_group
+from tenure.transports.supervisor.cgroups import own_group
 from tenure.transports.supervisor.channel import Channel
+from tenure.transports.supervisor.enclosures import Enclosures
 from tenure.transports.supervisor.frames import Malformed, Spawn
 from tenure.transports.supervisor.spawning import turn_deaf
+from tenure.transports.supervisor.task_groups import TaskGroups
 from tenure.transports.supervisor.wardship import Wardship
 
 _SET_PDEATHSIG, _SET_NAME, _SET_CHILD_SUBREAPER = 1, 15, 36
@@ -29,7 +31,7 @@ _MOST_FAILURES = 100
 
 
 def main() -> None:
-    fd, runner, token = map(int, sys.argv[2:5])
+    fd, runner, token, task_groups = map(int, sys.argv[2:6])
     os.chdir("/")
     hear = turn_deaf()
     connection = socket.socket(fileno=fd)
@@ -37,7 +39,7 @@ def main() -> None:
     channel = Channel(connection)
     try:
         adopt_orphans()
-        supervisor = Supervisor(channel, runner, token, hear)
+        supervisor = Supervisor(channel, runner, token, hear, task_groups=bool(task_groups))
     except OSError as error:
         channel.send(frames.frame(frames.FAILED, body=str(error).encode()))
         channel.flush()
@@ -58,7 +60,13 @@ def adopt_orphans() -> None:
 
 class Supervisor:
     def __init__(
-        self, channel: Channel, runner: int, token: int, hear: list[signal.Signals]
+        self,
+        channel: Channel,
+        runner: int,
+        token: int,
+        hear: list[signal.Signals],
+        *,
+        task_groups: bool,
     ) -> None:
         self._channel = channel
         self._runner = runner
@@ -70,8 +78,10 @@ class Supervisor:
         self._poll.register(self._child_ended, select.POLLIN)
         self._poll.register(self._fd, select.POLLIN)
         self._alone = False
-        self._enclosures = Enclosures(own_group())
-        self._wards = Wardship(channel.send, token, self._enclosures, hear)
+        home = own_group()
+        self._groups = TaskGroups(home if task_groups else None)
+        self._enclosures = Enclosures(home)
+        self._wards = Wardship(channel.send, token, self._groups, self._enclosures, hear)
         channel.send(frames.frame(frames.READY))
 
     def serve(self) -> None:
@@ -84,9 +94,11 @@ class Supervisor:
                 self._report(error)
                 self._go_on_alone()
         self._enclosures.close()
+        self._groups.close()
 
     def _turn(self) -> None:
         self._channel.flush()
+        self._wards.tidy()
         ready = self._wait()
         if self._child_ended in ready:
             os.read(self._child_ended, 4096)

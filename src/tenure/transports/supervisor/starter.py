@@ -34,7 +34,8 @@ class SupervisedStarter:
     """Starts its supervisor with the first task, and a new one when that was lost. Where the
     system does not allow one, tasks are children of this program, and a warning says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, task_groups: bool = True) -> None:
+        self._task_groups = task_groups
         self._links: dict[AbstractEventLoop, Link] = {}
         self._opening: dict[AbstractEventLoop, asyncio.Task[Link]] = {}
         self._windows: dict[str, tuple[int, float]] = {}
@@ -149,7 +150,7 @@ class SupervisedStarter:
                 if other.is_closed() or not link.serves(other):
                     del self._links[other]
                     link.drop()
-            link = self._links[loop] = await Link.open()
+            link = self._links[loop] = await Link.open(task_groups=self._task_groups)
         finally:
             del self._opening[loop]
         return link

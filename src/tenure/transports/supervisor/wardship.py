@@ -9,13 +9,14 @@ from signal import SIGKILL, SIGTERM, Signals
 
 from tenure.transports.supervisor import census, frames, marks, spawning
 from tenure.transports.supervisor.census import Process
-from tenure.transports.supervisor.cgroups import Enclosures
 from tenure.transports.supervisor.demise import Demise, Orders
+from tenure.transports.supervisor.enclosures import Enclosures
 from tenure.transports.supervisor.frames import Spawn
 from tenure.transports.supervisor.lineage import Lineage, Seen
 from tenure.transports.supervisor.task import Task
+from tenure.transports.supervisor.task_groups import TaskGroups
 
-_A_WHILE = 0.1
+_A_WHILE, _A_MOMENT = 0.1, 0.01
 _TRUST_LOOK = 1.0
 """Seconds at most between two looks at the boot clock: a sleeping machine stops the other one."""
 
@@ -28,16 +29,20 @@ class Wardship:
         self,
         tell: Callable[[bytes], None],
         token: int,
+        groups: TaskGroups,
         enclosures: Enclosures,
         hear: Sequence[Signals] = (),
     ) -> None:
         self._tell = tell
+        self._groups = groups
         self._enclosures = enclosures
         self._hear = hear
         self._tasks: dict[int, Task] = {}
         self._by_leader: dict[int, Task] = {}
-        self._lineage = Lineage(token, self._tasks, self._by_leader)
+        self._lineage = Lineage(token, groups, self._tasks, self._by_leader)
         self._dying: dict[int, Demise] = {}
+        self._newest = 0
+        self._just_started = self._untidy = False
         self._distrust_at: float = inf
         """Nobody has to be distrusted before this moment of the boot clock."""
         self._alone = False
@@ -53,15 +58,19 @@ class Wardship:
             self._tell(frames.frame(frames.REFUSED, number, frames.refusal(0, frames.TO_TRUST)))
             return
         value = marks.value_in(order.env)
+        self._newest, self._just_started = number, True
         self._lineage.mark(number, value)
+        self._groups.enter(number)
         try:
             leader = spawning.start(order, fds, self._hear)
         except spawning.CannotStart as refused:
             self._lineage.forget(number, value)
+            self._groups.release(number)
             body = frames.refusal(refused.number, refused.what)
             self._tell(frames.frame(frames.REFUSED, number, body))
             return
         finally:
+            self._groups.leave()
             self._lineage.mark_no_more()
         task = self._tasks[number] = self._by_leader[leader] = Task(number, leader, order, boot)
         self._heed(task)
@@ -114,6 +123,14 @@ class Wardship:
             if task.number in self._dying:
                 self._dying[task.number].look_at = 0.0
 
+    def tidy(self) -> None:
+        """What can be done while nobody waits for an answer: in a turn that started nothing, since
+        a new task wants the processors for itself first."""
+        self._untidy = self._just_started and self._groups.possible
+        self._just_started = False
+        if not self._untidy:
+            self._groups.tidy(self._newest + 1)
+
     def check_trust(self, now: float, boot: int) -> None:
         if boot < self._distrust_at:
             return
@@ -133,6 +150,9 @@ class Wardship:
         try:
             whole = {number for number, demise in self._dying.items() if not demise.only_group}
             unheard = {each for each in whole if self._alone or self._tasks[each].untrusted}
+            for number in whole:
+                if now >= self._dying[number].kill_at:
+                    self._groups.freeze(number)  # who stands still can be counted
             seen = self._lineage.look(whole, unheard)
             for number in due:
                 self._advance(self._tasks[number], seen, now)
@@ -148,6 +168,8 @@ class Wardship:
         looks = [demise.look_at - now for demise in self._dying.values()]
         if self._distrust_at < inf:
             looks.append(min(_TRUST_LOOK, (self._distrust_at - boot) / 1e9))
+        if self._untidy:
+            looks.append(_A_MOMENT)
         return max(0.0, min(looks, default=inf))
 
     def _heed(self, task: Task) -> None:
@@ -165,13 +187,15 @@ class Wardship:
 
     def _advance(self, task: Task, seen: Seen, now: float) -> None:
         demise = self._dying[task.number]
-        family = self._family(task, seen)
+        inside = set(self._groups.inside(task.number, seen.everybody))
+        family = self._family(task, seen, inside)
         doubts = seen.doubts.get(task.number, [])
-        hidden = _hidden(task) or task.number in seen.unseen
+        hidden = _hidden(task) or task.number in seen.unseen or self._groups.inhabited(task.number)
         if demise.only_group:
             family = [process for process in family if process.group == task.leader]
             doubts, hidden = [], _hidden(task)
-        self._carry_out(task, demise.step(now, family))
+        frozen = not demise.only_group and now >= demise.kill_at
+        self._carry_out(task, demise.step(now, family), inside if frozen else None)
         gone = demise.over(now, family, hidden=hidden, doubtful=bool(doubts))
         if gone is None:
             return
@@ -188,29 +212,47 @@ class Wardship:
                 self._lineage.condemn(task)
         del self._dying[task.number]
         self._enclosures.open(task.number)
+        self._groups.thaw(task.number)
         if task.released:
             self._forget(task)
 
-    def _family(self, task: Task, seen: Seen) -> list[Process]:
+    def _family(self, task: Task, seen: Seen, inside: set[int]) -> list[Process]:
         family = seen.families.get(task.number, [])
-        known = {process.pid for process in family}
-        inside = (pid for pid in self._enclosures.inside(task.number) if pid not in known)
-        return family + [seen.everybody[pid] for pid in inside if pid in seen.everybody]
+        more = inside.union(self._enclosures.inside(task.number))
+        more.difference_update(process.pid for process in family)
+        return family + [seen.everybody[pid] for pid in more if pid in seen.everybody]
 
-    def _carry_out(self, task: Task, orders: Orders) -> None:
-        if any(number == SIGKILL for _, number in orders):
-            self._enclosures.enclose(task.number, [process.pid for process, _ in orders])
-            self._enclosures.kill(task.number)
+    def _carry_out(self, task: Task, orders: Orders, held: set[int] | None) -> None:
+        """``held``: those in the group of the task, if that is frozen."""
+        killed = [process.pid for process, number in orders if number == SIGKILL]
+        at_large = self._at_large(task, killed, held)
+        self._kill_enclosed(task, at_large)
         warned: set[int] = set()
+        refused: list[int] = []
         for process, number in orders:
-            if number != SIGTERM:
-                census.send(process, number)
-            elif process.group not in warned:
-                warned.add(process.group)
-                census.send_to_group(process, number)
+            if number == SIGTERM:
+                if process.group not in warned:
+                    warned.add(process.group)
+                    census.send_to_group(process, number)
+            elif not census.send(process, number):
+                refused.append(process.pid)
+        if killed:
+            self._kill_enclosed(task, [pid for pid in refused if pid not in at_large])
+
+    def _at_large(self, task: Task, pids: list[int], held: set[int] | None) -> list[int]:
+        if held is None:
+            return pids
+        # Who died since the look is not listed any more, but still tells where he was.
+        return [pid for pid in pids if pid not in held and self._groups.whose(pid) != task.number]
+
+    def _kill_enclosed(self, task: Task, pids: list[int]) -> None:
+        if pids:
+            self._enclosures.enclose(task.number, pids)
+            self._enclosures.kill(task.number)
 
     def _forget(self, task: Task) -> None:
         self._lineage.release(task)
+        self._groups.release(task.number)
         del self._tasks[task.number]
         if self._by_leader.get(task.leader) is task:
             del self._by_leader[task.leader]
