@@ -13,7 +13,7 @@ import os
 import select
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from enum import Enum
+from enum import StrEnum
 
 import psycopg
 
@@ -29,7 +29,7 @@ from tenure.stores.postgres.statements import SQL
 from tenure.stores.postgres.watchdog import Watchdog
 
 
-class Purpose(Enum):
+class Purpose(StrEnum):
     WRITING = "writing"
     READING = "reading"
     KEEPING = "keeping"

@@ -13,6 +13,7 @@ from weakref import ReferenceType, ref
 import psycopg
 from psycopg.errors import Diagnostic
 
+from tenure.stores.postgres.arrays import ArrayDumper
 from tenure.stores.postgres.session import Row
 
 _WAITING_FOR_A_REPLICA = "SyncRepWaitForLSN"
@@ -25,6 +26,7 @@ class Line(psycopg.AsyncConnection[Row]):
 
     def __init__(self, pgconn: psycopg.pq.abc.PGconn) -> None:
         super().__init__(pgconn)
+        self.adapters.register_dumper(list, ArrayDumper)
         self.add_notice_handler(partial(_hear, ref(self)))
 
 

@@ -50,7 +50,7 @@ class Session:
         """A statement put together from fixed fragments; values are always bound."""
         self._sent_at = monotonic()
         cursor = await self._execute(sql, values)
-        return await cursor.fetchall() if cursor.description else []
+        return await _rows(cursor)
 
     async def carefully(self, sql: str, values: Sequence[Any]) -> list[Row]:
         """As ``built``, with no table read as a whole."""
@@ -64,7 +64,7 @@ class Session:
         self._sent_at = monotonic()
         async with self.connection.pipeline():
             cursors = [await self._execute(SQL[name], values) for name, *values in calls]
-        return [await cursor.fetchall() if cursor.description else [] for cursor in cursors]
+        return [await _rows(cursor) for cursor in cursors]
 
     @asynccontextmanager
     async def undone_on_error(self) -> AsyncIterator[None]:
@@ -92,6 +92,13 @@ class Session:
 
     async def _execute(self, sql: str, values: Sequence[Any]) -> psycopg.AsyncCursor[Row]:
         return await self.connection.execute(sql, values, prepare=self._prepare)
+
+
+async def _rows(cursor: psycopg.AsyncCursor[Row]) -> list[Row]:
+    """What it answered, if it is of the kind that does. (``cursor.description`` would say so too,
+    and describe each column first.)"""
+    result = cursor.pgresult
+    return await cursor.fetchall() if result is not None and result.nfields else []
 
 
 _OPEN = (psycopg.pq.TransactionStatus.INTRANS, psycopg.pq.TransactionStatus.INERROR)
