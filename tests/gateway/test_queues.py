@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 from urllib.parse import quote
@@ -10,6 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from tenure.gateway import hearing
+from tenure.model.leasing import Lease, Renewal
 from tests.gateway.conftest import flow
 from tests.gateway.house import Client, House
 
@@ -116,6 +117,26 @@ def test_a_lease_is_renewed_whoever_else_waits(
     (renewal,) = answer.json["renewals"]
     assert renewal["ok"]
     assert renewal["expires_at"] > lease["expires_at"]
+
+
+def test_a_lease_that_was_not_renewed_is_not_said_to_be(
+    house: House, worker: Client, operator: Client, queued: str, monkeypatch: Any
+) -> None:
+    """Somebody was just writing its run: it ends when it would have, and is to be sent again."""
+    lease = worker.post(f"/v1/runs/{queued}/lease", {"owner_id": "w-1", "lease_seconds": 60}).json
+    held = {"run_id": queued, "owner_id": "w-1", "fence": lease["fence"]}
+
+    async def busy(leases: Sequence[Lease], seconds: float) -> list[Renewal]:
+        return [Renewal(run_id=each.run_id, ok=True, busy=True) for each in leases]
+
+    monkeypatch.setattr(house.store, "renew_leases", busy)
+    asked = {"owner_id": "w-1", "fence": lease["fence"], "lease_seconds": 60}
+    alone = worker("PUT", f"/v1/runs/{queued}/lease", asked)
+    assert (alone.status, alone.problem) == (503, "store-unavailable")
+    assert "send the same request again" in alone.json["detail"]
+    answer = worker.post("/v1/renewals?wait=30", {"lease_seconds": 60, "leases": [held]})
+    (renewal,) = answer.json["renewals"]
+    assert (renewal["ok"], renewal["busy"]) == (True, True)
 
 
 class TestAnOwnerSaidToBeDead:

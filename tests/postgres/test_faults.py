@@ -180,7 +180,11 @@ async def test_run_that_somebody_locked_delays_no_other(
             assert [_version(first), _version(third)] == [2, 2]
             renewals = await store.renew_leases([lease_of(run) for run in runs], 60.0)
             assert all(renewal.ok for renewal in renewals)
+            assert [renewal.busy for renewal in renewals] == [False, True, False]
+            assert renewals[1].expires_at == runs[1].lease_expires_at
             somebody.rollback()
+        (renewal,) = await store.renew_leases([lease_of(runs[1])], 60.0)
+        assert not renewal.busy
         assert (await store.update_run(start_step(runs[1]))).version == 2
 
 

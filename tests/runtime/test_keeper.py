@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import tenure
 from tenure.model.errors import StoreUnavailable
@@ -16,6 +17,7 @@ from tenure.model.leasing import Lease, Purpose
 from tenure.model.status import RunStatus
 from tenure.runtime.keeper import Keeper
 from tenure.runtime.lease_timing import Timing
+from tenure.runtime.stop import NOT_RENEWED
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.clock import ManualClock
 from tenure.testing.factories import cancel, embedded_run, end_run, lease_request, new_run
@@ -235,6 +237,22 @@ class TestTrust:
             while kept.holding.trusted_until == before:
                 await asyncio.sleep(0.001)
         assert kept.holding.trusted_until == pytest.approx(kept.asked[0] + SHORT.trust, abs=0.01)
+
+    async def test_what_was_not_renewed_is_asked_for_again_and_trusted_no_longer(
+        self, kept: Kept
+    ) -> None:
+        """Its row was locked: it is nobody else's yet, but its lease ends when it would have."""
+        counted = kept.store.rules["renew_leases"]
+
+        async def busy(real: Any, *args: Any) -> Any:
+            return [replace(answer, busy=True) for answer in await counted(real, *args)]
+
+        kept.store.rules["renew_leases"] = busy
+        sent_at = await kept.hold()
+        await kept.told()
+        assert kept.calls.lost_because == [NOT_RENEWED]
+        assert kept.calls.lost_at[0] >= sent_at + SHORT.trust
+        assert len(kept.asked) > 1
 
     async def test_any_error_is_survived_and_told_once_and_its_end_too(
         self, caplog: pytest.LogCaptureFixture

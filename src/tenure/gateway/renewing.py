@@ -13,7 +13,7 @@ from tenure.gateway.leasing import leases_of
 from tenure.gateway.parts import Parts
 from tenure.gateway.problems import Refusal
 from tenure.gateway.reaching import check_holds
-from tenure.model.errors import LeaseLost
+from tenure.model.errors import LeaseLost, StoreUnavailable
 from tenure.model.leasing import Lease, Renewal
 from tenure.model.update import Fencing
 from tenure.model.wakeups import topic_of_owner
@@ -36,6 +36,11 @@ async def renew_lease(call: Call[NoQuery, LeaseRenewal]) -> Answer:
     if not renewal.ok:
         run = await call.parts.store.get_run(run_id)
         raise LeaseLost(run_id, fence=run.fence, owner_id=run.owner_id)
+    if renewal.busy:
+        raise StoreUnavailable(
+            f"the lease of run {run_id} was not renewed, for the run is just being written; it is "
+            "still yours, and ends when it would have: send it again"
+        )
     return Answer(value=renewal)
 
 
@@ -84,7 +89,7 @@ async def _news(
 
 
 def _tells(renewal: Renewal) -> bool:
-    return not renewal.ok or renewal.cancel_requested_at is not None
+    return not renewal.ok or renewal.busy or renewal.cancel_requested_at is not None
 
 
 def _lease(parts: Parts, run_id: str, owner_id: str, fence: int) -> Lease:

@@ -57,6 +57,9 @@ class Renewal(Struct, frozen=True, gc=False, kw_only=True):
 
     run_id: str
     ok: bool
+    busy: bool = False
+    """Nobody else has it, but it was not renewed, for somebody was just writing the run: it ends
+    when it would have. It is to be sent again, and not trusted for longer meanwhile."""
     expires_at: datetime | None = None
     cancel_requested_at: datetime | None = None
     version: int | None = None

@@ -55,7 +55,8 @@ class LeaseStore(Protocol):
     async def renew_leases(self, leases: Sequence[Lease], seconds: float) -> list[Renewal]:
         """Extend each lease to ``seconds`` from now. One answer each, in order.
 
-        Changes neither version nor owner nor fence, and never shortens a lease.
+        Changes neither version nor owner nor fence, and never shortens a lease. Does not wait for
+        a run that somebody else is writing: the answer is ``busy``, and nothing was renewed.
         """
         ...
 

@@ -142,7 +142,8 @@ class Rounds:
             if not renewal.ok:
                 lost.append(holding)
                 continue
-            self._holdings.prolong(holding, sent_at)
+            if not renewal.busy:  # or it is tried again, at the pace of what is overdue
+                self._holdings.prolong(holding, sent_at)
             if renewal.cancel_requested_at is not None and not holding.cancel_heard:
                 canceled.append(holding)
         self._pass_on(lost, canceled)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -33,13 +32,6 @@ from tenure.stores.postgres.names import can_exist, must_exist
 from tenure.stores.postgres.patience import PAUSES, pause
 from tenure.stores.postgres.rows import Head, Record, head_of, record_of, to_write
 from tenure.stores.postgres.session import Session
-
-
-class _Facts(NamedTuple):
-    answer: Renewal
-    renewed: bool
-    lasts: bool
-    """Half of the time asked for is left, at least."""
 
 
 class _Busy(Exception):
@@ -144,48 +136,48 @@ class Leasing:
 
     async def renew(self, leases: Sequence[Lease], seconds: float) -> list[Renewal]:
         """On a connection that does nothing else. A run locked by somebody else's transaction is
-        neither waited for long nor given up: it counts as kept while half of its lease is left."""
+        neither waited for long nor given up, and never said to be renewed: who believed that would
+        work on beside its successor."""
         answers = [Renewal(run_id=lease.run_id, ok=False) for lease in leases]
         left = [i for i, lease in enumerate(leases) if can_exist(lease.run_id)]
         async with self._connections.session(Purpose.KEEPING) as session:
             for wait in PAUSES:
                 await pause(wait)
-                facts = await self._renew(session, [leases[i] for i in left], seconds)
-                answered = [(i, facts[place]) for place, i in enumerate(left) if place in facts]
-                for i, (answer, renewed, lasts) in answered:
-                    answers[i] = answer if renewed or lasts else answers[i]
-                left = [i for i, (_, renewed, _) in answered if not renewed]
+                found = await self._renew(session, [leases[i] for i in left], seconds)
+                for i, answer in zip(left, found, strict=True):
+                    answers[i] = answer
+                left = [i for i in left if answers[i].busy]
                 if not left:
                     break
         return answers
 
     async def _renew(
         self, session: Session, leases: Sequence[Lease], seconds: float
-    ) -> dict[int, _Facts]:
-        """Of those that are still held, by their places."""
+    ) -> list[Renewal]:
         given = (
             [lease.run_id for lease in leases],
             [lease.owner_id for lease in leases],
             [lease.fence for lease in leases],
-            seconds,
         )
-        rows, found = await session.together(("renew_leases", *given), ("lease_facts", *given))
+        rows, found = await session.together(
+            ("renew_leases", *given, seconds), ("lease_facts", *given)
+        )
         renewed = set(rows)
-        facts: dict[int, _Facts] = {}
-        for i, seq, expires_at, cancel_requested_at, version, lasts in found:
+        answers = [Renewal(run_id=lease.run_id, ok=False) for lease in leases]
+        for i, seq, expires_at, cancel_requested_at, version in found:
             run_id = leases[i - 1].run_id
-            answer = Renewal(
+            answers[i - 1] = Renewal(
                 run_id=run_id,
                 ok=True,
+                busy=(seq,) not in renewed,
                 expires_at=expires_at,
                 cancel_requested_at=cancel_requested_at,
                 version=version,
             )
-            facts[i - 1] = _Facts(answer, (seq,) in renewed, lasts)
             known = self._deciding.recent.get(run_id)
             if known is not None:
                 known.head = replace(known.head, lease_expires_at=expires_at)
-        return facts
+        return answers
 
     async def release(self, run_id: str, fencing: Fencing, update_id: str) -> None:
         async with self._connections.session(Purpose.WRITING) as session:

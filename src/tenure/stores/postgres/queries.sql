@@ -439,9 +439,8 @@ where r.seq = any(array(select seq from ours))
 returning r.seq
 
 -- name: lease_facts
--- Of those that are still held as they were; and whether half of the time asked for is left.
-select u.i, l.seq, l.lease_expires_at, l.cancel_requested_at, l.version,
-  l.lease_expires_at > tenure.clock() + make_interval(secs => $4::float8 / 2)
+-- Of those that are still held as they were.
+select u.i, l.seq, l.lease_expires_at, l.cancel_requested_at, l.version
 from unnest($1::text[], $2::text[], $3::bigint[]) with ordinality
   as u(run_id, owner_id, fence, i), lateral (
   select * from tenure.runs r where r.run_id = u.run_id limit 1) l
