@@ -134,7 +134,7 @@ def test_a_lease_that_was_not_renewed_is_not_said_to_be(
     alone = worker("PUT", f"/v1/runs/{queued}/lease", asked)
     assert (alone.status, alone.problem) == (503, "store-unavailable")
     assert "send the same request again" in alone.json["detail"]
-    answer = worker.post("/v1/renewals?wait=30", {"lease_seconds": 60, "leases": [held]})
+    answer = worker.post("/v1/renewals?wait=20", {"lease_seconds": 60, "leases": [held]})
     (renewal,) = answer.json["renewals"]
     assert (renewal["ok"], renewal["busy"]) == (True, True)
 
