@@ -103,6 +103,28 @@ def test_a_run_creates_the_store_it_names(cli: Cli, kind: str) -> None:
     assert len(cli.call("list", "--json", "--store", url).json["runs"]) == 1
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["submit", "greet.yaml"], 7),
+        (["worker"], 2),
+        (["up"], 2),
+        (["token", "create", "ops", "--role", "viewer"], 7),
+        (["store", "migrate"], 7),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_kind_of_store_that_cannot_do_it_is_refused_before_it_is_made(
+    cli: Cli, arguments: list[str], code: int
+) -> None:
+    cli.workflow(GREET, "greet.yaml")
+    before = contents(cli)
+    refused = cli.call(*arguments, "--store", f"file://{cli.home}/new")
+    assert refused.code == code
+    assert "FileStore" in refused.err
+    assert contents(cli) == before
+
+
 def test_migrating_creates_the_store_it_names_and_the_default_one(cli: Cli) -> None:
     assert cli.call("store", "migrate", "--store", "sqlite:///new.db").code == 0
     assert "no runs yet in ~/work/new.db" in cli.call("list", "--store", "sqlite:///new.db").err

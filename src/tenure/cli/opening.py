@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from getpass import getuser
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tenure.bootstrap import OpenStore, default_sender, not_there_yet, open_store
+from tenure.bootstrap import OpenStore, default_sender, kind_of_store, not_there_yet, open_store
 from tenure.cli.display.places import place_of
 from tenure.cli.speaking import show_warnings
 from tenure.config import DEFAULT, JSON_LOGS, Settings, data_folder, load_settings
@@ -276,6 +276,14 @@ def this_user() -> str:
         return getuser()
     except (OSError, KeyError):  # a container with a number and no name for its user
         return "somebody"
+
+
+def must_be_able(settings: Settings, power: type, refusal: Callable[[str], Exception]) -> None:
+    """``refusal``, of the kind of store that was named, if none of that kind can do what is wanted:
+    before opening one would make it."""
+    kind = kind_of_store(settings.store)
+    if kind is not None and not issubclass(kind, power):
+        raise refusal(kind.__name__)
 
 
 def make_room(settings: Settings) -> None:
