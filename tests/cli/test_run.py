@@ -143,7 +143,7 @@ def test_a_short_secret_is_warned_of_once_and_masks_all_the_same(
     )
     monkeypatch.setenv("TENURE_SECRET_PW", "x")
     done = cli.call("run", flow)
-    assert done.err.count("warning: the secret pw has fewer than 3 characters: ") == 1
+    assert done.err.count("warning: the secret pw has fewer than 4 characters: ") == 1
     assert "e***it 1" in done.out
 
 

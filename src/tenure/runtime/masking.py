@@ -22,7 +22,7 @@ MASK = "***"
 _CUT = "…"
 """Ends a text that somebody shortened."""
 _MASK = MASK.encode()
-SHORTEST_TELLING = 3
+SHORTEST_TELLING = 4
 """Characters of a secret; a shorter one is masked all the same, and much else with it."""
 
 
