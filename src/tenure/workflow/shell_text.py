@@ -103,7 +103,9 @@ class _Scanner:
         for frame in self._stack:
             if frame.kind == "backtick":
                 return Place.BACKTICKS
-            if frame.kind in ("arithmetic", "old"):
+            if frame.kind == "code" and found is Place.ARITHMETIC:
+                found = Place.PRINTED
+            elif frame.kind in ("arithmetic", "old"):
                 found = found or Place.ARITHMETIC
             elif frame.kind == "parameter":
                 found = found or IN_PARAMETER.get(frame.part)
