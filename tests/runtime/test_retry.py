@@ -53,6 +53,19 @@ class TestWhatIsLeft:
         assert list(second.hosts) == ["b"]
         assert await runner.get_run(old.run_id) == old, "the old run is history"
 
+    async def test_a_retry_in_which_nothing_begins_ends(
+        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        """Hosts that a condition left out are left over, and it leaves them out again."""
+        runner = new_runner(memory)
+        some = step("two", when="host == 'a'")
+        old = await runner.run(workflow(step("one"), some, hosts=HOSTS))
+        act.begun.clear()
+        async with asyncio.timeout(20):
+            run = await runner.retry(old.run_id)
+        assert (run.status, act.begun) == (RunStatus.SUCCESS, [])
+        assert run.steps[1].message == "its condition holds on no host"
+
     async def test_what_earlier_runs_exported_is_there_where_their_step_ends(
         self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
     ) -> None:
