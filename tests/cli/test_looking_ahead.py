@@ -211,7 +211,10 @@ def test_validate_reports_every_mistake_of_every_file(cli: Cli) -> None:
     assert any(line.startswith(f"{wrong}:6:14: steps[0].timeout: ") for line in lines)
     assert any(line.startswith(f"{wrong}:10:5: ") and "'when'" in line for line in lines)
     assert f"✓ {good} is valid" in lines
-    assert "missing.yaml: cannot be read: No such file or directory" in lines
+    assert (
+        "missing.yaml: cannot be read: No such file or directory; there is good.yaml, wrong.yaml"
+        in lines
+    )
 
 
 def test_valid_files_exit_with_0_and_notices_are_shown(cli: Cli) -> None:

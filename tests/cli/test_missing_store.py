@@ -44,6 +44,12 @@ def test_a_named_store_that_is_not_there_is_an_error_and_stays_away(
     assert contents(cli) == ["work"]
 
 
+def test_a_folder_that_is_not_there_either_is_named(cli: Cli) -> None:
+    """Then no run could create the store."""
+    refused = cli.call("list", "--store", "sqlite:///no/such/runs.db")
+    assert f"runs.db (nor the folder {cli.folder}/no/such), as --store has it" in refused.err
+
+
 def test_the_message_says_who_named_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     (cli.folder / "tenure.toml").write_text('store = "sqlite:///runs.db"')
     assert f"as {cli.folder}/tenure.toml has it" in cli.call("list").err

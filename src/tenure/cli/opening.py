@@ -101,12 +101,15 @@ async def _mark_abandoned(store: RunStateStore, settings: Settings) -> None:
 
 
 def must_be_there(settings: Settings) -> None:
-    if not_there_yet(settings.store) is None:
+    missing = not_there_yet(settings.store)
+    if missing is None:
         return
     place = place_of(settings.store)
     source = settings.source_of("store")
     if source == DEFAULT:
         raise NoRunsYet(f"there are no runs yet; the first one creates {place}")
+    if not missing.parent.is_dir():
+        place = f"{place} (nor the folder {missing.parent})"
     raise NoSuchStore(f"there is no store at {place}, as {source} has it")
 
 
