@@ -99,6 +99,16 @@ def not_there_yet(url: str) -> Path | None:
     return None
 
 
+def kind_of_store(url: str) -> type[OpenStore] | None:
+    """What opening ``url`` would give: a store is refused for what it cannot do before it is
+    made. ``None``: it can do all, or only the open store can tell."""
+    if url.partition(":")[0].lower() != "file":
+        return None
+    from tenure.stores.file import FileStore
+
+    return FileStore
+
+
 def warn_unless_durable(store: RunStateStore) -> None:
     """One warning per process, visible with default logging."""
     if store.durable or _warned.is_set():

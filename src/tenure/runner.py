@@ -358,7 +358,14 @@ class Runner:
 
     def _planned(self, ready: Ready, options: RunOptions, *, embedded: bool) -> RunSnapshot:
         run_id = options.run_id or new_run_id()
-        return planned_run(run_id, ready, options, self._parts.callbacks.targets, embedded=embedded)
+        return planned_run(
+            run_id,
+            ready,
+            options,
+            self._parts.callbacks.targets,
+            embedded=embedded,
+            kept=self._tracking,
+        )
 
     async def _waiting_room(self, ready: Ready, store: RunStateStore | None) -> Session:
         """Where a run can wait for approval, because somebody will be able to go on with it."""

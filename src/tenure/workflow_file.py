@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 
 from msgspec import Struct
@@ -17,7 +19,9 @@ from tenure.workflow.dump import workflow_text
 from tenure.workflow.nodes import mark_after
 from tenure.workflow.parse import Parsed, parse_workflow, wanted_by_templates
 from tenure.workflow.spec import Workflow
-from tenure.workflow.wording import called
+from tenure.workflow.wording import called, listed
+
+_MOST_LOOKED_AT = 10_000
 
 
 class WorkflowFile(Struct, frozen=True, kw_only=True):
@@ -42,11 +46,29 @@ def load_workflow(path: str | Path, actions: Mapping[str, Action] | None = None)
             data = stream.read(MOST_BYTES + 1)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise InvalidWorkflow(
-            [Mistake(source=str(path), message=f"cannot be read: {reason}")]
-        ) from error
+        mistake = Mistake(
+            source=str(path), message=f"cannot be read: {reason}", hint=_files_instead(path)
+        )
+        raise InvalidWorkflow([mistake]) from error
     text = _decoded(data, str(path))
     return read_workflow(text, source=str(path), folder=path.parent, actions=actions)
+
+
+def _files_instead(path: Path) -> str | None:
+    """Whoever mistyped a name, or stands in another folder, is told what there is."""
+    folder = path if path.is_dir() else path.parent
+    try:
+        entries = islice(folder.iterdir(), _MOST_LOOKED_AT)
+        there = sorted(each.name for each in entries if each.suffix in (".yaml", ".yml"))
+    except OSError:
+        return f"there is no folder {folder}; you are in {Path.cwd()}"
+    if not there:
+        return f"there is no workflow file in {folder.absolute()}"
+    if folder == path:
+        return f"name a file in it: {listed(there, 5)}"
+    by_stem = {Path(name).stem: name for name in there}  # all endings are alike
+    close = get_close_matches(path.stem, by_stem, n=1)
+    return f"did you mean {by_stem[close[0]]!r}?" if close else f"there is {listed(there, 5)}"
 
 
 def _decoded(data: bytes, source: str) -> str:

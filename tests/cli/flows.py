@@ -57,3 +57,28 @@ steps:
     args: {cmd: "trap '' TERM; echo holding; for n in $(seq 600); do sleep 0.05; done"}
 """
 """Does not end when it is told to."""
+
+NEEDY = """\
+version: v1
+name: needy
+vars: {release: "1.4"}
+secrets: [token]
+steps:
+  - name: a
+    action: cmd.run
+    when: zone == "one"
+    args: {cmd: "echo ${{ token }}"}
+  - name: b
+    action: cmd.run
+    args: {cmd: "echo ${{ relase }}"}
+"""
+
+TEMPLATES = """
+version: v1
+name: conf
+inventory: {hosts: {a: {address: local, vars: {zone: north}}, b: {address: local}}}
+steps:
+  - {name: before, action: BEFORE}
+  - {name: render, action: template.render, args: {src: conf.j2, dest: /nowhere/conf}}
+  - {name: after, action: cmd.run, args: {cmd: 'echo zone=1 >> $TENURE_OUTPUT'}}
+"""

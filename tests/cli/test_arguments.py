@@ -196,7 +196,14 @@ def warnings(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 @pytest.mark.parametrize(
     ("value", "short"),
-    [("x", True), ("x7", True), (" x7 \n", True), ("   ", False), ("x7y", False)],
+    [
+        ("x", True),
+        ("x7y", True),
+        (" x7y \n", True),
+        ("   ", True),
+        ("    ", False),
+        ("x7yz", False),
+    ],
 )
 def test_a_secret_that_masks_ordinary_words_is_warned_of_without_its_value(
     monkeypatch: pytest.MonkeyPatch, warnings: list[str], value: str, short: bool
@@ -204,7 +211,7 @@ def test_a_secret_that_masks_ordinary_words_is_warned_of_without_its_value(
     monkeypatch.setenv("TENURE_SECRET_PW", value)
     assert gather([], ["pw"]) == {"pw": value}
     assert [said.split(":")[0] for said in warnings] == (
-        ["the secret pw has fewer than 3 characters"] if short else []
+        ["the secret pw has fewer than 4 characters"] if short else []
     )
     assert "x7" not in "".join(warnings)
 
@@ -217,6 +224,6 @@ def test_a_worker_warns_of_a_short_secret_when_a_workflow_first_asks_for_it(
     assert warnings == []
     assert ["pw" in secrets, secrets["pw"], secrets["pw"]] == [True, "x7", "x7"]
     (said,) = warnings
-    assert said.startswith("the secret pw has fewer than 3 characters")
+    assert said.startswith("the secret pw has fewer than 4 characters")
     for_worker(["pw"])
     assert warnings == [said, said]

@@ -51,7 +51,7 @@ def stopped(
         holder.communicate()
 
 
-@pytest.mark.parametrize("command", ["cancel", "annotate", "submit"])
+@pytest.mark.parametrize("command", ["cancel", "annotate", "submit", "reconcile"])
 def test_who_wants_to_write_is_told_in_time_whom_to_let_go_on(
     cli: Cli, stopped: subprocess.Popen[str], queued: str, command: str
 ) -> None:
@@ -59,6 +59,7 @@ def test_who_wants_to_write_is_told_in_time_whom_to_let_go_on(
         "cancel": [queued],
         "annotate": [queued, "ticket=7"],
         "submit": [cli.workflow(GREET)],
+        "reconcile": [],
     }
     refused = cli.call(command, *arguments[command])
     assert (refused.code, refused.out) == (6, "")

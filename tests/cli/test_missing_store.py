@@ -44,6 +44,12 @@ def test_a_named_store_that_is_not_there_is_an_error_and_stays_away(
     assert contents(cli) == ["work"]
 
 
+def test_a_folder_that_is_not_there_either_is_named(cli: Cli) -> None:
+    """Then no run could create the store."""
+    refused = cli.call("list", "--store", "sqlite:///no/such/runs.db")
+    assert f"runs.db (nor the folder {cli.folder}/no/such), as --store has it" in refused.err
+
+
 def test_the_message_says_who_named_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     (cli.folder / "tenure.toml").write_text('store = "sqlite:///runs.db"')
     assert f"as {cli.folder}/tenure.toml has it" in cli.call("list").err
@@ -101,6 +107,28 @@ def test_a_run_creates_the_store_it_names(cli: Cli, kind: str) -> None:
     url = f"{kind}{cli.home}/runs"
     assert cli.call("run", cli.workflow(GREET), "-q", "--store", url).code == 0
     assert len(cli.call("list", "--json", "--store", url).json["runs"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["submit", "greet.yaml"], 7),
+        (["worker"], 2),
+        (["up"], 2),
+        (["token", "create", "ops", "--role", "viewer"], 7),
+        (["store", "migrate"], 7),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_kind_of_store_that_cannot_do_it_is_refused_before_it_is_made(
+    cli: Cli, arguments: list[str], code: int
+) -> None:
+    cli.workflow(GREET, "greet.yaml")
+    before = contents(cli)
+    refused = cli.call(*arguments, "--store", f"file://{cli.home}/new")
+    assert refused.code == code
+    assert "FileStore" in refused.err
+    assert contents(cli) == before
 
 
 def test_migrating_creates_the_store_it_names_and_the_default_one(cli: Cli) -> None:

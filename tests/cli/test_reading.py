@@ -241,6 +241,14 @@ def test_a_step_that_printed_nothing_says_so(history: Cli) -> None:
     assert "nothing was printed" in quiet.err
 
 
+def test_a_step_that_was_on_no_host_says_so(cli: Cli) -> None:
+    """As in a retry that has nothing left to do there."""
+    flow = GREET.replace("targets: [a]", "when: 1 == 2")
+    assert cli.call("run", cli.workflow(flow), "-q").code == 0
+    assert cli.call("retry", "latest", "-q").code == 0
+    assert "no host 'z' in hello; it was on no host" in cli.call("logs", "latest", "hello", "z").err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

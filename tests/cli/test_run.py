@@ -143,7 +143,7 @@ def test_a_short_secret_is_warned_of_once_and_masks_all_the_same(
     )
     monkeypatch.setenv("TENURE_SECRET_PW", "x")
     done = cli.call("run", flow)
-    assert done.err.count("warning: the secret pw has fewer than 3 characters: ") == 1
+    assert done.err.count("warning: the secret pw has fewer than 4 characters: ") == 1
     assert "e***it 1" in done.out
 
 
@@ -210,6 +210,9 @@ def test_no_time_limit_needs_no_unit(cli: Cli) -> None:
     ("arguments", "said"),
     [
         (["none.yaml"], "cannot be read: No such file"),
+        (["folw.yaml"], "No such file or directory; did you mean 'flow.yaml'?"),
+        (["other.txt"], "No such file or directory; there is flow.yaml, wide.yaml"),
+        (["no/flow.yaml"], "No such file or directory; there is no folder no; you are in /"),
         (["flow.yaml", "--run-id", "x"], "run_id 'x' is not allowed"),
         (["flow.yaml", "--run-id", "../../etc/passwd"], "not allowed"),
         (
@@ -228,7 +231,7 @@ def test_no_time_limit_needs_no_unit(cli: Cli) -> None:
         (["flow.yaml", "--secret", "nobody"], "nobody is not among the secrets of this workflow"),
         (["flow.yaml", "--store", "runs.db"], "store URL"),
         (["flow.yaml", "--store", "mongo://x"], "no store kind 'mongo'"),
-        (["."], "cannot be read"),
+        (["."], "cannot be read: Is a directory; name a file in it: flow.yaml, wide.yaml"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
+from collections.abc import Callable
 from itertools import pairwise
+from xml.sax import saxutils
 
+import markupsafe
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from jinja2.utils import htmlsafe_json_dumps
 from yarl import URL
 
 from tenure.runtime.masking import Masks
+from tenure.runtime.needles import Needles
 
 few_letters = st.text("ab\n", min_size=1, max_size=6)
 some_text = st.text("ab\nc", max_size=60)
@@ -73,6 +79,91 @@ def test_a_secret_inside_json_is_found_too(secret: str) -> None:
     for ascii_only in (True, False):
         shown = json.dumps({"password": secret}, ensure_ascii=ascii_only)
         assert Masks([secret]).text(shown) == '{"password": "***"}'
+
+
+@pytest.mark.parametrize(
+    "secret", ["https://user/päss", "a<b>&c", 'it\'s="so"+`x`', "😀/\n\\x\x07y"]
+)
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        lambda text: json.dumps(text).replace("/", "\\/"),
+        lambda text: json.dumps(text, ensure_ascii=False).replace("/", "\\/"),
+        lambda text: re.sub(
+            r"u[0-9a-f]{4}", lambda code: "u" + code[0][1:].upper(), json.dumps(text)
+        ),
+        lambda text: htmlsafe_json_dumps(text),
+        lambda text: in_a_page(json.dumps(text, ensure_ascii=False), "<>&"),
+        lambda text: in_a_page(json.dumps(text, ensure_ascii=False), "<>&'="),
+    ],
+    ids=["php", "php-unicode", "capitals", "jinja2", "go", "gson"],
+)
+def test_a_secret_inside_json_is_found_however_it_is_spelled(
+    secret: str, spelled: Callable[[str], str]
+) -> None:
+    assert Masks([secret]).text(f"<{spelled(secret)}>") == '<"***">'
+
+
+def in_a_page(text: str, harmful: str) -> str:
+    return text.translate({ord(each): f"\\u{ord(each):04x}" for each in harmful})
+
+
+@pytest.mark.parametrize(
+    "secret", ["a<b>&c", 'it\'s "so"', "'x'", '"', "&amp;", "päss&wörd", "a+b/c=`d`"]
+)
+@pytest.mark.parametrize(
+    "spelled",
+    [
+        lambda text: html.escape(text, quote=False),
+        html.escape,
+        lambda text: str(markupsafe.escape(text)),
+        saxutils.escape,
+        lambda text: saxutils.escape(text, {'"': "&quot;", "'": "&apos;"}),
+        lambda text: html.escape(text).replace("&#x27;", "&#39;"),
+        lambda text: html.escape(text).replace("&#x27;", "&#039;"),
+        lambda text: html.escape(text).encode("ascii", "xmlcharrefreplace").decode(),
+        lambda text: re.sub("[&<>\"']", lambda found: f"&#{ord(found[0])};", text),
+        lambda text: re.sub("[&<>\"']", lambda found: f"&#x{ord(found[0]):X};", text),
+    ],
+    ids=["text", "html", "jinja2", "xml", "apos", "ruby", "php", "ascii", "decimal", "hex"],
+)
+def test_a_secret_inside_markup_is_found(secret: str, spelled: Callable[[str], str]) -> None:
+    shown = f"<td>{spelled(secret)}</td>"
+    masks = Masks([secret])
+    assert masks.text(shown) == "<td>***</td>"
+    for cut in range(len(shown.encode())):
+        assert masked(masks, shown.encode(), [cut, cut + 2]) == b"<td>***</td>"
+
+
+escapes = st.text("ab&<'\"/;\\#", max_size=5)
+
+
+@given(
+    st.lists(escapes.filter(bool), min_size=1, max_size=3),
+    st.lists(
+        st.one_of(escapes, st.sampled_from(["&lt;", "&amp;", "\\/", "&#39;", "\\u003c"])),
+        max_size=8,
+    ),
+    st.lists(st.integers(0, 60), max_size=8),
+)
+def test_among_escapes_chunks_make_no_difference_either(
+    secrets: list[str], parts: list[str], cuts: list[int]
+) -> None:
+    masks, text = Masks(secrets), "".join([*parts, html.escape(secrets[0])])
+    assert masked(masks, text.encode(), cuts) == masked(masks, text.encode(), [])
+
+
+@given(
+    st.lists(escapes.filter(bool), min_size=1, max_size=3), st.text("ab&lt;'/\\u003c", max_size=40)
+)
+def test_no_form_is_overlooked_for_the_escapes_it_lacks(secrets: list[str], text: str) -> None:
+    forms = list(Masks(secrets)._forms)
+    data = text.encode()
+    begun = max(
+        (n for form in forms for n in range(1, len(form)) if data.endswith(form[:n])), default=0
+    )
+    assert Needles(forms).begun(data) == begun
+    assert Needles(forms).are_in(data) == any(form in data for form in forms)
 
 
 @st.composite

@@ -11,7 +11,7 @@ import pytest
 import tenure
 from tenure.actions import registry
 from tenure.model.errors import NotRunnable, StillRunning
-from tenure.model.snapshot import CallbackTarget, RunSnapshot
+from tenure.model.snapshot import CallbackTarget
 from tenure.model.status import HostStatus, RunStatus
 from tenure.ports.action import TaskResult
 from tenure.ports.definitions import Definitions
@@ -19,23 +19,10 @@ from tenure.runtime.definition import decode_definition
 from tenure.stores.memory import InMemoryStore
 from tenure.workflow.spec import PlanSettings, Rolling
 from tests.runtime.conftest import NewRunner
+from tests.runtime.failed_runs import HOSTS, THREE, failing
 from tests.runtime.puppets import BROKEN, Puppet, step, workflow
 
-HOSTS = ("a", "b", "c")
-THREE = workflow(step("one"), step("two"), step("three"), hosts=HOSTS)
 HOOK = CallbackTarget(name="hook", url="https://h.example", events=("run",))
-
-
-async def failing(
-    runner: tenure.Runner, act: Puppet, played: tenure.Workflow, *labels: str, **options: Any
-) -> RunSnapshot:
-    """A run in which these fail; afterwards nothing does."""
-    act.results |= dict.fromkeys(labels, BROKEN)
-    run = await runner.run(played, tenure.RunOptions(**options))
-    for label in labels:
-        del act.results[label]
-    act.begun.clear()
-    return run
 
 
 class TestWhatIsLeft:
@@ -52,6 +39,19 @@ class TestWhatIsLeft:
         assert (first.status, first.message) == ("skipped", "no host is left for it")
         assert list(second.hosts) == ["b"]
         assert await runner.get_run(old.run_id) == old, "the old run is history"
+
+    async def test_a_retry_in_which_nothing_begins_ends(
+        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+    ) -> None:
+        """Hosts that a condition left out are left over, and it leaves them out again."""
+        runner = new_runner(memory)
+        some = step("two", when="host == 'a'")
+        old = await runner.run(workflow(step("one"), some, hosts=HOSTS))
+        act.begun.clear()
+        async with asyncio.timeout(20):
+            run = await runner.retry(old.run_id)
+        assert (run.status, act.begun) == (RunStatus.SUCCESS, [])
+        assert run.steps[1].message == "its condition holds on no host"
 
     async def test_what_earlier_runs_exported_is_there_where_their_step_ends(
         self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
@@ -265,241 +265,6 @@ class TestWhatIsLeft:
         assert run.status is RunStatus.SUCCESS
         assert "two/b" in act.begun
         assert not [label for label in act.begun if label.startswith("one/")]
-
-
-class TestNarrowing:
-    async def test_only_failed_leaves_alone_who_was_never_reached(
-        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        runner = new_runner(memory)
-        old = await failing(runner, act, THREE, "two/b")
-        second = await runner.retry(old.run_id, tenure.RetryOptions(only_failed=True))
-        assert (second.status, act.begun) == (RunStatus.SUCCESS, ["two/b", "three/b"])
-        act.begun.clear()
-        third = await runner.retry(second.run_id)
-        assert (third.status, act.begun) == (RunStatus.SUCCESS, ["three/a", "three/c"])
-
-    async def test_who_failed_earlier_in_the_chain_has_failed_too(
-        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        reload = tenure.Handler(name="reload", action="act")
-        played = workflow(
-            step("one", notify=["reload"]), step("two"), hosts=HOSTS, handlers=[reload]
-        )
-        runner = new_runner(memory)
-        old = await failing(runner, act, played, "one/a", "one/b")
-        second = await runner.retry(old.run_id, tenure.RetryOptions(limit=["a"]))
-        assert second.status is RunStatus.SUCCESS
-        act.results["reload/b"] = BROKEN
-        act.begun.clear()
-        only = tenure.RetryOptions(only_failed=True)
-        third = await runner.retry(second.run_id, only)
-        assert (third.status, act.begun) == (RunStatus.FAILED, ["one/b", "reload/b"])
-        act.results.clear()
-        fourth = await runner.retry(third.run_id, tenure.RetryOptions(limit=["c"]))
-        act.begun.clear()
-        fifth = await runner.retry(fourth.run_id, only)
-        assert (fifth.status, act.begun) == (RunStatus.SUCCESS, ["reload/b", "two/b"])
-        with pytest.raises(NotRunnable, match="leaves nothing"):
-            await runner.retry(fifth.run_id, only)
-
-    async def test_from_a_step_on_everything_runs_again_and_nothing_before(
-        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        runner = new_runner(memory)
-        old = await failing(runner, act, THREE, "two/b")
-        run = await runner.retry(old.run_id, tenure.RetryOptions(from_step="two"))
-        assert run.status is RunStatus.SUCCESS
-        assert act.begun == [f"{s}/{h}" for s in ("two", "three") for h in HOSTS]
-        skipping = tenure.RetryOptions(from_step="2", limit=["a"])
-        act.begun.clear()
-        await runner.retry(old.run_id, skipping)
-        assert act.begun == ["three/a"], "what is left of two is left alone"
-
-    async def test_what_runs_again_on_one_host_stays_done_on_the_others(
-        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        runner = new_runner(memory)
-        old = await failing(runner, act, THREE, "two/b")
-        again = tenure.RetryOptions(from_step="one", limit=["a"])
-        second = await runner.retry(old.run_id, again)
-        assert act.begun == ["one/a", "two/a", "three/a"]
-        act.begun.clear()
-        await runner.retry(second.run_id)
-        assert act.begun == ["two/b", "three/b", "three/c"]
-
-    async def test_from_a_step_means_those_that_wait_for_it(
-        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        played = workflow(
-            step("last", needs=["middle"]), step("apart", needs=[]), step("middle", needs=[])
-        )
-        runner = new_runner(memory)
-        old = await runner.run(played)
-        act.begun.clear()
-        await runner.retry(old.run_id, tenure.RetryOptions(from_step="middle"))
-        assert act.begun == ["middle/local", "last/local"]
-
-    async def test_what_is_not_there_is_named(
-        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        runner = new_runner(memory)
-        old = await failing(runner, act, THREE, "two/b")
-        with pytest.raises(tenure.InvalidWorkflow, match="no step named 'tow'; did you mean 'two'"):
-            await runner.retry(old.run_id, tenure.RetryOptions(from_step="tow"))
-        with pytest.raises(tenure.InvalidWorkflow, match="'9'; there is one, two, three"):
-            await runner.retry(old.run_id, tenure.RetryOptions(again=["9"]))
-        with pytest.raises(tenure.InvalidWorkflow, match="no host or group named 'x'"):
-            await runner.retry(old.run_id, tenure.RetryOptions(limit=["x"]))
-        assert act.begun == []
-
-    async def test_nothing_left_is_said_before_anything_is_stored(
-        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        runner = new_runner(memory)
-        fine = await runner.run(THREE)
-        with pytest.raises(NotRunnable, match="every host came through every step"):
-            await runner.retry(fine.run_id)
-        old = await failing(runner, act, THREE, "three/b")
-        with pytest.raises(NotRunnable, match="others are left"):
-            await runner.retry(old.run_id, tenure.RetryOptions(limit=["a"]))
-        limited = await runner.run(THREE, tenure.RunOptions(limit=["a"]))
-        with pytest.raises(NotRunnable, match="had no part for b, c: it was limited to a"):
-            await runner.retry(limited.run_id, tenure.RetryOptions(limit=["b", "c"]))
-        assert len((await memory.list_runs()).items) == 3
-
-    async def test_a_run_that_goes_on_is_not_retried(
-        self, memory: InMemoryStore, new_runner: NewRunner
-    ) -> None:
-        runner = new_runner(memory)
-        queued = await runner.submit(THREE)
-        with pytest.raises(NotRunnable, match="is queued: it can be retried once it has ended"):
-            await runner.retry(queued.run_id)
-
-
-SECRET = "s3cr3t-value"
-GIVEN = {"token": SECRET}
-
-
-class TestWhatIsKeptNowhere:
-    """An export that held a secret is not in the record: no retry goes on as if it were there."""
-
-    @pytest.fixture(autouse=True)
-    def exports(self, act: Puppet) -> None:
-        for host in HOSTS:
-            act.results[f"one/{host}"] = TaskResult(vars={"AUTH": f"Bearer {SECRET}", "N": host})
-
-    async def failed(
-        self, runner: tenure.Runner, act: Puppet, *labels: str, **rest: Any
-    ) -> RunSnapshot:
-        played = workflow(
-            step("one", **rest), step("two"), step("three"), hosts=HOSTS, secrets=["token"]
-        )
-        return await failing(runner, act, played, *labels, secrets=GIVEN)
-
-    async def test_the_step_that_exported_it_is_named_and_nothing_is_stored(
-        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        runner = new_runner(memory)
-        old = await self.failed(runner, act, "two/b")
-        with pytest.raises(NotRunnable) as refused:
-            await runner.retry(old.run_id, tenure.RetryOptions(secrets=GIVEN))
-        assert "step 'one' exported AUTH with a secret in it on a, b, c" in str(refused.value)
-        assert "--again one" in str(refused.value)
-        assert "--from-step one" in str(refused.value)
-        assert act.begun == []
-        assert len((await memory.list_runs()).items) == 1
-
-    async def test_run_again_that_step_makes_up_for_it_and_the_rest_goes_on(
-        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        runner = new_runner(memory)
-        old = await self.failed(runner, act, "two/b")
-        again = tenure.RetryOptions(secrets=GIVEN, again=["one"])
-        run = await runner.retry(old.run_id, again)
-        assert run.status is RunStatus.SUCCESS
-        assert act.begun == ["one/a", "one/b", "one/c", "two/b", "three/a", "three/b", "three/c"]
-        assert act.tasks["two/b"].vars["AUTH"] == f"Bearer {SECRET}"
-        text = await memory.get_definition(run.run_id)
-        assert SECRET not in (text or "")
-
-    async def test_a_limit_that_leaves_the_host_out_is_named(
-        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        """What one host exports the others see."""
-        runner = new_runner(memory)
-        old = await self.failed(runner, act, "two/b", targets=["a", "b"])
-        given = tenure.RetryOptions(secrets=GIVEN, again=["one"], limit=["b"])
-        with pytest.raises(NotRunnable, match="and let the retry touch a too"):
-            await runner.retry(old.run_id, given)
-        given = tenure.RetryOptions(secrets=GIVEN, again=["one"], limit=["a", "b"])
-        assert (await runner.retry(old.run_id, given)).status is RunStatus.SUCCESS
-        assert act.begun == ["one/a", "one/b", "two/b", "three/a", "three/b"]
-
-    async def test_nobody_is_known_to_export_it_but_who_did(
-        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        """The step has a host left, which exports nothing."""
-        runner = new_runner(memory)
-        del act.results["one/b"]
-        old = await self.failed(runner, act, "one/b", targets=["a", "b"], expect_vars=["AUTH"])
-        with pytest.raises(NotRunnable, match="exported AUTH with a secret in it on a: "):
-            await runner.retry(old.run_id, tenure.RetryOptions(secrets=GIVEN))
-        given = tenure.RetryOptions(secrets=GIVEN, again=["one"])
-        assert (await runner.retry(old.run_id, given)).status is RunStatus.SUCCESS
-        assert act.tasks["three/c"].vars["AUTH"] == f"Bearer {SECRET}"
-
-    async def test_who_failed_in_that_step_does_not_speak_for_the_others(
-        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        runner = new_runner(memory)
-        played = workflow(step("one"), step("two"), hosts=HOSTS, secrets=["token"])
-        result = act.results["one/b"]
-        old = await failing(runner, act, played, "one/b", secrets=GIVEN)
-        act.results["one/b"] = result
-        with pytest.raises(NotRunnable, match=r"on a, c: .* --again one .* one$"):
-            await runner.retry(old.run_id, tenure.RetryOptions(secrets=GIVEN))
-        given = tenure.RetryOptions(secrets=GIVEN, again=["one"])
-        assert (await runner.retry(old.run_id, given)).status is RunStatus.SUCCESS
-
-    async def test_what_ends_before_that_step_begins_does_not_need_it(
-        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        runner = new_runner(memory)
-        played = workflow(
-            step("zero", continue_on_error=True), step("one"), hosts=HOSTS, secrets=["token"]
-        )
-        old = await failing(runner, act, played, "zero/b", secrets=GIVEN)
-        run = await runner.retry(old.run_id, tenure.RetryOptions(secrets=GIVEN))
-        assert (run.status, act.begun) == (RunStatus.SUCCESS, ["zero/b"])
-
-    async def test_a_handler_that_is_owed_needs_it(
-        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        runner = new_runner(memory)
-        played = workflow(
-            step("one", notify=["tell"]),
-            hosts=HOSTS,
-            secrets=["token"],
-            handlers=[tenure.Handler(name="tell", action="act")],
-        )
-        old = await failing(runner, act, played, "tell/b", secrets=GIVEN)
-        with pytest.raises(NotRunnable, match="in it on b: "):
-            await runner.retry(old.run_id, tenure.RetryOptions(secrets=GIVEN))
-        given = tenure.RetryOptions(secrets=GIVEN, again=["one"], limit=["b"])
-        assert (await runner.retry(old.run_id, given)).status is RunStatus.SUCCESS
-        assert act.begun == ["one/b", "tell/b"]
-        assert act.tasks["tell/b"].vars["AUTH"] == f"Bearer {SECRET}"
-
-    async def test_it_was_exported_all_the_same(
-        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        """``expect_vars`` asks whether, not what."""
-        runner = new_runner(memory)
-        played = workflow(step("one", expect_vars=["AUTH"]), hosts=HOSTS, secrets=["token"])
-        old = await failing(runner, act, played, "one/b", secrets=GIVEN)
-        run = await runner.retry(old.run_id, tenure.RetryOptions(secrets=GIVEN))
-        assert (run.status, act.begun) == (RunStatus.SUCCESS, ["one/b"])
 
 
 class TestWhatItTakesAlong:

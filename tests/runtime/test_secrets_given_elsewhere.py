@@ -56,9 +56,11 @@ async def test_the_message_says_what_to_do(sqlite: SQLiteStore, new_runner: NewR
         await new_runner(sqlite).run(FLOW, given)
     assert refused.value.problems == (
         "variable a: the value of the secret tok is in it, and variables are kept with the run; "
-        "put it together in the step that uses it, with ${{ tok }}",
+        "if it is meant to be there, put it together in the step that uses it, with ${{ tok }}; "
+        "if it is there by chance, the secret is too easy to guess: use another one",
         "label b: the value of the secret tok is in it, and labels are kept with the run; "
-        "choose another value",
+        "if it is meant to be there, leave it out; "
+        "if it is there by chance, the secret is too easy to guess: use another one",
     )
 
 
@@ -70,14 +72,15 @@ async def test_a_value_under_a_secrets_name_is_one_too(
         await new_runner(sqlite).run(FLOW, given)
 
 
+@pytest.mark.parametrize(("secret", "short"), [("x7", True), ("0x7", True), ("0x7f", False)])
 async def test_a_short_one_is_looked_for_like_any_other_and_named_as_short(
-    sqlite: SQLiteStore, new_runner: NewRunner
+    sqlite: SQLiteStore, new_runner: NewRunner, secret: str, short: bool
 ) -> None:
-    """As it is masked."""
-    given = tenure.RunOptions(secrets={"tok": "x7"}, vars={"release": "0x7f"})
-    said = "or use a longer secret: one of fewer than 3 characters stands in ordinary words"
-    with pytest.raises(InvalidOptions, match=said):
+    """As it is masked: where output shows ``***`` for it, a variable would show what that is."""
+    given = tenure.RunOptions(secrets={"tok": secret}, vars={"release": "0x7f"})
+    with pytest.raises(InvalidOptions, match="use another one") as refused:
         await new_runner(sqlite).run(FLOW, given)
+    assert refused.value.problems[0].endswith("one, of 4 characters at least") is short
 
 
 async def test_what_stands_in_the_file_is_no_secret(
@@ -86,3 +89,30 @@ async def test_what_stands_in_the_file_is_no_secret(
     flow = workflow(shell("one", "true"), secrets=["tok"], vars={"user": "admin"})
     run = await new_runner(sqlite).run(flow, tenure.RunOptions(secrets={"tok": "admin"}))
     assert (run.status, run.vars) == ("success", {"user": "admin"})
+
+
+async def test_nor_is_it_if_it_is_given_once_more(
+    sqlite: SQLiteStore, new_runner: NewRunner
+) -> None:
+    flow = workflow(
+        shell("one", "true"),
+        secrets=["tok"],
+        vars={"user": "admin", "admin_mail": "a@b"},
+        labels={"team": "admin"},
+    )
+    given = tenure.RunOptions(
+        secrets={"tok": "admin"},
+        vars={"user": "admin", "admin_mail": "b@c"},
+        labels={"team": "admin"},
+    )
+    run = await new_runner(sqlite).run(flow, given)
+    assert (run.status, run.vars["admin_mail"]) == ("success", "b@c")
+    other = tenure.RunOptions(secrets={"tok": "admin"}, vars={"user": "sysadmin"})
+    with pytest.raises(InvalidOptions, match="variable user"):
+        await new_runner(sqlite).run(flow, other)
+
+
+async def test_what_nobody_keeps_may_have_it(new_runner: NewRunner) -> None:
+    given = tenure.RunOptions(secrets={"tok": SECRET}, vars={"url": f"http://u:{SECRET}@h"})
+    run = await new_runner(tracking=False).run(FLOW, given)
+    assert run.status == "success"

@@ -12,7 +12,7 @@ import apsw
 import pytest
 
 from tenure.model.errors import StoreUnavailable
-from tenure.stores.sqlite import SQLiteStore, database, holdup
+from tenure.stores.sqlite import SQLiteStore, holdup, thread
 from tenure.testing.factories import new_run
 
 PATIENCE = 20.0
@@ -65,6 +65,55 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(holdup, "UNNOTICED", 0.0)
 
 
+class Hours:
+    """A clock that only waiting for the lock moves."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr(holdup, "rest", self.rest)
+        for module in (holdup, thread):
+            monkeypatch.setattr(module, "monotonic", lambda: self.now)
+
+    def rest(self, seconds: float) -> None:
+        self.now += seconds
+
+
+async def refusals(store: SQLiteStore, count: int) -> None:
+    writes = [store.create_run(new_run()) for _ in range(count)]
+    for answer in await asyncio.gather(*writes, return_exceptions=True):
+        assert isinstance(answer, StoreUnavailable)
+        assert "another process has held" in str(answer)
+
+
+async def test_all_who_wait_in_line_for_one_holder_give_up_with_the_first(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Hours(monkeypatch)
+    async with SQLiteStore(path, patience=10.0) as store:
+        with held(path):
+            await refusals(store, 5)
+            assert 1010.0 < clock.now < 1010.1
+            await refusals(store, 5)  # asked for when it was known: a moment for all of them
+            assert clock.now < 1011.2
+        await store.create_run(new_run())
+        with held(path):
+            asked_at = clock.now
+            await refusals(store, 1)
+            assert clock.now > asked_at + 10.0
+
+
+async def test_who_looks_after_a_while_is_as_patient_as_the_first(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Hours(monkeypatch)
+    async with SQLiteStore(path, patience=10.0) as store:
+        with held(path):
+            await refusals(store, 1)
+            clock.now += 600.0
+            await refusals(store, 1)
+            assert clock.now > 1620.0
+
+
 async def test_it_is_said_once_for_all_that_wait_and_once_that_it_is_over(
     path: Path, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,7 +150,7 @@ async def test_who_gives_up_and_asks_again_is_not_told_again(
 ) -> None:
     async with await SQLiteStore.open(path) as store:
         impatient(monkeypatch)
-        monkeypatch.setattr(database, "LOCK_PATIENCE", 0.0)
+        monkeypatch.setattr(holdup, "LOCK_PATIENCE", 0.05)
         with held(path):
             for _ in range(3):
                 with pytest.raises(StoreUnavailable, match="another process has held"):

@@ -181,6 +181,10 @@ def test_what_cannot_be_read_says_where(text: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
+        ("a:\n  - b: 1\n   c: 2", "check the indentation, and quote text that holds ': '"),
+        ("a: [1, 2\n", "close the bracket or brace before this place, and put commas between"),
+        ("a: 'b", "close the quote that was opened"),
+        ("", "a workflow has at least a name and steps"),
         ("a: \x07", r'save the file as UTF-8, or write "\u0007" in double quotes'),
         ("v\0e\0r\0", "save the file as UTF-8"),
         ("a: \ud800", "save the file as UTF-8"),

@@ -126,6 +126,11 @@ def test_where_a_value_cannot_stand_is_said_before_anything_runs(script: str, sa
 
 BARE = "a[$(echo${IFS}PWNED>&2)]"
 LIST = "($(echo${IFS}PWNED>&2))"
+PRINTED = (
+    "in a command inside shell arithmetic could be printed by it, and what it prints is evaluated "
+    "and could run code; keep what it prints, and look that it is a number before you count with "
+    "it: n=$(…); case $n in '' | *[!0-9]*) exit 1 ;; esac; $((n + 1))"
+)
 ARITHMETIC = "inside shell arithmetic could run code; do the sum in the expression"
 OFFSET = "as an offset in ${name:offset:length} could run code; cut the text in the expression"
 INDEX = "as an index of a shell array could run code; take the element in the expression"
@@ -135,8 +140,11 @@ DECLARED = "a number, an array or a reference could run code; give it to a plain
 EVALUATED = [
     ('echo $(( "${{ v }}" + 1 ))', ARITHMETIC),
     ("echo $(( ${y:-${{ v }}} + 1 ))", ARITHMETIC),
-    ("echo $(( $(echo ${{ v }}) + 1 ))", ARITHMETIC),
-    ("echo $(( $(cat <<A\n${{ v }}\nA\n) + 1 ))", ARITHMETIC),
+    ("echo $(( $(echo ${{ v }}) + 1 ))", PRINTED),
+    ("wc() { cat; }; echo $(( $(wc -l <<< ${{ v }}) ))", PRINTED),
+    ("echo $[ 1 + $(echo ${{ v }}) ]", PRINTED),
+    ("echo $(( $(echo $(( ${{ v }} ))) + 1 ))", PRINTED),
+    ("echo $(( $(cat <<A\n${{ v }}\nA\n) + 1 ))", PRINTED),
     ("cat <<A\n$(( ${{ v }} ))\nA\n", ARITHMETIC),
     ("echo $[ ${{ v }} + 1 ]", ARITHMETIC),
     ('echo "$[ ${{ v }} + 1 ]"', ARITHMETIC),
@@ -206,6 +214,12 @@ def test_what_bash_evaluates_is_no_place_for_a_value(script: str, said: str) -> 
     assert said in str(caught.value)
     assert caught.value.offset is not None
     assert script[caught.value.offset :].startswith("${{ ")
+
+
+def test_a_command_in_arithmetic_is_refused_however_harmless_it_looks() -> None:
+    with pytest.raises(ExpressionError) as caught:
+        compile_args({"cmd": "echo $(( $(wc -l < ${{ f }}) ))"}, CMD)
+    assert PRINTED in str(caught.value)
 
 
 @pytest.mark.parametrize("script", [script for script, _ in EVALUATED])

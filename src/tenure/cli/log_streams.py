@@ -74,7 +74,8 @@ def _steps(run: RunSnapshot, word: str | None) -> list[StepState]:
 def _check_host(steps: list[StepState], host: str) -> None:
     names = dict.fromkeys(name for step in steps for name in step.hosts)
     if host not in names:
-        hint = did_you_mean(host, names) or f"there are: {listed(names)}"
+        there = f"there are: {listed(names)}" if names else "it was on no host"
+        hint = did_you_mean(host, names) or there
         raise NoSuchOutput(f"no host {host[:60]!r} in {listed([s.name for s in steps])}; {hint}")
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from getpass import getuser
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tenure.bootstrap import OpenStore, default_sender, not_there_yet, open_store
+from tenure.bootstrap import OpenStore, default_sender, kind_of_store, not_there_yet, open_store
 from tenure.cli.display.places import place_of
 from tenure.cli.speaking import show_warnings
 from tenure.config import DEFAULT, JSON_LOGS, Settings, data_folder, load_settings
@@ -101,12 +101,15 @@ async def _mark_abandoned(store: RunStateStore, settings: Settings) -> None:
 
 
 def must_be_there(settings: Settings) -> None:
-    if not_there_yet(settings.store) is None:
+    missing = not_there_yet(settings.store)
+    if missing is None:
         return
     place = place_of(settings.store)
     source = settings.source_of("store")
     if source == DEFAULT:
         raise NoRunsYet(f"there are no runs yet; the first one creates {place}")
+    if not missing.parent.is_dir():
+        place = f"{place} (nor the folder {missing.parent})"
     raise NoSuchStore(f"there is no store at {place}, as {source} has it")
 
 
@@ -277,6 +280,14 @@ def this_user() -> str:
         return getuser()
     except (OSError, KeyError):  # a container with a number and no name for its user
         return "somebody"
+
+
+def must_be_able(settings: Settings, power: type, refusal: Callable[[str], Exception]) -> None:
+    """``refusal``, of the kind of store that was named, if none of that kind can do what is wanted:
+    before opening one would make it."""
+    kind = kind_of_store(settings.store)
+    if kind is not None and not issubclass(kind, power):
+        raise refusal(kind.__name__)
 
 
 def make_room(settings: Settings) -> None:

@@ -15,15 +15,17 @@ from tenure.cli.display.printer import Printer
 from tenure.cli.display.text import one_line
 from tenure.cli.exits import Exit
 from tenure.cli.fronting import Front
-from tenure.cli.opening import new_worker
+from tenure.cli.opening import must_be_able, new_worker
 from tenure.cli.speaking import announcer, tell_everything
 from tenure.cli.stopping import Stopped, stoppable
 from tenure.cli.streams import for_answers_only
 from tenure.config import Settings
 from tenure.model.events import RecordedEvent
+from tenure.ports.lease_store import LeaseStore
 from tenure.ports.recorder import Recorder
 from tenure.ports.transport import DEFAULT_GRACE
 from tenure.runtime.owners import owner_label
+from tenure.runtime.submit import not_servable
 from tenure.system import settle_down
 from tenure.worker import Worker
 
@@ -44,6 +46,7 @@ def serve(
 ) -> int:
     """Until it is told to stop; ``opening`` is said once it serves. With ``front`` a gateway stands
     before the same store, and serves until the worker has drained."""
+    must_be_able(settings, LeaseStore, not_servable)
     tell_everything(settings)
     printer = Printer(sys.stdout)
     told: Recorder = JsonView(printer) if as_json else RunLines(printer)

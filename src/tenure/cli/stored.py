@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tenure.cli.opening import changing, meant_run, reading
+from tenure.cli.opening import meant_run, tending
 from tenure.config import Settings
 from tenure.ports.workers import WorkerRegistry
 from tenure.runtime.stored import StoredRun, stored_run
@@ -22,7 +22,7 @@ class Found(NamedTuple):
 async def find(settings: Settings, word: str) -> Found:
     """As it stands once what dead processes left behind is marked. ``RunNotFound``; ``NotRunnable``
     if its store does not know what it executes."""
-    async with changing(settings), reading(settings) as store:
+    async with tending(settings) as store:
         stored = await stored_run(store, await meant_run(store, word))
         workers = await store.list_workers() if isinstance(store, WorkerRegistry) else ()
     run, definition = stored

@@ -16,7 +16,7 @@ from tenure.cli.display.text import neutral
 from tenure.cli.exits import Exit
 from tenure.cli.limiting import check_limit
 from tenure.cli.loading import load_for
-from tenure.cli.opening import queueing, reading, settings_for, this_user
+from tenure.cli.opening import must_be_able, queueing, reading, settings_for, this_user
 from tenure.cli.secrets import check_not_typed
 from tenure.cli.variables import variables
 from tenure.cli.verb import (
@@ -33,9 +33,10 @@ from tenure.config import Settings
 from tenure.model.errors import NotSupported
 from tenure.model.leasing import MAX_PRIORITY, MIN_PRIORITY
 from tenure.model.snapshot import RunSnapshot
+from tenure.ports.lease_store import LeaseStore
 from tenure.runner import RunOptions
 from tenure.runtime.queries import explain_run
-from tenure.runtime.submit import USE_INSTEAD
+from tenure.runtime.submit import USE_INSTEAD, not_takeable
 from tenure.system import SystemClock, new_run_id, presence
 from tenure.workflow_file import WorkflowFile
 
@@ -96,6 +97,7 @@ def command(
     """
     settings = settings_for(store, broker)
     _check_outlives_us(settings)
+    must_be_able(settings, LeaseStore, not_takeable)
     known = variables(vars_files, given)
     file = load_for(known.keys(), workflow)
     for text in file.notices:

@@ -25,9 +25,10 @@ def planned_run(
     targets: Sequence[CallbackSpec | CallbackTarget] = (),
     *,
     embedded: bool,
+    kept: bool = True,
 ) -> RunSnapshot:
     """``embedded`` is to be executed here and now, unless it waits for approval; the others by
-    whoever claims them.
+    whoever claims them. ``kept``: in a store, where others read it.
 
     ``targets`` are told of every run. ``InvalidRunId``; ``InvalidWorkflow`` for one to be executed
     here that lacks a secret, and for any that lacks a variable; ``InvalidOptions`` if the record
@@ -38,7 +39,8 @@ def planned_run(
     begins = embedded and _may_begin(approval)
     given = {**options.vars, **options.secrets}
     check_complete(ready, given, given if begins else workflow.secrets)
-    check_secrets_kept_out(options, workflow)
+    if kept:
+        check_secrets_kept_out(options, workflow)
     return replace(
         usual,
         run_id=check_run_id(run_id),

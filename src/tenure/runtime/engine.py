@@ -117,6 +117,8 @@ class Engine:
             draft = Draft()
             self._unfolding.proceed(draft)
             first = draft.changes()
+            if not self._unfolding.starts:
+                self._crew.wake()  # nothing begins whose end would
         else:
             first, doubts = resume(self._unfolding, record)
             self._crew.wake()

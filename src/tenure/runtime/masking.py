@@ -1,8 +1,8 @@
 """Secret values are taken out of everything before it leaves the executing process.
 
-A value is looked for as it is, as it stands inside JSON, in URLs, as Python shows it, and as
-Latin-1; of a value of several lines every line that is long enough to be told from ordinary text,
-too, since tools print them one by one. Output comes in chunks: what may be the beginning of a
+A value is looked for as it is, as it stands inside JSON, HTML, XML and URLs, as Python shows it,
+and as Latin-1; of a value of several lines every line that is long enough to be told from ordinary
+text, too, since tools print them one by one. Output comes in chunks: what may be the beginning of a
 secret is held back until it is known, always less than the longest secret as it would be written.
 Occurrences that overlap or touch become one mask, so that neither their number nor their length
 shows.
@@ -22,7 +22,7 @@ MASK = "***"
 _CUT = "…"
 """Ends a text that somebody shortened."""
 _MASK = MASK.encode()
-SHORTEST_TELLING = 3
+SHORTEST_TELLING = 4
 """Characters of a secret; a shorter one is masked all the same, and much else with it."""
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import chain
+
+from tenure.runtime.in_json import written_in_json
+from tenure.runtime.in_markup import written_in_markup
 
 _TELLING_LINE = 8
 """Characters a line of a longer secret must have to be looked for by itself."""
@@ -19,7 +22,7 @@ def texts_of(secret: str) -> Iterator[str]:
 
 
 def forms_of(text: str) -> Iterator[bytes]:
-    for written in _written(text):
+    for written in chain(_written(text), written_in_markup(text)):
         yield written.encode(errors="replace")
     if not text.isascii():
         yield from _misread(text)
@@ -27,8 +30,7 @@ def forms_of(text: str) -> Iterator[bytes]:
 
 def _written(text: str) -> Iterator[str]:
     yield text
-    yield json.dumps(text)[1:-1]
-    yield json.dumps(text, ensure_ascii=False)[1:-1]
+    yield from written_in_json(text)
     for shown in (repr, ascii):
         yield shown(text)[1:-1]
         yield shown(f'"{text}')[2:-1]  # what is around it may have its single quotes escaped

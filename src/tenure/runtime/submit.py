@@ -5,7 +5,7 @@ from __future__ import annotations
 from tenure.model.approving import waits_for_approval
 from tenure.model.codec import copied
 from tenure.model.compose import new_run
-from tenure.model.errors import NotSupported, StoreUnavailable
+from tenure.model.errors import InvalidOptions, NotSupported, StoreUnavailable
 from tenure.model.leasing import create
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
@@ -22,16 +22,22 @@ USE_INSTEAD = "SQLite (sqlite:///runs.db) and PostgreSQL (postgresql://…) have
 def check_takeable(store: RunStateStore) -> None:
     """``NotSupported`` for a store from which no worker could ever take a run: it would wait for
     ever, and everybody would say that it waits for a worker."""
-    lacks = None
     if not isinstance(store, LeaseStore):
-        lacks = "leases"
-    elif not isinstance(store, Definitions):
-        lacks = "definitions of runs"
-    if lacks is not None:
-        raise NotSupported(
-            f"{type(store).__name__} keeps no {lacks}: no worker could ever take a run from it; "
-            f"{USE_INSTEAD}; tenure run (Runner.run) executes it here and now"
-        )
+        raise not_takeable(type(store).__name__)
+    if not isinstance(store, Definitions):
+        raise not_takeable(type(store).__name__, "definitions of runs")
+
+
+def not_takeable(kind: str, lacks: str = "leases") -> NotSupported:
+    return NotSupported(
+        f"{kind} keeps no {lacks}: no worker could ever take a run from it; {USE_INSTEAD}; "
+        "tenure run (Runner.run) executes it here and now"
+    )
+
+
+def not_servable(kind: str) -> InvalidOptions:
+    """Of a worker for such a store."""
+    return InvalidOptions([f"workers need a store with leases, and {kind} has none: {USE_INSTEAD}"])
 
 
 async def submit(

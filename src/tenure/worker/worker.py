@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from types import SimpleNamespace
 
 from tenure.assembly import Assembly
-from tenure.model.errors import InvalidOptions, TenureError
+from tenure.model.errors import TenureError
 from tenure.model.wakeups import topic_of_queue
 from tenure.ports.action import Action
 from tenure.ports.broker import Broker
@@ -30,7 +30,7 @@ from tenure.runtime.option_rules import A_QUEUE, is_queue
 from tenure.runtime.patience import surely
 from tenure.runtime.ready import Ready
 from tenure.runtime.retention import RetentionPolicy
-from tenure.runtime.submit import USE_INSTEAD
+from tenure.runtime.submit import not_servable
 from tenure.runtime.waiting import happens_within, pause, to_a_good_end
 from tenure.worker.claiming import Claims
 from tenure.worker.duty import Duty
@@ -146,9 +146,7 @@ class Worker:
         session = await self._parts.session()
         store = session.store
         if not isinstance(store, LeaseStore) or not isinstance(store, Definitions):
-            kind = type(store).__name__
-            lacks = f"workers need a store with leases, and {kind} has none"
-            raise InvalidOptions([f"{lacks}: {USE_INSTEAD}"])
+            raise not_servable(type(store).__name__)
         touch = InTouch(self._parts.timing.renew_interval)
         claims = Claims(session, store, self._queues, touch)
         preparing = Preparing(store, self._made_ready, self._secrets)

@@ -27,6 +27,7 @@ MOST_TEXT = 8 << 20
 DEEPEST = 60
 SAVE_AS_UTF_8 = "save the file as UTF-8"
 _SPLIT = "split it into several workflows"
+_LEAST = "a workflow has at least a name and steps"
 _TAG = "tag:yaml.org,2002:"
 _OCTAL = re.compile(r"[-+]?0[0-7]+")
 _WHOLES = (-(1 << 63), (1 << 64) - 1)
@@ -108,7 +109,11 @@ def _syntax(error: yaml.YAMLError) -> tuple[str, str | None]:
     hint = None
     if "cannot start any token" in said:
         hint = "YAML is indented with spaces, not tabs, and text with special signs is quoted"
-    elif "mapping values are not allowed" in said or "expected <block end>" in said:
+    elif "unexpected end of stream" in said:
+        hint = "close the quote that was opened"
+    elif "expected ',' or" in said:
+        hint = "close the bracket or brace before this place, and put commas between its items"
+    elif "mapping values are not allowed" in said or "expected" in said:
         hint = "check the indentation, and quote text that holds ': '"
     return f"not valid YAML: {said}{f' {context}' if context else ''}", hint
 
@@ -131,7 +136,7 @@ class _Composer:
         finally:
             loader.dispose()
         if self._root is None:
-            raise self._reading.give_up(Mark(1, 1), "the file is empty")
+            raise self._reading.give_up(Mark(1, 1), "the file is empty", _LEAST)
         return self._root
 
     def _take(self, event: Any, loader: Any) -> None:

@@ -27,6 +27,13 @@ class Place(Enum):
         "a value inside shell arithmetic could run code",
         "do the sum in the expression: ${{ count + 1 }}",
     )
+    PRINTED = (
+        "a value in a command inside shell arithmetic could be printed by it, and what it prints "
+        "is evaluated and could run code",
+        "keep what it prints, and look that it is a number before you count with it: "
+        "n=$(…); case $n in '' | *[!0-9]*) exit 1 ;; esac; $((n + 1))",
+    )
+    """However harmless the command looks: a function or another program may have its name."""
     OFFSET = (
         "a value as an offset in ${name:offset:length} could run code",
         "cut the text in the expression: ${{ name[2:5] }}",
@@ -62,6 +69,7 @@ _EVALUATED = frozenset(
     {
         Place.BRACES,
         Place.ARITHMETIC,
+        Place.PRINTED,
         Place.OFFSET,
         Place.INDEX,
         Place.COMPARED,

@@ -6,11 +6,11 @@ import asyncio
 
 from tenure.cli.display import json_lines
 from tenure.cli.display.paint import say
-from tenure.cli.opening import settings_for, tending
-from tenure.cli.store.powers import migrated, report_lines
+from tenure.cli.opening import must_be_able, settings_for, tending
+from tenure.cli.store.powers import has_no_schema, migrated, report_lines
 from tenure.cli.verb import json_option, store_option, verb
 from tenure.config import Settings
-from tenure.ports.upkeep import StoreReport
+from tenure.ports.upkeep import StoreReport, Upkeep
 
 
 @verb("migrate", "tenure store migrate --store sqlite:///runs.db")
@@ -29,5 +29,6 @@ def command(as_json: bool, store: str | None) -> None:
 
 
 async def _migrate(settings: Settings) -> StoreReport:
+    must_be_able(settings, Upkeep, has_no_schema)
     async with tending(settings, create=True, migrate=True) as store:
         return await migrated(store).migrate_store()

@@ -12,6 +12,8 @@ from tenure.ports.retention import Retention
 from tenure.ports.run_store import RunStateStore
 from tenure.ports.upkeep import StoreReport, Upkeep
 
+_NO_SCHEMA = "has no schema that could be migrated"
+
 
 def checked(store: RunStateStore) -> Upkeep:
     if isinstance(store, Upkeep):
@@ -22,7 +24,11 @@ def checked(store: RunStateStore) -> Upkeep:
 def migrated(store: RunStateStore) -> Upkeep:
     if isinstance(store, Upkeep):
         return store
-    raise _lacking(store, "has no schema that could be migrated")
+    raise _lacking(store, _NO_SCHEMA)
+
+
+def has_no_schema(kind: str) -> NotSupported:
+    return NotSupported(f"{kind} {_NO_SCHEMA}")
 
 
 def pruned(store: RunStateStore) -> Retention:

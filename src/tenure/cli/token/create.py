@@ -14,11 +14,12 @@ from tenure.cli.arguments import Moment, moment_after
 from tenure.cli.display import json_lines
 from tenure.cli.display.moments import local
 from tenure.cli.display.paint import note, say
-from tenure.cli.opening import settings_for, tending
-from tenure.cli.token.keeping import NewToken, shown, tokens_of
+from tenure.cli.opening import must_be_able, settings_for, tending
+from tenure.cli.token.keeping import NewToken, keeps_no_tokens, shown, tokens_of
 from tenure.cli.verb import json_option, store_option, verb
 from tenure.config import Settings
 from tenure.model.access import Role, Token, digest_of, written
+from tenure.ports.tokens import TokenStore
 from tenure.system import SystemClock
 from tenure.workflow.wording import listed
 
@@ -97,5 +98,6 @@ def command(
 
 
 async def _add(settings: Settings, token: Token) -> Token:
+    must_be_able(settings, TokenStore, keeps_no_tokens)
     async with tending(settings, create=True) as store:
         return await tokens_of(store).add_token(token)

@@ -36,7 +36,11 @@ class NewToken(ShownToken, frozen=True, kw_only=True):
 def tokens_of(store: RunStateStore) -> TokenStore:
     if isinstance(store, TokenStore):
         return store
-    raise NotSupported(f"{type(store).__name__} keeps no tokens: its gateway serves 127.0.0.1 only")
+    raise keeps_no_tokens(type(store).__name__)
+
+
+def keeps_no_tokens(kind: str) -> NotSupported:
+    return NotSupported(f"{kind} keeps no tokens: its gateway serves 127.0.0.1 only")
 
 
 def state_of(token: Token, now: datetime) -> str:

@@ -14,7 +14,8 @@ import apsw
 from msgspec.structs import replace
 
 from tenure.ports.upkeep import StoreReport
-from tenure.stores.sqlite.database import DAMAGE, LOCK_PATIENCE, migrations, translated
+from tenure.stores.sqlite.database import DAMAGE, migrations, translated
+from tenure.stores.sqlite.holdup import LOCK_PATIENCE
 from tenure.stores.sqlite.log_files import LogFiles
 from tenure.stores.sqlite.statements import Statements
 

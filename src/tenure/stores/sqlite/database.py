@@ -9,19 +9,17 @@ from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from shlex import quote
-from time import monotonic
 from typing import TypeVar
 
 import apsw
 
 from tenure.model.errors import StoreError, StoreIncompatible, StoreUnavailable
 from tenure.stores.sqlite.holder import holder_of
+from tenure.stores.sqlite.holdup import LOCK_PATIENCE, LockWait
 
 T = TypeVar("T")
 
 APPLICATION_ID = 0x54_4E_55_52  # "TNUR", so that `file` and we ourselves can tell
-LOCK_PATIENCE = 60.0
-"""Seconds to wait for another process's transaction before the caller hears of it."""
 
 _MAPPED = 1 << 40
 """As much as SQLite allows; address space, not memory."""
@@ -60,16 +58,16 @@ def refuse_wal_reset_bug(version: str = apsw.sqlite_lib_version()) -> None:
 
 
 @contextmanager
-def translated(path: Path, patience: float | None = None) -> Iterator[None]:
+def translated(path: Path, lock: LockWait | None = None) -> Iterator[None]:
     """Driver errors become ours at this border."""
     try:
         yield
     except DRIVER_ERRORS as error:
-        raise translation(path, error, patience) from error
+        raise translation(path, error, lock) from error
 
 
-def translation(path: Path, error: Exception, patience: float | None = None) -> StoreError:
-    """What a driver's error means to whoever uses the store. ``patience`` is how long it waited."""
+def translation(path: Path, error: Exception, lock: LockWait | None = None) -> StoreError:
+    """What a driver's error means to whoever uses the store. ``lock`` knows how long it waited."""
     if isinstance(error, (UnicodeEncodeError, OverflowError)):
         return StoreError(f"no such value can be looked up in {path}: {error}")
     if isinstance(error, DAMAGE):
@@ -87,7 +85,7 @@ def translation(path: Path, error: Exception, patience: float | None = None) -> 
             f"no space left for {path}: nothing was written; free some and try again"
         )
     if isinstance(error, apsw.BusyError):
-        return StoreUnavailable(_held(path, LOCK_PATIENCE if patience is None else patience))
+        return StoreUnavailable(_held(path, LOCK_PATIENCE if lock is None else lock.seconds))
     return StoreUnavailable(f"{path}: {error}")
 
 
@@ -111,30 +109,23 @@ def _held(path: Path, seconds: float) -> str:
     )
 
 
-def connect(
-    path: Path,
-    pause: Callable[[float], object],
-    *,
-    mapped: bool = False,
-    patience: float | None = None,
-) -> apsw.Connection:
+def connect(path: Path, lock: LockWait, *, mapped: bool = False) -> apsw.Connection:
     """Open for several processes at once: WAL, and every commit on disk before it is answered.
 
-    ``pause`` waits between looks at a lock that somebody else holds. ``mapped`` reads pages where
-    the system caches them, without a copy each: a long history is then read no slower.
-    ``patience`` is how long to wait for a lock, in seconds; ``LOCK_PATIENCE`` unless given.
+    ``lock`` waits for whoever else holds it. ``mapped`` reads pages where the system caches them,
+    without a copy each: a long history is then read no slower.
     """
     refuse_wal_reset_bug()
     try:
         connection = apsw.Connection(str(path))
     except apsw.CantOpenError as error:
         raise StoreUnavailable(_why_not_opened(path, error)) from error
-    with translated(path, patience):
+    with translated(path, lock):
         # A plan is made once and kept. SQLite would make it anew for each value bound, in case a
         # partial index suits that very value: for our small statements several times their cost.
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-        connection.set_busy_handler(_patience(pause, patience))
-        patiently(connection.pragma, ("journal_mode", "wal"), pause, patience)
+        connection.set_busy_handler(_patience(lock))
+        patiently(connection.pragma, ("journal_mode", "wal"), lock)
         connection.execute("pragma synchronous = full")
         connection.execute("pragma cache_size = -16000")
         connection.execute("pragma temp_store = memory")
@@ -156,40 +147,28 @@ def _why_not_opened(path: Path, error: apsw.CantOpenError) -> str:
     )
 
 
-def patiently(
-    work: Callable[..., T],
-    arguments: tuple[object, ...],
-    pause: Callable[[float], object],
-    patience: float | None = None,
-) -> T:
+def patiently(work: Callable[..., T], arguments: tuple[object, ...], lock: LockWait) -> T:
     """``work(*arguments)``, again from its start while the file is busy.
 
     SQLite asks the busy handler in most cases, not in all: not where waiting might deadlock, such
     as two processes turning a new file to WAL at once. Whatever met ``BusyError`` was rolled back.
     """
-    began = monotonic()  # what the busy handler waited counts too
     while True:
         try:
             return work(*arguments)
         except apsw.BusyError:
-            longest = LOCK_PATIENCE if patience is None else patience
-            if monotonic() > began + longest:
+            if lock.in_vain:
                 raise
-            pause(random.uniform(0.001, 0.01))  # noqa: S311
+            lock.pause(random.uniform(0.001, 0.01))  # noqa: S311
 
 
-def _patience(pause: Callable[[float], object], patience: float | None) -> Callable[[int], bool]:
+def _patience(lock: LockWait) -> Callable[[int], bool]:
     """Wait short and at random, so that many processes neither spin nor starve one another."""
-    waited = 0.0
 
     def keep_waiting(attempt: int) -> bool:
-        nonlocal waited
-        waited = 0.0 if attempt == 0 else waited
-        if waited > (LOCK_PATIENCE if patience is None else patience):
+        if lock.in_vain:
             return False
-        delay = random.uniform(0.0002, min(0.0005 * (attempt + 1), 0.01))  # noqa: S311
-        pause(delay)
-        waited += delay
+        lock.pause(random.uniform(0.0002, min(0.0005 * (attempt + 1), 0.01)))  # noqa: S311
         return True
 
     return keep_waiting

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from math import inf
 from pathlib import Path
 from time import monotonic
 
@@ -11,6 +12,15 @@ _log = logging.getLogger("tenure.stores")
 
 UNNOTICED = 2.0
 """Seconds; shorter waits are part of sharing a file."""
+LOCK_PATIENCE = 60.0
+"""Seconds to wait for another process's transaction before the caller hears of it."""
+_ONCE_MORE = 1.0
+"""Seconds for who asks when others have waited in vain: enough to get a turn in a shared file."""
+_OUT_OF_SIGHT = 5.0
+"""Seconds without a look at the lock, after which whoever holds it counts as somebody else."""
+
+rest = threading.Event().wait
+"""Not cut short by closing: whoever asked for a write is owed its answer."""
 
 
 class Holdup:
@@ -19,12 +29,16 @@ class Holdup:
 
     def __init__(self, path: Path, patience: float | None = None) -> None:
         self._path = path
-        self.patience = patience
-        """Seconds until whoever waits hears of it; ``None``: as long as usual."""
+        self._patience = patience
         self._guard = threading.Lock()
         self._told: float | None = None
         """Since when, as was said."""
         self._over_at = 0.0
+
+    @property
+    def patience(self) -> float:
+        """Seconds until whoever waits hears of it."""
+        return LOCK_PATIENCE if self._patience is None else self._patience
 
     def lasts(self, since: float) -> None:
         with self._guard:
@@ -45,20 +59,46 @@ class Holdup:
 
 
 class LockWait:
-    """How one thread waits for the file."""
+    """How one thread waits for the file, and for how long.
+
+    The patience is the store's, not that of each piece of work: all of them wait for the same
+    process. What stood in line meanwhile has waited as long as the one before it, and gives up with
+    it; what is asked for afterwards tries once more, for a moment.
+    """
 
     def __init__(self, holdup: Holdup) -> None:
         self._holdup = holdup
         self._since: float | None = None
-        # Not cut short by closing: whoever asked for a write is owed its answer.
-        self._rest = threading.Event().wait
+        """Since when the file has been held, as far as this thread has seen."""
+        self._looked_at = 0.0
+        self._give_up_at = inf
+
+    def begin(self, asked_at: float) -> None:
+        """It is the turn of something that was asked for at that time."""
+        now = monotonic()
+        if self._since is not None and now - self._looked_at > _OUT_OF_SIGHT:
+            self._since = now
+        since = now if self._since is None else self._since
+        patience = self._holdup.patience
+        self._give_up_at = max(since + patience, asked_at + min(patience, _ONCE_MORE))
+
+    @property
+    def in_vain(self) -> bool:
+        """Whether it is time to tell whoever asked."""
+        return monotonic() > self._give_up_at
+
+    @property
+    def seconds(self) -> float:
+        """How long the file has been held."""
+        return 0.0 if self._since is None else monotonic() - self._since
 
     def pause(self, seconds: float) -> None:
         """Between two looks at the lock."""
+        self._looked_at = monotonic()
         if self._since is None:
-            self._since = monotonic()
+            self._since = self._looked_at
         self._holdup.lasts(self._since)
-        self._rest(seconds)
+        rest(seconds)
 
     def got_through(self) -> None:
         if self._since is not None:

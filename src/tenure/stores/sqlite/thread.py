@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from itertools import groupby
 from pathlib import Path
 from queue import SimpleQueue
+from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
 import apsw
@@ -40,6 +41,7 @@ class _Job(NamedTuple):
     answer: asyncio.Future[Any]
     work: Callable[..., Any]
     arguments: tuple[object, ...]
+    asked_at: float
 
 
 class _Outcome(NamedTuple):
@@ -53,7 +55,6 @@ class DatabaseThread:
 
     def __init__(self, path: Path, name: str, holdup: Holdup, *, mapped: bool = False) -> None:
         self._path = path
-        self._patience = holdup.patience
         self._mapped = mapped
         self._pid = os.getpid()
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
@@ -83,7 +84,7 @@ class DatabaseThread:
         with self._guard:
             if self._closing.is_set():
                 raise StoreUnavailable(f"{self._path}: this store has been closed")
-            self._jobs.put(_Job(loop, answer, work, arguments))
+            self._jobs.put(_Job(loop, answer, work, arguments, monotonic()))
         return await answer
 
     def close(self) -> None:
@@ -100,12 +101,11 @@ class DatabaseThread:
 
     def _serve(self, opened: Future[None]) -> None:
         try:
-            self._connection = connect(
-                self._path, self._lock.pause, mapped=self._mapped, patience=self._patience
-            )
+            self._lock.begin(monotonic())
+            self._connection = connect(self._path, self._lock, mapped=self._mapped)
             self._file = FileOnDisk(self._path)
-            with translated(self._path, self._patience):
-                self._patiently(migrate, (self._connection, self._path))
+            with translated(self._path, self._lock):
+                patiently(migrate, (self._connection, self._path), self._lock)
         except BaseException as error:  # noqa: BLE001  raised where the store is opened
             opened.set_exception(error)
             return
@@ -117,21 +117,19 @@ class DatabaseThread:
 
     def _do(self, job: _Job) -> None:
         try:
-            outcome = _Outcome(job, self._patiently(job.work, job.arguments))
+            self._lock.begin(job.asked_at)
+            outcome = _Outcome(job, patiently(job.work, job.arguments, self._lock))
             self._lock.got_through()
             self._file.check()
         except BaseException as error:  # noqa: BLE001  handed to the caller, whatever it is
             outcome = self._failed(job, error)
         _answer(job.loop, (outcome,))
 
-    def _patiently(self, work: Callable[..., T], arguments: tuple[object, ...]) -> T:
-        return patiently(work, arguments, self._lock.pause, self._patience)
-
     def _failed(self, job: _Job, error: BaseException) -> _Outcome:
         if not isinstance(error, apsw.BusyError):
             self._lock.got_through()
         if isinstance(error, DRIVER_ERRORS):
-            ours = translation(self._path, error, self._patience)
+            ours = translation(self._path, error, self._lock)
             ours.__cause__ = error
             error = ours
         return _Outcome(job, None, error)
@@ -146,7 +144,8 @@ class ReadingThread(DatabaseThread):
     def _do(self, job: _Job) -> None:
         jobs = [job, *self._waiting_too()]
         try:
-            outcomes = self._patiently(self._in_one_view, (jobs,))
+            self._lock.begin(job.asked_at)
+            outcomes = patiently(self._in_one_view, (jobs,), self._lock)
             self._lock.got_through()
             self._file.check()
         except BaseException as error:  # noqa: BLE001

@@ -1,0 +1,212 @@
+"""``validate`` and ``schema``: what is wrong with a file, before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.cli.flows import BREAK, GREET, NEEDY, TEMPLATES
+
+WRONG = """\
+version: v1
+name: wrong
+steps:
+  - name: a
+    action: cmd.rum
+    timeout: 30
+  - name: b
+    action: cmd.run
+    args: {cmd: ls}
+    whem: x
+"""
+
+
+@pytest.mark.parametrize(
+    ("data", "line", "column", "said"),
+    [
+        (b"\xef\xbb\xbfb: x\xe9\n", 1, 5, r"is not UTF-8 text: the byte \xe9"),
+        (b"a: 1\nb: x\xe9\n", 2, 5, r"is not UTF-8 text: the byte \xe9"),
+        ("# é\nb: é".encode() + b"\xff", 2, 5, r"is not UTF-8 text: the byte \xff"),
+        ("version: v1\n".encode("utf-16"), 1, 1, r"is not UTF-8 text: the byte \xff"),
+        ("a: é".encode()[:-1], 1, 4, r"is not UTF-8 text: the byte \xc3"),
+        (b"a: 1\n\n\n\n\nb: \x07\n", 6, 4, r"the character \x07 is not allowed in YAML"),
+    ],
+)
+def test_bytes_that_are_no_text_are_shown_where_they_stand(
+    cli: Cli, data: bytes, line: int, column: int, said: str
+) -> None:
+    (cli.folder / "flow.yaml").write_bytes(data)
+    (mistake,) = cli.call("validate", "flow.yaml", "--json").json["files"][0]["mistakes"]
+    assert (mistake["line"], mistake["column"], mistake["message"]) == (line, column, said)
+    assert "save the file as UTF-8" in mistake["hint"]
+
+
+@pytest.mark.parametrize("text", ["[" * 100, "#" * (1 << 21)], ids=["deep", "long"])
+def test_validate_says_as_json_what_to_do_about_a_limit(cli: Cli, text: str) -> None:
+    checked = cli.call("validate", cli.workflow(text), "--json").json
+    assert checked["files"][0]["mistakes"][0]["hint"]
+
+
+def test_a_character_that_is_cut_by_the_limit_of_a_file_is_no_mistake(cli: Cli) -> None:
+    (cli.folder / "flow.yaml").write_bytes("é".encode() * (1 << 20))
+    assert "more than" in cli.call("validate", "flow.yaml").out
+
+
+def test_validate_reports_every_mistake_of_every_file(cli: Cli) -> None:
+    wrong, good = cli.workflow(WRONG, "wrong.yaml"), cli.workflow(GREET, "good.yaml")
+    checked = cli.call("validate", wrong, good, "missing.yaml")
+    assert checked.code == 2
+    lines = checked.out.splitlines()
+    assert any(line.startswith(f"{wrong}:5:13: steps[0].action: ") for line in lines)
+    assert any(line.startswith(f"{wrong}:6:14: steps[0].timeout: ") for line in lines)
+    assert any(line.startswith(f"{wrong}:10:5: ") and "'when'" in line for line in lines)
+    assert f"✓ {good} is valid" in lines
+    assert (
+        "missing.yaml: cannot be read: No such file or directory; there is good.yaml, wrong.yaml"
+        in lines
+    )
+
+
+def test_valid_files_exit_with_0_and_notices_are_shown(cli: Cli) -> None:
+    checked = cli.call("validate", cli.workflow(f"{BREAK}env_packages: [curl]\n"))
+    assert checked.code == 0
+    assert "flow.yaml is valid" in checked.out
+    assert "notice: " in checked.err
+    assert "env_packages" in checked.err
+
+
+def test_validate_names_variables_that_a_run_has_to_be_given(cli: Cli) -> None:
+    flow = cli.workflow(NEEDY)
+    checked = cli.call("validate", flow)
+    assert checked.code == 0
+    assert checked.out == f"✓ {flow} is valid for runs that are given zone\n"
+    needed, doubtful = checked.err.splitlines()
+    assert needed.startswith(f"notice: {flow}:8:11: steps[0].when: 'zone' is not defined here")
+    assert doubtful.startswith(f"notice: {flow}:12:27: steps[1].args.cmd: 'relase' is not defined")
+    assert "did you mean 'release'?" in doubtful
+    (verdict,) = cli.call("validate", flow, "--json").json["files"]
+    assert verdict["needs"] == ["zone"]
+    assert len(verdict["notices"]) == 2
+
+
+def test_validate_names_a_missing_variable_once_where_it_is_used_first(cli: Cli) -> None:
+    again = (
+        '  - {name: c, action: cmd.run, when: zone == "two", args: {cmd: "echo ${{ relase }}"}}\n'
+    )
+    flow = cli.workflow(NEEDY + again)
+    needed, doubtful = cli.call("validate", flow).err.splitlines()
+    assert f"{flow}:8:11: steps[0].when: 'zone' is not defined here" in needed
+    assert f"{flow}:12:27: steps[1].args.cmd: 'relase' is not defined" in doubtful
+    checked = cli.call("validate", flow, "--var", "other=1")
+    assert checked.out.count("'zone' is not defined") == 1
+    assert checked.err.count("is not defined") == 1
+
+
+def test_validate_tells_undefined_variables_and_other_mistakes_at_once(cli: Cli) -> None:
+    flow = cli.workflow(NEEDY + "    timeout: 30\n")
+    checked = cli.call("validate", flow)
+    assert checked.out.startswith(f"{flow}:13:14: steps[1].timeout: ")
+    assert [line.split(": ")[1:3] for line in checked.err.splitlines()] == [
+        [f"{flow}:8:11", "steps[0].when"],
+        [f"{flow}:12:27", "steps[1].args.cmd"],
+    ]
+    for verb in ("validate", "plan", "run"):
+        told = cli.call(verb, flow, "--var", "other=1")
+        assert told.code == 2
+        lines = (told.out + told.err).splitlines()
+        assert lines[0].startswith(f"{flow}:8:11: steps[0].when: 'zone' is not defined here")
+        assert lines[1].startswith(f"{flow}:13:14: steps[1].timeout: ")
+        given = cli.call(verb, flow, "--var", "zone=one")
+        assert "zone" not in given.out + given.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--var", "zone=one"], 0),
+        (["--vars-file", "vars.yaml"], 0),
+        (["--var", "zone=one", "--secret", "token=@key"], 0),
+        (["--var", "zones=one"], 2),
+        (["--secret", "token"], 2),
+        (["--secret", "no name"], 2),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_validate_with_variables_judges_as_a_run_would(
+    cli: Cli, arguments: list[str], code: int
+) -> None:
+    (cli.folder / "vars.yaml").write_text("zone: one")
+    (cli.folder / "key").write_text("s3cr3t")
+    flow = cli.workflow(NEEDY)
+    checked = cli.call("validate", flow, *arguments)
+    assert checked.code == code
+    assert cli.call("plan", flow, *arguments).code == code
+    if code == 0:
+        assert checked.out == f"✓ {flow} is valid\n"
+    elif "no name" not in arguments:
+        assert "steps[0].when: 'zone' is not defined here; give it with --var" in checked.out
+        assert checked.out.endswith(f"✗ {flow} has 1 mistake\n")
+
+
+@pytest.mark.parametrize("verb", ["plan", "validate", "run"])
+def test_a_secret_that_the_workflow_does_not_declare_is_refused(cli: Cli, verb: str) -> None:
+    (cli.folder / "key").write_text("s3cr3t")
+    refused = cli.call(verb, cli.workflow(NEEDY), "--var", "zone=one", "--secret", "tokn=@key")
+    assert refused.code == 2
+    said = "tokn is not among the secrets of this workflow; did you mean 'token'?"
+    assert said in refused.out + refused.err
+    typed = cli.call(verb, cli.workflow(NEEDY), "--var", "zone=one", "--secret", "token=abc")
+    assert typed.code == 2
+    assert "every user of this machine" in typed.err
+
+
+def test_validate_for_programs(cli: Cli) -> None:
+    wrong = cli.workflow(WRONG, "wrong.yaml")
+    checked = cli.call("validate", wrong, "--json")
+    assert checked.code == 2
+    (verdict,) = checked.json["files"]
+    assert (verdict["file"], verdict["valid"], verdict["notices"]) == (wrong, False, [])
+    assert {"message", "path", "hint", "source", "line", "column"} == verdict["mistakes"][0].keys()
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"\xff", b"a: &a [*a]", b"x: !!python/object:os.system {}", b"{" * 999]
+)
+def test_hostile_files_are_refused_calmly(cli: Cli, content: bytes) -> None:
+    path = Path(cli.folder / "hostile.yaml")
+    path.write_bytes(content)
+    checked = cli.call("validate", str(path))
+    assert checked.code == 2
+    assert "hostile.yaml" in checked.out
+    assert "Traceback" not in checked.err
+
+
+def test_the_schema_knows_the_actions(cli: Cli) -> None:
+    schema = cli.call("schema", "--json").json
+    assert schema["$schema"].startswith("https://json-schema.org/")
+    assert "args of cmd.run" in schema["$defs"]
+    assert cli.call("schema").json == schema
+
+
+def test_validate_reads_the_templates_that_would_travel(cli: Cli) -> None:
+    before = "file.copy, args: {src: conf.j2, dest: /nowhere/x}"
+    flow = cli.workflow(TEMPLATES.replace("BEFORE", before).replace("zone: north", ""))
+    assert cli.call("validate", flow).out == f"✓ {flow} is valid\n"
+    conf = cli.folder / "conf.j2"
+    conf.write_text("# zones\n{{ zone }}\n")
+    told = cli.call("validate", flow)
+    assert told.out == f"✓ {flow} is valid for runs that are given zone\n"
+    said = f"{flow}:7:57: steps[1].args.src: conf.j2:2: 'zone' is not defined here; give it with"
+    assert told.err.startswith(f"notice: {said} --var zone=…")
+    assert cli.call("validate", flow, "--var", "zone=1").code == 0
+    missing = cli.call("validate", flow, "--var", "other=1")
+    assert (missing.code, missing.out.splitlines()[0].startswith(said)) == (2, True)
+
+
+@pytest.mark.parametrize("content", [b"{{ zone }}\xff", b"{{ zone }}" + b" " * 1024**2])
+def test_validate_leaves_files_alone_that_no_run_would_take(cli: Cli, content: bytes) -> None:
+    (cli.folder / "conf.j2").write_bytes(content)
+    flow = TEMPLATES.replace("BEFORE", "template.render, args: {template: x, dest: /nowhere/x}")
+    assert cli.call("validate", cli.workflow(flow.replace("zone: north", ""))).err == ""
