@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec import json
 
 import tenure
+from tenure.model.errors import StoreUnavailable
 from tenure.model.status import RunStatus
 from tenure.model.wakeups import topic_of_owner, topic_of_queue
 from tenure.runtime.lease_timing import Timing
@@ -21,6 +22,7 @@ from tenure.testing.contracts.acts import create, create_embedded, write
 from tenure.testing.contracts.wakeups import listening
 from tenure.testing.factories import cancel, end_run, new_run, start_step
 from tests.postgres.database import TestDatabase
+from tests.postgres.server import Server
 from tests.runtime.puppets import PATIENCE, Puppet, step, workflow
 
 pytestmark = pytest.mark.slow
@@ -147,3 +149,34 @@ def test_hints_are_split_as_the_server_wants_them(topics: set[str]) -> None:
     assert told == {
         topic for topic in topics if "\0" not in topic and len(json.encode(topic)) < 7000
     }
+
+
+async def test_one_commit_at_a_time_carries_hints_and_no_other_waits_for_it() -> None:
+    """Each comes from a process that has had nothing to say, and would carry its hints. The first
+    waits for a replica that never answers."""
+    with Server(synchronous_standby_names="nobody") as server:
+        server.execute("create database riding")
+        async with (
+            PostgresStore(server.url("riding", options="-csynchronous_commit=on")) as slow,
+            PostgresStore(server.url("riding", options="-csynchronous_commit=local")) as other,
+        ):
+            await other.migrate_store()
+            async with listening(other, QUEUE) as heard:
+                kept_waiting = asyncio.create_task(create(slow))
+                await _waits_for_its_replica(server)
+                await asyncio.wait_for(create(other), PATIENCE)
+                assert not kept_waiting.done()
+                server.execute(f"select pg_cancel_backend(pid) from ({WAITING}) w")
+                with pytest.raises(StoreUnavailable):
+                    await kept_waiting
+                await heard.wait()
+
+
+WAITING = "select pid from pg_stat_activity where wait_event = 'SyncRep'"
+
+
+async def _waits_for_its_replica(server: Server) -> None:
+    with psycopg.connect(server.url("postgres"), autocommit=True) as somebody:
+        async with asyncio.timeout(PATIENCE):
+            while not somebody.execute(WAITING).fetchone():
+                await asyncio.sleep(0)

@@ -8,8 +8,9 @@ waits no more than the interval at which he looks anyway.
 
 A process that has had nothing to say for a while lets its hints ride in the transaction that
 writes, and whoever waits hears them a trip earlier; with a run that is submitted alone its record
-rides too, and spares an idle worker to look (``offers``). That is ten times a second at most: the
-lock is then held for a hundredth of the time, and nobody queues for it.
+rides too, and spares an idle worker to look (``offers``). That is ten times a second at most, and
+one transaction of the whole database at a time: who meets another one at it lets his hints follow
+the commit, so that no commit waits for another's.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ class Announcing:
             self._teller().add(new)
 
     def aboard(self, topics: Iterable[str]) -> list[str]:
-        """What the transaction that makes these runs is to tell of them, in its own statement.
-        Nothing, if they are to be announced when it has committed."""
+        """What the transaction that makes these runs is to tell of them in its own statement, if it
+        may. Nothing, if they are to be announced when it has committed."""
         new = frozenset(topics)
         return list(payloads(new)) if new and self._teller().may_ride() else []
 

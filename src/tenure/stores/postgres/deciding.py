@@ -64,6 +64,8 @@ class Decided:
         self._born: dict[int, _Born] = {}
         self._accepted: dict[int, _Accepted] = {}
         self._news: dict[int, tuple[str, ...]] = {}
+        self.announced = False
+        """What was aboard has been told."""
 
     def but(self, written: Collection[int]) -> set[int]:
         """Those that were not written after all."""
@@ -97,7 +99,7 @@ class Decided:
         self, session: Session, aboard: Sequence[str] = (), *, commit: bool = False
     ) -> dict[int, Receipt]:
         """Receipts of those that were written; they are durable. ``aboard`` is announced with the
-        creations."""
+        creations, if nobody else is just announcing something that way: see ``announced``."""
         calls: list[Call] = []
         if self.creations:
             calls.append(self.creations.creation(aboard))
@@ -114,9 +116,10 @@ class Decided:
         for (name, *_), answer in zip(calls, answers, strict=True):
             if name == "commit":
                 continue
-            ((at, text, *_),) = answer
+            ((at, text, *told),) = answer
             session.heard(at)
             if name.startswith("create"):
+                self.announced = any(told)
                 for i, seq, end in decode(_created, text):
                     receipts[i] = self._there(self._born[i], seq, end)
             else:

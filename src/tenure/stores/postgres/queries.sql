@@ -132,6 +132,11 @@ with given as materialized (
   {new_journal}
 )
 
+-- fragment: may_ride
+-- Whoever commits with NOTIFY keeps all others who do from committing until he has flushed. So one
+-- transaction of the database does at a time; who finds another at it announces apart, afterwards.
+(select pg_try_advisory_xact_lock(hashtextextended('tenure.announcing', 0)))
+
 -- name: create_runs
 {created}, steps as (
   {new_steps}
@@ -149,7 +154,8 @@ with given as materialized (
 )
 select tenure.clock(),
   coalesce((select json_agg(json_build_array(i, seq, lease_expires_at)) from ok), '[]')::text,
-  array(select pg_notify('tenure_queue', topics)::text from unnest($13::text[]) as t(topics))
+  array(select pg_notify('tenure_queue', topics)::text
+    from unnest($13::text[]) as t(topics) where {may_ride})
 
 -- name: create_plain_runs
 -- Of which nothing starts yet, and nobody is told by callback: most of what is submitted. One that
@@ -168,7 +174,8 @@ select tenure.clock(),
         ok.ready_at, ok.run_after, null, ok.updated_at, ok.started_at, null, ok.updated_at,
         ok.counts, ok.detail::json, null), ok.summary::json, ok.callbacks::json, ok.vars::json,
         ok.plan::json, null, null, ok.digest))::text as whole
-      from ok where $4::boolean) a on true)
+      from ok where $4::boolean) a on true
+    where {may_ride})
 
 -- fragment: updated
 -- Of those still as they were when the update was decided, and that nobody else is writing now.

@@ -121,7 +121,7 @@ class Writing:
                     left.append((i, write))
         aboard = self._announcing.aboard(decided.news_of_births())
         written = await decided.send(session, aboard)
-        if not aboard:
+        if not decided.announced:
             self._announcing.announce(decided.news_of(written))
         outcomes |= written
         refused = decided.but(written)
