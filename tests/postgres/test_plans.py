@@ -34,6 +34,7 @@ NO_PLAN = {
 MAY_READ_ALL = {
     "schema",  # a row per version of the schema
     "workers",  # a row per process
+    "put_worker",
     "forget_silent_workers",
     "tokens",  # a row per token
     "token",

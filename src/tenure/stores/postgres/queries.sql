@@ -620,12 +620,26 @@ where c.seq = $1 and c.start = 0
 order by c.step, c.host, c.item, c.attempt, c.stream
 
 -- name: put_worker
-insert into tenure.workers (owner_id, seen_until, body)
-values ($1, tenure.clock() + make_interval(secs => $2::float8), $3::json)
-on conflict (owner_id) do update set seen_until = excluded.seen_until, body = excluded.body
+-- Nobody is waited for: no row comes back while somebody else holds this one.
+with free as materialized (
+  select owner_id from tenure.workers where owner_id = $1 for no key update skip locked
+), seen as (
+  update tenure.workers
+  set seen_until = tenure.clock() + make_interval(secs => $2::float8), body = $3::json
+  where owner_id = any(array(select owner_id from free)) returning 1
+), met as (
+  insert into tenure.workers (owner_id, seen_until, body)
+  select $1, tenure.clock() + make_interval(secs => $2::float8), $3::json
+  where not exists (select 1 from tenure.workers where owner_id = $1)
+  on conflict (owner_id) do nothing returning 1
+)
+select 1 from seen union all select 1 from met
 
 -- name: forget_silent_workers
-delete from tenure.workers where seen_until <= tenure.clock()
+-- But for those that are just telling that they are there, or that others are forgetting.
+delete from tenure.workers where owner_id = any(array(
+  select owner_id from tenure.workers where seen_until <= tenure.clock()
+  order by owner_id limit 1000 for update skip locked))
 
 -- name: owners
 -- Who has runs, by recovery; how many of these are under way without a live lease, and how many were
