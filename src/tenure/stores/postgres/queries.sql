@@ -356,9 +356,14 @@ where r.owner_id is not null
   and r.approved and (r.run_after is null or r.run_after <= (select tenure.clock()))
 
 -- name: held_under_claim
-select {head}::text, tenure.clock() from tenure.runs r
-where r.owner_id = $1 and r.claim_id = $2
-order by r.rank, r.ready_at, r.seq for no key update
+-- All of them, in claim order; without a head those that somebody else is writing now.
+select l.head::text, l.at from (
+  select r.seq, r.rank, r.ready_at from tenure.runs r where r.owner_id = $1 and r.claim_id = $2
+) h left join lateral (
+  select {head} as head, tenure.clock() as at from tenure.runs r
+  where r.seq = h.seq and r.owner_id = $1 and r.claim_id = $2
+  limit 1 for no key update skip locked) l on true
+order by h.rank, h.ready_at, h.seq
 
 -- name: promote_parked
 -- Runs whose run_after has come join the ready ones.
