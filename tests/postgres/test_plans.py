@@ -64,6 +64,8 @@ CAREFULLY = {
     "runs_by_status",
     "census",
     "queue_lengths",
+    "renew_held_deliveries",
+    "lock_following",
     "hold_due_deliveries",
     "hold_named_deliveries",
     "put_deliveries",
