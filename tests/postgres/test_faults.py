@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator
+from datetime import timedelta
 
 import psycopg
 import pytest
@@ -12,14 +13,17 @@ import pytest
 from tenure.model.errors import StoreError, StoreIncompatible, StoreUnavailable
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.update import Receipt
+from tenure.ports.log_store import LogKey
 from tenure.stores.postgres import PostgresStore
 from tenure.testing.contracts.acts import create_embedded, lease_of
-from tenure.testing.factories import change_run, embedded_run, new_run, start_step
+from tenure.testing.factories import change_run, embedded_run, fencing_of, new_run, start_step
 from tests.postgres.database import migrated
 from tests.postgres.proxy import Proxy
 from tests.postgres.server import Server
 
 pytestmark = pytest.mark.slow
+
+OUT = LogKey(step=0, host="web1", stream="stdout")
 
 
 @pytest.fixture
@@ -150,18 +154,33 @@ async def test_exhausted_connections_are_said_to_be(postgres_server: Server, dat
             assert (await first).version == 1
 
 
+STUCK = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
+
+
 async def test_renewals_do_not_wait_behind_output_or_writes(
     postgres_server: Server, database: str
 ) -> None:
-    async with PostgresStore(postgres_server.url(database, connections="1")) as store:
-        run = await create_embedded(store)
-        with psycopg.connect(postgres_server.url(database)) as somebody:
+    """One of each is stuck in mid-statement, on the only connection of its lane."""
+    url = postgres_server.url(database)
+    async with PostgresStore(f"{url}?connections=1&connect_timeout=2") as store:
+        run, kept = [await create_embedded(store, seconds=60.0) for _ in range(2)]
+        with psycopg.connect(url) as somebody, psycopg.connect(url, autocommit=True) as onlooker:
             somebody.execute("lock table tenure.journal, tenure.log_chunks in exclusive mode")
-            stuck = asyncio.create_task(store.update_run(change_run(run, message="stuck")))
-            other = await asyncio.wait_for(store.renew_leases([lease_of(run)], 60.0), 20)
-            assert other[0].run_id == run.run_id
+            update = change_run(run, message="stuck")
+            writing = asyncio.create_task(store.update_run(update))
+            printing = asyncio.create_task(store.append(run.run_id, fencing_of(run), OUT, 0, b"on"))
+            async with asyncio.timeout(20):
+                while onlooker.execute(STUCK).fetchone() != (2,):
+                    await asyncio.sleep(0.005)
+            (renewal,) = await store.renew_leases([lease_of(kept)], 600.0)
+            assert renewal.ok
+            assert renewal.expires_at is not None
+            assert renewal.expires_at > await store.store_time() + timedelta(seconds=300)
+            assert not writing.done()
+            assert not printing.done()
             somebody.rollback()
-            assert (await stuck).version == 2
+            assert (await writing).version == 2
+            assert await printing == 2
 
 
 async def test_run_that_somebody_locked_delays_no_other(
@@ -224,7 +243,8 @@ async def test_full_disk_is_a_clear_error_and_loses_nothing() -> None:
             server.stop()
             server.start(largest_file=17 << 20)
             run, said = await _fill_up(store, run)
-            assert "127.0.0.1" in said
+            assert f"no space left on the server postgresql://127.0.0.1:{server.port}/" in said
+            assert "nothing was written; free some and try again" in said
             assert await store.get_run(run.run_id) == run
             server.stop()
             server.start()

@@ -34,6 +34,7 @@ NO_PLAN = {
 MAY_READ_ALL = {
     "schema",  # a row per version of the schema
     "workers",  # a row per process
+    "put_worker",
     "forget_silent_workers",
     "tokens",  # a row per token
     "token",
@@ -63,6 +64,8 @@ CAREFULLY = {
     "runs_by_status",
     "census",
     "queue_lengths",
+    "renew_held_deliveries",
+    "lock_following",
     "hold_due_deliveries",
     "hold_named_deliveries",
     "put_deliveries",

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, LiteralString
 
@@ -17,6 +18,7 @@ from tenure.model.errors import DeliveryNotFound, RunNotFound
 from tenure.model.outbox import GiveUp
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import DeliveryState
+from tenure.runtime.retention import PruneRate
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres import pruning as module
 from tenure.testing.contracts.acts import create
@@ -114,6 +116,86 @@ async def test_clock_of_the_machine_that_prunes_is_no_matter(
         await store.get_run(run.run_id)
 
 
+# What hangs on a run counts
+
+
+ROWS = 30_000
+OUTPUT = """
+insert into tenure.log_chunks select seq, 0, 'host-' || n, -1, 1, 'stdout', 0, 1, 'x'
+from tenure.runs, generate_series(1, %s) n where run_id = %s
+"""
+
+
+async def printed_much(url: str, store: PostgresStore) -> None:
+    run = await ended(store)
+    async with await psycopg.AsyncConnection.connect(url) as person:
+        await person.execute(OUTPUT, (ROWS, run.run_id))
+
+
+async def removed_between_pauses(
+    url: str, store: PostgresStore, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[int], float]:
+    """How many rows of output at a time; and in how many seconds all of them, had the pauses been
+    made."""
+    left, paused = [ROWS], list[float]()
+
+    async def look(seconds: float) -> None:
+        paused.append(seconds)
+        left.append(await count_of(url, "tenure.log_chunks"))
+
+    monkeypatch.setattr(module, "pause", look)
+    began = asyncio.get_running_loop().time()
+    assert await store.prune_runs(0.0, limit=limit) == 1
+    took = asyncio.get_running_loop().time() - began
+    return [before - after for before, after in pairwise(left)], took + sum(paused)
+
+
+@pytest.mark.parametrize(("limit", "at_once"), [(5, 1000), (100, module.ROWS_AT_ONCE)])
+async def test_output_of_a_run_leaves_no_faster_than_as_many_runs_would(
+    url: str,
+    store: PostgresStore,
+    monkeypatch: pytest.MonkeyPatch,
+    limit: int,
+    at_once: int,
+) -> None:
+    await printed_much(url, store)
+    removed, seconds = await removed_between_pauses(url, store, limit, monkeypatch)
+    assert sum(removed) == ROWS
+    assert max(removed) <= at_once
+    runs_worth = ROWS / module.ROWS_OF_A_RUN
+    assert seconds >= 0.99 * (runs_worth - limit) / (limit * module.CALLS_PER_SECOND)
+    assert (await store.check_store()).problems == ()
+
+
+async def test_prune_that_is_stopped_in_a_pause_is_finished_by_the_next(
+    url: str, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await printed_much(url, store)
+    resting = asyncio.Event()
+
+    async def rest(_: float) -> None:
+        resting.set()
+        await asyncio.get_running_loop().create_future()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "pause", rest)
+        pruning = asyncio.create_task(store.prune_runs(0.0, limit=1))
+        await resting.wait()
+        await create(store)  # nobody's connection is kept
+        pruning.cancel()
+        await asyncio.wait([pruning])
+    assert await store.prune_runs(0.0) == 0
+    assert await count_of(url, "tenure.log_chunks") == 0
+    assert (await store.check_store()).problems == ()
+
+
+def test_prune_knows_how_often_it_is_called() -> None:
+    """By the loop that calls it, at the rate that people set."""
+    for per_second in range(4, 401, 4):
+        rate = PruneRate(per_second)
+        assert rate.batch * module.CALLS_PER_SECOND == per_second
+
+
 # A callback is sent again meanwhile
 
 
@@ -188,21 +270,18 @@ async def test_callback_of_a_run_that_is_just_leaving_is_not_queued_again(
     assert (await store.check_store()).problems == ()
 
 
-async def test_run_is_noted_until_nothing_of_it_is_left(
-    url: str, store: PostgresStore, gate: Gate
-) -> None:
-    """A row that somebody changes while it is being removed is another row then."""
+async def test_run_is_noted_until_nothing_of_it_is_left(url: str, store: PostgresStore) -> None:
+    """A row that somebody holds is left to the next prune."""
     await given_up(store)
     async with await psycopg.AsyncConnection.connect(url) as person:
         await person.execute("update tenure.deliveries set attempts = 5")
-        pruning = asyncio.create_task(store.prune_runs(0.0))
-        await gate.waiting(1)
+        assert await store.prune_runs(0.0) == 1
+        (problem,) = (await store.check_store()).problems
+        assert "Prune once more" in problem
         await person.commit()
-        assert await pruning == 1
+    assert await store.prune_runs(0.0) == 0
     assert (await store.check_store()).problems == ()
-    async with await psycopg.AsyncConnection.connect(url) as onlooker:
-        cursor = await onlooker.execute("select count(*) from tenure.deliveries")
-        assert await cursor.fetchone() == (0,)
+    assert await count_of(url, "tenure.deliveries") == 0
 
 
 # Workflow texts

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from tenure.model.errors import StoreLost, StoreUnavailable
-from tenure.model.outbox import Delivery, Outcome
+from tenure.model.outbox import Delivery, Outcome, Settlement
 from tenure.model.status import DeliveryState
 from tenure.ports.outbox import Outbox, OutboxBatches
 from tenure.stores.memory import InMemoryStore
@@ -45,6 +46,46 @@ class OneByOne:
 
     async def settle_delivery(self, delivery_id: str, token: str, outcome: Outcome) -> Delivery:
         return await self._store.settle_delivery(delivery_id, token, outcome)
+
+
+class Locked:
+    """Of this run the store settles nothing while the door is closed; of all others it does."""
+
+    def __init__(self, store: Between, run_id: str) -> None:
+        self.closed = True
+        self._run_id = run_id
+        self._refused = asyncio.Semaphore(0)
+        store.rules["settle_deliveries"] = self._settle
+        store.rules["settle_and_claim"] = self._settle_and_claim
+        self._store = store
+
+    async def refuses(self, times: int) -> None:
+        for _ in range(times):
+            await self._refused.acquire()
+
+    async def _settle(self, real: Any, settlements: Sequence[Settlement]) -> Any:
+        can = [each for each in settlements if not await self._is_locked(each)]
+        return self._all(settlements, can, await real(can))
+
+    async def _settle_and_claim(
+        self, real: Any, settlements: Sequence[Settlement], *args: Any, **wanted: Any
+    ) -> Any:
+        can = [each for each in settlements if not await self._is_locked(each)]
+        answers, claimed = await real(can, *args, **wanted)
+        return self._all(settlements, can, answers), claimed
+
+    async def _is_locked(self, settlement: Settlement) -> bool:
+        delivery = await self._store.real.get_delivery(settlement.delivery_id)
+        locked = self.closed and delivery.run_id == self._run_id
+        if locked:
+            self._refused.release()
+        return locked
+
+    def _all(
+        self, asked: Sequence[Settlement], can: Sequence[Settlement], answers: Sequence[Any]
+    ) -> list[Any]:
+        settled = {one.delivery_id: each for one, each in zip(can, answers, strict=True)}
+        return [settled.get(one.delivery_id, StoreUnavailable("locked")) for one in asked]
 
 
 class TestBadStore:
@@ -89,6 +130,24 @@ class TestBadStore:
             "the store does not answer about callbacks",
             "the store answers about callbacks again",
         ]
+
+    async def test_one_that_cannot_be_settled_is_kept_and_delays_no_other(
+        self, memory: InMemoryStore, new_relay: NewRelay
+    ) -> None:
+        """Somebody holds its run, say. It is not sent twice for that."""
+        locked, other = [await busy_run(memory, EVERYTHING, steps=2) for _ in range(2)]
+        store, postman = Between(memory), Postman()
+        door = Locked(store, locked.run_id)
+        relay = new_relay(store, postman)
+        async with asyncio.timeout(PATIENCE):
+            while len(postman.places(other.run_id)) < 14:
+                await postman.carries(len(postman.ids) + 1)
+            await door.refuses(3)
+        assert len(postman.places(locked.run_id)) == 1
+        door.closed = False
+        assert await relay.flush(PATIENCE)
+        assert len(postman.ids) == len(set(postman.ids)) == 28
+        assert {state for state, _ in await states(memory)} == {DeliveryState.DELIVERED}
 
     @pytest.mark.parametrize(
         ("error", "said"),

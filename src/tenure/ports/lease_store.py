@@ -47,7 +47,7 @@ class LeaseStore(Protocol):
         claimed one is the oldest, whatever its priority.
 
         The same ``claim_id`` again returns the runs still held under it, renewed, and claims no
-        others.
+        others: all of them, or ``StoreUnavailable``, for nobody would ask for the rest.
         Never waits for a run somebody else is looking at.
         """
         ...

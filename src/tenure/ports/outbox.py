@@ -87,8 +87,10 @@ class OutboxBatches(Protocol):
         """As ``settle_delivery`` for each, in order, in one commit; one answer each.
 
         One refused or malformed settlement never harms another; its error is returned in its
-        place, exactly the error the single call would raise. Raises only ``StoreUnavailable``,
-        after which any of them may have been settled: send the same ones again.
+        place, exactly the error the single call would raise. ``StoreUnavailable`` in its place:
+        somebody else holds what it needs, nothing of it was settled, send it again. Raises only
+        ``StoreUnavailable``, after which any of them may have been settled: send the same ones
+        again.
         """
         ...
 

@@ -18,6 +18,8 @@ class Retention(Protocol):
         time the caller believes it is must not matter, or a wrong clock would remove everything.
 
         Never a run that has not ended, nor one with a callback still waiting to be sent. Writers
-        wait for it no longer than for one another, however much there is to remove.
+        wait for it no longer than for one another, however much there is to remove: the call may
+        take its time over a run with very much output. Stopped meanwhile, it leaves the rest to the
+        next.
         """
         ...

@@ -63,6 +63,8 @@ _log = logging.getLogger("tenure.runtime")
 
 _A_MOMENT = 1.0
 """Seconds for what takes none if all is well."""
+_LOCKED_AGAIN = 0.25
+"""Seconds until the next try to settle what somebody else keeps the store from."""
 _NAMED_AT_ONCE = 500
 _SILENT = "the store does not answer about callbacks (%s); they wait until it does"
 _LOST = "no callbacks are sent any more: %s"
@@ -186,8 +188,11 @@ class Relay:
                 return
             if wait is not None:
                 await self._pause(wait)
-            elif not (more or self._settling):
-                await happens_within(self._news, self._timing.poll)
+            elif not (more or self._settling.at_once):
+                await happens_within(self._news, self._until_the_next_look())
+
+    def _until_the_next_look(self) -> float:
+        return min(self._timing.poll, _LOCKED_AGAIN) if self._settling else self._timing.poll
 
     async def _pause(self, seconds: float) -> None:
         """Unless closing begins meanwhile: then there is one more try, and perhaps nothing left to

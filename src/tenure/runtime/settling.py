@@ -3,6 +3,8 @@
 After ``StoreUnavailable`` they are kept and sent again under the same token: the store recognises
 what it has settled. That goes on until it answers, also beyond the end of the claim, for as long
 as nobody else claims a callback its outcome is still welcome; then the answer is ``DeliveryLost``.
+If the store could not settle one of many (somebody else holds its rows), that one alone is kept,
+for a later turn.
 
 What goes out next is claimed in the same commit, if the store can: whoever waits for a claim then
 waits for one commit, however many attempts of others have ended.
@@ -44,15 +46,22 @@ class Settling:
         self._batches = outbox if isinstance(outbox, OutboxBatches) else None
         self._settled = settled
         self._ended: list[Settlement] = []
+        self._later: list[Settlement] = []
 
     def __len__(self) -> int:
-        return len(self._ended)
+        return len(self._ended) + len(self._later)
+
+    @property
+    def at_once(self) -> bool:
+        """Something ended that the store has not been told of since."""
+        return bool(self._ended)
 
     def add(self, settlement: Settlement) -> None:
         self._ended.append(settlement)
 
     async def settle(self) -> None:
         """All that has ended by now. Whatever comes out of here, nothing unanswered is dropped."""
+        self._try_once_more()
         left = len(self._ended)
         while left > 0:
             batch = self._ended[: LARGEST_BATCH if self._batches else 1]
@@ -60,6 +69,7 @@ class Settling:
             left -= len(batch)
 
     async def settle_and_claim(self, claim: Claim) -> list[Delivery]:
+        self._try_once_more()
         batch = self._ended[:LARGEST_BATCH]
         if not batch or self._batches is None:
             await self.settle()
@@ -83,6 +93,11 @@ class Settling:
         self._answered(batch, answers)
         return claimed
 
+    def _try_once_more(self) -> None:
+        """After all others: however many they are, they are in nobody's way."""
+        self._ended += self._later
+        self._later = []
+
     async def _ask(self, batch: list[Settlement]) -> list[Delivery | TenureError]:
         if self._batches is not None:
             return await self._batches.settle_deliveries(batch)
@@ -101,6 +116,9 @@ class Settling:
     def _answered(self, batch: list[Settlement], answers: list[Delivery | TenureError]) -> None:
         del self._ended[: len(batch)]
         for settlement, answer in zip(batch, answers, strict=True):
+            if isinstance(answer, StoreUnavailable):
+                self._later.append(settlement)
+                continue
             _note(settlement, answer)
             if isinstance(answer, Delivery):
                 self._settled(answer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar, cast
 
 from tenure.gateway.metrics.meters import Meters
@@ -140,7 +140,7 @@ class MeasuredStore:
         self, settlements: Sequence[Settlement]
     ) -> list[Delivery | TenureError]:
         settled: list[Delivery | TenureError] = await self._store.settle_deliveries(settlements)
-        self._count_settled(each.outcome for each in settlements)
+        self._count_settled(_taken(settlements, settled))
         return settled
 
     async def _settle_and_claim(
@@ -148,12 +148,21 @@ class MeasuredStore:
     ) -> tuple[list[Delivery | TenureError], list[Delivery]]:
         answer: tuple[list[Delivery | TenureError], list[Delivery]]
         answer = await self._store.settle_and_claim(settlements, token, **wanted)
-        self._count_settled(each.outcome for each in settlements)
+        self._count_settled(_taken(settlements, answer[0]))
         return answer
 
     def _count_settled(self, outcomes: Iterable[Outcome]) -> None:
         for outcome in outcomes:
             self._meters.callbacks.labels(outcome.__struct_config__.tag).inc()
+
+
+def _taken(
+    settlements: Sequence[Settlement], answers: Sequence[Delivery | TenureError]
+) -> Iterator[Outcome]:
+    """But for those that will be sent again."""
+    for settlement, answer in zip(settlements, answers, strict=True):
+        if not isinstance(answer, StoreUnavailable):
+            yield settlement.outcome
 
 
 def _may_end_its_run(update: Update) -> bool:

@@ -12,6 +12,7 @@ from tenure.stores.postgres.connections import Connections
 from tenure.stores.postgres.connections import Purpose as Lane
 from tenure.stores.postgres.failures import DATA_ERRORS
 from tenure.stores.postgres.listing import Values, conditions_of, status_and_workflow
+from tenure.stores.postgres.patience import Busy
 from tenure.stores.postgres.rows import Head, head_of, head_row, summary_of
 from tenure.stores.postgres.session import Call, Row, Session
 from tenure.stores.postgres.statements import FRAGMENTS
@@ -40,7 +41,10 @@ class Choosing:
         self, session: Session, request: ClaimRequest
     ) -> tuple[list[Found], list[Found]]:
         """Begin a transaction; lock what is held under this very claim already, and what might be
-        claimed. More may be locked than is taken: the commit lets go of it."""
+        claimed. More may be locked than is taken: the commit lets go of it.
+
+        ``Busy`` if somebody else is writing one that is held already. The others alone would be
+        taken for all of them: whoever sent the claim again would never hear of that one."""
         limit, dead = max(request.limit, 0), sorted(request.dead_owners)
         calls: list[Call] = [
             ("begin",),
@@ -56,6 +60,8 @@ class Choosing:
             if oldest:
                 calls.append(("pick_by_age", queues, oldest, request.expired, dead))
         _, _, held, *found = await session.together(*calls)
+        if any(head is None for head, _ in held):
+            raise Busy
         if request.purpose is Purpose.RECONCILE:
             return _found(held), _found(found[0])
         by_age = found[2] if len(found) > 2 else []

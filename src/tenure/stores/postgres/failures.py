@@ -37,10 +37,22 @@ def translation(place: str, error: Exception) -> StoreError:
             f"{place} has no schema of this version of Tenure ({said}): run `tenure store migrate`,"
             " or upgrade Tenure on this machine"
         )
-    if isinstance(error, errors.DiskFull):
+    if _is_out_of_space(error):
         return StoreUnavailable(
-            f"no space left on the server {place}: nothing was written; free some and try again"
+            f"no space left on the server {place} ({said}): nothing was written; free some and try "
+            "again"
         )
     if isinstance(error, errors.QueryCanceled):
         return StoreUnavailable(f"{place} took too long and was stopped ({said})")
     return StoreUnavailable(f"{place}: {said}")
+
+
+def _is_out_of_space(error: Exception) -> bool:
+    """A limit on the size of files or a quota has no code of its own: it is known by where in the
+    server it was met. (What the server says is in its own language.)"""
+    if isinstance(error, errors.DiskFull):
+        return True
+    return isinstance(error, psycopg.Error) and error.diag.source_function in _EXTENDING
+
+
+_EXTENDING = ("mdextend", "mdzeroextend")

@@ -29,13 +29,9 @@ from tenure.stores.postgres.choosing import Choosing, Found
 from tenure.stores.postgres.connections import Connections, Purpose
 from tenure.stores.postgres.deciding import Deciding
 from tenure.stores.postgres.names import can_exist, must_exist
-from tenure.stores.postgres.patience import PAUSES, pause
+from tenure.stores.postgres.patience import PAUSES, Busy, pause
 from tenure.stores.postgres.rows import Head, Record, head_of, record_of, to_write
 from tenure.stores.postgres.session import Session
-
-
-class _Busy(Exception):
-    """Somebody else is writing the run."""
 
 
 class Leasing:
@@ -57,9 +53,9 @@ class Leasing:
                 await pause(seconds)
                 try:
                     return await self._claim_one(session, run_id, request, purpose)
-                except _Busy:
+                except Busy:
                     continue
-        raise self._locked(run_id)
+        raise self._locked(f"run {run_id}")
 
     async def _claim_one(
         self, session: Session, run_id: str, request: LeaseRequest, purpose: ClaimPurpose
@@ -80,13 +76,20 @@ class Leasing:
         raise LeaseLost(run_id, fence=head.run.fence + 1, owner_id=None)
 
     async def claim_many(self, request: ClaimRequest) -> list[ClaimedRun]:
+        async with self._connections.session(Purpose.WRITING) as session:
+            for seconds in PAUSES:
+                await pause(seconds)
+                try:
+                    return await self._claim_many(session, request)
+                except Busy:
+                    continue
+        raise self._locked("a run of this claim, which was sent again,")
+
+    async def _claim_many(self, session: Session, request: ClaimRequest) -> list[ClaimedRun]:
         lease = LeaseRequest(
             owner_id=request.owner_id, seconds=request.seconds, claim_id=request.claim_id
         )
-        async with (
-            self._connections.session(Purpose.WRITING) as session,
-            session.undone_on_error(),
-        ):
+        async with session.undone_on_error():
             repeated, picked = await self._choosing.pick(session, request)
             batch = Batch()
             taken: list[Head] = []
@@ -185,10 +188,10 @@ class Leasing:
                 await pause(seconds)
                 try:
                     await self._release(session, run_id, fencing, update_id)
-                except _Busy:
+                except Busy:
                     continue
                 return
-        raise self._locked(run_id)
+        raise self._locked(f"run {run_id}")
 
     async def _release(
         self, session: Session, run_id: str, fencing: Fencing, update_id: str
@@ -206,7 +209,7 @@ class Leasing:
         self._announcing.announce(news(head.run, given_back.snapshot, at))
 
     async def _lock(self, session: Session, run_id: str) -> Found:
-        """Begins the transaction. ``RunNotFound``, ``_Busy``."""
+        """Begins the transaction. ``RunNotFound``, ``Busy``."""
         *_, locked, texts = await session.together(
             ("begin",),
             ("carefully",),
@@ -217,12 +220,12 @@ class Leasing:
             raise RunNotFound(run_id)
         row = to_write(texts[0][0])
         if (row.head.seq,) not in locked:
-            raise _Busy
+            raise Busy
         return Found(head_of(row.head, row.callbacks), row.at)
 
-    def _locked(self, run_id: str) -> StoreUnavailable:
+    def _locked(self, which: str) -> StoreUnavailable:
         return StoreUnavailable(
-            f"run {run_id} is locked in {self._connections.address.place} by somebody else's "
+            f"{which} is locked in {self._connections.address.place} by somebody else's "
             "transaction; nothing was written, send it again"
         )
 

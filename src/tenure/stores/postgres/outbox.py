@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from tenure.model.errors import DeliveryNotFound
+from tenure.model.errors import DeliveryNotFound, StoreUnavailable
 from tenure.model.outbox import Delivery, requeue
 from tenure.model.query import Page, bounded_limit, decode_cursor, encode_cursor
 from tenure.model.status import DeliveryState
@@ -15,6 +15,7 @@ from tenure.stores.postgres.delivery_rows import Changed, Kept, changed, deliver
 from tenure.stores.postgres.failures import DATA_ERRORS
 from tenure.stores.postgres.listing import Values
 from tenure.stores.postgres.names import can_be_stored
+from tenure.stores.postgres.patience import PAUSES, Busy, pause
 from tenure.stores.postgres.session import Call, Row, Session
 from tenure.stores.postgres.statements import FRAGMENTS
 
@@ -54,7 +55,9 @@ class Outboxing:
             ("renew_held_deliveries", wanted.token, wanted.seconds),
             ("origins_due", self._next_origin, _ORIGINS_AT_ONCE),
         )
-        ending: list[Call] = [("held_deliveries", wanted.token), ("commit",)]
+        # Not renewed, it may go to somebody else before it was sent from here: it is left to him.
+        left_to_others = [number for number, is_renewed in renewed if not is_renewed]
+        ending: list[Call] = [("held_deliveries", wanted.token, left_to_others), ("commit",)]
         if not renewed:
             ending.insert(0, await self._holding(session, wanted, found))
         *_, held, _ = await session.together(*ending)
@@ -93,14 +96,24 @@ class Outboxing:
         return origins
 
     async def requeue(self, delivery_id: str) -> Delivery:
-        async with (
-            self._connections.session(Purpose.WRITING) as session,
-            session.undone_on_error(),
-        ):
-            found = await lock(session, [delivery_id], ("keep_run_of_delivery", delivery_id))
+        async with self._connections.session(Purpose.WRITING) as session:
+            for seconds in PAUSES:
+                await pause(seconds)
+                try:
+                    return await self._requeue(session, delivery_id)
+                except Busy:
+                    continue
+        raise self.locked(delivery_id)
+
+    async def _requeue(self, session: Session, delivery_id: str) -> Delivery:
+        async with session.undone_on_error():
+            before = ("keep_run_of_delivery", delivery_id)
+            found, free = await lock(session, [delivery_id], before)
             kept = found.get(delivery_id)
             if kept is None:
                 raise DeliveryNotFound(delivery_id)
+            if kept.number not in free:
+                raise Busy
             again = requeue(kept.delivery, await session.now())
             if again is not kept.delivery:
                 await session.together(
@@ -109,6 +122,13 @@ class Outboxing:
                 )
             await session.all("commit")
             return again
+
+    def locked(self, delivery_id: str) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"callback {delivery_id}, its run or the callback behind it is locked in "
+            f"{self._connections.address.place} by somebody else's transaction; nothing of it was "
+            "written, send it again"
+        )
 
     async def get(self, delivery_id: str) -> Delivery:
         async with self._connections.session(Purpose.READING) as session:
@@ -149,20 +169,25 @@ class Outboxing:
         )
 
 
-async def lock(session: Session, delivery_ids: list[str], *before: Call) -> dict[str, Kept]:
-    """Begin a transaction, and read what nobody else can change any more."""
+async def lock(
+    session: Session, delivery_ids: list[str], *before: Call
+) -> tuple[dict[str, Kept], set[int]]:
+    """Begin a transaction, and read: what there is, and the numbers of those that nobody else can
+    change any more, nor the next one that waits behind them."""
     try:
-        *_, texts = await session.together(
+        *_, locked, held_up, texts = await session.together(
             ("begin",),
             ("carefully",),
             *before,
-            ("lock_deliveries", sorted(delivery_ids)),
+            ("lock_deliveries", delivery_ids),
+            ("lock_following", delivery_ids),
             ("deliveries_by_id", delivery_ids),
         )
     except DATA_ERRORS as error:
         raise DeliveryNotFound(delivery_ids[0]) from error
     found = (delivery_of(text) for (text,) in texts)
-    return {kept.delivery.id: kept for kept in found}
+    free = {number for (number,) in locked} - {number for (number,) in held_up}
+    return {kept.delivery.id: kept for kept in found}, free
 
 
 def putting(rows: Sequence[Changed]) -> Call:

@@ -9,6 +9,10 @@ PAUSES = (0.0, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 """Seconds before each attempt. Whoever holds a run for longer is no writer of ours."""
 
 
+class Busy(Exception):
+    """Somebody else is writing the row."""
+
+
 async def pause(seconds: float) -> None:
     if seconds:
         with suppress(TimeoutError):

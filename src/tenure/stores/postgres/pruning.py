@@ -8,15 +8,26 @@ prune goes on from there. Several may prune at once: each takes notes that nobod
 A text has a run that uses it, or a note that names it. Whoever creates a run holds its text until
 the commit, so what is locked here and then not seen to be used is not about to be used either. What
 somebody holds is not waited for: the note stays, for the next prune.
+
+What hangs on a run counts as well. Whoever prunes asks for a few runs a few times a second; so many
+rows as these would have by rights are removed in that time, and no more: a run with a hundred
+thousand rows of output takes as long as the five hundred runs it is as large as.
 """
 
 from __future__ import annotations
 
+import asyncio
+
 from tenure.stores.postgres.connections import Connections, Purpose
+from tenure.stores.postgres.patience import pause
 from tenure.stores.postgres.session import Session
 
 RUNS_AT_ONCE = 50
 ROWS_AT_ONCE = 2000
+ROWS_OF_A_RUN = 200
+"""Of one that is counted as one: most have a tenth of that."""
+CALLS_PER_SECOND = 4
+"""How often ``limit`` runs are asked for, at most (``runtime.retention``)."""
 
 _PORTIONS = (
     "delete_some_log_chunks",
@@ -40,11 +51,20 @@ class Pruning:
             pruned += count
             if found < room:
                 break
+        await self._clear_up(max(limit, 1) * ROWS_OF_A_RUN * CALLS_PER_SECOND)
+        return pruned
+
+    async def _clear_up(self, rows_per_second: int) -> None:
+        """Nobody's connection is kept during a pause; stopped in one, the note is left."""
+        now = asyncio.get_running_loop().time
+        at_once = min(ROWS_AT_ONCE, max(rows_per_second // CALLS_PER_SECOND, 1))
         last: int | None = 0
         while last is not None:
+            began = now()
             async with self._connections.session(Purpose.WRITING) as session:
-                last = await _clear_some(session, last)
-        return pruned
+                removed, last = await _clear_some(session, last, at_once)
+            if last is not None:
+                await pause(max(removed / rows_per_second - (now() - began), 0.0))
 
 
 async def _hide(session: Session, older_than: float, limit: int) -> tuple[int, int]:
@@ -60,24 +80,24 @@ async def _hide(session: Session, older_than: float, limit: int) -> tuple[int, i
     return len(found), count
 
 
-async def _clear_some(session: Session, after: int) -> int | None:
-    """One portion of what hung on pruned runs, from the first noted after this one. After which to
-    go on: ``None``, nothing is left to do."""
+async def _clear_some(session: Session, after: int, at_once: int) -> tuple[int, int | None]:
+    """One portion of what hung on pruned runs, from the first noted after this one: how many rows.
+    And after which to go on: ``None``, nothing is left to do."""
     async with session.undone_on_error():
         *_, found = await session.together(
             ("begin",), ("carefully",), ("pruned", after, RUNS_AT_ONCE)
         )
         noted = [seq for (seq,) in found]
-        room = ROWS_AT_ONCE
+        room = at_once
         for portion in _PORTIONS:
             if noted and room > 0:
                 room -= await session.count(portion, noted, room)
         forgotten = await _forget(session, noted) if noted and room > 0 else 0
         await session.all("commit")
+    removed = at_once - room
     if not noted:
-        return None
-    removed_some = room < ROWS_AT_ONCE
-    return after if removed_some and forgotten < len(noted) else noted[-1]
+        return removed, None
+    return removed, after if removed and forgotten < len(noted) else noted[-1]
 
 
 async def _forget(session: Session, noted: list[int]) -> int:

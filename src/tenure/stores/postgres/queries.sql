@@ -363,9 +363,14 @@ where r.owner_id is not null
   and r.approved and (r.run_after is null or r.run_after <= (select tenure.clock()))
 
 -- name: held_under_claim
-select {head}::text, tenure.clock() from tenure.runs r
-where r.owner_id = $1 and r.claim_id = $2
-order by r.rank, r.ready_at, r.seq for no key update
+-- All of them, in claim order; without a head those that somebody else is writing now.
+select l.head::text, l.at from (
+  select r.seq, r.rank, r.ready_at from tenure.runs r where r.owner_id = $1 and r.claim_id = $2
+) h left join lateral (
+  select {head} as head, tenure.clock() as at from tenure.runs r
+  where r.seq = h.seq and r.owner_id = $1 and r.claim_id = $2
+  limit 1 for no key update skip locked) l on true
+order by h.rank, h.ready_at, h.seq
 
 -- name: promote_parked
 -- Runs whose run_after has come join the ready ones.
@@ -457,9 +462,20 @@ where l.owner_id = u.owner_id and l.fence = u.fence
 select seq, fence, owner_id from tenure.runs where run_id = $1
 
 -- name: renew_held_deliveries
--- (Of a claim whose answer was lost.)
-update tenure.deliveries set held_until = tenure.clock() + make_interval(secs => $2::float8)
-where token = $1 and state = 'waiting' returning number
+-- (Of a claim whose answer was lost.) All of them, and whether they are renewed: not those that
+-- somebody else is writing now.
+with held as materialized (
+  select number from tenure.deliveries where token = $1 and state = 'waiting'
+), free as materialized (
+  select l.number from held h, lateral (
+    select d.number from tenure.deliveries d
+    where d.number = h.number and d.token = $1 and d.state = 'waiting'
+    limit 1 for no key update skip locked) l
+), renewed as (
+  update tenure.deliveries set held_until = tenure.clock() + make_interval(secs => $2::float8)
+  where number = any(array(select number from free))
+)
+select h.number, h.number = any(array(select number from free)) from held h
 
 -- name: origins_due
 -- So many from $1 on, by steps from one to the next: what waits for each is not read.
@@ -517,7 +533,8 @@ where d.number = any(array(select number from due))
 
 -- name: held_deliveries
 select {delivery}::text from tenure.deliveries d, {of_its_run}
-where d.token = $1 and d.state = 'waiting' order by d.due_at, d.number
+where d.token = $1 and d.state = 'waiting' and d.number <> all($2::bigint[])
+order by d.due_at, d.number
 
 -- name: keep_run_of_delivery
 -- It is not pruned meanwhile. Nobody else minds: whoever changes a run leaves its key alone.
@@ -526,9 +543,22 @@ select k.seq from tenure.deliveries d, lateral (
 where d.id = $1
 
 -- name: lock_deliveries
--- Given in order of their ids, so that nobody waits for another in a circle.
+-- Those that nobody else is writing now.
 select l.number from unnest($1::text[]) u(id), lateral (
-  select d.number from tenure.deliveries d where d.id = u.id limit 1 for no key update) l
+  select d.number from tenure.deliveries d where d.id = u.id limit 1
+  for no key update skip locked) l
+
+-- name: lock_following
+-- The first that waits behind these, of each run and target: whoever settles these shows it. Told
+-- are those of these whose next one somebody else is writing now.
+select d.number from unnest($1::text[]) u(id), lateral (
+  select number, seq, target from tenure.deliveries where id = u.id limit 1) d, lateral (
+  select e.number, e.blocked from tenure.deliveries e
+  where e.state = 'waiting' and e.seq = d.seq and e.target = d.target and e.id <> all($1::text[])
+  order by e.version, e.ordinal limit 1) f left join lateral (
+  select n.number from tenure.deliveries n where n.number = f.number limit 1
+  for no key update skip locked) l on true
+where f.blocked and l.number is null
 
 -- name: deliveries_by_id
 select {delivery}::text from unnest($1::text[]) u(id),
@@ -546,7 +576,7 @@ from json_to_recordset($1::json) as g(number bigint, state text, attempts intege
 where d.number = any($2::bigint[]) and d.number = g.number
 
 -- name: unblock_heads
--- Of each run and target the first that waits.
+-- Of each run and target the first that waits: locked before.
 update tenure.deliveries d set blocked = false
 where d.blocked and d.number = any(array(
   select f.number from unnest($1::bigint[], $2::text[]) u(seq, target), lateral (
@@ -555,11 +585,19 @@ where d.blocked and d.number = any(array(
     order by e.version, e.ordinal limit 1) f))
 
 -- name: block_all_but_head
+-- Of a callback that a person sends again. May wait for whoever settles or adds one beside it; none
+-- of these waits for him.
 update tenure.deliveries d set blocked = d.number <> (
     select e.number from tenure.deliveries e
     where e.state = 'waiting' and e.seq = $1 and e.target = $2
     order by e.version, e.ordinal limit 1)
 where d.state = 'waiting' and d.seq = $1 and d.target = $2
+
+-- name: lock_mourned
+-- Runs that are to show a dead letter, or none any more: those that nobody else is writing now.
+select l.seq from unnest($1::bigint[]) u(seq), lateral (
+  select r.seq from tenure.runs r where r.seq = u.seq limit 1
+  for no key update skip locked) l
 
 -- name: newest_dead_letters
 -- Of each of these runs, if it has one.
@@ -569,6 +607,7 @@ select u.seq, l.letter::text from unnest($1::bigint[]) u(seq) left join lateral 
   order by d.died_at desc, d.number desc limit 1) l on true
 
 -- name: show_dead_letters
+-- Locked before.
 update tenure.runs r set callback_error = g.error::json
 from json_to_recordset($1::json) as g(seq bigint, error text)
 where r.seq = any($2::bigint[]) and r.seq = g.seq
@@ -626,12 +665,26 @@ where c.seq = $1 and c.start = 0
 order by c.step, c.host, c.item, c.attempt, c.stream
 
 -- name: put_worker
-insert into tenure.workers (owner_id, seen_until, body)
-values ($1, tenure.clock() + make_interval(secs => $2::float8), $3::json)
-on conflict (owner_id) do update set seen_until = excluded.seen_until, body = excluded.body
+-- Nobody is waited for: no row comes back while somebody else holds this one.
+with free as materialized (
+  select owner_id from tenure.workers where owner_id = $1 for no key update skip locked
+), seen as (
+  update tenure.workers
+  set seen_until = tenure.clock() + make_interval(secs => $2::float8), body = $3::json
+  where owner_id = any(array(select owner_id from free)) returning 1
+), met as (
+  insert into tenure.workers (owner_id, seen_until, body)
+  select $1, tenure.clock() + make_interval(secs => $2::float8), $3::json
+  where not exists (select 1 from tenure.workers where owner_id = $1)
+  on conflict (owner_id) do nothing returning 1
+)
+select 1 from seen union all select 1 from met
 
 -- name: forget_silent_workers
-delete from tenure.workers where seen_until <= tenure.clock()
+-- But for those that are just telling that they are there, or that others are forgetting.
+delete from tenure.workers where owner_id = any(array(
+  select owner_id from tenure.workers where seen_until <= tenure.clock()
+  order by owner_id limit 1000 for update skip locked))
 
 -- name: owners
 -- Who has runs, by recovery; how many of these are under way without a live lease, and how many were
@@ -738,9 +791,11 @@ delete from tenure.tasks where ctid = any(array(
     select ctid from tenure.tasks where seq = u.seq limit $2) l limit $2))
 
 -- name: delete_some_deliveries
+-- What somebody holds is left to the next prune.
 delete from tenure.deliveries where ctid = any(array(
   select l.ctid from unnest($1::bigint[]) u(seq), lateral (
-    select ctid from tenure.deliveries where seq = u.seq limit $2) l limit $2))
+    select ctid from tenure.deliveries where seq = u.seq limit $2
+    for update skip locked) l limit $2))
 
 -- name: delete_some_log_chunks
 delete from tenure.log_chunks where ctid = any(array(

@@ -1,8 +1,23 @@
-"""Attempts that ended, many in one transaction."""
+"""Attempts that ended, many in one transaction.
+
+*Who changes what.* A relay that holds a callback settles it: delivered, dead, or waiting as before.
+If it is settled, the next of its run and target is shown to whoever claims (``blocked``). If a
+letter died, or one that had died was delivered, its run shows the newest dead letter left
+(``callback_error``). The owner adds callbacks, and holds the one they wait behind until its commit.
+A person sends settled ones again. None of them ever takes back what another has done.
+
+*All or nothing, for each.* A callback, the next one and what its run shows change in one commit. So
+nobody has to remember that a run must still show something: it does, or the callback still waits,
+whoever was stopped where.
+
+*Nothing waits.* Each of these rows may be held by somebody else, for a moment or, by a person, for
+long. Then that one callback is not settled, and whoever sent the outcome is told to send it again;
+all others are. (An outcome nobody sends again is found out once more, when the claim has ended.)
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,6 +26,7 @@ from tenure.model.errors import DeliveryNotFound, TenureError
 from tenure.model.outbox import (
     Delivered,
     Delivery,
+    GiveUp,
     RetryLater,
     Settlement,
     as_callback_error,
@@ -23,9 +39,12 @@ from tenure.stores.postgres.connections import Connections, Purpose
 from tenure.stores.postgres.delivery_rows import Changed, Kept, changed, delivery_of
 from tenure.stores.postgres.names import can_be_stored
 from tenure.stores.postgres.outbox import Outboxing, Wanted, lock, putting
+from tenure.stores.postgres.patience import PAUSES, pause
 from tenure.stores.postgres.session import Call, Session
 
 Answer = Delivery | TenureError
+_SHORT_PAUSES = PAUSES[:5]
+"""For a batch, of which most is settled: longer than our own writers take, and no longer."""
 
 
 class _Written:
@@ -40,48 +59,85 @@ class _Written:
         """Runs whose newest dead letter may have changed."""
 
 
+class _Work:
+    """What is to be settled, and the answers so far."""
+
+    def __init__(self, settlements: Sequence[Settlement]) -> None:
+        self.settlements = settlements
+        self.left = list(range(len(settlements)))
+        self._answers: dict[int, Answer] = {}
+
+    def answer(self, busy: set[str], answer_to: Callable[[Settlement], Answer]) -> None:
+        """All but those that somebody else keeps us from."""
+        asked, self.left = self.left, []
+        for i in asked:
+            settlement = self.settlements[i]
+            if settlement.delivery_id in busy:
+                self.left.append(i)
+            else:
+                self._answers[i] = answer_to(settlement)
+
+    def all_answers(self, locked: Callable[[str], TenureError]) -> list[Answer]:
+        for i in self.left:
+            self._answers[i] = locked(self.settlements[i].delivery_id)
+        return [self._answers[i] for i in range(len(self.settlements))]
+
+
 class Settling:
     def __init__(self, connections: Connections, outboxing: Outboxing) -> None:
         self._connections = connections
         self._outboxing = outboxing
 
     async def one(self, settlement: Settlement) -> Delivery:
-        (answer,) = await self.many([settlement])
+        (answer,) = await self._many([settlement], PAUSES)
         if isinstance(answer, TenureError):
             raise answer
         return answer
 
     async def many(self, settlements: Sequence[Settlement]) -> list[Answer]:
-        async with (
-            self._connections.session(Purpose.WRITING) as session,
-            session.undone_on_error(),
-        ):
-            answers, calls = await self._settle(session, settlements)
-            await session.together(*calls, ("commit",))
-        return answers
+        return await self._many(settlements, _SHORT_PAUSES)
+
+    async def _many(
+        self, settlements: Sequence[Settlement], pauses: Sequence[float]
+    ) -> list[Answer]:
+        work = _Work(settlements)
+        async with self._connections.session(Purpose.WRITING) as session:
+            await self._settle_left(session, work, pauses)
+        return work.all_answers(self._outboxing.locked)
 
     async def many_and_claim(
         self,
         settlements: Sequence[Settlement],
         wanted: Wanted,
     ) -> tuple[list[Answer], list[Delivery]]:
-        async with (
-            self._connections.session(Purpose.WRITING) as session,
-            session.undone_on_error(),
-        ):
-            answers, calls = await self._settle(session, settlements)
-            claimed = await self._outboxing.claim_after(session, calls, wanted)
-        return answers, claimed
+        work = _Work(settlements)
+        async with self._connections.session(Purpose.WRITING) as session:
+            async with session.undone_on_error():
+                calls = await self._settle(session, work)
+                claimed = await self._outboxing.claim_after(session, calls, wanted)
+            if work.left:
+                await self._settle_left(session, work, _SHORT_PAUSES[1:])
+        return work.all_answers(self._outboxing.locked), claimed
 
-    async def _settle(
-        self, session: Session, settlements: Sequence[Settlement]
-    ) -> tuple[list[Answer], list[Call]]:
-        """Begins the transaction: the answers, and what is still to be written. Refusals come
-        before anything is."""
-        writable = [each.delivery_id for each in settlements if can_be_stored(each.delivery_id)]
-        found = await lock(session, writable)
+    async def _settle_left(self, session: Session, work: _Work, pauses: Sequence[float]) -> None:
+        for seconds in pauses:
+            await pause(seconds)
+            async with session.undone_on_error():
+                calls = await self._settle(session, work)
+                await session.together(*calls, ("commit",))
+            if not work.left:
+                return
+
+    async def _settle(self, session: Session, work: _Work) -> list[Call]:
+        """Begins the transaction: answers what can be, and tells what is still to be written.
+        Refusals come before anything is."""
+        settlements = work.settlements
+        asked = [settlements[i].delivery_id for i in work.left]
+        found, free = await lock(session, [name for name in asked if can_be_stored(name)])
+        busy = {name for name, kept in found.items() if kept.number not in free}
+        busy |= await _of_busy_runs(session, [settlements[i] for i in work.left], found)
         at, written = await session.now(), _Written()
-        answers = [_answer(each, found, written, at) for each in settlements]
+        work.answer(busy, lambda each: _answer(each, found, written, at))
         calls: list[Call] = []
         if written.rows:
             calls.append(putting(list(written.rows.values())))
@@ -91,7 +147,30 @@ class Settling:
         if written.mourning:
             await session.together(*calls)
             calls = [await _showing_dead_letters(session, sorted(written.mourning))]
-        return answers, calls
+        return calls
+
+
+async def _of_busy_runs(
+    session: Session, settlements: Sequence[Settlement], found: dict[str, Kept]
+) -> set[str]:
+    """Lock the runs on which an outcome is to show: the callbacks of those that cannot be had."""
+    mourned: dict[str, int] = {}
+    for each in settlements:
+        kept = found.get(each.delivery_id)
+        if kept is not None and _shows_on_its_run(each, kept.delivery):
+            mourned[each.delivery_id] = kept.seq
+    if not mourned:
+        return set()
+    locked = await session.all("lock_mourned", sorted(set(mourned.values())))
+    return {delivery_id for delivery_id, seq in mourned.items() if (seq,) not in locked}
+
+
+def _shows_on_its_run(settlement: Settlement, delivery: Delivery) -> bool:
+    if delivery.settled_token == settlement.token:
+        return False  # sent again: that is done
+    if isinstance(settlement.outcome, Delivered):
+        return delivery.died_at is not None
+    return isinstance(settlement.outcome, GiveUp)
 
 
 async def _showing_dead_letters(session: Session, seqs: list[int]) -> Call:

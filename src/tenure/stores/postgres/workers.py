@@ -1,4 +1,7 @@
-"""Who is there."""
+"""Who is there.
+
+Each worker writes its own row, and forgets those of others that are silent: after an outage that is
+everybody, at the same moment. So these are two transactions, and neither waits for a row."""
 
 from __future__ import annotations
 
@@ -6,9 +9,11 @@ import msgspec
 from msgspec.structs import replace
 
 from tenure.model.codec import decode
+from tenure.model.errors import StoreUnavailable
 from tenure.ports.workers import WorkerInfo
 from tenure.stores import record_rows
 from tenure.stores.postgres.connections import Connections, Purpose
+from tenure.stores.postgres.patience import PAUSES, pause
 
 _workers = msgspec.json.Decoder(WorkerInfo)
 
@@ -20,9 +25,16 @@ class Workers:
     async def heartbeat(self, worker: WorkerInfo, seconds: float) -> None:
         async with self._connections.session(Purpose.KEEPING) as session:
             seen = record_rows.text(replace(worker, seen_at=await session.now()))
-            await session.together(
-                ("put_worker", worker.owner_id, seconds, seen), ("forget_silent_workers",)
-            )
+            for wait in PAUSES:
+                await pause(wait)
+                if await session.all("put_worker", worker.owner_id, seconds, seen):
+                    break
+            else:
+                raise StoreUnavailable(
+                    f"worker {worker.owner_id} is locked in {self._connections.address.place} by "
+                    "somebody else's transaction; nothing was written, send it again"
+                )
+            await session.all("forget_silent_workers")
 
     async def present(self) -> list[WorkerInfo]:
         async with self._connections.session(Purpose.READING) as session:
