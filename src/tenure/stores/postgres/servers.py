@@ -14,16 +14,15 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.errors import ConnectionTimeout
 
 from tenure.model.errors import StoreUnavailable
-from tenure.stores.postgres.address import Address
+from tenure.stores.postgres.address import Address, one_by_one
 from tenure.stores.postgres.line import Line
-
-_OF_EACH = ("host", "hostaddr", "port")
 
 
 class Servers:
     def __init__(self, address: Address) -> None:
         self._address = address
-        self._in_order = _one_by_one(address.conninfo)
+        given = {name: str(value) for name, value in conninfo_to_dict(address.conninfo).items()}
+        self._in_order = [make_conninfo(**server) for server in one_by_one(given)]
 
     async def connect(self) -> Line:
         """``StoreUnavailable`` tells of silent ones and of replicas; else what the driver says of
@@ -63,14 +62,3 @@ class Servers:
                 cursor_factory=AsyncRawCursor,
                 prepare_threshold=2 if self._address.prepared else None,
             )
-
-
-def _one_by_one(conninfo: str) -> list[str]:
-    """A conninfo for each of its servers. (A port stands for all of them, or each has its own.)"""
-    given = {name: str(value) for name, value in conninfo_to_dict(conninfo).items()}
-    lists = {name: given[name].split(",") for name in _OF_EACH if name in given}
-    servers = []
-    for number in range(max(map(len, lists.values()), default=1)):
-        own = {name: each[number if len(each) > 1 else 0] for name, each in lists.items()}
-        servers.append(make_conninfo(**{**given, **own}))
-    return servers
