@@ -129,6 +129,7 @@ def test_no_refusal_shows_a_password(url: str) -> None:
 )
 def test_places_are_told_without_passwords(url: str, place: str, shown: str) -> None:
     assert Address.parse(url).place == place
+    assert "geheim" not in repr(Address.parse(url))
     assert place_of(url) == shown
 
 

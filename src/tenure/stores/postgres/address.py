@@ -26,6 +26,9 @@ _UNLESS_GIVEN = {
     "keepalives_count": "3",
 }
 _OF_EACH = ("host", "hostaddr", "port")
+_FROM_ANYWHERE = (*_OF_EACH, *_UNLESS_GIVEN)
+"""What the environment and service files say of these has to be known here. The rest libpq finds
+for itself."""
 
 
 class Address(Struct, frozen=True, kw_only=True):
@@ -45,6 +48,10 @@ class Address(Struct, frozen=True, kw_only=True):
     wakeups: bool = True
     """Whether to listen for hints, on a connection of its own; through a pooler none arrive."""
 
+    def __repr__(self) -> str:
+        """Without what may hold a password."""
+        return f"Address({self.place!r})"
+
     @classmethod
     def parse(cls, url: str) -> Self:
         """libpq's own URL, and settings of ours: ``connections``, ``statement_timeout``,
@@ -56,7 +63,8 @@ class Address(Struct, frozen=True, kw_only=True):
         for server in one_by_one(effective):
             _check(server)
         ours = {name: _read(name, value) for name, value in settings.items()}
-        params = {**_UNLESS_GIVEN, **given, **_ALWAYS}
+        elsewhere = {name: effective[name] for name in _FROM_ANYWHERE if name in effective}
+        params = {**_UNLESS_GIVEN, **given, **elsewhere, **_ALWAYS}
         return cls(
             conninfo=make_conninfo(**params),
             place=_place(effective),
