@@ -130,3 +130,57 @@ def test_a_time_of_the_environment_is_judged_like_one_of_the_url(
     monkeypatch.setenv("PGCONNECT_TIMEOUT", "soon")
     with pytest.raises(UnknownStore, match="connect_timeout is seconds, at most a day, not 'soon'"):
         Address.parse("postgresql://db/x")
+
+
+@pytest.fixture
+def replica(postgres_server: Server) -> Iterator[str]:
+    """What it looks like to a client: a server that takes no writes. (Real ones are in
+    ``test_crashes``.)"""
+    postgres_server.execute("create database readable")
+    postgres_server.execute("alter database readable set default_transaction_read_only = on")
+    yield "readable"
+    postgres_server.execute("drop database readable with (force)")
+
+
+async def test_an_error_tells_what_each_server_said(
+    postgres_server: Server, replica: str, silent: socket.socket
+) -> None:
+    servers = f"127.0.0.1:1,127.0.0.1:{port_of(silent)},127.0.0.1:{postgres_server.port}"
+    url = f"postgresql://tenure@{servers}/{replica}?{HASTE}"
+    async with PostgresStore(url) as store:
+        with pytest.raises(StoreUnavailable) as refused:
+            await store.list_runs()
+    assert str(refused.value) == (
+        f"no server of postgresql://{servers}/{replica} takes writes: "
+        "127.0.0.1:1: Connection refused; "
+        f"127.0.0.1:{port_of(silent)} did not answer within 0.5 s; "
+        f"127.0.0.1:{postgres_server.port} is a read replica, or was made read-only"
+    )
+
+
+async def test_who_named_nothing_but_replicas_is_told_to_name_the_primary(
+    postgres_server: Server, replica: str
+) -> None:
+    server = f"127.0.0.1:{postgres_server.port}"
+    for servers in (server, f"{server},{server}"):
+        async with PostgresStore(f"postgresql://tenure@{servers}/{replica}") as store:
+            with pytest.raises(StoreUnavailable, match=r"read replica.* Name the primary"):
+                await store.list_runs()
+
+
+async def test_an_error_tells_which_address_and_which_name_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _resolve(monkeypatch, {"db.example": ["127.0.0.2", "127.0.0.3"]})
+    async with PostgresStore("postgresql://tenure@db.example:1,gone.example:2/x") as store:
+        with pytest.raises(StoreUnavailable) as refused:
+            await store.list_runs()
+    assert "db.example:1 (127.0.0.2): Connection refused" in str(refused.value)
+    assert "db.example:1 (127.0.0.3): Connection refused" in str(refused.value)
+    assert "gone.example:2: failed to resolve host 'gone.example'" in str(refused.value)
+
+
+async def test_an_error_of_one_server_is_told_in_its_own_words(postgres_server: Server) -> None:
+    async with PostgresStore(postgres_server.url("no_such_database")) as store:
+        with pytest.raises(StoreUnavailable, match='database "no_such_database" does not exist'):
+            await store.list_runs()

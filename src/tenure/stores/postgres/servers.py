@@ -15,13 +15,14 @@ import psycopg
 from psycopg import AsyncRawCursor
 from psycopg.abc import ConnDict
 from psycopg.conninfo import conninfo_attempts_async, conninfo_to_dict, make_conninfo
-from psycopg.errors import ConnectionTimeout
 
-from tenure.model.errors import StoreUnavailable
 from tenure.stores.postgres.address import Address, one_by_one
 from tenure.stores.postgres.line import Line
+from tenure.stores.postgres.unreached import Unreached, refusal
 
 Server = dict[str, str]
+
+_NOT_REACHED = (TimeoutError, psycopg.OperationalError)
 
 
 class Servers:
@@ -31,41 +32,28 @@ class Servers:
         self._answered: Server = {}
 
     async def connect(self) -> Line:
-        """``StoreUnavailable`` tells of silent ones and of replicas; else what the driver says of
-        the last that was asked."""
-        silent: Exception | None = None
-        replica: Exception | None = None
-        other: Exception | None = None
+        """``StoreUnavailable`` tells what each server answered; of a single one that is neither
+        silent nor a replica the driver's error does."""
+        unreached: list[Unreached] = []
         for named in list(self._in_order):
             try:
                 addresses = await self._look_up(named)
-            except (TimeoutError, psycopg.OperationalError) as error:
-                other = error
+            except _NOT_REACHED as error:
+                unreached.append(Unreached(named, error))
                 continue
             for server in addresses:
                 try:
                     line = await self._reach(server)
-                except (TimeoutError, ConnectionTimeout) as error:
-                    silent = error
-                except psycopg.OperationalError as error:
-                    if "read-only" in str(error):
-                        replica = error
-                    else:
-                        other = error
+                except _NOT_REACHED as error:
+                    unreached.append(Unreached(server, error))
                 else:
                     self._answered = server
                     self._in_order.sort(key=lambda each: each != named)
                     return line
-        if replica is not None:
-            raise StoreUnavailable(
-                f"{self._address.place} is a read replica: it must not decide who owns a run. Name "
-                "the primary in the store URL, or all servers, host1,host2"
-            ) from replica
-        if other is not None:
-            raise other
-        raise StoreUnavailable(
-            f"{self._address.place} did not answer within {self._address.connect_timeout:g} s"
-        ) from silent
+        refused, last = refusal(self._address, unreached), unreached[-1].error
+        if refused is last:
+            raise refused
+        raise refused from last
 
     async def _look_up(self, named: Server) -> list[Server]:
         """One for each of its addresses."""
