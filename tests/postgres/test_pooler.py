@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import psycopg
 import pytest
 
@@ -11,6 +13,7 @@ from tenure.testing.contracts.acts import create_embedded
 from tenure.testing.factories import new_run, start_step
 from tests.postgres.database import TestDatabase
 from tests.postgres.pooler import Pooler
+from tests.postgres.test_commands import tenure
 
 pytestmark = pytest.mark.slow
 
@@ -61,6 +64,32 @@ async def test_slow_call_is_stopped_through_the_pooler(
                 await store.create_run(new_run())
             assert _one(somebody, _WAITING) == "0"
         await store.create_run(new_run())
+
+
+async def test_store_notices_that_hints_do_not_come_through_the_pooler(
+    postgres_database: TestDatabase, postgres_pooler: Pooler
+) -> None:
+    through = postgres_database.url_through(postgres_pooler.port)
+    for url, hears in (
+        (postgres_database.url, True),
+        (through, False),
+        (f"{through}?wakeups=no", None),
+    ):
+        async with PostgresStore(url) as store:
+            assert await store.hears_hints() is hears
+
+
+def test_doctor_says_that_hints_do_not_come_through_the_pooler(
+    postgres_database: TestDatabase, postgres_pooler: Pooler
+) -> None:
+    through = postgres_database.url_through(postgres_pooler.port)
+    for url, findings in (
+        (postgres_database.url, 0),
+        (through, 1),
+        (f"{through}?wakeups=no", 0),
+    ):
+        said = json.loads(tenure("doctor", "--store", url, "--json").stdout)["findings"]
+        assert len([each for each in said if "Add wakeups=no to the store URL" in each]) == findings
 
 
 _WAITING = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"

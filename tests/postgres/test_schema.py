@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import psycopg
 import pytest
 
+import tenure
 from tenure.model.errors import StoreIncompatible
-from tenure.stores.postgres import PostgresStore
-from tenure.stores.postgres.migrating import newest_schema
+from tenure.ports.log_store import LogKey
+from tenure.stores.postgres import PostgresStore, connections
+from tenure.stores.postgres.migrating import newest_schema, schema_of
+from tenure.stores.postgres.session import Connection
+from tenure.testing.contracts.acts import create_embedded, lease_of
 from tenure.testing.factories import new_run
 from tests.postgres.server import Server
+from tests.runtime.puppets import PATIENCE, Puppet, step, workflow
+from tests.worker.conftest import NEXT, SHORT
 
 pytestmark = pytest.mark.slow
+
+KEY = LogKey(step=0, host="local", stream="stdout")
 
 
 @pytest.fixture
@@ -89,3 +98,98 @@ async def _has_prepared(store: PostgresStore) -> bool:
 def _set_schema(url: str, number: int) -> None:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("insert into tenure.migrations (number) values (%s)", (number,))
+
+
+def _set_schema_back(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("delete from tenure.migrations where number > %s", (newest_schema(),))
+
+
+class Looks:
+    """How often a process looked at the schema, on a clock in the hands of a test."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        self.count = 0
+        patch.setattr(connections, "monotonic", lambda: self.now)
+        patch.setattr(connections, "schema_of", self._look)
+
+    async def _look(self, connection: Connection) -> int:
+        self.count += 1
+        return await schema_of(connection)
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
+    return Looks(monkeypatch)
+
+
+async def test_schema_that_became_too_new_is_noticed_by_whoever_is_at_work(
+    url: str, looks: Looks
+) -> None:
+    async with PostgresStore(url) as store:
+        await store.migrate_store()
+        run = await create_embedded(store)
+        fencing = lease_of(run).fencing
+        calls: list[Callable[[], Awaitable[object]]] = [
+            lambda: store.create_run(new_run()),
+            lambda: store.get_run(run.run_id),
+            lambda: store.renew_leases([lease_of(run)], 60.0),
+            lambda: store.append(run.run_id, fencing, KEY, 0, b"x"),
+        ]
+        for call in calls:
+            await call()
+        _set_schema(url, newest_schema() + 1)
+        looks.now += connections.LOOK_EVERY + 0.1
+        for _ in range(2):
+            for call in calls:
+                with pytest.raises(StoreIncompatible, match="upgrade Tenure on this machine"):
+                    await call()
+        _set_schema_back(url)
+        for call in calls:
+            await call()
+
+
+async def test_looking_at_the_schema_costs_a_trip_now_and_then(url: str, looks: Looks) -> None:
+    async with PostgresStore(url) as store:
+        await store.migrate_store()
+        await store.list_runs()
+        looks.count = 0
+        for _ in range(10):
+            await store.list_runs()
+        assert looks.count == 0
+        looks.now += connections.LOOK_EVERY + 0.1
+        for _ in range(10):
+            await store.list_runs()
+        assert looks.count == 1
+        await store.check_ready()
+        assert looks.count == 2, "who asks is told how it is now"
+
+
+async def test_a_worker_ends_for_it_and_its_run_goes_on_with_one_that_fits(
+    url: str, looks: Looks
+) -> None:
+    act = Puppet()
+    act.hold("one/local")
+    pace = tenure.Pace(poll_interval=0.05)
+    async with PostgresStore(url) as store:
+        await store.migrate_store()
+    async with tenure.Runner(url, actions={"act": act}) as runner:
+        run = await runner.submit(workflow(step("one")))
+        first = tenure.Worker(url, actions={"act": act}, pace=pace, timing=SHORT)
+        working = asyncio.create_task(first.run())
+        await act.begins("one/local")
+        _set_schema(url, newest_schema() + 1)
+        looks.now += connections.LOOK_EVERY + 0.1
+        async with asyncio.timeout(PATIENCE):
+            with pytest.raises(StoreIncompatible, match="upgrade Tenure on this machine"):
+                await working
+        assert act.cancelled == ["one/local"]
+        _set_schema_back(url)
+        second = tenure.Worker(url, actions={"act": act}, pace=pace, timing=NEXT)
+        working = asyncio.create_task(second.run())
+        await act.begins("one/local#2")
+        second.drain()
+        async with asyncio.timeout(PATIENCE):
+            await working
+        assert (await runner.get_run(run.run_id)).status == "success"

@@ -35,6 +35,7 @@ from tenure.ports.lease_store import LeaseStore
 from tenure.ports.outbox import Outbox
 from tenure.ports.store_clock import StoreClock
 from tenure.ports.upkeep import Upkeep
+from tenure.ports.wakeups import WakeupCheck
 from tenure.ports.workers import WorkerInfo
 from tenure.runtime.clock_offset import clock_offset
 from tenure.runtime.lease_rules import RULES, Rule
@@ -231,6 +232,12 @@ async def _examine_open(into: Examination, settings: Settings, store: OpenStore)
             f"the clock of this machine is {abs(offset):.1f} s "
             f"{'behind' if offset > 0 else 'ahead of'} the store's: leases do not care, but times "
             "typed and shown here are off by that; align the clocks (NTP)"
+        )
+    if isinstance(store, WakeupCheck) and await store.hears_hints() is False:
+        into.findings.append(
+            "hints of other processes do not arrive: there seems to be a pooler in transaction "
+            "mode in between. Add wakeups=no to the store URL, or name the server itself; runs to "
+            "claim and cancel requests are found by looking"
         )
     if isinstance(store, Outbox) and (await store.list_deliveries(state=_DEAD, limit=1)).items:
         into.findings.append("callbacks were given up: tenure callbacks list --state dead")

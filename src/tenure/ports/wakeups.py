@@ -27,3 +27,13 @@ class Wakeups(Protocol):
         same one: who then claims, claims only what he has room for.
         """
         ...
+
+
+@runtime_checkable
+class WakeupCheck(Protocol):
+    """Without it nobody can tell whether hints arrive: everything works, only later."""
+
+    async def hears_hints(self) -> bool | None:
+        """Whether one that is told now is heard, by a try of its own. ``None``: it was told not to
+        listen. May take a few seconds."""
+        ...

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Self
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import unquote
 
-import psycopg
 from msgspec import Struct
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import make_conninfo
 
 from tenure.model.errors import UnknownStore
+from tenure.stores.postgres import libpq
 
 _ALWAYS = {
     # Ownership is decided by a server that can write, never by a replica that lags behind.
@@ -24,6 +25,10 @@ _UNLESS_GIVEN = {
     "keepalives_interval": "10",
     "keepalives_count": "3",
 }
+_OF_EACH = ("host", "hostaddr", "port")
+_FROM_ANYWHERE = (*_OF_EACH, *_UNLESS_GIVEN)
+"""What the environment and service files say of these has to be known here. The rest libpq finds
+for itself."""
 
 
 class Address(Struct, frozen=True, kw_only=True):
@@ -43,40 +48,93 @@ class Address(Struct, frozen=True, kw_only=True):
     wakeups: bool = True
     """Whether to listen for hints, on a connection of its own; through a pooler none arrive."""
 
+    def __repr__(self) -> str:
+        """Without what may hold a password."""
+        return f"Address({self.place!r})"
+
     @classmethod
     def parse(cls, url: str) -> Self:
         """libpq's own URL, and settings of ours: ``connections``, ``statement_timeout``,
         ``prepared`` and ``wakeups``. ``UnknownStore`` names what cannot be meant; never with a
         password."""
-        parts = urlsplit(url)
-        ours: dict[str, Any] = {}
-        theirs: list[tuple[str, str]] = []
-        for name, value in parse_qsl(parts.query, keep_blank_values=True):
-            if name in _OURS:
-                ours[name] = _read(name, value)
-            else:
-                theirs.append((name, value))
-        bare = urlunsplit(parts._replace(query=urlencode(theirs)))
-        try:
-            given = {key: str(value) for key, value in conninfo_to_dict(bare).items()}
-        except psycopg.ProgrammingError as error:
-            raise UnknownStore(f"no PostgreSQL URL: {str(error).strip()}") from error
-        params = {**_UNLESS_GIVEN, **given, **_ALWAYS}
+        bare, settings = _taken_apart(url)
+        given = libpq.read_url(bare)
+        effective = libpq.in_effect(given)
+        for server in one_by_one(effective):
+            _check(server)
+        ours = {name: _read(name, value) for name, value in settings.items()}
+        elsewhere = {name: effective[name] for name in _FROM_ANYWHERE if name in effective}
+        params = {**_UNLESS_GIVEN, **given, **elsewhere, **_ALWAYS}
         return cls(
             conninfo=make_conninfo(**params),
-            place=_place(given),
+            place=_place(effective),
             connect_timeout=_read("connect_timeout", params["connect_timeout"]),
             **ours,
         )
 
 
-def _place(given: dict[str, str]) -> str:
-    hosts = given.get("host", "localhost").split(",")
-    ports = given.get("port", "5432").split(",")
-    if len(ports) == 1:
-        ports *= len(hosts)
-    places = ",".join(f"{host}:{port}" for host, port in zip(hosts, ports, strict=False))
-    return f"postgresql://{places}/{given.get('dbname', '')}"
+def _taken_apart(url: str) -> tuple[str, dict[str, str]]:
+    """What is libpq's, letter by letter as it was, and settings of ours. Where the settings begin
+    is for libpq to say: a password may hold a ``?``, but no ``/``."""
+    scheme, _, rest = url.partition("://")
+    if scheme.lower() not in ("postgresql", "postgres"):
+        raise UnknownStore(
+            "a PostgreSQL URL begins with postgresql://; an example: postgresql://user@host/tenure"
+        )
+    login = re.match("[^@/]*@", rest)
+    start = login.end() if login else 0
+    place, _, query = rest[start:].partition("?")
+    ours: dict[str, str] = {}
+    theirs: list[str] = []
+    for setting in query.split("&"):
+        name, _, value = setting.partition("=")
+        if unquote(name) in _OURS:
+            ours[unquote(name)] = unquote(value)
+        elif setting:
+            theirs.append(setting)
+    settings = f"?{'&'.join(theirs)}" if theirs else ""
+    return f"{scheme.lower()}://{rest[:start]}{place}{settings}", ours
+
+
+def _place(effective: dict[str, str]) -> str:
+    places = ",".join(map(name_of, one_by_one(effective)))
+    # Before an @ may stand the end of a password that holds a slash.
+    _, at, database = effective.get("dbname", "").rpartition("@")
+    return f"postgresql://{places}/{'***' if at else ''}{at}{database}"
+
+
+def one_by_one(given: dict[str, str]) -> list[dict[str, str]]:
+    """The settings for each of its servers. (A port stands for all of them, or each has its own.)
+    Their numbers fit together: libpq has looked."""
+    lists = {name: given[name].split(",") for name in _OF_EACH if name in given}
+    servers = []
+    for number in range(max(map(len, lists.values()), default=1)):
+        own = {name: each[number if len(each) > 1 else 0] for name, each in lists.items()}
+        servers.append({**given, **own})
+    return servers
+
+
+def name_of(server: dict[str, str]) -> str:
+    """For people, as PostgreSQL itself names a server that is reached without a network."""
+    host = server.get("host") or server.get("hostaddr") or "[local]"
+    port = server.get("port") or "5432"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _check(server: dict[str, str]) -> None:
+    """What libpq would try to reach though it cannot be. It is not shown: it may be a piece of a
+    password."""
+    host, port = server.get("host", ""), server.get("port") or "5432"
+    if "@" in host[1:] and not host.startswith("/"):
+        raise UnknownStore(
+            "no host has an @ in its name, in the store URL or in PGHOST. If this is part of a "
+            "password, write its @ as %40"
+        )
+    if not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65535):
+        raise UnknownStore(
+            "a port is a number from 1 to 65535, in the store URL and in PGPORT. If this is part of"
+            " a password, write its / as %2F"
+        )
 
 
 def _seconds(value: str) -> float:

@@ -100,13 +100,13 @@ class _Telling:
             topics, self._topics = self._topics, set()
             try:
                 async with self._connections.session(Purpose.READING) as session:
-                    await session.together(("begin",), _announcement(topics), ("commit",))
+                    await session.together(("begin",), announcement(topics), ("commit",))
             except TenureError as error:
                 _log.debug("hints were lost: %s", error)
             await pause(_EVERY)
 
 
-def _announcement(topics: Iterable[str]) -> Call:
+def announcement(topics: Iterable[str]) -> Call:
     told = [
         (channel, payload)
         for channel, those in groupby(sorted(topics, key=channel_of), channel_of)

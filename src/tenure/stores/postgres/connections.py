@@ -14,10 +14,12 @@ import select
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from enum import StrEnum
+from math import inf
+from time import monotonic
 
 import psycopg
 
-from tenure.model.errors import StoreIncompatible, StoreUnavailable, TenureError
+from tenure.model.errors import StoreUnavailable, TenureError
 from tenure.stores.postgres.address import Address
 from tenure.stores.postgres.failures import DRIVER_ERRORS, translation
 from tenure.stores.postgres.line import Line
@@ -27,6 +29,10 @@ from tenure.stores.postgres.servers import Servers
 from tenure.stores.postgres.session import Session
 from tenure.stores.postgres.statements import SQL
 from tenure.stores.postgres.watchdog import Watchdog
+
+LOOK_EVERY = 5.0
+"""Seconds. Somebody may migrate the store while we use it: so long may pass until that is noticed.
+A look is a trip, made by the call that comes next."""
 
 
 class Purpose(StrEnum):
@@ -64,6 +70,8 @@ class Connections:
         self._pid = os.getpid()
         self._closed = False
         self._lanes: dict[asyncio.AbstractEventLoop, dict[Purpose, _Lane]] = {}
+        self._fitted_at = -inf
+        """When the schema was last seen to be ours."""
 
     @asynccontextmanager
     async def session(
@@ -77,6 +85,8 @@ class Connections:
         try:
             connection = await lane.take() or await self._connect(any_schema)
             watchdog = Watchdog(connection, seconds or self.address.statement_timeout)
+            if not any_schema and monotonic() - self._fitted_at > LOOK_EVERY:
+                await self._look_at_schema(connection)
             yield Session(connection, self._clock, self.address.prepared)
             if watchdog.tripped or connection.unconfirmed:
                 raise StoreUnavailable(
@@ -110,15 +120,10 @@ class Connections:
             await connection.close()
 
     async def check_schema(self) -> None:
-        """Every connection looked when it was made. If the schema has changed since then, those
-        that are idle go: whoever needs one next meets the refusal too."""
-        try:
-            async with self.session(Purpose.READING) as session:
-                check_schema(self.address.place, await schema_of(session.connection))
-        except StoreIncompatible:
-            for lane in self._lanes.get(asyncio.get_running_loop(), {}).values():
-                await lane.close()
-            raise
+        """As it is now. ``StoreIncompatible``."""
+        self._fitted_at = -inf
+        async with self.session(Purpose.READING):
+            pass  # to get one is to look
 
     async def close(self) -> None:
         """May be called twice."""
@@ -173,7 +178,7 @@ class Connections:
         if not any_schema:
             watchdog = Watchdog(connection, self.address.statement_timeout)
             try:
-                check_schema(self.address.place, await schema_of(connection))
+                await self._look_at_schema(connection)
                 if self.address.prepared:
                     await connection.execute(SQL["for_prepared_statements"], prepare=False)
             except BaseException:
@@ -182,6 +187,12 @@ class Connections:
             finally:
                 watchdog.stop()
         return connection
+
+    async def _look_at_schema(self, connection: Line) -> None:
+        """Once it was not ours every call looks, until it is again."""
+        self._fitted_at, now = -inf, monotonic()
+        check_schema(self.address.place, await schema_of(connection))
+        self._fitted_at = now
 
     async def _give_back(self, lane: _Lane, connection: Line, *, keep: bool) -> None:
         idle = connection.pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE

@@ -1,7 +1,8 @@
 """The schema's number, and the way to this version's.
 
 Unlike a file of one machine, a shared store is migrated on purpose: ``tenure store migrate``. A
-process that meets an older or a newer schema than its own refuses to touch it.
+process that meets an older or a newer schema than its own refuses to touch it; when it looks,
+``connections`` tells.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""The servers that a store URL names, and reaching the one that takes writes.
+"""The servers that a store URL, the environment or a service file names, and reaching the one that
+takes writes.
 
-Each has the whole time to answer: one that is switched off, or cut off without a word, must not use
-up that of the others. Who answered last is asked first, so that such a server costs its time once.
+Each has the whole time to answer, and of a name with several addresses each address: one that is
+switched off, or cut off without a word, must not use up that of the others. Who answered last is
+asked first, so that such a server costs its time once. Names are looked up each time: one that has
+come to mean another server means it from then on.
 """
 
 from __future__ import annotations
@@ -10,67 +13,66 @@ import asyncio
 
 import psycopg
 from psycopg import AsyncRawCursor
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.errors import ConnectionTimeout
+from psycopg.abc import ConnDict
+from psycopg.conninfo import conninfo_attempts_async, conninfo_to_dict, make_conninfo
 
-from tenure.model.errors import StoreUnavailable
-from tenure.stores.postgres.address import Address
+from tenure.stores.postgres.address import Address, one_by_one
 from tenure.stores.postgres.line import Line
+from tenure.stores.postgres.unreached import Unreached, refusal
 
-_OF_EACH = ("host", "hostaddr", "port")
+Server = dict[str, str]
+
+_NOT_REACHED = (TimeoutError, psycopg.OperationalError)
 
 
 class Servers:
     def __init__(self, address: Address) -> None:
         self._address = address
-        self._in_order = _one_by_one(address.conninfo)
+        self._in_order = one_by_one(_settings(conninfo_to_dict(address.conninfo)))
+        self._answered: Server = {}
 
     async def connect(self) -> Line:
-        """``StoreUnavailable`` tells of silent ones and of replicas; else what the driver says of
-        the last that was asked."""
-        silent: Exception | None = None
-        replica: Exception | None = None
-        other: Exception | None = None
-        for server in self._in_order:
+        """``StoreUnavailable`` tells what each server answered; of a single one that is neither
+        silent nor a replica the driver's error does."""
+        unreached: list[Unreached] = []
+        for named in list(self._in_order):
             try:
-                line = await self._reach(server)
-            except (TimeoutError, ConnectionTimeout) as error:
-                silent = error
-            except psycopg.OperationalError as error:
-                if "read-only" in str(error):
-                    replica = error
+                addresses = await self._look_up(named)
+            except _NOT_REACHED as error:
+                unreached.append(Unreached(named, error))
+                continue
+            for server in addresses:
+                try:
+                    line = await self._reach(server)
+                except _NOT_REACHED as error:
+                    unreached.append(Unreached(server, error))
                 else:
-                    other = error
-            else:
-                self._in_order = [server, *(each for each in self._in_order if each != server)]
-                return line
-        if replica is not None:
-            raise StoreUnavailable(
-                f"{self._address.place} is a read replica: it must not decide who owns a run. Name "
-                "the primary in the store URL, or all servers, host1,host2"
-            ) from replica
-        if other is not None:
-            raise other
-        raise StoreUnavailable(
-            f"{self._address.place} did not answer within {self._address.connect_timeout:g} s"
-        ) from silent
+                    self._answered = server
+                    self._in_order.sort(key=lambda each: each != named)
+                    return line
+        refused, last = refusal(self._address, unreached), unreached[-1].error
+        if refused is last:
+            raise refused
+        raise refused from last
 
-    async def _reach(self, server: str) -> Line:
+    async def _look_up(self, named: Server) -> list[Server]:
+        """One for each of its addresses."""
+        try:
+            async with asyncio.timeout(self._address.connect_timeout):
+                found = [_settings(each) for each in await conninfo_attempts_async(named)]
+        except UnicodeError as error:
+            raise psycopg.OperationalError(f"no name of a host: {error}") from error
+        return sorted(found, key=lambda each: each != self._answered)
+
+    async def _reach(self, server: Server) -> Line:
         async with asyncio.timeout(self._address.connect_timeout):
             return await Line.connect(
-                server,
+                make_conninfo(**server),
                 autocommit=True,
                 cursor_factory=AsyncRawCursor,
                 prepare_threshold=2 if self._address.prepared else None,
             )
 
 
-def _one_by_one(conninfo: str) -> list[str]:
-    """A conninfo for each of its servers. (A port stands for all of them, or each has its own.)"""
-    given = {name: str(value) for name, value in conninfo_to_dict(conninfo).items()}
-    lists = {name: given[name].split(",") for name in _OF_EACH if name in given}
-    servers = []
-    for number in range(max(map(len, lists.values()), default=1)):
-        own = {name: each[number if len(each) > 1 else 0] for name, each in lists.items()}
-        servers.append(make_conninfo(**{**given, **own}))
-    return servers
+def _settings(given: ConnDict) -> Server:
+    return {name: str(value) for name, value in given.items()}

@@ -47,6 +47,7 @@ from tenure.stores.postgres.choosing import runnable
 from tenure.stores.postgres.connections import Connections
 from tenure.stores.postgres.counting import Counting
 from tenure.stores.postgres.deciding import Deciding
+from tenure.stores.postgres.echo import hears_itself
 from tenure.stores.postgres.leasing import Leasing
 from tenure.stores.postgres.listening import Listening
 from tenure.stores.postgres.logs import Logging
@@ -65,8 +66,8 @@ class PostgresStore:
     """``RunStateStore``, ``ParallelBatches``, ``LastRecords``, ``RunMarks``, ``LeaseStore``,
     ``Beginnings``, ``EventLog``, ``ChangeFeed``, ``Definitions``, ``Outbox``, ``OutboxBatches``,
     ``LogStore``, ``LogListing``, ``LogSizes``, ``WorkerRegistry``, ``OwnerListing``,
-    ``StoreClock``, ``CensusTaking``, ``TokenStore``, ``Wakeups``, ``KeptApart``, ``Retention``,
-    ``Readiness`` and ``Upkeep``."""
+    ``StoreClock``, ``CensusTaking``, ``TokenStore``, ``Wakeups``, ``WakeupCheck``,
+    ``KeptApart``, ``Retention``, ``Readiness`` and ``Upkeep``."""
 
     durable = True
 
@@ -293,12 +294,15 @@ class PostgresStore:
     async def revoke_token(self, token_id: str) -> Token | None:
         return await self._tokens.revoke(token_id)
 
-    # Wakeups
+    # Wakeups and WakeupCheck
 
     def listen(
         self, topics: Collection[str], heard: Callable[[], None]
     ) -> AbstractAsyncContextManager[None]:
         return self._listening.listen(topics, heard)
+
+    async def hears_hints(self) -> bool | None:
+        return await hears_itself(self._connections)
 
     # Retention, Readiness and Upkeep
 

@@ -1,0 +1,153 @@
+"""How many connections a process has at most, as ``docs/operations/stores.md`` tells it. One that
+was made is kept, so whoever counts afterwards sees the most there were."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import psycopg
+import pytest
+
+import tenure
+from tenure.model.wakeups import topic_of_owner, topic_of_queue
+from tenure.ports.log_store import LogKey
+from tenure.ports.workers import WorkerInfo
+from tenure.stores.postgres import PostgresStore
+from tenure.testing.contracts.acts import create_embedded, lease_of
+from tenure.testing.contracts.wakeups import listening
+from tests.postgres.database import TestDatabase
+from tests.runtime.puppets import PATIENCE, Puppet, step, workflow
+from tests.worker.conftest import NEXT
+
+pytestmark = pytest.mark.slow
+
+KEY = LogKey(step=0, host="local", stream="stdout")
+AT_ONCE = 12
+
+
+@pytest.fixture(params=[1, 3])
+def connections(request: pytest.FixtureRequest) -> int:
+    number: int = request.param
+    return number
+
+
+@pytest.fixture
+def counted(postgres_going: TestDatabase, connections: int) -> str:
+    postgres_going.empty()
+    return f"{postgres_going.url}?connections={connections}&application_name=counted"
+
+
+async def press(store: PostgresStore) -> None:
+    """Everything that a store does, more of it at once than it has connections for."""
+    run = await create_embedded(store)
+    me = WorkerInfo(owner_id="somebody")
+    async with asyncio.TaskGroup() as group:
+        for number in range(AT_ONCE):
+            group.create_task(store.list_runs())
+            group.create_task(store.revoke_token(f"none-{number}"))
+            group.create_task(store.renew_leases([lease_of(run)], 60.0))
+            group.create_task(store.heartbeat(me, 60.0))
+            group.create_task(store.append(run.run_id, lease_of(run).fencing, KEY, 0, b"x"))
+
+
+def count(database: TestDatabase) -> int:
+    with psycopg.connect(database.url) as somebody:
+        (found,) = somebody.execute(
+            "select count(*) from pg_stat_activity where application_name = 'counted'"
+        ).fetchone() or (0,)
+    return int(found)
+
+
+async def until_there_are(number: int, database: TestDatabase) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while await asyncio.to_thread(count, database) != number:
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def at_work(worker: tenure.Worker) -> AsyncIterator[None]:
+    working = asyncio.create_task(worker.run())
+    yield
+    worker.drain(at_once=True)
+    async with asyncio.timeout(PATIENCE):
+        await working
+
+
+async def test_a_gateway_has_two_for_each_of_connections_and_three(
+    counted: str, postgres_going: TestDatabase, connections: int
+) -> None:
+    """That is, a process with a store that executes nothing itself."""
+    async with (
+        PostgresStore(counted) as store,
+        listening(store, topic_of_owner("a")),
+        listening(store, topic_of_queue("default")),
+    ):
+        await press(store)
+        await until_there_are(2 * connections + 3, postgres_going)
+
+
+@pytest.mark.parametrize(("wakeups", "more"), [("yes", 5), ("no", 4)])
+async def test_a_worker_has_two_for_each_of_connections_and_five(
+    counted: str, postgres_going: TestDatabase, connections: int, wakeups: str, more: int
+) -> None:
+    act = Puppet()
+    act.hold("one/local")
+    async with PostgresStore(f"{counted}&wakeups={wakeups}") as store:
+        worker = tenure.Worker(store, actions={"act": act}, timing=NEXT)
+        async with at_work(worker), tenure.Runner(store, actions={"act": act}) as runner:
+            await runner.submit(workflow(step("one")))
+            await act.begins("one/local")
+            await press(store)
+            await until_there_are(2 * connections + more, postgres_going)
+            await press(store)
+            assert count(postgres_going) == 2 * connections + more
+            act.let_go("one/local")
+
+
+async def test_a_runner_has_two_for_each_of_connections_and_four_at_most(
+    counted: str, postgres_going: TestDatabase, connections: int
+) -> None:
+    act = Puppet()
+    labels = [f"s{number}/local" for number in range(AT_ONCE)]
+    act.hold(*labels)
+    act.says |= dict.fromkeys(labels, b"hello\n")
+    async with tenure.Runner(counted, actions={"act": act}, timing=NEXT) as runner:
+        running = [
+            asyncio.create_task(runner.run(workflow(step(label.partition("/")[0]))))
+            for label in labels
+        ]
+        await act.begins(*labels)
+        await asyncio.gather(*(runner.list_runs() for _ in range(AT_ONCE)))
+        act.let_go(*labels)
+        await asyncio.gather(*running)
+        assert count(postgres_going) <= 2 * connections + 4
+
+
+async def test_who_listens_for_more_has_no_second_line_for_it(counted: str) -> None:
+    """Also not for a moment: the old one is let go of before the new one is made."""
+    lines = 0
+    most = 0
+
+    async with PostgresStore(counted) as store:
+        own_line = store._connections.own_line
+
+        @asynccontextmanager
+        async def watched() -> AsyncIterator[object]:
+            nonlocal lines, most
+            lines += 1
+            most = max(most, lines)
+            try:
+                async with own_line() as line:
+                    yield line
+            finally:
+                lines -= 1
+
+        store._connections.own_line = watched  # type: ignore[method-assign, assignment]
+        async with (
+            listening(store, topic_of_owner("a")),
+            listening(store, topic_of_queue("default")),
+        ):
+            assert lines == 1
+    assert most == 1
