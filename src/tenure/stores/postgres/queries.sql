@@ -639,19 +639,26 @@ select null, 'interrupt', count(*), count(*), count(o.cancel_requested_at) from 
 where o.owner_id is null and o.status = 'running' and o.recovery = 'interrupt' having count(*) > 0
 
 -- name: runs_by_status
--- None is counted further than $1: in indexes alone, however many have ended. Who has an owner has
--- not ended.
+-- None is counted further than $1, however many have ended. Who has an owner has not ended. (A
+-- status as a range, in the order of the one index that has it first: where it is known to be equal,
+-- the planner takes any index in the order of the rest, and reads past the runs of all others.)
 select s.status, least($1, (select count(*) from (
-    select 1 from tenure.runs r where r.owner_id is null and r.status = s.status
-    order by r.seq limit $1) x)
+    select 1 from tenure.runs r
+    where r.owner_id is null and r.status >= s.status and r.status <= s.status
+    order by r.status, r.seq limit $1) x)
   + (select count(*) from (
     select 1 from tenure.runs r where s.status in ('queued', 'running')
       and r.owner_id is not null and r.status = s.status limit $1) x))
 from unnest($2::text[]) s(status)
 
 -- name: census
-select (select count(*) from (select 1 from tenure.deliveries where state = 'waiting' limit $1) x),
-  (select count(*) from (select 1 from tenure.deliveries where state = 'dead' limit $1) x)
+-- (Ranges, as above.)
+select (select count(*) from (
+    select 1 from tenure.deliveries where state >= 'waiting' and state <= 'waiting'
+    order by state, number limit $1) x),
+  (select count(*) from (
+    select 1 from tenure.deliveries where state >= 'dead' and state <= 'dead'
+    order by state, number limit $1) x)
 
 -- name: queue_lengths
 -- From one queue to the next by steps: what waits in each is not read to find it.
@@ -664,7 +671,7 @@ with recursive queues (queue) as (
 )
 select q.queue,
   (select count(*) from (select 1 from tenure.runs r where r.readiness = 1 and r.queue = q.queue
-    limit $1) x),
+    order by r.ready_at limit $1) x),
   (select extract(epoch from tenure.clock() - r.ready_at)::float8 from tenure.runs r where r.readiness = 1 and r.queue = q.queue
     order by r.ready_at limit 1)
 from queues q where q.queue is not null limit $1
