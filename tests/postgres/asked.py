@@ -3,15 +3,17 @@ for the store of ``long_history``."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgspec
 
 from tenure.model.query import RunFilter
-from tenure.model.status import RunStatus
+from tenure.model.status import DeliveryState, RunStatus
 from tenure.stores.postgres.choosing import runnable_statement
 from tenure.stores.postgres.listing import newest
+from tenure.stores.postgres.outbox import page_statement
 from tenure.stores.postgres.statements import SQL
 
 
@@ -192,12 +194,25 @@ _VALUES_CAREFULLY: dict[str, tuple[Any, ...]] = {
     "forget_pruned": (PRUNED,),
     **{name: (SEQS, 50) for name in SQL if name.startswith("delete_some")},
 }
+PAGES = {
+    "all": (None, None),
+    "dead": (DeliveryState.DEAD, None),
+    "waiting": (DeliveryState.WAITING, None),
+    "run": (None, RUNS[0]),
+    "run, dead": (DeliveryState.DEAD, RUNS[0]),
+}
+
+
+def _put_together() -> Iterator[tuple[str, tuple[str, list[Any]]]]:
+    for name, where in FILTERS.items():
+        yield f"newest: {name}", newest(where, NEWEST, 50)
+        yield f"runnable: {name}", runnable_statement(where, None, 50)
+    for name, asked in PAGES.items():
+        yield f"deliveries: {name}", page_statement(*asked, NEWEST, 50)
+
+
 STATEMENTS = {
     **{name: Asked(SQL[name], values, False) for name, values in _VALUES.items()},
     **{name: Asked(SQL[name], values, True) for name, values in _VALUES_CAREFULLY.items()},
+    **{name: Asked(sql, tuple(values), True) for name, (sql, values) in _put_together()},
 }
-for _name, _where in FILTERS.items():
-    _sql, _bound = newest(_where, NEWEST, 50)
-    STATEMENTS[f"newest: {_name}"] = Asked(_sql, tuple(_bound), True)
-    _sql, _bound = runnable_statement(_where, None, 50)
-    STATEMENTS[f"runnable: {_name}"] = Asked(_sql, tuple(_bound), True)
