@@ -172,7 +172,7 @@ _VALUES_CAREFULLY: dict[str, tuple[Any, ...]] = {
     "pick_abandoned": (50, True, ["worker-1"]),
     "renew_held_deliveries": ("token-1", 30.0),
     "origins_due": ("", 50),
-    "hold_due_deliveries": ("token-new", 30.0, ["https://0", "https://10"], 20, 20),
+    "hold_due_deliveries": ("token-new", 30.0, ["https://1", "https://2"], 20, 20),
     "hold_named_deliveries": ("token-new", 30.0, WAITING, 20, 20, []),
     "held_deliveries": ("token-1",),
     "keep_run_of_delivery": (WAITING[0],),

@@ -44,7 +44,7 @@ select n, 0, 'web1', -1, '{}' from generate_series(:first, :last) n;
 insert into tenure.deliveries (number, id, seq, target, version, ordinal, origin, run_status, state,
   blocked, attempts, due_at, redelivery, event, died_at, token)
 overriding system value
-select n, 'd-' || n, n, 'hook', 1, 0, 'https://' || n % 30, 'success',
+select n, 'd-' || n, n, 'hook', 1, 0, 'https://' || n / 10 % 30, 'success',
   case when n % 10 = 0 then 'waiting' when n % 2000 = 1 then 'dead' else 'delivered' end,
   false, 1, now(), false, '{}',
   case when n % 2000 = 1 then now() end, case when n % 200 = 0 then 'token-' || n / 2000 end

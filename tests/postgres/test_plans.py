@@ -44,16 +44,10 @@ MOST_BLOCKS = 2_500
 
 NOT_YET = {
     "changes_after",
-    "held_deliveries",
-    "hide_locked",
-    "hold_due_deliveries",
-    "hold_named_deliveries",
-    "lock_prunable",
     "newest: label",
     "newest: queue",
     "newest: status",
     "newest: workflow",
-    "renew_held_deliveries",
 }
 """To be mended."""
 

@@ -451,9 +451,10 @@ where l.owner_id = u.owner_id and l.fence = u.fence
 select seq, fence, owner_id from tenure.runs where run_id = $1
 
 -- name: renew_held_deliveries
--- (Of a claim whose answer was lost.)
+-- (Of a claim whose answer was lost. The state is written so that no index of all that wait will do,
+-- which may look as good as the one of tokens, on a small table or without statistics.)
 update tenure.deliveries set held_until = tenure.clock() + make_interval(secs => $2::float8)
-where token = $1 and state = 'waiting' returning number
+where token = $1 and state || '' = 'waiting' returning number
 
 -- name: origins_due
 -- So many from $1 on, by steps from one to the next: what waits for each is not read.
@@ -471,8 +472,9 @@ with recursive origins(origin) as (
 select origin from origins where origin is not null limit $2
 
 -- fragment: eligible
--- Due, in nobody's hands, the lowest of its run and target, and none of these in flight.
-d.state = 'waiting' and not d.blocked and d.due_at <= (select tenure.clock())
+-- Of those that wait: due, in nobody's hands, the lowest of its run and target, and none of these in
+-- flight.
+not d.blocked and d.due_at <= (select tenure.clock())
 and (d.held_until is null or d.held_until <= (select tenure.clock()))
 and not exists (
   select 1 from tenure.deliveries e
@@ -485,7 +487,7 @@ and not exists (
 with due as materialized (
   select p.number, p.due_at from unnest($3::text[]) o(origin), lateral (
     select d.number, d.due_at from tenure.deliveries d
-    where d.origin = o.origin and {eligible}
+    where d.state = 'waiting' and d.origin = o.origin and {eligible}
     order by d.due_at, d.number limit $4 for no key update skip locked) p
   order by p.due_at, p.number limit $5
 )
@@ -501,7 +503,7 @@ with due as materialized (
       row_number() over (partition by l.origin order by l.due_at, l.number) as place
     from unnest($3::text[]) u(id), lateral (
       select d.number, d.due_at, d.origin from tenure.deliveries d
-      where d.id = u.id and d.origin <> all($6::text[]) and {eligible}
+      where d.id = u.id and d.state || '' = 'waiting' and d.origin <> all($6::text[]) and {eligible}
       limit 1 for no key update skip locked) l) p
   where p.place <= $4 order by p.due_at, p.number limit $5
 )
@@ -511,7 +513,7 @@ where d.number = any(array(select number from due))
 
 -- name: held_deliveries
 select {delivery}::text from tenure.deliveries d, {of_its_run}
-where d.token = $1 and d.state = 'waiting' order by d.due_at, d.number
+where d.token = $1 and d.state || '' = 'waiting' order by d.due_at, d.number
 
 -- name: keep_run_of_delivery
 -- It is not pruned meanwhile. Nobody else minds: whoever changes a run leaves its key alone.
@@ -681,18 +683,19 @@ select body::text from tenure.workers where seen_until > tenure.clock() order by
 
 -- name: lock_prunable
 -- Ended so many seconds ago, oldest first; not if a callback still waits, or is just being queued
--- again: who does that holds the run.
+-- again: who does that holds the run. (Looked up for each: `not exists` may become a join, which reads
+-- all that wait; and `is null` looks so rare that all ended runs are read, to sort the few.)
 select r.seq from tenure.runs r
-where r.finished_at < (select tenure.clock() - make_interval(secs => $1)) and not exists (
-  select 1 from tenure.deliveries d where d.state = 'waiting' and d.seq = r.seq)
+where r.finished_at < (select tenure.clock() - make_interval(secs => $1)) and coalesce((
+  select false from tenure.deliveries d where d.state = 'waiting' and d.seq = r.seq limit 1), true)
 order by r.finished_at, r.seq limit $2 for update skip locked
 
 -- name: hide_locked
 -- What waits is looked for once more: queued again after the look above had begun, it was not seen.
 -- Now that the runs are locked nothing can come.
 with gone as (
-  delete from tenure.runs r where r.seq = any($1::bigint[]) and not exists (
-    select 1 from tenure.deliveries d where d.state = 'waiting' and d.seq = r.seq)
+  delete from tenure.runs r where r.seq = any($1::bigint[]) and coalesce((
+    select false from tenure.deliveries d where d.state = 'waiting' and d.seq = r.seq limit 1), true)
   returning r.seq
 ), labels as (
   delete from tenure.run_labels l where l.seq = any(array(select seq from gone))
