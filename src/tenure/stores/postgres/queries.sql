@@ -324,8 +324,7 @@ from tenure.journal j where j.seq = $1 and j.version >= $2 order by j.version li
 select json_build_array(j.changed_in::text::bigint, j.seq, j.version, j.at, j.fence, j.events,
   r.run_id)::text
 from tenure.journal j, lateral (select run_id from tenure.runs where seq = j.seq limit 1) r
-where j.changed_in >= $1::text::xid8
-  and (j.changed_in, j.seq, j.version) > ($1::text::xid8, $2::bigint, $3::bigint)
+where (j.changed_in, j.seq, j.version) > ($1::text::xid8, $2::bigint, $3::bigint)
   and j.changed_in < (select pg_snapshot_xmin(pg_current_snapshot()))
 order by j.changed_in, j.seq, j.version limit $4
 
