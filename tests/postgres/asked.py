@@ -85,6 +85,18 @@ FILTERS = {
     ),
     "label": RunFilter(labels={"team": "team-1"}),
     "created": RunFilter(created_from=MOMENT, created_to=MOMENT),
+    "workflow, queue and status": RunFilter(
+        workflow_name="deploy-3", queue="queue-2", statuses=frozenset({RunStatus.SUCCESS})
+    ),
+    "status, created": RunFilter(
+        statuses=frozenset({RunStatus.FAILED}), created_from=MOMENT, created_to=MOMENT
+    ),
+    "status, created lately": RunFilter(
+        statuses=frozenset({RunStatus.SUCCESS}), created_from=datetime(2100, 1, 1, tzinfo=UTC)
+    ),
+    "label, created lately": RunFilter(
+        labels={"team": "team-1"}, created_from=datetime(2100, 1, 1, tzinfo=UTC)
+    ),
 }
 
 
