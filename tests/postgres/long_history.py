@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import psycopg
 
-_HELD = 300
+_HELD = 100
 _ROWS = """
 insert into tenure.runs (seq, run_id, workflow_name, status, version, fence, owner_id, claim_id,
   lease_expires_at, takeovers, takeovers_without_progress, recovery, queue, rank, ready_at,
@@ -19,13 +19,13 @@ select n, 'run-' || lpad(n::text, 8, '0'), 'deploy-' || n % 50, status, 1, 1,
   case when held then 'worker-' || n % 20 end, case when held then 'claim-' || n % 40 end,
   case when held then now() end, 0, 0, case when orphaned then 'interrupt' else 'resume' end,
   'queue-' || n % 3, 0, now() + n * interval '1 second',
-  case when status <> 'queued' or held then 0 when n % 100 = 20 then 2 when n % 5000 = 30 then 3
+  case when status <> 'queued' or held then 0 when n % 400 = 50 then 2 when n % 10000 = 90 then 3
     else 1 end,
   true, case when n % 10000 = 50 then now() end, now() + n * interval '1 second',
   case when status in ('success', 'failed') then now() + n * interval '1 second' end, now(), '{}'
 from generate_series(:first, :last) n,
   lateral (select n > :last - :held as held, n % 10000 = 11 as orphaned) h,
-  lateral (select case when held or orphaned then 'running' when n % 10 = 0 then 'queued'
+  lateral (select case when held or orphaned then 'running' when n % 40 = 10 then 'queued'
     when n % 4000 = 1 then 'failed' else 'success' end as status) s;
 insert into tenure.run_specs (seq, definition_digest, summary, plan)
 select n, 'digest-' || n % 4000, '{}', '[]' from generate_series(:first, :last) n;

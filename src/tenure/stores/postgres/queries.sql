@@ -57,13 +57,15 @@ begin
 commit
 
 -- name: for_prepared_statements
--- On connections that nobody else uses: one plan for each statement, made without its values.
+-- On connections that nobody else uses: one plan for each statement, made without its values, perhaps
+-- while tables are empty, and kept when they are not.
 select set_config('plan_cache_mode', 'force_generic_plan', false),
   set_config('enable_seqscan', 'off', false), set_config('jit', 'off', false)
 
 -- name: carefully
 -- For the rest of a transaction. Whoever freezes with rows locked must not keep them; and a table
--- that looks small to the planner may be so no longer.
+-- that looks small to the planner may be so no longer. (Without a plan that is kept, a sequential scan
+-- of an empty table is no mistake: the next call is planned anew, with the size it finds.)
 select set_config('idle_in_transaction_session_timeout', '10s', true),
   set_config('enable_seqscan', 'off', true)
 
