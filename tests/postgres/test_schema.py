@@ -12,9 +12,10 @@ import tenure
 from tenure.model.errors import StoreIncompatible
 from tenure.ports.log_store import LogKey
 from tenure.stores.postgres import PostgresStore, connections
-from tenure.stores.postgres.migrating import newest_schema, schema_of
+from tenure.stores.postgres.migrating import migrations, newest_schema, schema_of
 from tenure.stores.postgres.session import Connection
-from tenure.testing.contracts.acts import create_embedded, lease_of
+from tenure.testing.contracts.acts import create, create_embedded, lease_of
+from tenure.testing.contracts.changes import Reader
 from tenure.testing.factories import new_run
 from tests.postgres.server import Server
 from tests.runtime.puppets import PATIENCE, Puppet, step, workflow
@@ -71,6 +72,25 @@ async def test_older_schema_is_refused(url: str, monkeypatch: pytest.MonkeyPatch
     async with PostgresStore(url) as store:
         with pytest.raises(StoreIncompatible, match="run `tenure store migrate`"):
             await store.list_runs()
+
+
+async def test_store_of_schema_4_goes_on_with_all_it_has(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = tuple(each for each in migrations() if each[0] <= 4)
+    with monkeypatch.context() as before:
+        before.setattr("tenure.stores.postgres.migrating.migrations", lambda: older)
+        async with PostgresStore(url) as store:
+            assert (await store.migrate_store()).schema == 4
+            runs = [await create(store) for _ in range(3)]
+            feed = Reader(store)
+            await feed.until({run.run_id: await store.read_events(run.run_id) for run in runs[:1]})
+    async with PostgresStore(url) as store:
+        assert (await store.migrate_store()).schema == newest_schema()
+        assert (await store.check_store()).problems == ()
+        feed = Reader(store)
+        runs.append(await create(store))
+        await feed.until({run.run_id: await store.read_events(run.run_id) for run in runs})
 
 
 async def test_statements_are_prepared_only_if_that_is_allowed(

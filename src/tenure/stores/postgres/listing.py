@@ -8,11 +8,12 @@ those that match among the runs with an owner, which are in none of these ranges
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tenure.model.query import RunFilter
 from tenure.model.status import TERMINAL_RUN, RunStatus
+from tenure.stores.postgres.index_ranges import newest_of
 from tenure.stores.postgres.statements import FRAGMENTS
 
 _DISORDER = "interval '1 hour'"
@@ -37,8 +38,7 @@ def newest(where: RunFilter, before: int, limit: int) -> tuple[str, list[Any]]:
     """(seq, summary) of matching runs below ``before``, newest first."""
     values = Values()
     border = values.bind(before)
-    conditions = " and ".join([f"r.seq < {border}", *conditions_of(where, values)])
-    seqs = _ordered(where, border, conditions, values, values.bind(limit))
+    seqs = _ordered(where, border, values, values.bind(limit))
     statement = (
         f"select u.seq, json_build_array({FRAGMENTS['head']}, s.summary)::text from ({seqs}) u, "
         "lateral (select * from tenure.runs where seq = u.seq limit 1) r, "
@@ -49,9 +49,11 @@ def newest(where: RunFilter, before: int, limit: int) -> tuple[str, list[Any]]:
 
 
 def conditions_of(where: RunFilter, values: Values) -> Iterator[str]:
-    """All but status and workflow, which choose an index."""
+    """All but status and workflow."""
     if where.queue is not None:
-        yield f"r.queue = {values.bind(where.queue)}"
+        # No condition for an index: whoever wants that one names it by a range. And nothing that
+        # the planner would take for rare: reading all, to sort the few, would then look cheap.
+        yield f"coalesce(r.queue = {values.bind(where.queue)}, false)"
     if where.owner_id is not None:
         yield f"r.owner_id = {values.bind(where.owner_id)}"
     if where.held or where.canceling:
@@ -61,27 +63,35 @@ def conditions_of(where: RunFilter, values: Values) -> Iterator[str]:
     if where.unapproved:
         yield "r.readiness = 3"
     if where.created_from is not None:
-        first = f"{values.bind(where.created_from)}::timestamptz"
-        yield f"r.created_at >= {first}"
-        yield (
-            "r.seq >= coalesce((select o.seq from tenure.runs o where o.seq % 64 = 0 and "
-            f"o.created_at < {first} - {_DISORDER} "
-            "order by o.created_at desc, o.seq desc limit 1), 0)"
-        )
+        yield f"r.created_at >= {values.bind(where.created_from)}::timestamptz"
     if where.created_to is not None:
-        last = f"{values.bind(where.created_to)}::timestamptz"
-        yield f"r.created_at < {last}"
-        yield (
-            "r.seq <= coalesce((select o.seq from tenure.runs o where o.seq % 64 = 0 and "
-            f"o.created_at >= {last} + {_DISORDER} "
-            f"order by o.created_at, o.seq limit 1), {_LAST_SEQ})"
-        )
+        yield f"r.created_at < {values.bind(where.created_to)}::timestamptz"
     for key, value in where.labels.items():
         # As a value, not `exists`: the planner would make that a join, and might begin at its end.
         yield (
             f"(select true from tenure.run_labels l where l.key = {values.bind(key)} "
             f"and l.value = {values.bind(value)} and l.seq = r.seq)"
         )
+
+
+def _lowest(where: RunFilter, values: Values) -> str:
+    """A number that runs created in time are not below."""
+    if where.created_from is None:
+        return "0"
+    return (
+        "coalesce((select o.seq from tenure.runs o where o.seq % 64 = 0 and "
+        f"o.created_at < {values.bind(where.created_from)}::timestamptz - {_DISORDER} "
+        "order by o.created_at desc, o.seq desc limit 1), 0)"
+    )
+
+
+def _above(where: RunFilter, values: Values) -> str:
+    """A number that runs created in time are below."""
+    return (
+        "coalesce((select o.seq from tenure.runs o where o.seq % 64 = 0 and "
+        f"o.created_at >= {values.bind(where.created_to)}::timestamptz + {_DISORDER} "
+        f"order by o.created_at, o.seq limit 1), {_LAST_SEQ})"
+    )
 
 
 def status_and_workflow(where: RunFilter, values: Values) -> Iterator[str]:
@@ -91,29 +101,46 @@ def status_and_workflow(where: RunFilter, values: Values) -> Iterator[str]:
         yield f"r.workflow_name = {values.bind(where.workflow_name)}"
 
 
-def _ordered(where: RunFilter, border: str, conditions: str, values: Values, limit: str) -> str:
+def _ordered(where: RunFilter, border: str, values: Values, limit: str) -> str:
     tail = f"order by r.seq desc limit {limit}"
     few = _few(where, border, values)
+    conditions = list(conditions_of(where, values))
+    below, lowest = _bounds(where, border, values)
+    by_number = [f"r.seq < {below}", f"r.seq >= {lowest}", *conditions]
     if few is not None:
-        both = " and ".join([conditions, *status_and_workflow(where, values)])
+        both = " and ".join([*by_number, *status_and_workflow(where, values)])
         return f"select r.seq from ({few}) r where {both} {tail}"
     if where.labels:
-        return _driven_by_label(where, conditions, values, limit)
+        return _driven_by_label(where, conditions, values, (below, lowest), limit)
     if not where.statuses and where.workflow_name is None and where.queue is None:
-        return f"select r.seq from tenure.runs r where {conditions} {tail}"
-    named = ""
+        return f"select r.seq from tenure.runs r where {' and '.join(by_number)} {tail}"
+    named: list[tuple[str, str]] = []
     if where.workflow_name is not None:
-        named = f"r.workflow_name = {values.bind(where.workflow_name)} and "
-    parts = [
-        f"(select r.seq from tenure.runs r where r.owner_id is null and {named}"
-        f"r.status = {values.bind(status.value)} and {conditions} {tail})"
-        for status in sorted(where.statuses or set(RunStatus))
-    ]
+        named.append(("r.workflow_name", values.bind(where.workflow_name)))
+    elif where.queue is not None:
+        named.append(("r.queue", values.bind(where.queue)))
+    parts: list[str] = []
+    for status in sorted(where.statuses or set(RunStatus)):
+        equal = [*named, ("r.status", values.bind(status.value))]
+        within, order = newest_of(equal, "r.seq", below, lowest)
+        parts.append(
+            "(select r.seq from tenure.runs r where "
+            f"{' and '.join(['r.owner_id is null', within, *conditions])} "
+            f"order by {order} limit {limit})"
+        )
     if not where.statuses or not where.statuses <= TERMINAL_RUN:
-        both = " and ".join([conditions, *status_and_workflow(where, values)])
+        both = " and ".join([*by_number, *status_and_workflow(where, values)])
         parts.append(f"(select r.seq from ({_HELD}) r where {both} {tail})")
     merged = " union all ".join(parts)
     return f"select p.seq from ({merged}) p order by p.seq desc limit {limit}"
+
+
+def _bounds(where: RunFilter, border: str, values: Values) -> tuple[str, str]:
+    """A number that runs of this page are below, and one that they are not below."""
+    below = border
+    if where.created_to is not None:
+        below = f"least({border}, {_above(where, values)})"
+    return below, _lowest(where, values)
 
 
 def _few(where: RunFilter, border: str, values: Values) -> str | None:
@@ -130,14 +157,20 @@ def _few(where: RunFilter, border: str, values: Values) -> str | None:
     return f"select * from tenure.runs o where {few} offset 0"
 
 
-def _driven_by_label(where: RunFilter, conditions: str, values: Values, limit: str) -> str:
+def _driven_by_label(
+    where: RunFilter,
+    conditions: Sequence[str],
+    values: Values,
+    bounds: tuple[str, str],
+    limit: str,
+) -> str:
     """A label is the most selective thing that a filter of ended runs can name."""
     key, value = next(iter(where.labels.items()))
-    both = " and ".join([conditions, *status_and_workflow(where, values)])
+    both = " and ".join([*conditions, *status_and_workflow(where, values)])
+    equal = [("l.key", values.bind(key)), ("l.value", values.bind(value))]
+    within, order = newest_of(equal, "l.seq", *bounds)
     return (
-        "select r.seq from (select l.seq from tenure.run_labels l "
-        f"where l.key = {values.bind(key)} and l.value = {values.bind(value)} "
-        "order by l.seq desc) d, "
-        "lateral (select * from tenure.runs where seq = d.seq limit 1) r "
-        f"where {both} order by d.seq desc limit {limit}"
+        "select r.seq from tenure.run_labels l, "
+        "lateral (select * from tenure.runs where seq = l.seq limit 1) r "
+        f"where {within} and {both} order by {order} limit {limit}"
     )

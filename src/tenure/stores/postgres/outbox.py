@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tenure.model.errors import DeliveryNotFound, StoreUnavailable
 from tenure.model.outbox import Delivery, requeue
@@ -13,6 +13,7 @@ from tenure.stores import record_rows
 from tenure.stores.postgres.connections import Connections, Purpose
 from tenure.stores.postgres.delivery_rows import Changed, Kept, changed, delivery_of
 from tenure.stores.postgres.failures import DATA_ERRORS
+from tenure.stores.postgres.index_ranges import newest_of
 from tenure.stores.postgres.listing import Values
 from tenure.stores.postgres.names import can_be_stored
 from tenure.stores.postgres.patience import PAUSES, Busy, pause
@@ -145,28 +146,41 @@ class Outboxing:
     ) -> Page[Delivery]:
         (before,) = decode_cursor("deliveries", cursor, 1) if cursor else (_NEWEST,)
         limit = bounded_limit(limit)
-        values = Values()
-        conditions = [f"d.number < {values.bind(before)}"]
-        if run_id is not None:
-            run = values.bind(run_id)
-            conditions.append(f"d.seq = (select seq from tenure.runs where run_id = {run})")
-        if state is not None:
-            conditions.append(f"d.state = {values.bind(state.value)}")
-        statement = (
-            f"select d.number, {FRAGMENTS['delivery']}::text from ("
-            f"select * from tenure.deliveries d where {' and '.join(conditions)} "
-            f"order by d.number desc limit {values.bind(limit + 1)}) d, "
-            f"{FRAGMENTS['of_its_run']} order by d.number desc"
-        )
+        statement, values = page_statement(state, run_id, before, limit + 1)
         async with self._connections.session(Purpose.READING) as session:
             try:
-                found = await session.built(statement, values.all)
+                found = await session.carefully(statement, values)
             except DATA_ERRORS:
                 found = []
         return Page(
             items=tuple(delivery_of(text).delivery for _, text in found[:limit]),
             cursor=encode_cursor("deliveries", found[limit - 1][0]) if len(found) > limit else None,
         )
+
+
+def page_statement(
+    state: DeliveryState | None, run_id: str | None, before: int, limit: int
+) -> tuple[str, list[Any]]:
+    """(number, delivery) of those below ``before``, newest first."""
+    values = Values()
+    border = values.bind(before)
+    if run_id is not None:
+        run = f"(select seq from tenure.runs where run_id = {values.bind(run_id)})"
+        where, order = newest_of([("d.seq", run)], "d.number", border)
+        if state is not None:
+            where += f" and d.state = {values.bind(state.value)}"
+    elif state is not None:
+        bound = values.bind(state.value)
+        where, order = newest_of([("d.state", bound)], "d.number", border)
+    else:
+        where, order = f"d.number < {border}", "d.number desc"
+    statement = (
+        f"select d.number, {FRAGMENTS['delivery']}::text from ("
+        f"select * from tenure.deliveries d where {where} "
+        f"order by {order} limit {values.bind(limit)}) d, "
+        f"{FRAGMENTS['of_its_run']} order by d.number desc"
+    )
+    return statement, values.all
 
 
 async def lock(

@@ -57,13 +57,15 @@ begin
 commit
 
 -- name: for_prepared_statements
--- On connections that nobody else uses: one plan for each statement, made without its values.
+-- On connections that nobody else uses: one plan for each statement, made without its values, perhaps
+-- while tables are empty, and kept when they are not.
 select set_config('plan_cache_mode', 'force_generic_plan', false),
   set_config('enable_seqscan', 'off', false), set_config('jit', 'off', false)
 
 -- name: carefully
 -- For the rest of a transaction. Whoever freezes with rows locked must not keep them; and a table
--- that looks small to the planner may be so no longer.
+-- that looks small to the planner may be so no longer. (Without a plan that is kept, a sequential scan
+-- of an empty table is no mistake: the next call is planned anew, with the size it finds.)
 select set_config('idle_in_transaction_session_timeout', '10s', true),
   set_config('enable_seqscan', 'off', true)
 
@@ -331,8 +333,7 @@ from tenure.journal j where j.seq = $1 and j.version >= $2 order by j.version li
 select json_build_array(j.changed_in::text::bigint, j.seq, j.version, j.at, j.fence, j.events,
   r.run_id)::text
 from tenure.journal j, lateral (select run_id from tenure.runs where seq = j.seq limit 1) r
-where j.changed_in >= $1::text::xid8
-  and (j.changed_in, j.seq, j.version) > ($1::text::xid8, $2::bigint, $3::bigint)
+where (j.changed_in, j.seq, j.version) > ($1::text::xid8, $2::bigint, $3::bigint)
   and j.changed_in < (select pg_snapshot_xmin(pg_current_snapshot()))
 order by j.changed_in, j.seq, j.version limit $4
 
@@ -463,13 +464,14 @@ select seq, fence, owner_id from tenure.runs where run_id = $1
 
 -- name: renew_held_deliveries
 -- (Of a claim whose answer was lost.) All of them, and whether they are renewed: not those that
--- somebody else is writing now.
+-- somebody else is writing now. (The state is written so that no index of all that wait will do,
+-- which may look as good as the one of tokens, on a small table or without statistics.)
 with held as materialized (
-  select number from tenure.deliveries where token = $1 and state = 'waiting'
+  select number from tenure.deliveries where token = $1 and state || '' = 'waiting'
 ), free as materialized (
   select l.number from held h, lateral (
     select d.number from tenure.deliveries d
-    where d.number = h.number and d.token = $1 and d.state = 'waiting'
+    where d.number = h.number and d.token = $1 and d.state || '' = 'waiting'
     limit 1 for no key update skip locked) l
 ), renewed as (
   update tenure.deliveries set held_until = tenure.clock() + make_interval(secs => $2::float8)
@@ -493,8 +495,9 @@ with recursive origins(origin) as (
 select origin from origins where origin is not null limit $2
 
 -- fragment: eligible
--- Due, in nobody's hands, the lowest of its run and target, and none of these in flight.
-d.state = 'waiting' and not d.blocked and d.due_at <= (select tenure.clock())
+-- Of those that wait: due, in nobody's hands, the lowest of its run and target, and none of these in
+-- flight.
+not d.blocked and d.due_at <= (select tenure.clock())
 and (d.held_until is null or d.held_until <= (select tenure.clock()))
 and not exists (
   select 1 from tenure.deliveries e
@@ -507,7 +510,7 @@ and not exists (
 with due as materialized (
   select p.number, p.due_at from unnest($3::text[]) o(origin), lateral (
     select d.number, d.due_at from tenure.deliveries d
-    where d.origin = o.origin and {eligible}
+    where d.state = 'waiting' and d.origin = o.origin and {eligible}
     order by d.due_at, d.number limit $4 for no key update skip locked) p
   order by p.due_at, p.number limit $5
 )
@@ -523,7 +526,7 @@ with due as materialized (
       row_number() over (partition by l.origin order by l.due_at, l.number) as place
     from unnest($3::text[]) u(id), lateral (
       select d.number, d.due_at, d.origin from tenure.deliveries d
-      where d.id = u.id and d.origin <> all($6::text[]) and {eligible}
+      where d.id = u.id and d.state || '' = 'waiting' and d.origin <> all($6::text[]) and {eligible}
       limit 1 for no key update skip locked) l) p
   where p.place <= $4 order by p.due_at, p.number limit $5
 )
@@ -533,7 +536,7 @@ where d.number = any(array(select number from due))
 
 -- name: held_deliveries
 select {delivery}::text from tenure.deliveries d, {of_its_run}
-where d.token = $1 and d.state = 'waiting' and d.number <> all($2::bigint[])
+where d.token = $1 and d.state || '' = 'waiting' and d.number <> all($2::bigint[])
 order by d.due_at, d.number
 
 -- name: keep_run_of_delivery
@@ -698,19 +701,26 @@ select null, 'interrupt', count(*), count(*), count(o.cancel_requested_at) from 
 where o.owner_id is null and o.status = 'running' and o.recovery = 'interrupt' having count(*) > 0
 
 -- name: runs_by_status
--- None is counted further than $1: in indexes alone, however many have ended. Who has an owner has
--- not ended.
+-- None is counted further than $1, however many have ended. Who has an owner has not ended. (A
+-- status as a range, in the order of the one index that has it first: where it is known to be equal,
+-- the planner takes any index in the order of the rest, and reads past the runs of all others.)
 select s.status, least($1, (select count(*) from (
-    select 1 from tenure.runs r where r.owner_id is null and r.status = s.status
-    order by r.seq limit $1) x)
+    select 1 from tenure.runs r
+    where r.owner_id is null and r.status >= s.status and r.status <= s.status
+    order by r.status, r.seq limit $1) x)
   + (select count(*) from (
     select 1 from tenure.runs r where s.status in ('queued', 'running')
       and r.owner_id is not null and r.status = s.status limit $1) x))
 from unnest($2::text[]) s(status)
 
 -- name: census
-select (select count(*) from (select 1 from tenure.deliveries where state = 'waiting' limit $1) x),
-  (select count(*) from (select 1 from tenure.deliveries where state = 'dead' limit $1) x)
+-- (Ranges, as above.)
+select (select count(*) from (
+    select 1 from tenure.deliveries where state >= 'waiting' and state <= 'waiting'
+    order by state, number limit $1) x),
+  (select count(*) from (
+    select 1 from tenure.deliveries where state >= 'dead' and state <= 'dead'
+    order by state, number limit $1) x)
 
 -- name: queue_lengths
 -- From one queue to the next by steps: what waits in each is not read to find it.
@@ -723,7 +733,7 @@ with recursive queues (queue) as (
 )
 select q.queue,
   (select count(*) from (select 1 from tenure.runs r where r.readiness = 1 and r.queue = q.queue
-    limit $1) x),
+    order by r.ready_at limit $1) x),
   (select extract(epoch from tenure.clock() - r.ready_at)::float8 from tenure.runs r where r.readiness = 1 and r.queue = q.queue
     order by r.ready_at limit 1)
 from queues q where q.queue is not null limit $1
@@ -733,18 +743,19 @@ select body::text from tenure.workers where seen_until > tenure.clock() order by
 
 -- name: lock_prunable
 -- Ended so many seconds ago, oldest first; not if a callback still waits, or is just being queued
--- again: who does that holds the run.
+-- again: who does that holds the run. (Looked up for each: `not exists` may become a join, which reads
+-- all that wait; and `is null` looks so rare that all ended runs are read, to sort the few.)
 select r.seq from tenure.runs r
-where r.finished_at < (select tenure.clock() - make_interval(secs => $1)) and not exists (
-  select 1 from tenure.deliveries d where d.state = 'waiting' and d.seq = r.seq)
+where r.finished_at < (select tenure.clock() - make_interval(secs => $1)) and coalesce((
+  select false from tenure.deliveries d where d.state = 'waiting' and d.seq = r.seq limit 1), true)
 order by r.finished_at, r.seq limit $2 for update skip locked
 
 -- name: hide_locked
 -- What waits is looked for once more: queued again after the look above had begun, it was not seen.
 -- Now that the runs are locked nothing can come.
 with gone as (
-  delete from tenure.runs r where r.seq = any($1::bigint[]) and not exists (
-    select 1 from tenure.deliveries d where d.state = 'waiting' and d.seq = r.seq)
+  delete from tenure.runs r where r.seq = any($1::bigint[]) and coalesce((
+    select false from tenure.deliveries d where d.state = 'waiting' and d.seq = r.seq limit 1), true)
   returning r.seq
 ), labels as (
   delete from tenure.run_labels l where l.seq = any(array(select seq from gone))
