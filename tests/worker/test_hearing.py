@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from math import nan
 from typing import Any
 
 import pytest
@@ -417,6 +418,21 @@ class TestSettings:
         for seconds in (61.0, 20.0):
             with pytest.raises(tenure.InvalidOptions, match="visibility_timeout ≤ lease_duration"):
                 tenure.Worker("memory:", broker="redis://h", visibility_timeout=seconds)
+
+    @pytest.mark.parametrize("with_one", [False, True], ids=["none", "an object"])
+    def test_whatever_the_broker_is(self, with_one: bool) -> None:
+        """As the command does: what is refused today must not begin to matter tomorrow."""
+        broker = Door(RedisStreams("redis://h")) if with_one else None
+        values: list[Any] = [9999.0, 20.0, 0.0, -1.0, nan, "30s"]
+        for seconds in values:
+            with pytest.raises(tenure.InvalidOptions, match="visibility_timeout"):
+                tenure.Worker("memory:", broker=broker, visibility_timeout=seconds)
+
+    def test_one_that_follows_from_the_lease_is_never_refused(self) -> None:
+        for lease, renew in ((60.0, 30.0), (0.5, 0.25), (3600.0, 0.1)):
+            timing = tenure.Timing(lease_duration=lease, renew_interval=renew)
+            pace = tenure.Pace(poll_interval=lease / 8)
+            tenure.Worker("memory:", timing=timing, pace=pace)
 
     async def test_a_worker_with_a_broker_that_there_is_not_does_not_start(self) -> None:
         with pytest.raises(tenure.TenureError, match="no broker kind 'carrier-pigeon'"):
