@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
+
+from tenure.wire.addresses import shown_address
 
 
 def place_of(url: str) -> str:
     """``~/.local/share/tenure/runs.db``, ``postgresql://me:***@db/runs``, ``memory:``."""
-    if url.startswith("sqlite:///"):
+    if url.startswith("sqlite:///") and not {"?", "#"} & set(url):
         return _from_home(Path(unquote(url.removeprefix("sqlite:///"))).absolute())
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    user, _, host = parts.netloc.rpartition("@")
-    return parts._replace(netloc=f"{user.partition(':')[0]}:***@{host}").geturl()
+    return shown_address(url)
 
 
 def _from_home(path: Path) -> str:
