@@ -124,6 +124,10 @@ class Duty:
             self._wake.clear()
             await happens_within(self._wake, deadline - time())
         if len(self._shift):
-            _log.info("%d runs are given back as far as they have come", len(self._shift))
+            _log.info(
+                "%d runs have not ended in time: they are given back as far as they have come; "
+                "those that do not resume end as interrupted",
+                len(self._shift),
+            )
             self._shift.hand_over()
             await self._shift.over()

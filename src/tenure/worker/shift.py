@@ -83,7 +83,8 @@ class Shift:
             await asyncio.wait(self._tasks)
 
     def hand_over(self) -> None:
-        """Their tasks are ended, and others go on with them."""
+        """Their tasks are ended, and others go on with them; with those that do not resume nobody
+        does."""
         self._closing = True
         for run in self._runs:
             run.stop()
@@ -116,10 +117,12 @@ class Shift:
 
     async def _execute(self, work: Work) -> None:
         run_id = work.planned.run_id
+        if self._closing:  # it was made ready too late to begin here
+            if work.claim is not None:
+                await self._let_go(work.planned, work.claim.run.lease.fencing)
+            return
         run = EmbeddedRun(self._session, self._around, work)
         self._runs.add(run)
-        if self._closing:
-            run.stop()
         try:
             status = await run.execute()
             _log.info("run %s: %s", run_id, status)

@@ -125,7 +125,8 @@ class Worker:
 
     def drain(self, *, at_once: bool = False) -> None:
         """Claim nothing more. Runs that have not ended after ``drain_timeout`` (or now, with
-        ``at_once``) are given back as far as they have come; then ``run`` returns."""
+        ``at_once``) are given back as far as they have come, or end as interrupted if they do not
+        resume; then ``run`` returns."""
         self._draining.set()
         if self._duty is None:
             self._told_to_end.append(at_once)
