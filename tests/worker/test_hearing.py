@@ -175,6 +175,29 @@ class TestAHint:
         assert (await workers.ended(run_id)).fence == 1
         assert act.begun == ["one/local"]
 
+    async def test_of_a_run_whose_lease_its_worker_no_longer_trusts_begins_nothing(
+        self, workers: Workers, broker: RedisStreams, hinting: Any, act: Puppet
+    ) -> None:
+        """The store would only prolong that lease: nobody would count what is then done again."""
+        brief = tenure.Timing(lease_duration=60, renew_interval=0.2, margin=59.7)
+        between = Between(workers.store)
+
+        async def silent(real: Any, *args: Any, **kwargs: Any) -> Any:
+            await asyncio.Event().wait()
+
+        between.rules["renew_leases"] = silent
+        act.hold("one/local")
+        door = await deaf(workers, broker, store=between, timing=brief)
+        run_id = await hinting()
+        async with asyncio.timeout(PATIENCE):
+            while not act.cancelled or len(door.worker._duty._shift):
+                await asyncio.sleep(0.01)
+        await broker.publish("default", run_id)
+        await door.hears(lambda: door.acknowledged == [run_id, run_id])
+        assert between.count("claim_run") == 1
+        run = await workers.run(run_id)
+        assert (run.fence, run.owner_id) == (1, door.worker.owner_id)
+
     async def test_is_not_taken_without_room(
         self, workers: Workers, broker: RedisStreams, hinting: Any, act: Puppet
     ) -> None:

@@ -208,8 +208,29 @@ async def test_a_run_that_costs_one_worker_after_another_is_left_to_people(
     workers.start(timing=NEXT, max_takeovers=2)
     run = await workers.ended(run_id)
     assert (run.status, run.takeovers) == (RunStatus.INTERRUPTED, 3)
-    assert "3 workers in a row" in (run.interrupted_reason or "")
+    assert "lost 3 times in a row" in (run.interrupted_reason or "")
     assert len(act.begun) == 3
+
+
+async def test_so_is_one_whose_worker_can_not_trust_itself_again_and_again(
+    workers: Workers, act: Puppet
+) -> None:
+    """As with an action that blocks its event loop: the worker lives, and is the next to claim."""
+    act.hold(*(["one/local"] + [f"one/local#{n}" for n in range(2, 9)]))
+    door = Between(workers.store)
+
+    async def silent(real: Any, *args: Any, **kwargs: Any) -> Any:
+        await asyncio.Event().wait()
+
+    door.rules["renew_leases"] = silent
+    workers.start(timing=SHORT, store=door, max_takeovers=2)
+    run_id = await workers.submit(THREE)
+    run = await workers.ended(run_id)
+    assert (run.status, run.takeovers) == (RunStatus.INTERRUPTED, 3)
+    assert "lost 3 times in a row" in (run.interrupted_reason or "")
+    assert len(act.begun) == 3
+    owners = [e.type for e in await workers.events(run_id) if e.type.startswith("lease.")]
+    assert owners == ["lease.claimed"] + ["lease.taken_over"] * 3
 
 
 async def test_the_runs_time_goes_on(workers: Workers, act: Puppet) -> None:

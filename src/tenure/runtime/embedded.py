@@ -96,6 +96,8 @@ class EmbeddedRun:
         self._relatives = work.relatives
         self._by_worker = work.by_worker
         self._holding: Holding | None = None
+        self.began = False
+        """Something of it may have been executed here."""
         masks = Masks(work.secrets) if work.secrets else None
         told = session.callbacks.told_of(planned, around.notifier) if session.callbacks else None
         self._looked_on = told is not None or bool(around.recorders)
@@ -224,6 +226,7 @@ class EmbeddedRun:
         now = asyncio.get_running_loop().time()
         if self._holding is not None and now >= self._holding.trusted_until:
             raise LeaseLost(self._planned.run_id, fence=self.fencing.fence, owner_id=None)
+        self.began = True
 
     async def _begin(self, changes: Changes) -> Changes:
         if self._planned.status is RunStatus.QUEUED:

@@ -7,7 +7,9 @@ has claimed its run, it cannot write a word of it. Renewing has a thread of its 
 that a worker does can hold up; it stops when the worker itself no longer moves.
 
 *Before the lease can end* a worker that could not renew in time stops the run's tasks by itself;
-its supervisor does so if the worker is frozen or dead. So no task runs beside its successor's.
+its supervisor does so if the worker is frozen or dead. So no task runs beside its successor's. It
+leaves the lease to end and does not release it: whoever goes on with the run takes it over, and
+takeovers without progress are counted.
 
 *What follows.* An expired lease gives others the right to claim, and nothing more: they go on from
 the record. Finished hosts do not run again. What had been started and has no result is unknown, and
