@@ -245,7 +245,7 @@ def test_a_second_signal_says_when_its_runs_go_on(
     worker.send_signal(signal.SIGINT)
     done = finish(worker)
     assert done.code == 130
-    assert "on this machine right away, on others when their leases have ended" in done.err
+    assert "on this machine in seconds, on others when their leases have ended" in done.err
 
 
 def test_secrets_are_the_workers(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,7 @@ def serve(
     except Stopped:
         announcer(settings)(
             "stopped at once; its runs go on with the next worker, those that do not resume are "
-            "marked interrupted: on this machine right away, on others when their leases have ended"
+            "marked interrupted: on this machine in seconds, on others when their leases have ended"
         )
         return Exit.HARD_STOP
     finally:

@@ -15,8 +15,9 @@ takeovers without progress are counted.
 the record. Finished hosts do not run again. What had been started and has no result is unknown, and
 its step says what is done about it (``on_takeover``).
 
-``claiming`` asks the store for runs, ``lone`` sees whether just one waits, ``preparing`` makes one
-ready to be executed, ``shift`` executes it, ``duty`` keeps all of that going, and drains.
+``claiming`` asks the store for runs, ``neighbours`` misses who is gone from this machine, ``lone``
+sees whether just one waits, ``preparing`` makes one ready to be executed, ``shift`` executes it,
+``duty`` keeps all of that going, and drains.
 """
 
 from tenure.worker.pace import Pace
