@@ -25,6 +25,7 @@ from tenure.ports.broker import Broker
 from tenure.ports.run_store import RunStateStore
 from tenure.ports.sender import CallbackSender, NotTaken
 from tenure.ports.transport import Transport
+from tenure.wire.addresses import shown_address
 from tenure.workflow.spec import CallbackSpec
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ def open_store(url: str | None = None, *, patience: float | None = None) -> Open
     scheme, separator, _ = url.partition(":")
     if not separator:
         raise UnknownStore(
-            f"{url!r} is no store URL; examples: sqlite:///runs.db, file:///var/lib/runs, memory:"
+            f"{shown_address(url)!r} is no store URL; examples: sqlite:///runs.db, "
+            "file:///var/lib/runs, memory:"
         )
     opener = _opener(scheme.lower())
     if patience is not None and opener is open_sqlite:
@@ -169,7 +171,9 @@ def open_broker(url: str, *, visibility_timeout: float = 30.0) -> OpenBroker:
     first used. ``UnknownBroker``."""
     scheme, separator, _ = url.partition(":")
     if not separator:
-        raise UnknownBroker(f"{url!r} is no broker URL; an example: redis://localhost:6379/0")
+        raise UnknownBroker(
+            f"{shown_address(url)!r} is no broker URL; an example: redis://localhost:6379/0"
+        )
     own = _OWN_BROKERS.get(scheme.lower())
     opener = own or cast("BrokerOpener | None", _installed(BROKERS, scheme.lower()))
     if opener is None:
@@ -227,9 +231,10 @@ def _installed(group: str, scheme: str) -> Any:
 def _no_such_kind(what: str, scheme: str, group: str, own: Mapping[str, object]) -> str:
     from importlib.metadata import entry_points
 
+    kind = shown_address(f"{scheme}:").removesuffix(":")
     known = ", ".join(sorted({*own, *entry_points(group=group).names}))
     return (
-        f"no {what} kind {scheme!r} is installed (there are: {known}); install the package that "
+        f"no {what} kind {kind!r} is installed (there are: {known}); install the package that "
         f"declares it in the entry-point group {group!r}"
     )
 
@@ -239,8 +244,8 @@ def _path(url: str) -> Path:
     parts = urlsplit(url)
     if parts.netloc or parts.query or parts.fragment:
         raise UnknownStore(
-            f"{url!r} names a host, query or fragment; write three slashes and a path: "
-            f"{parts.scheme}:///runs"
+            f"{shown_address(url)!r} names a host, query or fragment; write three slashes and a "
+            f"path: {parts.scheme}:///runs"
         )
     path = unquote(parts.path)
     if parts.scheme == "sqlite":
@@ -248,7 +253,9 @@ def _path(url: str) -> Path:
     if path == ":memory:":
         raise UnknownStore("for a store in memory write memory:")
     if not path:
-        raise UnknownStore(f"{url!r} names no path; for example {parts.scheme}:///runs")
+        raise UnknownStore(
+            f"{shown_address(url)!r} names no path; for example {parts.scheme}:///runs"
+        )
     return Path(path).expanduser()
 
 

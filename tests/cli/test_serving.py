@@ -195,6 +195,23 @@ def test_a_signal_drains_and_gives_back_what_does_not_end(
     assert "given back by its owner" in cli.call("explain", run_id).out
 
 
+def test_what_does_not_resume_is_interrupted_by_a_worker_that_stops(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENURE_DRAIN_TIMEOUT", "0s")
+    worker = cli.start("worker", "--json")
+    flow = cli.workflow(f"{WAIT}recovery: interrupt\n")
+    submitted = cli.start("submit", flow, "--var", "gate=/nowhere", "--wait")
+    read_until(worker, "host.running")
+    worker.send_signal(signal.SIGTERM)
+    done = finish(worker)
+    assert done.code == 0
+    assert "given back; those that do not resume end as interrupted" in " ".join(done.err.split())
+    waited = finish(submitted)
+    assert waited.code == 4
+    assert "its worker was told to stop, and it does not resume" in waited.out + waited.err
+
+
 def test_who_watches_a_worker_sees_runs_come_back_and_go(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,7 +245,7 @@ def test_a_second_signal_says_when_its_runs_go_on(
     worker.send_signal(signal.SIGINT)
     done = finish(worker)
     assert done.code == 130
-    assert "on this machine right away, on others when their leases have ended" in done.err
+    assert "on this machine in seconds, on others when their leases have ended" in done.err
 
 
 def test_secrets_are_the_workers(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

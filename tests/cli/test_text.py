@@ -101,6 +101,7 @@ def test_how_long_ago(seconds: int, shown: str) -> None:
         ("postgresql://me:pass@db:5432/runs", "postgresql://me:***@db:5432/runs"),
         ("postgresql://me:p@ss@db/runs", "postgresql://me:***@db/runs"),
         ("postgresql://db/runs", "postgresql://db/runs"),
+        ("sqlite:///runs.db?key=hunter2", "sqlite:///runs.db?key=***"),
     ],
 )
 def test_a_place_never_shows_a_password(url: str, place: str) -> None:

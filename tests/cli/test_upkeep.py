@@ -108,6 +108,43 @@ def test_doctor_looks_for_no_store_if_its_name_cannot_be_read(cli: Cli) -> None:
     assert len(facts["findings"]) == 1
 
 
+def test_doctor_shows_no_password_wherever_it_stands(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENURE_STORE", "postgresql://127.0.0.1:1/x?user=me&password=hunter2")
+    monkeypatch.setenv("TENURE_BROKER", "redis://127.0.0.1:1/0?password=hunter2&namespace=a")
+    for form in ((), ("--json",)):
+        shown = cli.call("doctor", *form)
+        assert "hunter2" not in shown.out + shown.err
+        assert "postgresql://127.0.0.1:1/x?user=me&password=***" in shown.out
+        assert "redis://127.0.0.1:1/0?password=***&namespace=a" in shown.out
+
+
+@pytest.mark.parametrize("name", ["STORE", "BROKER"])
+@pytest.mark.parametrize(
+    "written",
+    [
+        "host=db password=hunter2",
+        "host=db password=hunter2:3",
+        "no-such-kind://h?password=hunter2",
+        "sqlite:///runs.db?key=hunter2",
+        "sqlite://me:hunter2@h/runs.db",
+        "http://h?token=hunter2",
+        "http://h:hunter2/",
+        "redis://me:hunter2/3@h",
+    ],
+)
+def test_nor_does_any_refusal_of_an_address(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, name: str, written: str
+) -> None:
+    monkeypatch.setenv(f"TENURE_{name}", written)
+    for arguments in (("doctor",), ("list",), ("worker",)):
+        if name == "STORE" or arguments == ("doctor",):
+            shown = cli.call(*arguments)
+            assert shown.code != 0
+            assert "hunter2" not in shown.out + shown.err
+
+
 def test_doctor_finds_misspelt_variables(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     for known in ("TENURE_SECRET_X", "TENURE_HOOK_Y", "TENURE_RUN_ID", "TENURE_FENCE"):
         monkeypatch.setenv(known, "fine")

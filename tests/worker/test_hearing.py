@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from math import nan
 from typing import Any
 
 import pytest
@@ -173,6 +174,29 @@ class TestAHint:
         act.let_go("one/local")
         assert (await workers.ended(run_id)).fence == 1
         assert act.begun == ["one/local"]
+
+    async def test_of_a_run_whose_lease_its_worker_no_longer_trusts_begins_nothing(
+        self, workers: Workers, broker: RedisStreams, hinting: Any, act: Puppet
+    ) -> None:
+        """The store would only prolong that lease: nobody would count what is then done again."""
+        brief = tenure.Timing(lease_duration=60, renew_interval=0.2, margin=59.7)
+        between = Between(workers.store)
+
+        async def silent(real: Any, *args: Any, **kwargs: Any) -> Any:
+            await asyncio.Event().wait()
+
+        between.rules["renew_leases"] = silent
+        act.hold("one/local")
+        door = await deaf(workers, broker, store=between, timing=brief)
+        run_id = await hinting()
+        async with asyncio.timeout(PATIENCE):
+            while not act.cancelled or len(door.worker._duty._shift):
+                await asyncio.sleep(0.01)
+        await broker.publish("default", run_id)
+        await door.hears(lambda: door.acknowledged == [run_id, run_id])
+        assert between.count("claim_run") == 1
+        run = await workers.run(run_id)
+        assert (run.fence, run.owner_id) == (1, door.worker.owner_id)
 
     async def test_is_not_taken_without_room(
         self, workers: Workers, broker: RedisStreams, hinting: Any, act: Puppet
@@ -417,6 +441,21 @@ class TestSettings:
         for seconds in (61.0, 20.0):
             with pytest.raises(tenure.InvalidOptions, match="visibility_timeout ≤ lease_duration"):
                 tenure.Worker("memory:", broker="redis://h", visibility_timeout=seconds)
+
+    @pytest.mark.parametrize("with_one", [False, True], ids=["none", "an object"])
+    def test_whatever_the_broker_is(self, with_one: bool) -> None:
+        """As the command does: what is refused today must not begin to matter tomorrow."""
+        broker = Door(RedisStreams("redis://h")) if with_one else None
+        values: list[Any] = [9999.0, 20.0, 0.0, -1.0, nan, "30s"]
+        for seconds in values:
+            with pytest.raises(tenure.InvalidOptions, match="visibility_timeout"):
+                tenure.Worker("memory:", broker=broker, visibility_timeout=seconds)
+
+    def test_one_that_follows_from_the_lease_is_never_refused(self) -> None:
+        for lease, renew in ((60.0, 30.0), (0.5, 0.25), (3600.0, 0.1)):
+            timing = tenure.Timing(lease_duration=lease, renew_interval=renew)
+            pace = tenure.Pace(poll_interval=lease / 8)
+            tenure.Worker("memory:", timing=timing, pace=pace)
 
     async def test_a_worker_with_a_broker_that_there_is_not_does_not_start(self) -> None:
         with pytest.raises(tenure.TenureError, match="no broker kind 'carrier-pigeon'"):

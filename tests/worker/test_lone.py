@@ -147,6 +147,32 @@ async def test_one_that_is_about_to_begin_here_is_not_taken_again(
     assert (door.count("begin_run"), door.count("claim_runs")) == (begins, 0)
 
 
+async def test_another_that_comes_while_one_is_about_to_begin_does_not_wait(
+    workers: Workers, act: Puppet, door: Between
+) -> None:
+    """The look that its announcement causes finds the first still waiting, too. Whoever gets that
+    one in the end, each begins once."""
+    await idle_behind(door, workers, act)
+    asked, answered = asyncio.Event(), asyncio.Event()
+
+    async def late(real: Any, beginning: Beginning) -> Any:
+        del door.rules["begin_run"]
+        asked.set()
+        await answered.wait()
+        return await real(beginning)
+
+    door.rules["begin_run"] = late
+    first = await workers.submit(workflow(step("first")))
+    await asked.wait()
+    second = await workers.submit(workflow(step("second")))
+    async with asyncio.timeout(LONG.lease_duration / 16):  # far less than it takes to look again
+        await act.begins("second/local")
+    answered.set()
+    for run_id in (first, second):
+        assert (await workers.ended(run_id)).status is RunStatus.SUCCESS
+    assert sorted(act.begun) == ["first/local", "second/local"]
+
+
 async def test_one_that_cost_somebody_its_worker_is_claimed(
     workers: Workers, act: Puppet, door: Between
 ) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,8 +12,10 @@ import pytest
 import tenure
 from tenure.model.leasing import ClaimRequest
 from tenure.model.status import HostStatus, RunStatus
+from tenure.ports.workers import WorkerInfo
+from tenure.system import new_owner_id, process_start
 from tenure.workflow.spec import OnTakeover, Verify
-from tests.runtime.puppets import Between, Puppet, shell, step, workflow
+from tests.runtime.puppets import PATIENCE, Between, Puppet, shell, step, workflow
 from tests.worker.conftest import LONG, NEXT, SHORT, Workers
 
 pytestmark = pytest.mark.slow
@@ -208,8 +212,29 @@ async def test_a_run_that_costs_one_worker_after_another_is_left_to_people(
     workers.start(timing=NEXT, max_takeovers=2)
     run = await workers.ended(run_id)
     assert (run.status, run.takeovers) == (RunStatus.INTERRUPTED, 3)
-    assert "3 workers in a row" in (run.interrupted_reason or "")
+    assert "lost 3 times in a row" in (run.interrupted_reason or "")
     assert len(act.begun) == 3
+
+
+async def test_so_is_one_whose_worker_can_not_trust_itself_again_and_again(
+    workers: Workers, act: Puppet
+) -> None:
+    """As with an action that blocks its event loop: the worker lives, and is the next to claim."""
+    act.hold(*(["one/local"] + [f"one/local#{n}" for n in range(2, 9)]))
+    door = Between(workers.store)
+
+    async def silent(real: Any, *args: Any, **kwargs: Any) -> Any:
+        await asyncio.Event().wait()
+
+    door.rules["renew_leases"] = silent
+    workers.start(timing=SHORT, store=door, max_takeovers=2)
+    run_id = await workers.submit(THREE)
+    run = await workers.ended(run_id)
+    assert (run.status, run.takeovers) == (RunStatus.INTERRUPTED, 3)
+    assert "lost 3 times in a row" in (run.interrupted_reason or "")
+    assert len(act.begun) == 3
+    owners = [e.type for e in await workers.events(run_id) if e.type.startswith("lease.")]
+    assert owners == ["lease.claimed"] + ["lease.taken_over"] * 3
 
 
 async def test_the_runs_time_goes_on(workers: Workers, act: Puppet) -> None:
@@ -235,6 +260,52 @@ async def test_whose_process_is_gone_is_replaced_without_waiting_for_its_lease(
     assert run.takeovers == 1
     act.let_go("one/local")
     await workers.ended(run_id)
+
+
+@pytest.fixture
+def neighbour() -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Another process of this machine, and its id as an owner."""
+    machine, boot, namespace, _, _, unique = new_owner_id().split("/")
+    with subprocess.Popen(["/bin/sleep", "60"]) as process:
+        start = process_start(process.pid)
+        yield f"{machine}/{boot}/{namespace}/{process.pid}/{start}/{unique}", process
+        process.kill()
+
+
+@pytest.mark.parametrize("known_by", ["its run", "its heartbeat"])
+async def test_nor_is_the_next_look_for_the_dead_waited_for(
+    workers: Workers, neighbour: tuple[str, subprocess.Popen[bytes]], known_by: str
+) -> None:
+    """Whoever was seen while it lived is missed as soon as it is gone."""
+    owner, process = neighbour
+    door, blind = Between(workers.store), asyncio.Event()
+    looked = 0
+
+    async def look(real: Any, request: Any) -> Any:
+        nonlocal looked
+        looked += 1
+        return [] if not blind.is_set() else await real(request)
+
+    async def claims() -> str:
+        run_id = await workers.submit(THREE)
+        request = ClaimRequest(owner_id=owner, seconds=600, claim_id="its", limit=1)
+        assert len(await workers.store.claim_runs(request)) == 1
+        return run_id
+
+    door.rules["claim_runs"] = look
+    run_id = await claims() if known_by == "its run" else None
+    if run_id is None:
+        await workers.store.heartbeat(WorkerInfo(owner_id=owner), 600)
+    workers.start(timing=LONG, store=door, reconcile_interval=3600)
+    async with asyncio.timeout(PATIENCE):
+        while not looked or door.count("heartbeat") < 2:
+            await asyncio.sleep(0.01)
+    run_id = run_id or await claims()
+    blind.set()
+    process.kill()
+    process.wait()
+    run = await workers.ended(run_id)
+    assert (run.status, run.takeovers) == (RunStatus.SUCCESS, 1)
 
 
 class TestSomebodyElseHasIt:

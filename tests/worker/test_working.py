@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import tenure
 from tenure.model.leasing import Purpose
 from tenure.model.query import RunFilter
-from tenure.model.status import RunStatus
+from tenure.model.status import Recovery, RunStatus
 from tests.runtime.puppets import Between, Inbox, Outage, Puppet, step, workflow
 from tests.worker.conftest import SHORT, Workers
 
@@ -238,6 +239,55 @@ class TestDraining:
         run = await workers.run(run_id)
         assert (run.status, run.owner_id) == (RunStatus.RUNNING, None)
 
+    async def test_what_does_not_resume_is_interrupted_and_told_of_once(
+        self, workers: Workers, act: Puppet
+    ) -> None:
+        """Nobody asked for it to be canceled, and nobody will go on with it."""
+        inbox = Inbox()
+        act.hold("two/local")
+        worker = workers.start(drain_timeout=0.05, notifier=inbox)
+        run_id = await workers.submit(THREE, recovery=Recovery.INTERRUPT)
+        await act.begins("two/local")
+        worker.drain()
+        await workers.returns(worker)
+        run = await workers.run(run_id)
+        assert (run.status, run.owner_id) == (RunStatus.INTERRUPTED, None)
+        assert run.interrupted_reason == "its worker was told to stop, and it does not resume"
+        assert run.error is not None
+        assert (run.error.kind, run.cancel_requested_at) == ("interrupted", None)
+        assert [each.status for each in run.steps] == ["success", "interrupted", "interrupted"]
+        assert act.cancelled == ["two/local"]
+        statuses = [each.status for each in inbox.payloads if each.type.startswith("run.")]
+        assert statuses == ["running", "interrupted"]
+
+    async def test_what_was_not_begun_waits_for_others_whether_it_resumes_or_not(
+        self, workers: Workers, act: Puppet, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO, "tenure.worker")
+        door = Between(workers.store)
+        asked, answered = asyncio.Event(), asyncio.Event()
+
+        async def late(real: Any, run_id: str) -> Any:
+            asked.set()
+            await answered.wait()
+            return await real(run_id)
+
+        door.rules["get_definition"] = late
+        worker = workers.start(store=door)
+        runs = [await workers.submit(ONE, recovery=recovery) for recovery in Recovery]
+        for run_id in runs:
+            await workers.until(run_id, lambda run: run.owner_id is not None)
+        await asked.wait()
+        worker.drain(at_once=True)
+        while not any("have not ended in time" in said for said in caplog.messages):
+            await asyncio.sleep(0)
+        answered.set()
+        await workers.returns(worker)
+        for run_id in runs:
+            run = await workers.run(run_id)
+            assert (run.status, run.owner_id) == (RunStatus.QUEUED, None)
+        assert act.begun == []
+
 
 class Reluctant:
     """As a result: a task that is told to end, and takes its time."""
@@ -291,6 +341,25 @@ class TestCanceledWhileItDrains:
         assert (run.status, run.cancel_reason) == (RunStatus.CANCELED, "enough")
         assert run.owner_id is None
         assert (run.steps[0].status, run.steps[0].hosts["local"].status) == ("canceled",) * 2
+
+    async def test_one_that_does_not_resume_ends_canceled_and_not_interrupted(
+        self, workers: Workers, act: Puppet
+    ) -> None:
+        task = act.results["one/local"] = Reluctant()
+        door = Between(workers.store)
+        heard = request_heard(door)
+        worker = workers.start(store=door)
+        run_id = await workers.submit(THREE, recovery=Recovery.INTERRUPT)
+        await act.begins("one/local")
+        worker.drain(at_once=True)
+        await task.told.wait()
+        await workers.runner.cancel(run_id, reason="enough")
+        await heard.wait()
+        task.free.set()
+        await workers.returns(worker)
+        run = await workers.run(run_id)
+        assert (run.status, run.cancel_reason) == (RunStatus.CANCELED, "enough")
+        assert {each.status for each in run.steps} == {"canceled"}
 
     async def test_hosts_that_were_ended_before_the_request_are_canceled_too(
         self, workers: Workers, act: Puppet

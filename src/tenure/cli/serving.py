@@ -72,8 +72,8 @@ def serve(
             asyncio.run(serving())
     except Stopped:
         announcer(settings)(
-            "stopped at once; its runs go on with the next worker: on this machine right away, on "
-            "others when their leases have ended"
+            "stopped at once; its runs go on with the next worker, those that do not resume are "
+            "marked interrupted: on this machine in seconds, on others when their leases have ended"
         )
         return Exit.HARD_STOP
     finally:
@@ -86,7 +86,8 @@ async def _serve(worker: Worker, settings: Settings, on_duty: Callable[[], None]
         seconds, grace = f"{settings.drain_timeout:g} s", f"{DEFAULT_GRACE:g} s"
         announcer(settings)(
             f"draining: runs may end within {seconds}, then their tasks are ended ({grace} more "
-            "for those deaf to SIGTERM) and they are given back; again: stop now"
+            "for those deaf to SIGTERM) and they are given back; those that do not resume end as "
+            "interrupted; again: stop now"
         )
         worker.drain()
         return True

@@ -56,8 +56,9 @@ def command(
 
     Any number of workers may share a store: SQLite on one machine, PostgreSQL on many. SIGTERM or
     Ctrl-C drains: nothing new is taken, runs end within drain_timeout or are given back as far as
-    they have come. A second signal stops at once. Secrets that workflows declare are taken from
-    --secret and from TENURE_SECRET_…; runs carry none.
+    they have come; those that do not resume are interrupted. A second signal stops at once.
+    Secrets that workflows declare are taken from --secret and from TENURE_SECRET_…; runs carry
+    none.
     """
     settings = settings_for(store, broker)
     queues = queues or ("default",)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from tenure.model.errors import UnknownStore
+from tenure.wire.addresses import shown_address
 
 
 def address_of(url: str) -> str:
@@ -12,8 +13,8 @@ def address_of(url: str) -> str:
     try:
         parts = urlsplit(url)
         port = parts.port
-    except ValueError as error:
-        raise UnknownStore(f"the URL of the gateway cannot be read: {error}") from error
+    except ValueError:  # whose message may repeat a part of a password
+        raise _no_gateway(url) from None
     if parts.username is not None or parts.password is not None:
         raise UnknownStore(
             "a gateway's URL holds no user or password: it would end up in logs and lists of "
@@ -21,6 +22,10 @@ def address_of(url: str) -> str:
         )
     odd = parts.scheme not in ("http", "https") or port == 0 or parts.query or parts.fragment
     if odd or not parts.hostname:
-        place = f"{parts.scheme}://{parts.netloc}{parts.path}"
-        raise UnknownStore(f"{place} is no gateway's URL; an example: https://tenure.example.com")
+        raise _no_gateway(url)
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+
+
+def _no_gateway(url: str) -> UnknownStore:
+    said = f"{shown_address(url)} is no gateway's URL"
+    return UnknownStore(f"{said}; an example: https://tenure.example.com")

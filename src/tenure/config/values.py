@@ -17,6 +17,7 @@ from tenure.runtime.callback_limits import (
 )
 from tenure.runtime.lease_rules import MOST_CLAIMED, MOST_TAKEOVERS
 from tenure.runtime.retention_limits import MOST_PER_SECOND
+from tenure.wire.addresses import shown_address
 from tenure.workflow.durations import parse_duration, show_duration
 from tenure.workflow.spec import CallbackSpec
 
@@ -108,7 +109,7 @@ def _retention(value: object) -> float:
 
 def _url(value: object) -> str:
     if not isinstance(value, str) or ":" not in value:
-        raise ValueError(f'must be a store URL like "sqlite:///runs.db", not {kind(value)}')
+        raise ValueError(f'must be a store URL like "sqlite:///runs.db", not {_no_url(value)}')
     return value
 
 
@@ -116,8 +117,14 @@ def _broker_url(value: object) -> str:
     if value == "":
         return ""
     if not isinstance(value, str) or ":" not in value:
-        raise ValueError(f'must be a broker URL like "redis://localhost:6379/0", not {kind(value)}')
+        wanted = 'must be a broker URL like "redis://localhost:6379/0"'
+        raise ValueError(f"{wanted}, not {_no_url(value)}")
     return value
+
+
+def _no_url(value: object) -> str:
+    """What drivers take besides URLs may hold a password, too."""
+    return kind(shown_address(value) if isinstance(value, str) else value)
 
 
 def _address(value: object) -> str:

@@ -117,10 +117,11 @@ class Crew:
         return results
 
     def stop(self, why: Stop) -> None:
-        """End every task. The first reason stands, but for a hand-over: whoever asked for the run
-        to be canceled was told that it would be, and the next owner may be long in coming."""
+        """End every task. The first reason stands, but for those that yield to a request: whoever
+        asked for the run to be canceled was told that it would be, and the next owner may be long
+        in coming."""
         if self.stopped is not None:
-            if self.stopped.hands_over and why is REQUESTED:
+            if self.stopped.yields and why is REQUESTED:
                 self.stopped = why
             return
         self.stopped = why

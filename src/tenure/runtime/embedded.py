@@ -30,7 +30,7 @@ from tenure.runtime.patience import surely
 from tenure.runtime.recipe import Prepared
 from tenure.runtime.relatives import Relatives, gave_way
 from tenure.runtime.session import Session
-from tenure.runtime.stop import HAND_OVER, PROCESS_STOPPED, REQUESTED
+from tenure.runtime.stop import HAND_OVER, PROCESS_STOPPED, REQUESTED, WORKER_STOPPED
 from tenure.runtime.taking_over import cannot_go_on, early_end, time_left, unconfirmed
 from tenure.runtime.tracker import RunTracker
 from tenure.runtime.waiting import to_a_good_end
@@ -72,6 +72,8 @@ class Work(Struct, frozen=True, kw_only=True, gc=False):
     """Its store, if it was seen to wait and is to be claimed in the commit that begins it."""
     relatives: Relatives | None = None
     """Of a retry: as long as one of them lives it does not begin."""
+    by_worker: bool = False
+    """Who stops this process does not mean this run."""
     variables: Mapping[str, Any] = {}
     secrets: Sequence[object] = ()
     """Values to be masked."""
@@ -92,7 +94,10 @@ class EmbeddedRun:
         self._claimed = work.claim
         self._waits = work.waits
         self._relatives = work.relatives
+        self._by_worker = work.by_worker
         self._holding: Holding | None = None
+        self.began = False
+        """Something of it may have been executed here."""
         masks = Masks(work.secrets) if work.secrets else None
         told = session.callbacks.told_of(planned, around.notifier) if session.callbacks else None
         self._looked_on = told is not None or bool(around.recorders)
@@ -122,9 +127,8 @@ class EmbeddedRun:
         )
 
     async def execute(self) -> RunStatus:
-        """Cancelled once, it ends the run as canceled, or gives it back if it resumes, and lets the
-        cancellation out when the record says so; cancelled twice, it stops at once and leaves the
-        record as it is."""
+        """Cancelled once, it does what ``stop`` says, and lets the cancellation out when the record
+        says so; cancelled twice, it stops at once and leaves the record as it is."""
         try:
             return await to_a_good_end(self._whole(), self.stop)
         finally:
@@ -158,10 +162,13 @@ class EmbeddedRun:
         return self._tracker.cancel_requested_at is not None
 
     def stop(self) -> None:
-        """The process, or who uses the runner, wants to end: what nobody else would go on with
-        ends as canceled."""
-        resumes = self._planned.recovery is Recovery.RESUME
-        self._engine.stop(HAND_OVER if resumes else PROCESS_STOPPED)
+        """The process, or who uses the runner, wants to end. A run that resumes is given back. What
+        nobody else would go on with ends as interrupted if a worker has it, else as canceled: then
+        it is what was stopped."""
+        if self._planned.recovery is Recovery.RESUME:
+            self._engine.stop(HAND_OVER)
+        else:
+            self._engine.stop(WORKER_STOPPED if self._by_worker else PROCESS_STOPPED)
 
     # From its birth
 
@@ -219,6 +226,7 @@ class EmbeddedRun:
         now = asyncio.get_running_loop().time()
         if self._holding is not None and now >= self._holding.trusted_until:
             raise LeaseLost(self._planned.run_id, fence=self.fencing.fence, owner_id=None)
+        self.began = True
 
     async def _begin(self, changes: Changes) -> Changes:
         if self._planned.status is RunStatus.QUEUED:

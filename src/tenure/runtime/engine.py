@@ -92,8 +92,8 @@ class Engine:
         """The newest changes that went to the tracker."""
 
     def stop(self, why: Stop) -> None:
-        """End the run early. The first reason stands; a cancel request also replaces a hand-over,
-        until that is written."""
+        """End the run early. The first reason stands; a cancel request also replaces one that
+        yields to it, until that is written."""
         self._crew.stop(why)
 
     def lose(self, why: str) -> None:

@@ -33,6 +33,9 @@ class Stop(Struct, frozen=True, kw_only=True):
     """Of hosts whose task is ended for it, or that have not begun theirs."""
     hands_over: bool = False
     """The run goes on elsewhere: it is given back as far as it has come."""
+    yields: bool = False
+    """A cancel request that comes before the end is written takes its place: who made it was told
+    that the run would be canceled."""
 
     def outcome(self, error: asyncio.CancelledError | None = None) -> Outcome:
         """Of a host whose task was ended for it (``error``), or has none."""
@@ -84,7 +87,17 @@ HAND_OVER = Stop(
     message=HANDED_OVER,
     host_status=HostStatus.UNKNOWN,
     hands_over=True,
+    yields=True,
 )
+WORKER_STOPPED = Stop(
+    status=RunStatus.INTERRUPTED,
+    kind="interrupted",
+    message="its worker was told to stop, and it does not resume",
+    host_status=HostStatus.INTERRUPTED,
+    yields=True,
+)
+"""Whoever stops a worker says nothing about its runs. (Who stops the command that executes one
+wants it to end: ``PROCESS_STOPPED``.)"""
 RUN_FAILED = Stop(status=RunStatus.FAILED, message="canceled: its run failed")
 """Of tasks that run while their run turns out to be unable to go on."""
 

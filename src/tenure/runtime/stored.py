@@ -44,4 +44,5 @@ def stored_work(
         variables=variables,
         secrets=secret_values(variables, ready.source.workflow, secrets),
         files=ready.definition.files,
+        by_worker=by_worker,
     )

@@ -21,7 +21,7 @@ def early_end(run: RunSnapshot, max_takeovers: int) -> Stop | None:
     lost = run.takeovers_without_progress
     if lost > max_takeovers:
         return cannot_go_on(
-            f"{lost} workers in a row were lost with it before any host finished: it may be what "
+            f"its worker was lost {lost} times in a row before any host finished: it may be what "
             "ends them; look, then tenure retry"
         )
     for step in run.steps:

@@ -14,12 +14,13 @@ from tenure.model.leasing import ClaimRequest
 from tenure.model.status import Recovery
 from tenure.model.update import LeaseRequest
 from tenure.ports.lease_store import LeaseStore
-from tenure.ports.liveness import Presence
+from tenure.ports.workers import WorkerRegistry
 from tenure.runtime.embedded import Claim
 from tenure.runtime.in_touch import InTouch
 from tenure.runtime.owners import owned_runs
 from tenure.runtime.patience import ENDLESS, surely
 from tenure.runtime.session import Session
+from tenure.worker.neighbours import Neighbours
 
 _log = logging.getLogger("tenure.worker")
 
@@ -37,20 +38,31 @@ class Claims:
         self._queues = queues
         self._touch = touch
         self._out_of_touch = False
-        self._dead: frozenset[str] = frozenset()
+        self._neighbours = Neighbours(session.identity.presence)
 
     async def look_for_the_dead(self) -> bool:
         """Whether runs have an owner whose process is gone for certain: such leases count as ended
         at once."""
-        identity, dead = self._session.identity, set()
-        for each in await owned_runs(self._session.store):
-            owner, resumes = each.owner_id, each.recovery is Recovery.RESUME
-            if owner is None or owner == identity.owner_id or not resumes:
-                continue
-            if identity.presence(owner) is Presence.GONE:
-                dead.add(owner)
-        self._dead = frozenset(dead)
-        return bool(dead)
+        owners = {
+            each.owner_id
+            for each in await owned_runs(self._session.store)
+            if each.owner_id is not None and each.recovery is Recovery.RESUME
+        }
+        ours = {self._session.identity.owner_id}
+        self._neighbours.meet((owners | await self._workers()) - ours)
+        return not owners.isdisjoint(self._neighbours.gone)
+
+    def a_neighbour_died(self) -> bool:
+        """Since the last look, as far as can be seen without asking the store."""
+        return self._neighbours.look()
+
+    async def _workers(self) -> set[str]:
+        """They may have runs by the time they die. (Where somebody else attends to the store, it
+        costs too much to ask for all of them: those that have runs must do.)"""
+        store = self._session.store
+        if self._session.attended or not isinstance(store, WorkerRegistry):
+            return set()
+        return {worker.owner_id for worker in await store.list_workers()}
 
     async def next(self, limit: int) -> list[Claim]:
         """Up to ``limit`` runs that are ours from now on. Sent again after an error it is the same
@@ -63,7 +75,7 @@ class Claims:
             limit=limit,
             queues=self._queues,
             expired=self._touch.long_enough,
-            dead_owners=self._dead,
+            dead_owners=self._neighbours.gone,
         )
 
         def be_careful(error: StoreUnavailable) -> None:

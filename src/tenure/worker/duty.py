@@ -49,6 +49,8 @@ class Duty:
         self._claim_by = 0.0
         """Loop time from when on it is not enough to see whether a run waits alone: leases may have
         ended."""
+        self._look_by = 0.0
+        """Loop time from when on neighbours are looked for again."""
 
     def drain(self, *, at_once: bool = False) -> None:
         """Claim nothing more; ``at_once``: wait for nothing to end by itself."""
@@ -87,6 +89,8 @@ class Duty:
             if not asked:
                 return False
             now = asyncio.get_running_loop().time()
+            if self._missed_a_neighbour(now):
+                self._claim_by = 0.0
             alone = await self._lone.look() if now < self._claim_by else None
             if alone is not None:
                 self._begin(alone)
@@ -100,6 +104,14 @@ class Duty:
                 self._shift.begin(claim)
             self._room.looked(found_all=len(claimed) < asked)
         return len(claimed) == asked
+
+    def _missed_a_neighbour(self, now: float) -> bool:
+        """Its leases have ended with it. Seeing that it is there takes a few files of the system,
+        which is too much for every claim."""
+        if now < self._look_by:
+            return False
+        self._look_by = now + self._pace.poll_interval
+        return self._claims.a_neighbour_died()
 
     def _begin(self, alone: Sequence[Work]) -> None:
         if not self._draining:
@@ -124,6 +136,10 @@ class Duty:
             self._wake.clear()
             await happens_within(self._wake, deadline - time())
         if len(self._shift):
-            _log.info("%d runs are given back as far as they have come", len(self._shift))
+            _log.info(
+                "%d runs have not ended in time: they are given back as far as they have come; "
+                "those that do not resume end as interrupted",
+                len(self._shift),
+            )
             self._shift.hand_over()
             await self._shift.over()

@@ -119,7 +119,7 @@ class Hearing:
         not in this store, that waits for its time or for approval: what becomes of it is in the
         store, where it is found when the time comes, and approving it hints again. A broker that
         kept it until then would be a second place where runs wait."""
-        if hint.run_id in self._shift:
+        if hint.run_id in self._shift or self._shift.gave_up(hint.run_id):
             return None
         try:
             return await self._claims.this_one(hint.run_id)

@@ -33,12 +33,12 @@ class Lone:
             return None
         try:
             found = await self._store.find_waiting(self._queues, limit=2)
-            if not found:
-                return []
+            if len(found) > 1:  # one may be about to begin here: the other waits all the same
+                return None
+            if not found or found[0].snapshot.run_id in self._shift:
+                return []  # nothing, or what was seen before its beginning was written
             run = found[0].snapshot
-            if run.run_id in self._shift:
-                return []  # it was seen before its beginning was written
-            if len(found) > 1 or run.status is not RunStatus.QUEUED or run.takeovers:
+            if run.status is not RunStatus.QUEUED or run.takeovers:
                 return None
             work = await self._preparing.work(found[0])
         except Exception:  # noqa: BLE001  (whoever claims it says what is wrong)

@@ -53,12 +53,19 @@ class Shift:
         self._tasks: dict[asyncio.Task[None], str] = {}
         self._runs: set[EmbeddedRun] = set()
         self._closing = False
+        self._given_up: dict[str, float] = {}
+        """Runs that were lost after they began, and the loop's time when their leases are over."""
 
     def __len__(self) -> int:
         return len(self._tasks)
 
     def __contains__(self, run_id: object) -> bool:
         return run_id in self._tasks.values()
+
+    def gave_up(self, run_id: str) -> bool:
+        """Its lease may still be ours in the store, which would renew it if we claimed the run: it
+        would be done again, and nobody would count that."""
+        return asyncio.get_running_loop().time() < self._given_up.get(run_id, 0.0)
 
     def begin(self, claim: Claim) -> None:
         self._start(claim.run.snapshot.run_id, self._prepare_and_execute(claim))
@@ -83,7 +90,8 @@ class Shift:
             await asyncio.wait(self._tasks)
 
     def hand_over(self) -> None:
-        """Their tasks are ended, and others go on with them."""
+        """Their tasks are ended, and others go on with them; with those that do not resume nobody
+        does."""
         self._closing = True
         for run in self._runs:
             run.stop()
@@ -116,10 +124,12 @@ class Shift:
 
     async def _execute(self, work: Work) -> None:
         run_id = work.planned.run_id
+        if self._closing:  # it was made ready too late to begin here
+            if work.claim is not None:
+                await self._let_go(work.planned, work.claim.run.lease.fencing)
+            return
         run = EmbeddedRun(self._session, self._around, work)
         self._runs.add(run)
-        if self._closing:
-            run.stop()
         try:
             status = await run.execute()
             _log.info("run %s: %s", run_id, status)
@@ -129,7 +139,10 @@ class Shift:
                 await self._hint(work.planned)
         except LeaseLost:
             _log.warning("run %s was lost: nothing of it runs here any more", run_id)
-            await self._let_go(work.planned, run.fencing)
+            if run.began:
+                self._give_up(run_id)
+            else:
+                await self._let_go(work.planned, run.fencing)
         except (LeaseHeld, NotRunnable, RunNotFound, VersionConflict):
             raise
         except Exception:  # noqa: BLE001  (the log has it; others go on)
@@ -165,8 +178,18 @@ class Shift:
             fencing = claimed.lease.fencing
             await end_run(self._session.store, new_id, told, claimed.snapshot, fencing, change)
 
+    def _give_up(self, run_id: str) -> None:
+        """Its lease is left to end, also if it is still ours. Then whoever claims it next takes it
+        over, and a run that does this to one worker after another, or to the same one again and
+        again, is left to people (``max_takeovers``). One that is released is simply picked up. Its
+        price is that others wait for the rest of the lease: no longer than the margin."""
+        now = asyncio.get_running_loop().time()
+        self._given_up = {run: until for run, until in self._given_up.items() if now < until}
+        self._given_up[run_id] = now + self._session.lease_seconds
+
     async def _let_go(self, run: RunSnapshot, fencing: Fencing) -> None:
-        """If it is still ours nobody needs to wait for the lease to end."""
+        """Nothing of it has begun here: if it is still ours nobody needs to wait for the lease to
+        end."""
         new_id = self._session.identity.new_id
         with suppress(TenureError):
             await self._store.release_lease(run.run_id, fencing, new_id())

@@ -26,7 +26,7 @@ from tenure.runtime.definition import Definition
 from tenure.runtime.in_touch import InTouch
 from tenure.runtime.lease_rules import broken_together, hidden_for
 from tenure.runtime.lease_timing import Timing
-from tenure.runtime.option_rules import A_QUEUE, is_queue
+from tenure.runtime.option_rules import A_QUEUE, MORE_SECONDS, Rules, broken, is_queue
 from tenure.runtime.patience import surely
 from tenure.runtime.ready import Ready
 from tenure.runtime.retention import RetentionPolicy
@@ -45,6 +45,7 @@ _log = logging.getLogger("tenure.worker")
 
 _LISTED_FOR = 3
 """So many looks may fail before a worker is no longer listed."""
+_HIDDEN: Rules = {"visibility_timeout": MORE_SECONDS}
 
 
 class Worker:
@@ -104,7 +105,7 @@ class Worker:
             max_takeovers=max_takeovers,
             mistakes=[
                 *_problems_of_queues(queues),
-                *_problems_of_times(times, pace, hidden if isinstance(broker, str) else None),
+                *_problems_of_times(times, pace, hidden),
             ],
         )
         self._queues = tuple(dict.fromkeys(queues))
@@ -124,7 +125,8 @@ class Worker:
 
     def drain(self, *, at_once: bool = False) -> None:
         """Claim nothing more. Runs that have not ended after ``drain_timeout`` (or now, with
-        ``at_once``) are given back as far as they have come; then ``run`` returns."""
+        ``at_once``) are given back as far as they have come, or end as interrupted if they do not
+        resume; then ``run`` returns."""
         self._draining.set()
         if self._duty is None:
             self._told_to_end.append(at_once)
@@ -260,13 +262,16 @@ def _problems_of_queues(queues: Sequence[str]) -> list[str]:
     return []
 
 
-def _problems_of_times(timing: Timing, pace: Pace, hidden: float | None) -> list[str]:
-    """``hidden`` is how long a broker hides a hint, if that is for us to say."""
+def _problems_of_times(timing: Timing, pace: Pace, hidden: float) -> list[str]:
+    """``hidden`` is how long a broker hides a hint. It has to fit without a broker, too, or with
+    one that was opened elsewhere: as the settings of a command have to."""
     times = SimpleNamespace(
         lease_duration=timing.lease_duration,
         renew_interval=timing.renew_interval,
         poll_interval=pace.poll_interval,
+        visibility_timeout=hidden,
     )
-    if hidden is not None:
-        times.visibility_timeout = hidden
-    return broken_together(times)
+    wrong = broken(_HIDDEN, times, _HIDDEN)
+    if wrong:
+        del times.visibility_timeout
+    return [*wrong, *broken_together(times)]

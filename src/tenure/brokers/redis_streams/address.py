@@ -12,11 +12,13 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as Disconnected
 
 from tenure.model.errors import UnknownBroker
+from tenure.wire.addresses import shown_address
 
 ANSWERS_WITHIN = 3.0
 """Seconds, for one call; longer than a reader is left waiting on the server."""
 _CONNECTS_WITHIN = 2.0
 _CONNECTIONS = 8
+_EXAMPLE = "redis://localhost:6379/0"
 _NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 
 
@@ -32,10 +34,10 @@ def read_address(url: str) -> Address:
     try:
         parts = urlsplit(url)
         place = f"{parts.scheme}://{parts.hostname}:{parts.port or 6379}"
-    except ValueError as error:
-        raise UnknownBroker(f"no Redis URL: {error}") from None
+    except ValueError:  # whose message may repeat a part of a password
+        raise UnknownBroker(f"{shown_address(url)} is no Redis URL: {_EXAMPLE}") from None
     if not parts.hostname:
-        raise UnknownBroker("a Redis URL names a host: redis://localhost:6379/0")
+        raise UnknownBroker(f"a Redis URL names a host: {_EXAMPLE}")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     namespace = options.pop("namespace", "tenure")
     if not _NAMESPACE.fullmatch(namespace):
