@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from copy import copy
 
+from tenure.cancelling import end
 from tenure.model.errors import StoreIncompatible, StoreLost, StoreUnavailable, TenureError
 from tenure.model.update import Receipt, Update, Write, run_id_of
 from tenure.ports.batch import BatchUpdates, ParallelBatches
@@ -32,6 +33,7 @@ class Combiner:
         self._at_once = store.batches_at_once if isinstance(store, ParallelBatches) else 1
         self._under_way = 0
         self._senders: set[asyncio.Task[None]] = set()
+        self._ending: asyncio.Task[None] | None = None
         self._pending: list[_Pending] = []
         self._beginning = False
         """A sender is about to take what waits."""
@@ -48,9 +50,14 @@ class Combiner:
         return answer
 
     async def close(self) -> None:
-        """Wait for what is under way."""
-        while self._senders:
-            await asyncio.wait(self._senders)
+        """Wait for what is under way. Cancelled, it is ended: nobody knows what becomes of it."""
+        try:
+            while self._senders:
+                await asyncio.wait(self._senders)
+        except asyncio.CancelledError:
+            self._ending = asyncio.ensure_future(end(*self._senders))
+            await asyncio.shield(self._ending)
+            raise
 
     async def _alone(self, write: Write) -> Receipt:
         try:
