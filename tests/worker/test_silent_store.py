@@ -4,6 +4,8 @@ driver's may, and whoever bears errors asks again."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -79,3 +81,32 @@ async def test_drained_it_gives_up_giving_back(
         await running
     assert act.cancelled == ["one/local"]
     assert "the store does not take 1 run back" in caplog.text
+
+
+async def test_its_tasks_are_killed_before_anything_that_waits_for_the_store(
+    workers: Workers, act: Puppet
+) -> None:
+    back = asyncio.Event()
+
+    class NeverLetsGo(Between):
+        @asynccontextmanager
+        async def listen(self, *_: Any) -> AsyncIterator[None]:
+            try:
+                yield
+            finally:
+                await back.wait()
+
+    act.hold("one/local")
+    running = workers.task_of(workers.start(store=NeverLetsGo(workers.store)))
+    await workers.submit(ONE)
+    await act.begins("one/local")
+    for _ in range(2):
+        running.cancel()
+        await asyncio.wait([running], timeout=0.05)
+    async with asyncio.timeout(PATIENCE):
+        while not act.cancelled:
+            await asyncio.sleep(0.01)
+    assert not running.done()
+    back.set()
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.wait([running])
