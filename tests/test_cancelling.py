@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tenure.cancelling import end, finished_within
+from tenure.cancelling import end, end_anyway, finished_within
 
 PATIENCE = 10.0
 
@@ -97,4 +97,15 @@ async def test_a_loop_whose_every_call_forgets_it_once_is_ended_between_two_call
     await asyncio.sleep(0)
     async with asyncio.timeout(PATIENCE):
         await end(task)
+    assert task.cancelled()
+
+
+async def test_what_is_ended_anyway_ends_without_who_waited_for_it() -> None:
+    task = await begun(3)
+    ending = asyncio.create_task(end_anyway(task))
+    await asyncio.sleep(0)
+    ending.cancel()
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.wait([ending, task])
+    assert ending.cancelled()
     assert task.cancelled()

@@ -17,6 +17,8 @@ _AGAIN = (0.1, 0.005)
 """Seconds for a task to do as it was told, by turns. If each call that a loop makes forgets one
 cancellation, asking at a steady pace may meet a new call each time; asked twice in a row, the loop
 is met between two of them."""
+_under_way: set[asyncio.Task[None]] = set()
+"""A loop itself remembers none of its tasks."""
 
 
 async def end(*tasks: asyncio.Task[Any]) -> None:
@@ -28,6 +30,14 @@ async def end(*tasks: asyncio.Task[Any]) -> None:
         for task in left:
             task.cancel()
         _, left = await asyncio.wait(left, timeout=next(patience))
+
+
+async def end_anyway(*tasks: asyncio.Task[Any]) -> None:
+    """As ``end``, and it goes on with that if whoever waits for it is cancelled."""
+    ending = asyncio.ensure_future(end(*tasks))
+    _under_way.add(ending)
+    ending.add_done_callback(_under_way.discard)
+    await asyncio.shield(ending)
 
 
 async def finished_within(seconds: float, work: Coroutine[Any, Any, object]) -> bool:

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from copy import copy
 
-from tenure.cancelling import end
+from tenure.cancelling import end_anyway
 from tenure.model.errors import StoreIncompatible, StoreLost, StoreUnavailable, TenureError
 from tenure.model.update import Receipt, Update, Write, run_id_of
 from tenure.ports.batch import BatchUpdates, ParallelBatches
@@ -33,7 +33,6 @@ class Combiner:
         self._at_once = store.batches_at_once if isinstance(store, ParallelBatches) else 1
         self._under_way = 0
         self._senders: set[asyncio.Task[None]] = set()
-        self._ending: asyncio.Task[None] | None = None
         self._pending: list[_Pending] = []
         self._beginning = False
         """A sender is about to take what waits."""
@@ -55,8 +54,7 @@ class Combiner:
             while self._senders:
                 await asyncio.wait(self._senders)
         except asyncio.CancelledError:
-            self._ending = asyncio.ensure_future(end(*self._senders))
-            await asyncio.shield(self._ending)
+            await end_anyway(*self._senders)
             raise
 
     async def _alone(self, write: Write) -> Receipt:
