@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import signal
+import subprocess
+import sys
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -16,6 +18,12 @@ from tests.cli.conftest import Cli, finish
 from tests.cli.flows import GREET
 
 SECRET = "tenure_hunter2"
+DRIVER_COMPLAINS = """
+import logging
+from tenure.cli.speaking import show_warnings
+show_warnings(as_json={as_json})
+logging.getLogger("psycopg").warning("query cancellation failed: cancellation timeout expired")
+"""
 
 
 def test_line_says_which_run_it_is_about() -> None:
@@ -83,3 +91,15 @@ def test_each_line_of_a_gateway_is_an_object_and_says_who_made_which_run(
     lines = [json.loads(line) for line in finish(gateway).err.splitlines()]
     asked = next(line for line in lines if line["logger"] == "tenure.gateway.requests")
     assert (asked["caller"], asked["run_id"], asked["status"]) == ("ci", made["run_id"], 201)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("as_json", [False, True])
+def test_what_a_driver_complains_of_is_the_stores_to_say(as_json: bool) -> None:
+    said = subprocess.run(
+        [sys.executable, "-c", DRIVER_COMPLAINS.format(as_json=as_json)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert said.stderr == ""

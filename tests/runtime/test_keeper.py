@@ -281,6 +281,27 @@ class TestTrust:
             "leases are renewed as usual again",
         ]
 
+    async def test_nobody_hears_of_a_store_that_was_asked_for_what_is_held_no_more(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        kept = Kept(Timing(control_interval=0.001))
+        asked, failed = asyncio.Event(), asyncio.Event()
+
+        async def fail(real: Any, *args: Any, **kwargs: Any) -> Any:
+            asked.set()
+            await failed.wait()
+            raise StoreUnavailable("down")
+
+        kept.store.rules["list_runs"] = fail
+        await kept.hold()
+        await asyncio.wait_for(asked.wait(), PATIENCE)
+        kept.keeper.drop(kept.holding)
+        failed.set()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        await kept.keeper.close()
+        assert not caplog.messages
+
 
 class TestWholeRuns:
     async def test_a_long_task_keeps_its_lease(self, new_runner: NewRunner, act: Puppet) -> None:

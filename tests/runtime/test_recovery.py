@@ -524,3 +524,26 @@ async def test_the_loop_survives_whatever_the_store_raises(new_runner: NewRunner
     await runner.open()
     store.rules["list_runs"] = fail
     await asyncio.wait_for(enough.wait(), PATIENCE)
+
+
+async def test_that_it_cannot_look_is_said_once_and_its_end_too(
+    new_runner: NewRunner, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Between(InMemoryStore())
+    failures = iter(range(3))
+
+    async def fail(real: Any, *args: Any, **kwargs: Any) -> Any:
+        if next(failures, None) is not None:
+            raise KeyError("a bug")
+        return await real(*args, **kwargs)
+
+    runner = new_runner(store, reconcile_interval=0.01, timing=QUICK)
+    await runner.open()
+    store.rules["list_runs"] = fail
+    async with asyncio.timeout(PATIENCE):
+        while not [each for each in caplog.messages if "again" in each.split("; ")[0]]:
+            await asyncio.sleep(0.01)
+    assert [each for each in caplog.messages if "abandoned" in each] == [
+        "cannot look for abandoned runs ('a bug'); it is tried again",
+        "abandoned runs are looked for again",
+    ]

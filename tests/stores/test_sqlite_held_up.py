@@ -166,3 +166,28 @@ async def test_nothing_is_said_of_the_short_waits_of_those_who_share_a_file(
         writes = [store.create_run(new_run()) for store in (one, other) for _ in range(20)]
         await asyncio.gather(*writes)
     assert said.words == []
+
+
+async def test_who_closes_does_not_wait_for_what_nobody_wants_any_more(path: Path) -> None:
+    async with asyncio.timeout(PATIENCE):
+        store = await SQLiteStore.open(path)
+        with held(path, "begin immediate"):
+            asked = [asyncio.ensure_future(store.create_run(new_run())) for _ in range(3)]
+            await asyncio.sleep(0)
+            for each in asked:
+                each.cancel()
+            await store.close()
+
+
+async def test_but_it_waits_for_what_somebody_is_owed(path: Path) -> None:
+    store = await SQLiteStore.open(path)
+    with held(path, "begin immediate") as other:
+        asked = asyncio.ensure_future(store.create_run(new_run()))
+        await asyncio.sleep(0)
+        closing = asyncio.ensure_future(store.close())
+        await asyncio.wait([asked, closing], timeout=0.1)
+        assert not asked.done()
+        other.execute("rollback")
+    async with asyncio.timeout(PATIENCE):
+        assert (await asked).version == 1
+        await closing

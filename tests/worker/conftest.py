@@ -79,6 +79,9 @@ class Workers:
         self._running[worker] = asyncio.create_task(worker.run())
         return worker
 
+    def task_of(self, worker: tenure.Worker) -> asyncio.Task[None]:
+        return self._running.pop(worker)
+
     async def kill(self, worker: tenure.Worker) -> None:
         """It stops and says not a word more, as if its process had died."""
         task, door = self._running.pop(worker), self._doors.pop(worker)

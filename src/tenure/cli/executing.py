@@ -6,6 +6,7 @@ import asyncio
 import signal
 from collections.abc import Callable, Coroutine
 from contextlib import nullcontext, suppress
+from functools import partial
 from typing import Any
 
 from tenure.cli.callbacks.outbox import tell_of_undelivered
@@ -14,7 +15,7 @@ from tenure.cli.display.places import place_of
 from tenure.cli.exits import OF_STATUS, Exit
 from tenure.cli.failing import tell
 from tenure.cli.opening import this_user, writing
-from tenure.cli.stopping import Stopped, stoppable
+from tenure.cli.stopping import LastWords, Stopped, stoppable
 from tenure.cli.streams import for_answers_only
 from tenure.cli.taken_away import end_of_lost_run
 from tenure.cli.viewing import Style, View, conclude, showing, whoever_reads
@@ -45,13 +46,15 @@ def execute(
     """``work`` executes the run of that id; the exit code is the run's."""
     place = f"store {place_of(settings.store)}" if tracking else "not tracked"
     end = _End()
+    last_words = LastWords(partial(end.tell, run_id, style, tracking=tracking))
     try:
         aside = nullcontext() if style is Style.LIVE else for_answers_only()
         with showing(style, place) as view, aside:
             watched = view._replace(recorders=(*view.recorders, end))
-            run = asyncio.run(_execute(settings, run_id, work, watched, tracking=tracking))
+            execution = _execute(settings, run_id, work, watched, last_words, tracking=tracking)
+            run = asyncio.run(execution)
     except Stopped:
-        return end.tell(run_id, style, tracking=tracking)
+        return last_words()
     code = conclude(run, style, place, tracked=tracking)
     if run.callbacks and tracking:
         asyncio.run(tell_of_undelivered(settings, run.run_id))
@@ -87,7 +90,13 @@ class _End:
 
 
 async def _execute(
-    settings: Settings, run_id: str, work: Work, view: View, *, tracking: bool
+    settings: Settings,
+    run_id: str,
+    work: Work,
+    view: View,
+    last_words: LastWords,
+    *,
+    tracking: bool,
 ) -> RunSnapshot:
     async with writing(settings, view.recorders, tracking=tracking) as runner:
 
@@ -96,14 +105,14 @@ async def _execute(
             return tracking and await _canceled(runner, run_id, _REASONS[which])
 
         try:
-            run = await stoppable(work(runner), ask)
+            run = await stoppable(work(runner), ask, last_words)
         except LeaseLost as lost:
             run = await end_of_lost_run(runner, lost)
             view.notice(_TAKEN_AWAY)
         if tracking:  # also for those of others, which this process took up
             asyncio.get_running_loop().call_later(_SOON, view.notice, _SENDING)
         with suppress(Stopped):  # it has ended as it did; a signal now ends the wait for callbacks
-            await stoppable(runner.close())
+            await stoppable(runner.close(), last_words=last_words)
         return run
 
 

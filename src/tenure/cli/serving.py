@@ -17,7 +17,7 @@ from tenure.cli.exits import Exit
 from tenure.cli.fronting import Front
 from tenure.cli.opening import must_be_able, new_worker
 from tenure.cli.speaking import announcer, tell_everything
-from tenure.cli.stopping import Stopped, stoppable
+from tenure.cli.stopping import LastWords, Stopped, stoppable
 from tenure.cli.streams import for_answers_only
 from tenure.config import Settings
 from tenure.model.events import RecordedEvent
@@ -64,24 +64,33 @@ def serve(
             )
             at = f"; API at {gateway.address}" if gateway is not None else ""
             said = partial(announcer(settings), f"{opening}{at}; Ctrl-C drains")
-            await _serve(worker, settings, None if quiet or as_json else said)
+            await _serve(worker, settings, None if quiet or as_json else said, last_words)
 
-    settle_down()
-    try:
-        with for_answers_only():
-            asyncio.run(serving())
-    except Stopped:
+    def stopped() -> int:
         announcer(settings)(
             "stopped at once; its runs go on with the next worker, those that do not resume are "
             "marked interrupted: on this machine in seconds, on others when their leases have ended"
         )
         return Exit.HARD_STOP
+
+    last_words = LastWords(stopped)
+    settle_down()
+    try:
+        with for_answers_only():
+            asyncio.run(serving())
+    except Stopped:
+        return last_words()
     finally:
         printer.close()
     return Exit.SUCCESS
 
 
-async def _serve(worker: Worker, settings: Settings, on_duty: Callable[[], None] | None) -> None:
+async def _serve(
+    worker: Worker,
+    settings: Settings,
+    on_duty: Callable[[], None] | None,
+    last_words: LastWords,
+) -> None:
     async def ask(_: signal.Signals) -> bool:
         seconds, grace = f"{settings.drain_timeout:g} s", f"{DEFAULT_GRACE:g} s"
         announcer(settings)(
@@ -92,7 +101,7 @@ async def _serve(worker: Worker, settings: Settings, on_duty: Callable[[], None]
         worker.drain()
         return True
 
-    await stoppable(worker.run(on_duty), ask)
+    await stoppable(worker.run(on_duty), ask, last_words)
 
 
 class RunLines:

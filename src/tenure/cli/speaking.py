@@ -17,6 +17,9 @@ from tenure.runtime.about import run_at_hand
 
 _log = logging.getLogger("tenure.cli")
 
+_DRIVERS = ("psycopg",)
+"""What these complain of is the store's to say, in its words: that a call was given up, say."""
+
 
 class ToPeople(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
@@ -55,6 +58,8 @@ def described(record: logging.LogRecord) -> dict[str, Any]:
 
 def show_warnings(*, as_json: bool = False) -> None:
     log = logging.getLogger("tenure")
+    for name in _DRIVERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     if as_json:
         log.handlers = [ToPrograms(logging.INFO)]
         logging.getLogger().addHandler(ToPrograms(logging.WARNING))

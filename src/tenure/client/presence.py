@@ -8,6 +8,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 
+from tenure.cancelling import end
 from tenure.client.line import Line, encoded, part
 from tenure.model.errors import NotPermitted, NotSupported, TenureError
 from tenure.model.retry import RetryPolicy
@@ -65,8 +66,7 @@ class PresenceOverHttp:
         try:
             yield
         finally:
-            listening.cancel()
-            await asyncio.wait([listening])
+            await end(listening)
 
     async def _listen(self, topics: list[str], heard: Callable[[], None]) -> None:
         after: str | None = None

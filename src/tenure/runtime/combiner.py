@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from copy import copy
 
+from tenure.cancelling import end_anyway
 from tenure.model.errors import StoreIncompatible, StoreLost, StoreUnavailable, TenureError
 from tenure.model.update import Receipt, Update, Write, run_id_of
 from tenure.ports.batch import BatchUpdates, ParallelBatches
@@ -48,9 +49,13 @@ class Combiner:
         return answer
 
     async def close(self) -> None:
-        """Wait for what is under way."""
-        while self._senders:
-            await asyncio.wait(self._senders)
+        """Wait for what is under way. Cancelled, it is ended: nobody knows what becomes of it."""
+        try:
+            while self._senders:
+                await asyncio.wait(self._senders)
+        except asyncio.CancelledError:
+            await end_anyway(*self._senders)
+            raise
 
     async def _alone(self, write: Write) -> Receipt:
         try:

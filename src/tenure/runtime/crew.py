@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
+from tenure.cancelling import end, times_cancelled
 from tenure.model.errors import LeaseLost
 from tenure.model.status import HostStatus
-from tenure.runtime.executor import Outcome, times_cancelled
+from tenure.runtime.executor import Outcome
 from tenure.runtime.stop import REQUESTED, RUN_FAILED, Stop
 from tenure.runtime.unfolding import Start
 
@@ -18,8 +19,6 @@ _log = logging.getLogger("tenure.runtime")
 
 Result = tuple[Start, Outcome]
 Execute = Callable[[Start], Awaitable[Outcome]]
-
-_IMPATIENCE = 0.1
 
 _NOT_ENDED = frozenset({HostStatus.UNKNOWN, HostStatus.INTERRUPTED})
 """Said of a task whose end nobody saw, or that is not ours any more."""
@@ -135,10 +134,6 @@ class Crew:
     async def abandon(self) -> list[Result]:
         """End every task without grace; what they came to, and whatever was not taken before."""
         self.stopped = self.stopped or RUN_FAILED
-        left: Collection[asyncio.Task[None]] = list(self._tasks.values())
-        while left:
-            # Cancelled once, a task ends its processes gently; again, it kills them.
-            for task in left:
-                task.cancel()
-            _, left = await asyncio.wait(left, timeout=_IMPATIENCE)
+        # Cancelled once, a task ends its processes gently; again, it kills them.
+        await end(*self._tasks.values())
         return self.results()

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tenure.cancelling import times_cancelled
 from tenure.model.errors import (
     ExpressionError,
     HostUnreachable,
@@ -275,12 +276,6 @@ async def _apply_within(
         kind="timeout",
         message=f"timed out after {show_duration(at_most)}",
     )
-
-
-def times_cancelled() -> int:
-    """Of the task that asks, and not of what it waits for."""
-    task = asyncio.current_task()
-    return 0 if task is None else task.cancelling()
 
 
 def _checked(result: object) -> TaskResult:

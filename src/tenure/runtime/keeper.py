@@ -18,6 +18,7 @@ from functools import partial
 from math import inf
 from typing import Protocol
 
+from tenure.cancelling import end
 from tenure.model.leasing import Lease
 from tenure.ports.keeping import KeptApart
 from tenure.ports.lease_store import LeaseStore
@@ -122,5 +123,4 @@ class _Here:
     async def close(self) -> None:
         if self._task is not None and self._rounds is not None:
             self._rounds.end()
-            self._task.cancel()
-            await asyncio.wait([self._task])
+            await end(self._task)

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+from tenure.cancelling import end
 from tenure.ports.keeping import KeptApart, LeaseKeeping
 from tenure.runtime.holdings import Holdings
 from tenure.runtime.rounds import Rounds, Tell
@@ -114,6 +115,7 @@ class KeeperThread:
         self._rounds: Rounds | None = None
         self._serving: asyncio.Task[None] | None = None
         self._told_to_end = False
+        self._ending: asyncio.Task[None] | None = None
         self._thread = threading.Thread(target=self._run, name="tenure-keeper", daemon=True)
 
     # From the loop it keeps for
@@ -174,8 +176,8 @@ class KeeperThread:
             self._end()
 
     def _end(self) -> None:
-        if self._serving is not None and not self._told_to_end:
-            self._serving.cancel()
+        if self._serving is not None and self._ending is None:
+            self._ending = self._loop.create_task(end(self._serving))
         self._told_to_end = True
         self._wanted.set()
         if self._rounds is not None:

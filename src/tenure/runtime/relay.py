@@ -44,6 +44,7 @@ from functools import partial
 from itertools import chain, islice
 from math import inf
 
+from tenure.cancelling import end_anyway
 from tenure.model.errors import StoreLost
 from tenure.model.outbox import Delivery, Outcome, PutBack, Settlement
 from tenure.model.retry import RetryPolicy
@@ -162,9 +163,10 @@ class Relay:
         self.wake()
 
     async def _let_go(self, going: asyncio.Task[None]) -> None:
-        if not await _ends(going, _A_MOMENT):
-            going.cancel()
-            await asyncio.wait([going])
+        try:
+            await _ends(going, _A_MOMENT)
+        finally:
+            await end_anyway(going)
         if self._settling:
             _log.warning(
                 "%d callbacks were sent and the store could not be told: they will be sent again",

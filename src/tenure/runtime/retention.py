@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from tenure.cancelling import end
 from tenure.model.errors import InvalidOptions
 from tenure.model.retention import MAX_AGE_SECONDS
 from tenure.ports.retention import Retention
@@ -123,8 +124,7 @@ class Forgetting:
     async def close(self) -> None:
         """A batch under way is left to the store: it removes each run whole, or not at all."""
         if self._going is not None:
-            self._going.cancel()
-            await asyncio.wait([self._going])
+            await end(self._going)
 
     async def _go_on(self) -> None:
         look = _Look(0.0, 0)

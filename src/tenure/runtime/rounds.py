@@ -103,7 +103,7 @@ class Rounds:
             self._complain(
                 "the store does not answer for the leases of %s (%s); their tasks are stopped "
                 "if it does not before the leases end",
-                str(error) or type(error).__name__,
+                _reason(error),
             )
         else:
             if self._complained and (renews or due > now):
@@ -172,8 +172,14 @@ class Rounds:
             self._holdings.cancel(holding)
 
     def _complain(self, words: str, why: str) -> None:
-        """Once, until it is over."""
-        if self._complained != words:
+        """Once, until it is over; not at all if the last run was dropped meanwhile."""
+        runs = len(self._holdings)
+        if runs and self._complained != words:
             self._complained = words
-            runs = len(self._holdings)
             _log.warning(words, f"{runs} run{'s'[: runs != 1]}", why)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, TimeoutError):  # we gave up ourselves
+        return "no answer in time"
+    return str(error) or type(error).__name__

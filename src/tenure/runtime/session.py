@@ -10,6 +10,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
+from tenure.cancelling import end, times_cancelled
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.update import MAX_LEASE_SECONDS
 from tenure.model.wakeups import topic_of_owner
@@ -24,7 +25,6 @@ from tenure.ports.trust import TrustWindows
 from tenure.ports.wakeups import Wakeups
 from tenure.runtime.callbacks import Callbacks
 from tenure.runtime.combiner import Combiner
-from tenure.runtime.executor import times_cancelled
 from tenure.runtime.hinting import Hinting
 from tenure.runtime.in_touch import InTouch
 from tenure.runtime.keeper import Keeper
@@ -128,11 +128,11 @@ class Session:
             if self._forgetting is not None:
                 closing.push_async_callback(self._forgetting.close)
             if self._reconciling is not None:
-                self._reconciling.cancel()
-                await asyncio.wait([self._reconciling])
+                await end(self._reconciling)
 
     async def _keep_reconciling(self) -> None:
         loop, touch = asyncio.get_running_loop(), InTouch(self.timing.renew_interval)
+        complained = False
         while True:
             touch.rests(loop.time() + self._interval)
             await pause(self._interval)
@@ -140,8 +140,14 @@ class Session:
                 ended = await self.reconciler.reconcile(LATER, expired=touch.long_enough)
             except Exception as error:  # noqa: BLE001  whatever it is, it must be tried again
                 touch.lost()
-                _log.warning("cannot look for abandoned runs: %s", error)
+                if not complained:
+                    why = str(error) or type(error).__name__
+                    _log.warning("cannot look for abandoned runs (%s); it is tried again", why)
+                complained = True
             else:
+                if complained:
+                    _log.warning("abandoned runs are looked for again")
+                complained = False
                 for line in told_of(ended, "owner"):
                     _log.info(line)
 

@@ -6,9 +6,10 @@ import asyncio
 import logging
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 
+from tenure.cancelling import end
 from tenure.runtime.embedded import Work
-from tenure.runtime.executor import times_cancelled
 from tenure.runtime.in_touch import InTouch
 from tenure.runtime.waiting import happens_within
 from tenure.worker.claiming import Claims
@@ -21,6 +22,14 @@ _log = logging.getLogger("tenure.worker")
 
 _A_MOMENT = 1.0
 """Seconds for the answer to a claim once nothing more is to be claimed."""
+_GIVING_BACK = 15.0
+"""Seconds in which at least one more run is given back: tasks that are deaf to requests have their
+grace in it, and the store its time to answer."""
+_LEFT_TO_OTHERS = (
+    "the next worker goes on with what it had: on this machine right away, on others when the "
+    "leases have ended"
+)
+"""What is true of the runs of a worker that ends without giving them back."""
 
 
 class Duty:
@@ -44,6 +53,7 @@ class Duty:
         self._pace = pace
         self._wake = wake
         self._claiming: asyncio.Task[bool] | None = None
+        self._giving_up: asyncio.Task[None] | None = None
         self._draining = False
         self._at_once = False
         self._claim_by = 0.0
@@ -59,29 +69,34 @@ class Duty:
         self._room.close()
         self._wake.set()
         if self._claiming is not None:
-            asyncio.get_running_loop().call_later(_A_MOMENT, self._claiming.cancel)
+            asyncio.get_running_loop().call_later(_A_MOMENT, self._give_up, self._claiming)
 
-    async def run(self) -> None:
-        """Until it is drained and nothing runs any more."""
+    async def run(self) -> bool:
+        """Until it is drained and nothing runs any more; whether the store took all runs back."""
         while not self._draining:
             self._wake.clear()
             if self._room.left and await self._claim():
                 continue
             if not self._draining:
                 await self._look_away()
-        await self._finish()
+        return await self._finish()
+
+    def _give_up(self, claiming: asyncio.Task[bool]) -> None:
+        if self._giving_up is None:
+            self._giving_up = asyncio.create_task(end(claiming))
 
     async def _claim(self) -> bool:
         """Whether there may be more to claim."""
-        self._claiming = asyncio.create_task(self._take())
+        claiming = self._claiming = asyncio.create_task(self._take())
         try:
-            return await self._claiming
-        except asyncio.CancelledError:
-            if times_cancelled():
-                raise
-            return False  # nobody knows whether we got any; their leases will end
+            # Not ``await claiming``: whoever cancels us would reach that one, which bears errors.
+            await asyncio.wait([claiming])
         finally:
             self._claiming = None
+            await end(claiming)
+        if claiming.cancelled():
+            return False  # nobody knows whether we got any; their leases will end
+        return claiming.result()
 
     async def _take(self) -> bool:
         async with self._room.claiming() as left:
@@ -126,8 +141,10 @@ class Duty:
         if not await happens_within(self._wake, wait):
             self._claim_by = 0.0
 
-    async def _finish(self) -> None:
-        await self._room.quiet()
+    async def _finish(self) -> bool:
+        with suppress(TimeoutError):  # who follows a hint may wait for the store in vain
+            async with asyncio.timeout(2 * _A_MOMENT):
+                await self._room.quiet()
         time = asyncio.get_running_loop().time
         deadline = time() + self._pace.drain_timeout
         if len(self._shift):
@@ -135,11 +152,27 @@ class Duty:
         while len(self._shift) and not self._at_once and time() < deadline:
             self._wake.clear()
             await happens_within(self._wake, deadline - time())
-        if len(self._shift):
-            _log.info(
-                "%d runs have not ended in time: they are given back as far as they have come; "
-                "those that do not resume end as interrupted",
-                len(self._shift),
-            )
-            self._shift.hand_over()
-            await self._shift.over()
+        if not len(self._shift):
+            return True
+        _log.info(
+            "%d runs have not ended in time: they are given back as far as they have come; "
+            "those that do not resume end as interrupted",
+            len(self._shift),
+        )
+        self._shift.hand_over()
+        return await self._given_back()
+
+    async def _given_back(self) -> bool:
+        """Whether all were, as soon as that can be said."""
+        time, left = asyncio.get_running_loop().time, len(self._shift)
+        deadline = time() + _GIVING_BACK
+        while left:
+            self._wake.clear()
+            await happens_within(self._wake, deadline - time())
+            if len(self._shift) < left:
+                left, deadline = len(self._shift), time() + _GIVING_BACK
+            elif time() >= deadline:
+                runs = "1 run" if left == 1 else f"{left} runs"
+                _log.warning("the store does not take %s back: %s", runs, _LEFT_TO_OTHERS)
+                return False
+        return True

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from types import SimpleNamespace
 
 from tenure.assembly import Assembly
+from tenure.cancelling import end, finished_within, times_cancelled
 from tenure.model.errors import TenureError
 from tenure.model.wakeups import topic_of_queue
 from tenure.ports.action import Action
@@ -46,6 +47,13 @@ _log = logging.getLogger("tenure.worker")
 _LISTED_FOR = 3
 """So many looks may fail before a worker is no longer listed."""
 _HIDDEN: Rules = {"visibility_timeout": MORE_SECONDS}
+_FAREWELL = 2.0
+"""Seconds for the store to hear that we are gone; else it finds out."""
+_CLOSING = 8.0
+"""Seconds in which everything can be let go of, besides those that callbacks have."""
+_A_MOMENT = 0.5
+_STOPPED = 2
+"""So many times cancelled."""
 
 
 class Worker:
@@ -115,6 +123,7 @@ class Worker:
         self._listed_for = reconcile_interval * _LISTED_FOR
         self._wake = asyncio.Event()
         self._duty: Duty | None = None
+        self._store_answers = True
         self._told_to_end: list[bool] = []
         self._draining = asyncio.Event()
 
@@ -137,11 +146,17 @@ class Worker:
         """Until it is drained. Cancelled once it drains at once; cancelled twice it stops: tasks
         are killed, and their runs go on elsewhere: on this machine at once, on others when their
         leases have ended. ``on_duty`` is called when store and broker have answered and the first
-        claim is about to be made."""
+        claim is about to be made.
+
+        A store that does not answer holds it up by half a minute when it drains, besides the time
+        that callbacks have (``CallbackSettings.flush``), and by about a second when it stops."""
         try:
             await to_a_good_end(self._run(on_duty), lambda: self.drain(at_once=True))
         finally:
-            await self._parts.close()
+            in_order = self._store_answers and times_cancelled() < _STOPPED
+            seconds = _CLOSING + self._parts.callbacks.flush if in_order else _A_MOMENT
+            if not await finished_within(seconds, self._parts.close()) and in_order:
+                _log.warning("store and broker could not be let go of within %g s", seconds)
 
     async def _run(self, on_duty: Callable[[], None] | None) -> None:
         await self._parts.open()
@@ -167,10 +182,13 @@ class Worker:
             ):
                 if on_duty is not None:
                     on_duty()
-                await self._duty.run()
+                try:
+                    self._store_answers = await self._duty.run()
+                finally:  # before anything that waits for the store
+                    await shift.stop()
         finally:
             self._duty = None
-            await shift.stop()
+            await shift.stop()  # a hint may have been followed until its ear was closed
 
     def _made_ready(self, definition: Definition) -> Ready:
         return self._parts.ready.stored(self._parts.file_of(definition), definition)
@@ -211,11 +229,10 @@ class Worker:
         try:
             yield
         finally:
-            tending.cancel()
-            await asyncio.wait([tending])
-            if registry is not None:
+            await end(tending)
+            if registry is not None and not times_cancelled():
                 with suppress(TenureError):
-                    await registry.heartbeat(self._info(shift), 0)
+                    await finished_within(_FAREWELL, registry.heartbeat(self._info(shift), 0))
 
     async def _tend(self, registry: WorkerRegistry | None, claims: Claims, shift: Shift) -> None:
         while True:
@@ -251,9 +268,7 @@ async def _going_on(hearing: Hearing | None) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        while not task.done():  # a client whose answer came in this very moment forgets the first
-            task.cancel()
-            await asyncio.wait([task], timeout=0.1)
+        await end(task)
 
 
 def _problems_of_queues(queues: Sequence[str]) -> list[str]:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar, cast
 
+from tenure.cancelling import end
 from tenure.gateway.live.surveying import Survey
 from tenure.gateway.live.watched import Growing
 from tenure.model.errors import StoreUnavailable
@@ -69,8 +70,7 @@ class Rounds:
     async def _stop(self) -> None:
         task, self._task = self._task, None
         if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
+            await end(task)
 
     async def _go_on(self) -> None:
         while True:

@@ -19,6 +19,7 @@ from time import monotonic
 
 import psycopg
 
+from tenure.cancelling import times_cancelled
 from tenure.model.errors import StoreUnavailable, TenureError
 from tenure.stores.postgres.address import Address
 from tenure.stores.postgres.failures import DRIVER_ERRORS, translation
@@ -78,6 +79,7 @@ class Connections:
         self, purpose: Purpose, *, any_schema: bool = False, seconds: float | None = None
     ) -> AsyncIterator[Session]:
         """For one call. ``any_schema``: for whoever looks after the schema itself."""
+        cancelled_before = times_cancelled()
         lane = await self._lane(purpose)
         await self._wait_for_room(lane, purpose)
         watchdog: Watchdog | None = None
@@ -96,6 +98,9 @@ class Connections:
         except TenureError:
             raise
         except DRIVER_ERRORS as error:
+            if times_cancelled() > cancelled_before:
+                # A driver that is cancelled in mid-call raises what it meets on its way out.
+                raise asyncio.CancelledError from error
             if watchdog is not None and watchdog.tripped:
                 raise StoreUnavailable(
                     f"{self.address.place} did not answer within {watchdog.seconds:g} s; the call "

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from tenure.cancelling import end
 from tenure.model.errors import TenureError
 from tenure.stores.postgres.channels import LISTEN, channel_of
 from tenure.stores.postgres.connections import Connections
@@ -107,9 +108,8 @@ class _Ear:
     async def close(self) -> None:
         task, self._task = self._task, None
         if task is not None:
-            task.cancel()
             self._channels, self._hears = frozenset(), False
-            await asyncio.wait([task, *self._former])
+            await end(task, *self._former)
 
     async def _go_on(self, channels: frozenset[str]) -> None:
         failures = 0

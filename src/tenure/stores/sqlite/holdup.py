@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from math import inf
 from pathlib import Path
 from time import monotonic
@@ -72,10 +73,13 @@ class LockWait:
         """Since when the file has been held, as far as this thread has seen."""
         self._looked_at = 0.0
         self._give_up_at = inf
+        self._unwanted: Callable[[], bool] = lambda: False
 
-    def begin(self, asked_at: float) -> None:
-        """It is the turn of something that was asked for at that time."""
+    def begin(self, asked_at: float, unwanted: Callable[[], bool] = lambda: False) -> None:
+        """It is the turn of something that was asked for at that time. ``unwanted``: nobody waits
+        for it any more."""
         now = monotonic()
+        self._unwanted = unwanted
         if self._since is not None and now - self._looked_at > _OUT_OF_SIGHT:
             self._since = now
         since = now if self._since is None else self._since
@@ -85,7 +89,7 @@ class LockWait:
     @property
     def in_vain(self) -> bool:
         """Whether it is time to tell whoever asked."""
-        return monotonic() > self._give_up_at
+        return monotonic() > self._give_up_at or self._unwanted()
 
     @property
     def seconds(self) -> float:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from queue import SimpleQueue
@@ -115,9 +116,13 @@ class DatabaseThread:
             self._do(job)
         self._connection.close()
 
+    def _unwanted(self, jobs: Sequence[_Job]) -> bool:
+        """Who closes waits for every answer that is owed to somebody, and for no other."""
+        return self._closing.is_set() and all(job.answer.done() for job in jobs)
+
     def _do(self, job: _Job) -> None:
         try:
-            self._lock.begin(job.asked_at)
+            self._lock.begin(job.asked_at, partial(self._unwanted, [job]))
             outcome = _Outcome(job, patiently(job.work, job.arguments, self._lock))
             self._lock.got_through()
             self._file.check()
@@ -144,7 +149,7 @@ class ReadingThread(DatabaseThread):
     def _do(self, job: _Job) -> None:
         jobs = [job, *self._waiting_too()]
         try:
-            self._lock.begin(job.asked_at)
+            self._lock.begin(job.asked_at, partial(self._unwanted, jobs))
             outcomes = patiently(self._in_one_view, (jobs,), self._lock)
             self._lock.got_through()
             self._file.check()
