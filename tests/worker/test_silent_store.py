@@ -84,9 +84,21 @@ async def test_drained_it_gives_up_giving_back(
 
 
 async def test_its_tasks_are_killed_before_anything_that_waits_for_the_store(
-    workers: Workers, act: Puppet
+    workers: Workers,
 ) -> None:
-    back = asyncio.Event()
+    back, killed = asyncio.Event(), asyncio.Event()
+
+    class Deaf(Puppet):
+        """To whoever asks it to end, once: as a task is that traps SIGTERM."""
+
+        async def apply(self, *args: Any) -> Any:
+            try:
+                return await super().apply(*args)
+            except asyncio.CancelledError:
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    killed.set()
 
     class NeverLetsGo(Between):
         @asynccontextmanager
@@ -96,7 +108,9 @@ async def test_its_tasks_are_killed_before_anything_that_waits_for_the_store(
             finally:
                 await back.wait()
 
+    act = Deaf()
     act.hold("one/local")
+    workers.actions[act.spec.name] = act
     running = workers.task_of(workers.start(store=NeverLetsGo(workers.store)))
     await workers.submit(ONE)
     await act.begins("one/local")
@@ -104,8 +118,7 @@ async def test_its_tasks_are_killed_before_anything_that_waits_for_the_store(
         running.cancel()
         await asyncio.wait([running], timeout=0.05)
     async with asyncio.timeout(PATIENCE):
-        while not act.cancelled:
-            await asyncio.sleep(0.01)
+        await killed.wait()
     assert not running.done()
     back.set()
     async with asyncio.timeout(PATIENCE):
