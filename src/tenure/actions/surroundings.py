@@ -33,7 +33,8 @@ SURROUNDINGS = (
     Argument(
         name="max_output_bytes",
         types=("integer",),
-        description="Keep only so many bytes of each stream; exports are read before the cut, and secrets masked.",
+        description="Keep only so many bytes of each stream; exports are read before the cut, and "
+        "secrets masked.",
     ),
 )
 OUTPUT_PATH = Argument(
