@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Collection, Mapping
@@ -9,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Answer, Cli
+from tests.cli.conftest import Answer, Cli, read_until
 from tests.cli.hooks import Hook
+from tests.supervisor.promise import AT_LEISURE
 
 pytestmark = pytest.mark.slow
 
@@ -68,6 +70,32 @@ def test_it_is_nowhere(
     assert PLANTED not in seen.read_text(), "every user sees the arguments of a process"
     rendered = cli.home / "rendered"
     assert rendered.read_text() == f"key = {PLANTED}\n", "where it was wanted it is"
+
+
+@pytest.mark.parametrize("deaf", [False, True])
+async def test_what_was_exported_goes_when_the_runner_is_killed(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, deaf: bool
+) -> None:
+    place = cli.home / "tmp"
+    place.mkdir()
+    monkeypatch.setenv("TMPDIR", str(place))
+    monkeypatch.setenv("TENURE_SECRET_TOKEN", PLANTED)
+    export = 'echo "copy=$token" >>"$TENURE_OUTPUT"'
+    again = f"trap '{export}' TERM; " if deaf else ""
+    cmd = f"{again}{export}; echo written; while :; do sleep 1000; done"
+    flow = {"version": "v1", "name": "killed", "secrets": ["token"], "steps": [step("work", cmd)]}
+    run = cli.start("run", cli.workflow(json.dumps(flow)), "--secret", "token")
+    read_until(run, "| written")
+    [folder] = place.glob("tenure-exports-*")
+    assert [PLANTED in each.read_text() for each in folder.iterdir()] == [True]
+    run.kill()
+    run.wait()
+    await asyncio.wait_for(until_removed(folder), AT_LEISURE)
+
+
+async def until_removed(folder: Path) -> None:
+    while folder.exists():
+        await asyncio.sleep(0.01)
 
 
 LONG = "x" * 4096

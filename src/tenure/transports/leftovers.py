@@ -11,6 +11,7 @@ import fcntl
 import os
 import re
 from contextlib import suppress
+from math import inf
 
 PREFIX = "tenure-exports-"
 _OURS = re.compile(r"[0-9]+|[0-9a-f]{32}", re.ASCII)
@@ -31,12 +32,15 @@ def sweep(own: str) -> None:
     before = os.stat(own).st_mtime - _YOUNG
     with suppress(OSError), os.scandir(os.path.dirname(own)) as entries:
         for entry in entries:
-            if entry.name.startswith(PREFIX):
-                with suppress(OSError):
-                    _remove_if_abandoned(entry.path, before)
+            with suppress(OSError):
+                remove_if_abandoned(entry.path, before)
 
 
-def _remove_if_abandoned(folder: str, before: float) -> None:
+def remove_if_abandoned(folder: str, before: float = inf) -> None:
+    """Not if it was touched later than that: it may not have been locked yet. ``OSError`` if it is
+    somebody's, or not all of it can be removed."""
+    if not os.path.basename(folder).startswith(PREFIX):
+        return
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         found = os.fstat(fd)
@@ -45,7 +49,8 @@ def _remove_if_abandoned(folder: str, before: float) -> None:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for name in os.listdir(fd):
             if _OURS.fullmatch(name):
-                os.unlink(name, dir_fd=fd)
+                with suppress(IsADirectoryError):  # a task's own idea; the rest goes all the same
+                    os.unlink(name, dir_fd=fd)
         os.rmdir(folder)
     finally:
         os.close(fd)
