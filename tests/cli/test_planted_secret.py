@@ -135,7 +135,7 @@ def test_nothing_of_it_is_where_text_is_cut_and_tidied(
             "action": "python.call",
             "args": {
                 "function": "importlib:import_module",
-                "args": {"name": LONG[:1960] + "${{ token }}"},
+                "args": {"name": LONG[:1950] + "${{ token }}"},
             },
         },
         {
