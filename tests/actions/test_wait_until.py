@@ -23,6 +23,7 @@ from tests.transports.keeping import Kept, runs
 pytestmark = pytest.mark.slow
 
 COUNTING = 'echo x >>count; n=$(wc -l <count); echo "attempt" $n; echo "still" $n >&2; '
+PATIENCE = 20.0
 AWAY = Endpoint(name="web1", address="ssh://web1")
 
 
@@ -76,7 +77,7 @@ async def test_an_attempt_is_heard_while_it_runs(transport: LocalTransport, plac
     heard = Awaited()
     cmd = "echo before; cat go; exit 0"
     waiting = asyncio.create_task(wait(transport, cmd, heard))
-    await heard.something.wait()
+    await asyncio.wait_for(heard.something.wait(), PATIENCE)
     assert heard.stdout == b"before\n"
     await asyncio.to_thread((place / "go").write_text, "after\n")
     assert (await waiting).status is HostStatus.SUCCESS
