@@ -42,7 +42,7 @@ def test_what_the_file_says(written: str, exported: dict[str, str]) -> None:
         (b"=1", "line 1: '' is no variable name"),
         (b"1A=1", "line 1: '1A' is no variable name"),
         (b" A=1", "line 1: ' A' is no variable name"),
-        (b"x" * 100 + b" =1", "line 1: 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…' is no"),
+        (b"x" * 100 + b" =1", "line 1: a text of 101 characters is no variable name"),
         (b"\n\nA<<EOF\nx\ny", "line 3: the block of A is never ended by a line 'EOF'"),
         (b"A<<\nx", "line 1: A<< needs a word that ends the block"),
         (b"A=1\nB=\xff", "line 2: is not UTF-8 text"),

@@ -11,6 +11,7 @@ from tenure.actions.exports import PrintedExports
 from tenure.actions.passing import CUT, PassingOutput
 from tenure.model.status import HostStatus
 from tenure.ports.transport import Exit
+from tenure.runtime.masking import Masks
 from tests.transports.keeping import Kept
 
 
@@ -125,3 +126,38 @@ async def test_exports_and_the_last_line_survive_the_limit() -> None:
     await passing.write("stderr", b"noise\nthe reason\n")
     assert exports.finish() == {"A": "1"}
     assert passing.last_error_line() == "the reason"
+
+
+# -- secrets, masked before anything is cut -------------------------------------------------------
+
+SECRET = "us3rn4me\tp4ssw0rd"
+
+
+@pytest.mark.parametrize("limit", range(1, 40))
+@pytest.mark.parametrize("at_once", [1, 7, 100])
+async def test_a_limit_cuts_no_secret_in_two(limit: int, at_once: int) -> None:
+    kept = Kept()
+    passing = PassingOutput(kept, limit=limit, masks=Masks([SECRET]))
+    printed = f"12345{SECRET}67890".encode()
+    for start in range(0, len(printed), at_once):
+        for stream in ("stdout", "stderr"):
+            await passing.write(stream, printed[start : start + at_once])
+    await passing.finish()
+    assert kept.stdout == kept.stderr == b"12345***67890"[:limit] + (CUT if limit < 13 else b"")
+
+
+@pytest.mark.parametrize("after", [4096 - len(SECRET) + each for each in range(len(SECRET) + 2)])
+async def test_the_last_line_begins_with_no_end_of_a_secret(after: int) -> None:
+    passing = PassingOutput(Kept(), masks=Masks([SECRET]))
+    await passing.write("stderr", SECRET.encode() + b"x" * after)
+    await passing.finish()
+    assert set(passing.last_error_line()) <= set("*x…")
+
+
+async def test_what_only_began_like_a_secret_is_said_in_the_end() -> None:
+    kept = Kept()
+    passing = PassingOutput(kept, limit=100, masks=Masks([SECRET]))
+    await passing.write("stderr", b"denied: us3")
+    await passing.finish()
+    assert passing.last_error_line() == "denied: us3"
+    assert kept.stderr == b"denied: us3"

@@ -29,7 +29,8 @@ class Received(NamedTuple):
 
 
 class Hook:
-    """``status`` is what it answers; 0: it hangs up without an answer."""
+    """``status`` is what it answers; 0: it hangs up without an answer. What is sent to
+    ``/echo/404`` is not remembered, and comes back with that status."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -58,12 +59,24 @@ def listening() -> Iterator[Hook]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
+            if self.path.startswith("/echo/"):
+                self._echo(int(self.path.split("/")[2][:3]), body)
+                return
             headers = {name.lower(): value for name, value in self.headers.items()}
             hook.received.append(Received(headers, body))
             if hook.status:
                 self.send_response(hook.status)
                 self.send_header("content-length", "0")
                 self.end_headers()
+
+        def _echo(self, status: int, body: bytes) -> None:
+            """What it was sent is what it says; as where to go, too, if that is asked."""
+            self.send_response(status)
+            if status in (301, 302):
+                self.send_header("location", "/" + body.decode("latin-1"))
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
             """The test says what matters."""

@@ -13,7 +13,7 @@ from tenure.model.codec import full_record
 from tenure.model.status import RunStatus
 from tenure.stores.sqlite import SQLiteStore
 from tests.runtime.conftest import NewRunner
-from tests.runtime.puppets import Inbox, Onlooker, shell, step, workflow
+from tests.runtime.puppets import Inbox, Onlooker, Puppet, shell, step, workflow
 
 SECRET = "s3cr3t-Gr8-v4lue"
 GIVEN = tenure.RunOptions(run_id="a-run-with-a-secret", secrets={"db_password": SECRET})
@@ -69,6 +69,36 @@ async def test_what_an_exception_says_is_masked_as_python_shows_it(
     host = next(iter(run.steps[0].hosts.values()))
     assert (host.message or "").endswith("No such file or directory: '/nonexistent/***'")
     assert "word-99" not in json.dumps(full_record(run), default=str)
+
+
+@pytest.mark.parametrize("before", [0, 20, 30, 44, 50, 1950, 1990])
+async def test_a_name_that_is_not_there_shows_no_part_of_it(
+    before: int, sqlite: SQLiteStore, new_runner: NewRunner
+) -> None:
+    looks = tenure.Step(
+        name="one",
+        action="template.render",
+        args={
+            "template": "{{ {'a': 1}['" + "x" * before + "' ~ db_password] }}",
+            "dest": "/nonexistent/file",
+        },
+    )
+    run = await new_runner(sqlite).run(flow(looks), GIVEN)
+    message = next(iter(run.steps[0].hosts.values())).message or ""
+    assert "the map has no " in message
+    assert SECRET[:3] not in message
+
+
+@pytest.mark.parametrize("length", [1970, 1980, 1990, 2000, 5000])
+async def test_a_long_message_shows_no_part_of_it(
+    length: int, sqlite: SQLiteStore, new_runner: NewRunner, act: Puppet
+) -> None:
+    act.results["one/local"] = ValueError("x" * length + SECRET + "x" * 100)
+    run = await new_runner(sqlite).run(flow(step("one")), GIVEN)
+    message = next(iter(run.steps[0].hosts.values())).message or ""
+    assert message.startswith("ValueError: xxx")
+    assert len(message) <= 2000
+    assert SECRET[:3] not in message
 
 
 async def test_last_words_of_a_task_that_is_ended_are_masked(

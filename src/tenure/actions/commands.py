@@ -35,9 +35,14 @@ class CommandAction:
     async def apply(self, task: Task, transport: Transport, output: Output) -> TaskResult:
         exports = PrintedExports() if wants_printed_exports(task) else None
         copy = await copy_of(output, task)
-        passing = PassingOutput(output, exports=exports, limit=output_limit(task), copy=copy)
+        passing = PassingOutput(
+            output, exports=exports, limit=output_limit(task), copy=copy, masks=task.masks
+        )
         try:
-            end = await transport.run(task.host, self.build(task), passing)
+            try:
+                end = await transport.run(task.host, self.build(task), passing)
+            finally:
+                await passing.finish()
         except LET_THROUGH:
             raise
         except TransportError as error:
@@ -103,7 +108,7 @@ def would_run(argument: str, how: str = "run") -> Callable[[Task], str]:
     """``would run:`` and the first line of that argument."""
 
     def summary(task: Task) -> str:
-        first, *rest = str(task.args[argument]).strip().splitlines() or [""]
+        first, *rest = task.masks.text(str(task.args[argument])).strip().splitlines() or [""]
         more = f" … ({len(rest)} more line{'s'[: len(rest) != 1]})" if rest else ""
         return f"would {how}: {first[:200]}{'…' if len(first) > 200 else ''}{more}"
 

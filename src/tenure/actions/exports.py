@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterator
 
 from tenure.model.errors import InvalidExports
+from tenure.workflow.wording import quoted
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _MARK = b"_EXPORT:"
@@ -35,7 +36,7 @@ def parse_exports(data: bytes) -> dict[str, str]:
             continue
         name, separator, rest = _split(line)
         if not _NAME.fullmatch(name):
-            raise _mistake(number, f"{_short(name)} is no variable name; write KEY=value")
+            raise _mistake(number, f"{quoted(name)} is no variable name; write KEY=value")
         if not separator:
             raise _mistake(number, f"nothing is given to {name}; write {name}=value")
         exported[name] = rest if separator == "=" else _block(name, rest, number, lines)
@@ -59,7 +60,7 @@ def _block(name: str, end: str, started: int, lines: Iterator[tuple[int, bytes]]
         if line == end:
             return "\n".join(value)
         value.append(line)
-    raise _mistake(started, f"the block of {name} is never ended by a line {_short(end)}")
+    raise _mistake(started, f"the block of {name} is never ended by a line {quoted(end)}")
 
 
 def _decoded(raw: bytes, number: int) -> str:
@@ -74,10 +75,6 @@ def _decoded(raw: bytes, number: int) -> str:
 
 def _mistake(number: int, what: str) -> InvalidExports:
     return InvalidExports(f"$TENURE_OUTPUT, line {number}: {what}")
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 40 else f"{text[:37]}…")
 
 
 class PrintedExports:

@@ -8,6 +8,7 @@ from typing import Any
 from tenure.model.errors import InvalidArguments
 from tenure.ports.action import Task
 from tenure.workflow.catalogue import Argument, Form
+from tenure.workflow.wording import quoted
 
 MOST = 0o7777
 _DIGITS = re.compile(r"0?[0-7]{3,4}", re.ASCII)
@@ -24,7 +25,7 @@ def read_mode(value: Any) -> int:
     if isinstance(value, str):
         mode = int(value, 8) if _DIGITS.fullmatch(value) else -1
         if mode < 0 or not (value.startswith("0") or _usual(mode)):
-            raise ValueError(f"{value[:20]!r} is no file mode")
+            raise ValueError(f"{quoted(value, 20)} is no file mode")
         return mode
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST:
         raise ValueError("no file mode")

@@ -13,7 +13,6 @@ from tenure.model.status import HostStatus
 from tenure.ports.action import LET_THROUGH, TaskResult
 from tenure.ports.transport import Output
 
-_LONGEST_MESSAGE = 2000
 _DONE = TaskResult()
 
 
@@ -57,4 +56,4 @@ def result_of(returned: object, name: str) -> TaskResult:
 
 def failed(error: Exception) -> TaskResult:
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return TaskResult(status=HostStatus.FAILED, kind="exception", message=text[:_LONGEST_MESSAGE])
+    return TaskResult(status=HostStatus.FAILED, kind="exception", message=text)

@@ -145,7 +145,8 @@ def _command(
 async def _run(
     task: Task, transport: Transport, command: Command, answer: _Answer, trouble: str
 ) -> None:
-    passing = PassingOutput(answer)
+    passing = PassingOutput(answer, masks=task.masks)
     end = await transport.run(task.host, command, passing)
+    await passing.finish()
     if end.code != 0:
         raise TransportError(f"{trouble}: {passing.last_error_line() or f'exit {end.code}'}")

@@ -7,9 +7,11 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tenure.actions.http_asking import public
 from tenure.model.errors import InvalidExports
+from tenure.ports.masking import Masking
 from tenure.workflow.wording import called, listed
 
 MOST = 1024 * 1024
@@ -27,18 +29,29 @@ class Answer(Struct, frozen=True, kw_only=True):
     """There was more of it than ``MOST``."""
 
 
+def presentable(answer: Answer, masks: Masking) -> Answer:
+    """Without secrets: what is shown of an answer is tidied, and cut, and taken from this one."""
+    return replace(
+        answer,
+        reason=masks.text(answer.reason),
+        location=masks.text(answer.location),
+        body=masks.data(answer.body, cut=answer.cut),
+    )
+
+
 def unexpected(
-    answer: Answer, statuses: Collection[Any] | None, text: str | None = None
+    answer: Answer, seen: Answer, statuses: Collection[Any] | None, text: str | None = None
 ) -> str | None:
-    """What is wrong with it. ``statuses`` ``None``: any from 200 to 299."""
+    """What is wrong with it, in words from the presentable one. ``statuses`` ``None``: any from
+    200 to 299."""
     status = answer.status
     if not (200 <= status < 300 if statuses is None else status in statuses):
         if 300 <= status < 400 and answer.location:
             return (
-                f"answered {status}, a redirect to {_line(public(answer.location))}; ask there, "
+                f"answered {status}, a redirect to {_line(public(seen.location))}; ask there, "
                 "or set follow_redirects: true"
             )
-        quoted = _line(answer.body.decode(errors="replace"))
+        quoted = _line(seen.body.decode(errors="replace"))
         return f"answered {status}{f': {quoted}' if quoted else ''}"
     if text is not None and text.encode(errors="surrogateescape") not in answer.body:
         where = f" in its first {MOST} bytes" if answer.cut else ""
@@ -78,12 +91,12 @@ def _about(value: Any) -> str:
     return f"there is {called(value)}"
 
 
-def shown(answer: Answer) -> bytes:
-    """For the log: its status and the beginning of its body."""
-    size = f"more than {MOST}" if answer.cut else str(len(answer.body))
-    head = " ".join(filter(None, ("HTTP", str(answer.status), _line(answer.reason))))
-    body = answer.body[:_SHOWN]
-    more = len(answer.body) > _SHOWN
+def shown(seen: Answer, length: int) -> bytes:
+    """For the log: its status and the beginning of its body, which was of that length."""
+    size = f"more than {MOST}" if seen.cut else str(length)
+    head = " ".join(filter(None, ("HTTP", str(seen.status), _line(seen.reason))))
+    body = seen.body[:_SHOWN]
+    more = seen.cut or len(seen.body) > _SHOWN
     tail = f"\n… of {size} bytes\n".encode() if more else b"" if body.endswith(b"\n") else b"\n"
     return f"{head}\n".encode() + (body + tail if body else b"")
 

@@ -15,6 +15,7 @@ from tenure.model.errors import InvalidArguments
 from tenure.ports.action import Task
 from tenure.workflow.checks import is_web_address
 from tenure.workflow.environment import text_of
+from tenure.workflow.wording import quoted
 
 TIMEOUT = "30s"
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
@@ -29,10 +30,11 @@ class Request(Struct, frozen=True, kw_only=True):
     timeout: float
     follow_redirects: bool
     verify: bool
+    place: str
+    """The URL for messages: what may be secret about it is left out."""
 
     def __str__(self) -> str:
-        """For messages: what may be secret about the URL is left out."""
-        return f"{self.method} {public(self.url)}"
+        return f"{self.method} {self.place}"
 
 
 def request_of(task: Task) -> Request:
@@ -50,6 +52,7 @@ def request_of(task: Task) -> Request:
         timeout=seconds_of(task, "timeout", TIMEOUT) or 0,
         follow_redirects=bool(args.get("follow_redirects", False)),
         verify=bool(args.get("verify", True)),
+        place=public(task.masks.text(url)),
     )
 
 
@@ -75,9 +78,9 @@ def _headers(given: dict[str, Any], kind: str | None) -> dict[str, str]:
     for name, value in given.items():
         headers[name] = text_of(value)
         if not are_headers({name: "fine"}):
-            raise InvalidArguments(f"headers: {name[:60]!r} is no header a request could carry")
+            raise InvalidArguments(f"headers: {quoted(name)} is no header a request could carry")
         if not are_headers({name: value}) or _UNFIT_IN_HEADER.search(headers[name]):
-            raise InvalidArguments(f"headers: {name[:60]!r}: no request could carry its value")
+            raise InvalidArguments(f"headers: {quoted(name)}: no request could carry its value")
     if kind is not None and "content-type" not in map(str.lower, headers):
         headers["Content-Type"] = kind
     return headers

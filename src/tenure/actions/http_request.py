@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from tenure.actions.durations import duration
-from tenure.actions.http_answers import MOST, exported, shown, unexpected
+from tenure.actions.http_answers import MOST, exported, presentable, shown, unexpected
 from tenure.actions.http_asking import TIMEOUT, Request, are_headers, request_of
 from tenure.model.errors import InvalidArguments, InvalidExports, TransportError
 from tenure.model.status import HostStatus
@@ -116,8 +116,9 @@ class HttpRequest:
             answer = await exchange(request)
         except TransportError as error:
             return _failed(request, "http", str(error))
-        await output.write("stdout", shown(answer))
-        wrong = unexpected(answer, expected.statuses, expected.text)
+        seen = presentable(answer, task.masks)
+        await output.write("stdout", shown(seen, len(answer.body)))
+        wrong = unexpected(answer, seen, expected.statuses, expected.text)
         if wrong is not None:
             return _failed(request, "http", wrong)
         try:

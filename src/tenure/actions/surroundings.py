@@ -8,6 +8,7 @@ from tenure.model.errors import InvalidArguments
 from tenure.ports.action import Task
 from tenure.ports.transport import Command, CopiedOutput, Copy, Output
 from tenure.workflow.catalogue import Argument
+from tenure.workflow.wording import quoted
 
 _YES = frozenset({"1", "true", "yes", "on"})
 
@@ -32,7 +33,8 @@ SURROUNDINGS = (
     Argument(
         name="max_output_bytes",
         types=("integer",),
-        description="Keep only so many bytes of each stream; exports are read before the cut.",
+        description="Keep only so many bytes of each stream; exports are read before the cut, and "
+        "secrets masked.",
     ),
 )
 OUTPUT_PATH = Argument(
@@ -65,7 +67,7 @@ async def copy_of(output: Output, task: Task) -> Copy | None:
         return await output.copy_into(str(folder))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise InvalidArguments(f"output_path {str(folder)[:200]}: {reason}") from error
+        raise InvalidArguments(f"output_path {quoted(str(folder), 200)}: {reason}") from error
 
 
 def output_limit(task: Task) -> int | None:

@@ -19,6 +19,7 @@ from tenure.model.status import HostStatus
 from tenure.ports.action import CheckResult, Task, TaskResult
 from tenure.ports.transport import Output, Transport
 from tenure.workflow.catalogue import ActionSpec, Argument, Form
+from tenure.workflow.wording import quoted
 
 _HERE = "localhost"
 _CONNECT = 5.0
@@ -113,7 +114,7 @@ async def _touch(host: str, port: int) -> None:
     try:
         _, writer = await asyncio.open_connection(host, port)
     except ValueError as error:  # UnicodeError among them
-        raise InvalidArguments(f"host: {host[:80]!r} is no name of a host") from error
+        raise InvalidArguments(f"host: {quoted(host, 80)} is no name of a host") from error
     writer.transport.abort()
     with suppress(OSError):
         await writer.wait_closed()

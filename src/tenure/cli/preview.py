@@ -280,4 +280,5 @@ class _Looking:
             item=number,
             folder=self._folder or ".",
             become=recipe.become,
+            masks=self._masks,
         )

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from tenure.model.errors import HostUnreachable, LeaseLost, StillRunning, Untrusted
 from tenure.model.status import HostStatus
+from tenure.ports.masking import NOTHING_SECRET, Masking
 from tenure.ports.transport import Endpoint, Output, Transport
 from tenure.workflow.catalogue import ActionSpec
 
@@ -40,6 +41,9 @@ class Task(Struct, frozen=True, kw_only=True):
     files: Mapping[str, bytes] = {}
     """Those that travelled with the run, by the names the arguments give them."""
     become: str | None = None
+    masks: Masking = NOTHING_SECRET
+    """Know the run's secrets. What an action prints and says is masked anyway; what it shortens or
+    tidies before, it masks first."""
 
 
 class TaskResult(Struct, frozen=True, kw_only=True):

@@ -24,6 +24,7 @@ from tenure.model.errors import (
 )
 from tenure.model.status import HostStatus
 from tenure.ports.action import Action, Task, TaskResult
+from tenure.ports.masking import NOTHING_SECRET, Masking
 from tenure.ports.transport import Endpoint, Output, Transport
 from tenure.runtime.masking import Masks
 from tenure.runtime.output import Printed, TaskOutput
@@ -183,7 +184,7 @@ class Executor:
         output = TaskOutput(partial(self._printed, assignment, attempt))
         recipe = assignment.recipe
         try:
-            task, action = _task(assignment, attempt), recipe.action
+            task, action = _task(assignment, attempt, self._masks), recipe.action
             if self._masks is not None:
                 keep_out_of_sight(task, recipe.args.in_sight, self._masks)
             if recipe.timeout:
@@ -208,11 +209,11 @@ class Executor:
         finally:
             if output.printed is not None:
                 await output.printed.close()
-        outcome = _outcome(result, attempt, output.printed)
+        outcome = _outcome(result, attempt, output.printed, self._masks or NOTHING_SECRET)
         return outcome if self._masks is None else _without_secrets(outcome, self._masks)
 
 
-def _task(assignment: Assignment, attempt: int) -> Task:
+def _task(assignment: Assignment, attempt: int, masks: Masks | None) -> Task:
     recipe = assignment.recipe
     rendered = recipe.args.render(assignment.scope)
     item = "" if assignment.item is None else f".{assignment.item}"
@@ -243,6 +244,7 @@ def _task(assignment: Assignment, attempt: int) -> Task:
         folder=assignment.folder,
         files=assignment.files,
         become=recipe.become,
+        masks=masks or NOTHING_SECRET,
     )
 
 
@@ -281,7 +283,7 @@ async def _apply_within(
 def _checked(result: object) -> TaskResult:
     if isinstance(result, TaskResult) and result.status in _ENDS and isinstance(result.vars, dict):
         return result
-    message = f"the action must return a TaskResult that says how it ended, not {result!r}"[:300]
+    message = f"the action must return a TaskResult that says how it ended, not {result!r}"
     return TaskResult(status=HostStatus.FAILED, kind="exception", message=message)
 
 
@@ -295,18 +297,16 @@ def _failed(error: Exception) -> TaskResult:
         kind = "arguments"
     elif not isinstance(error, TenureError | OSError):
         message = f"{type(error).__name__}: {message}"
-    return TaskResult(status=HostStatus.FAILED, kind=kind, message=message[:_LONGEST_MESSAGE])
+    return TaskResult(status=HostStatus.FAILED, kind=kind, message=message)
 
 
-def _outcome(result: TaskResult, attempt: int, printed: Printed | None) -> Outcome:
+def _outcome(
+    result: TaskResult, attempt: int, printed: Printed | None, masks: Masking = NOTHING_SECRET
+) -> Outcome:
     stdout, stderr = (printed.stdout, printed.stderr) if printed is not None else (None, None)
-    message = result.message
-    if message is not None and not message.isascii():
-        # Half a surrogate pair (from a file name, say) could not be stored.
-        message = message.encode("utf-8", "replace").decode()
     return Outcome(
         status=HostStatus(result.status),
-        message=message,
+        message=result.message and _told(result.message, masks),
         kind=result.kind,
         exit_code=result.exit_code,
         attempts=attempt,
@@ -318,10 +318,17 @@ def _outcome(result: TaskResult, attempt: int, printed: Printed | None) -> Outco
     )
 
 
+def _told(message: str, masks: Masking) -> str:
+    """Actions and exceptions say all they have to say: only what is masked is shortened."""
+    if not message.isascii():
+        # Half a surrogate pair (from a file name, say) could not be stored. Masks know this form.
+        message = message.encode("utf-8", "replace").decode()
+    message = masks.text(message)
+    return message if len(message) <= _LONGEST_MESSAGE else f"{message[: _LONGEST_MESSAGE - 1]}…"
+
+
 def _without_secrets(outcome: Outcome, masks: Masks) -> Outcome:
-    message = outcome.message
     return replace(
         outcome,
-        message=message and masks.text(message),
         secret_vars=frozenset(name for name, value in outcome.vars.items() if masks.is_in(value)),
     )

@@ -59,6 +59,13 @@ class Masks:
             shown += _MASK
         return shown.decode(errors="replace") + text[len(said) :]
 
+    def data(self, data: bytes, *, cut: bool = False) -> bytes:
+        """``cut``: it went on; what may be the beginning of a secret at its end is left out."""
+        if not self._forms:
+            return data
+        stream = self.stream()
+        return stream.feed(data) + (b"" if cut else stream.finish())
+
     def is_in(self, value: Any) -> bool:
         """Whether a secret is anywhere in a value made of texts, numbers, lists and mappings."""
         if isinstance(value, str):

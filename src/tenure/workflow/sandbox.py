@@ -19,7 +19,7 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from tenure.model.errors import ExpressionError
-from tenure.workflow.wording import called, did_you_mean, listed, shown
+from tenure.workflow.wording import called, did_you_mean, listed, quoted, shown
 
 LONGEST_TEXT = 1 << 20
 MOST_ITEMS = 50_000
@@ -186,7 +186,12 @@ def _absent(obj: Any, argument: Any, methods: Mapping[str, Any]) -> str:
         names = [key for key in obj if isinstance(key, str)]
         near = did_you_mean(argument, names) if isinstance(argument, str) else None
         said = f"; {near}" if near else f" (it has {listed(names, 5)})" if names else ""
-        return f"the map has no {shown(argument)}{said}"
+        return f"the map has no {_shown(argument)}{said}"
     if methods:
-        return f"{called(obj)} has no {shown(argument)} (there is {listed(methods, 20)})"
-    return f"{called(obj)} has no {shown(argument)}"
+        return f"{called(obj)} has no {_shown(argument)} (there is {listed(methods, 20)})"
+    return f"{called(obj)} has no {_shown(argument)}"
+
+
+def _shown(argument: Any) -> str:
+    """It may be the value of a variable."""
+    return quoted(argument) if isinstance(argument, str) else shown(argument)

@@ -20,7 +20,7 @@ from tenure.workflow.expressions import OPERATORS
 from tenure.workflow.filters import FILTERS, METHODS, TESTS, text
 from tenure.workflow.sandbox import Evaluation, Missing, Sandbox, known
 from tenure.workflow.syntax import WORDS, Rewriting, filtered, inspect_node, needed_in
-from tenure.workflow.wording import called, shown
+from tenure.workflow.wording import called, quoted
 
 MOST_WORK = 500_000
 """As ``sandbox.MOST_WORK``, for a whole text: a few seconds at worst."""
@@ -86,7 +86,7 @@ class _TemplateSandbox(Sandbox):
             return super().getitem(obj, argument)
         if argument in _LOOP:
             return getattr(obj, argument)
-        return Missing(hint=f"loop has no {shown(argument)} (there is {', '.join(_LOOP)})")
+        return Missing(hint=f"loop has no {quoted(str(argument))} (there is {', '.join(_LOOP)})")
 
 
 @pass_context

@@ -50,6 +50,12 @@ def shown(value: Any) -> str:
     return repr(value)[:40] if isinstance(value, int | float) else called(value)
 
 
+def quoted(text: str, most: int = 60) -> str:
+    """A text of which nobody knows whether there is a secret in it: whole, so that the secret is
+    found and masked, or not at all."""
+    return repr(text) if len(text) <= most else f"a text of {len(text)} characters"
+
+
 def called(value: Any) -> str:
     """What kind of value a variable has, and no more."""
     if isinstance(value, str):

@@ -18,6 +18,7 @@ from tenure.transports.supervisor import frames
 from tenure.transports.supervisor.cgroups import own_group
 from tenure.transports.supervisor.channel import Channel
 from tenure.transports.supervisor.enclosures import Enclosures
+from tenure.transports.supervisor.export_folders import ExportFolders
 from tenure.transports.supervisor.frames import Malformed, Spawn
 from tenure.transports.supervisor.spawning import turn_deaf
 from tenure.transports.supervisor.task_groups import TaskGroups
@@ -78,6 +79,7 @@ class Supervisor:
         self._poll.register(self._child_ended, select.POLLIN)
         self._poll.register(self._fd, select.POLLIN)
         self._alone = False
+        self._exports = ExportFolders()
         home = own_group()
         self._groups = TaskGroups(home if task_groups else None)
         self._enclosures = Enclosures(home)
@@ -93,6 +95,7 @@ class Supervisor:
                 failures += 1
                 self._report(error)
                 self._go_on_alone()
+        self._exports.clear()
         self._enclosures.close()
         self._groups.close()
 
@@ -129,6 +132,7 @@ class Supervisor:
         self._poll.unregister(self._fd)
         self._channel.close()
         self._wards.end_all(time.monotonic())
+        self._exports.clear()
 
     def _listen(self) -> None:
         for kind, task, body in self._channel.receive():
@@ -150,6 +154,7 @@ class Supervisor:
         fds = self._channel.take_fds(3 if order.feed else 2)
         try:
             if os.getppid() == self._runner:  # what a dead runner asked for comes too late
+                self._exports.note(order.env)
                 self._wards.spawn(task, order, fds, _boot_time())
         finally:
             for fd in fds:
