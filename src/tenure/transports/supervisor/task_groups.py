@@ -22,9 +22,11 @@ Where they are depends on what our own group, the *home*, is:
 - a domain: to hold threaded groups would change what home is for everybody in it. So the supervisor
   moves, once, into a group below, which becomes the head of a threaded domain of its own.
 
-A group bears the number of its task and is removed when it is empty: none is ever used for two
-tasks. Nothing here raises because groups are refused; then tasks have none, and marks, names and
-suspicion have to do.
+A group bears the number of its task and is removed when nobody is in it any more: none is ever used
+for two tasks. Until then whatever was made inside stays, whoever made it.
+
+Nothing here raises because groups are refused; then tasks have none, and marks, names and suspicion
+have to do.
 """
 
 from __future__ import annotations
@@ -148,7 +150,7 @@ class TaskGroups:
             write(f"{self._home}/cgroup.procs", b"0")
         if self._resting_place >= 0:
             os.close(self._resting_place)
-        remove(self._folder)
+        cgroups.clear(self._folder)
         self._folder = ""
 
     # Beginning
@@ -156,27 +158,41 @@ class TaskGroups:
     def _begin(self, home: str) -> None:
         cgroups.sweep(home)
         folder = folder_in(home, os.getpid())
-        try:
-            os.mkdir(folder)
-        except OSError:
+        if not _made(folder):
             return
         self._folder, self._label = folder, os.fsencode(f"/{os.path.basename(folder)}/")
-        if not (self._settle(home) and self._try_out()):
+        if not (self._settle() and self._try_out()):
             self.close()
 
-    def _settle(self, home: str) -> bool:
+    def _settle(self) -> bool:
         """Be where the groups of tasks should be entered from; whether they can, is tried out."""
-        place = home
-        if read(os.fsencode(f"{home}/cgroup.type")).strip() == b"domain":
+        place = self._home
+        if read(os.fsencode(f"{place}/cgroup.type")).strip() == b"domain":
             place = self._folder
             self._moved = write(f"{place}/cgroup.procs", b"0")
         else:
             write(f"{self._folder}/cgroup.type", b"threaded")
+        before = self._resting_place
         try:
             self._resting_place = os.open(f"{place}/cgroup.threads", os.O_WRONLY | os.O_CLOEXEC)
         except OSError:
             return False
+        if before >= 0:
+            os.close(before)
         return True
+
+    def _begin_anew(self) -> bool:
+        """Somebody removed the folder while nobody was in it: whoever cannot see that we live, as
+        from another container that shares our home."""
+        if os.path.exists(self._folder) or not _made(self._folder):
+            return False
+        try:
+            if self._settle():
+                return True
+        except OSError:  # nothing left to look with
+            pass
+        remove(self._folder)
+        return False
 
     def _try_out(self) -> bool:
         """There and back, before a task depends on it."""
@@ -194,9 +210,7 @@ class TaskGroups:
         if waited is not None:  # for one that did not come
             self._spent.append(waited)
         group = self._group(task)
-        try:
-            os.mkdir(group)
-        except OSError:
+        if not _made(group) and not (self._begin_anew() and _made(group)):
             return False
         if write(f"{group}/cgroup.type", b"threaded") and write(f"{group}/cgroup.threads", b"0"):
             self._entered = task
@@ -228,9 +242,19 @@ def _threads_move_alone() -> bool:
     return all(map(str.isdecimal, numbers)) and tuple(map(int, numbers)) >= _OLDEST
 
 
+def _made(folder: str) -> bool:
+    try:
+        os.mkdir(folder)
+    except OSError:
+        return False
+    return True
+
+
 def _remove_empty(group: str) -> bool:
     try:
         os.rmdir(group)
+    except FileNotFoundError:
+        return True
     except OSError:
         return False
     return True
