@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,15 @@ from tenure.transports.local import LocalTransport
 from tenure.transports.supervisor import cgroups, task_groups
 from tenure.transports.supervisor.census import look_at
 from tenure.transports.supervisor.task_groups import TaskGroups
+from tenure.transports.supervisor.wardship import Wardship
 from tests.supervisor.grouping import HOME, allowed, folder_of, folders_of, group_of
 from tests.supervisor.supervising import supervisors
-from tests.supervisor.test_membership import born
+from tests.supervisor.test_membership import born, put
 from tests.supervisor.test_membership import groups as groups
+from tests.supervisor.test_membership import wards as wards
 from tests.supervisor.test_task_groups import until_removed, where
+from tests.supervisor.test_wardship import children, let_go, orphan, start
+from tests.supervisor.test_wardship import told as told
 from tests.transports.keeping import HERE, Kept, runs, sh
 
 pytestmark = pytest.mark.slow
@@ -165,3 +170,57 @@ def test_with_nothing_left_to_look_with_it_is_made_anew_later(
         assert folders_of(os.getpid()) == []
     groups.tidy(1)
     assert bool(folders_of(os.getpid())) is allowed()
+
+
+# -- while nobody asks for anything ---------------------------------------------------------------
+
+
+async def test_an_idle_supervisor_removes_all_that_is_empty(transport: LocalTransport) -> None:
+    over = await asyncio.gather(*(where(transport) for _ in range(60)))
+    if allowed():
+        await until_removed(*map(folder_of, over))
+
+
+async def test_an_idle_supervisor_removes_what_daemons_leave_that_end_together(
+    transport: LocalTransport,
+) -> None:
+    kept = Kept()
+    script = sh("setsid sleep 25 >/dev/null 2>&1 & echo $!")
+    await asyncio.gather(*(transport.run(HERE, script, kept) for _ in range(30)))
+    daemons = await kept.numbers(30)
+    theirs = [folder_of(group_of(daemon)) for daemon in daemons]
+    await where(transport)
+    for daemon in daemons:
+        os.kill(daemon, signal.SIGKILL)
+    if allowed():
+        await until_removed(*theirs)
+
+
+def test_it_has_turns_until_it_is_tidy_and_none_afterwards(wards: Wardship) -> None:
+    tasks = range(1, 41)
+    for number in tasks:
+        let_go(wards, number, start(wards, number))
+    wards.tidy()
+    turns, most = 1, len(tasks)
+    while wards.until_next_look(0.0, 0) < inf and turns < most:
+        wards.tidy()
+        turns += 1
+    assert turns < most
+    left = {path.name for folder in folders_of(os.getpid()) for path in folder.glob("*/")}
+    assert left == ({"41"} if allowed() else set())
+    assert (turns > 2) is allowed(), "a task that comes meanwhile does not wait for all of it"
+
+
+def test_a_daemon_that_goes_on_keeps_nobody_awake(wards: Wardship) -> None:
+    task = start(wards, 1)
+    with orphan() as daemon, orphan() as other:
+        put(daemon, task.leader)
+        let_go(wards, 1, task)
+        for _ in range(2):  # in the first turn after a start nothing is removed
+            wards.tidy()
+        os.kill(other, signal.SIGKILL)
+        while other in children():
+            wards.reap()  # that somebody ended is a reason to look once
+        for _ in range(5):
+            wards.tidy()
+        assert wards.until_next_look(0.0, 0) == inf

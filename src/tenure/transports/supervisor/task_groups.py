@@ -45,6 +45,7 @@ _OLDEST = (5, 5)
 _PROBE = 0
 """The number of no task."""
 _AT_A_TIME = 8
+"""Groups that are removed or looked at in one go: a task that comes meanwhile waits for no more."""
 
 
 class TaskGroups:
@@ -67,6 +68,8 @@ class TaskGroups:
         self._spent: deque[int] = deque()
         self._inhabited: deque[int] = deque()
         """Of released tasks that left somebody behind."""
+        self._unsure = 0
+        """Of how many of these he may have gone."""
         if home is not None and _threads_move_alone():
             self._begin(home)
 
@@ -126,20 +129,32 @@ class TaskGroups:
 
     # While nobody waits
 
+    @property
+    def untidy(self) -> bool:
+        """Whether there is more to do than one ``tidy`` does."""
+        return bool(self._spent or self._unsure)
+
+    def look_again(self) -> None:
+        """Somebody ended who may have been the last in a group."""
+        self._unsure = len(self._inhabited)
+
     def tidy(self, next_task: int) -> None:
-        """Remove what is empty, and wait where the task is to be born that comes next."""
+        """Remove some of what is empty, and wait where the task is to be born that comes next."""
         if not self._folder:
             return
         for _ in range(min(_AT_A_TIME, len(self._spent))):
-            spent = self._spent.popleft()
-            if not _remove_empty(self._group(spent)):
-                self._inhabited.append(spent)
-        if self._inhabited:
-            one = self._inhabited.popleft()
-            if not remove(self._group(one)):
-                self._inhabited.append(one)
+            self._remove_or_keep(self._spent.popleft())
+        # One at least: the last one in a group need not be a child of ours, whose end we are told.
+        for _ in range(min(max(1, self._unsure), _AT_A_TIME, len(self._inhabited))):
+            self._unsure = max(0, self._unsure - 1)
+            self._remove_or_keep(self._inhabited.popleft())
         if self._entered is None:
             self._prepare(next_task)
+
+    def _remove_or_keep(self, task: int) -> None:
+        group = self._group(task)
+        if not (_remove_empty(group) or remove(group)):
+            self._inhabited.append(task)
 
     def close(self) -> None:
         """What is inhabited stays; whoever comes later removes it."""
