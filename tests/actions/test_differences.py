@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,6 +30,37 @@ def test_the_end_of_the_last_line_counts() -> None:
 
 def test_characters_that_steer_a_terminal_are_spelled_out() -> None:
     assert body(b"", "a\tb\r\n\x1b[2J\u2028\n".encode()) == ["+a\tb\\r", "+\\x1b[2J\\u2028"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (b"a\r\nb\r\n", b"a\nb\n", "now CRLF (2 lines), then LF (2 lines)"),
+        (b"a\nb", b"a\r\nb", "now LF (1 line), then CRLF (1 line)"),
+        (
+            b"a\rb\n",
+            b"a\nb\r\n",
+            "now LF (1 line) and CR (1 line), then CRLF (1 line) and LF (1 line)",
+        ),
+        (b"\r\n", b"\n", "now CRLF (1 line), then LF (1 line)"),
+    ],
+)
+def test_line_ends_are_told_in_words_if_nothing_else_differs(
+    old: bytes, new: bytes, words: str
+) -> None:
+    shown = (difference(old, new, "/etc/x") or "").split("\n")
+    assert shown == ["--- /etc/x\tnow", "+++ /etc/x\tthen", f"only line ends differ: {words}"]
+
+
+def test_the_name_of_a_file_is_one_line_too() -> None:
+    for new in (b"a\r\n", b"b\n"):
+        shown = (difference(b"a\n", new, "x\n\x1b") or "").split("\n")
+        assert shown[:2] == ["--- x\\n\\x1b\tnow", "+++ x\\n\\x1b\tthen"]
+
+
+def test_line_ends_are_spelled_out_if_more_differs() -> None:
+    assert body(b"a\r\nb\r\n", b"a\nB\n") == ["-a\\r", "-b\\r", "+a", "+B"]
+    assert body(b"a\r\n", b"a") == ["-a\\r", "+a", "\\ No newline at end of file"]
 
 
 def test_nothing_differs() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -227,6 +228,8 @@ async def test_a_link_becomes_a_file_and_what_it_led_to_stays(host: Altered, pla
 
 async def test_a_link_that_leads_nowhere(host: Altered, place: Path) -> None:
     (place / "link").symlink_to("nowhere")
+    foreseen = await check(host, place / "link")
+    assert foreseen.summary == f"would put a file in place of the link {place}/link, 4 bytes"
     assert (await copy(host, place / "link")).changed is True
     assert (names(place), (place / "link").is_symlink()) == (["link"], False)
 
@@ -307,6 +310,7 @@ async def test_a_folder_nobody_may_write_in(new_transport: NewTransport, public:
 async def test_a_file_nobody_may_read(new_transport: NewTransport, public: Path) -> None:
     (public / "motd").write_text("new\n")
     (public / "motd").chmod(0o000)
+    public.chmod(0o777)
     foreseen = await check(new_transport(by_nobody), public / "motd")
     assert (foreseen.changed, foreseen.diff) == (True, None)
     assert foreseen.summary == (
@@ -498,6 +502,32 @@ async def test_a_new_file_is_shown_whole(host: Altered, place: Path) -> None:
     assert foreseen.summary == "would make ./x/motd, 4 bytes"
     assert (foreseen.diff or "").endswith("@@ -0,0 +1 @@\n+one")
     assert names(place) == []
+
+
+@pytest.mark.parametrize(
+    ("dest", "why"),
+    [
+        ("/proc/nope/x", "dest /proc/nope/x: no file can be made in /proc"),
+        ("file/below/x", "dest ./file/below/x: ./file is no directory"),
+    ],
+)
+async def test_a_folder_that_can_hold_no_file_is_foreseen(
+    dest: str, why: str, host: Altered, place: Path
+) -> None:
+    (place / "file").write_text("old")
+    with pytest.raises(TransportError, match=f"^{re.escape(why)}$"):
+        await check(host, dest)
+    await failed(host, dest)
+
+
+async def test_a_folder_nobody_may_write_in_is_foreseen(
+    new_transport: NewTransport, public: Path
+) -> None:
+    (public / "motd").write_text("old")
+    public.chmod(0o555)
+    for dest in (public / "motd", public / "new" / "motd"):
+        with pytest.raises(TransportError, match=f"no permission to write in {public}$"):
+            await check(new_transport(by_nobody), dest)
 
 
 async def test_only_the_mode_would_change(host: Altered, place: Path) -> None:

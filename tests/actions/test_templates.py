@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tenure.actions import template_render
 from tenure.model.errors import ExpressionError, InvalidArguments
@@ -80,3 +83,55 @@ def test_a_pipe_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InvalidArguments, match="no regular file"):
         filled_in({"src": "pipe"}, folder=str(tmp_path))
+
+
+# -- line ends ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\r"])
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=title) for title, case in CASES.items() if "text" in case]
+)
+def test_a_file_has_the_line_ends_of_its_template(
+    case: dict[str, Any], end: str, tmp_path: Path
+) -> None:
+    if "\n" in str(case.get("vars", "")) or "\\n" in case["template"]:
+        return  # values have their own
+    (tmp_path / "template").write_bytes(case["template"].replace("\n", end).encode())
+    task = {"args": {"src": "template"}, "vars": case.get("vars", {}), "folder": str(tmp_path)}
+    assert filled_in(**task).decode() == case["text"].replace("\n", end)
+
+
+PIECES = st.sampled_from(
+    [
+        "{{ x }}",
+        "{{\n x }}",
+        "{% set y = 1 %}",
+        "  {%- set y = 1 -%}  ",
+        "{# a\n comment -#}",
+        "{% raw -%} {{ x }}\n {%- endraw %}",
+        "{% raw %}\n{% endraw %}",
+        "{% for each in [1, 2] %}",
+        "  {%+ endfor +%}",
+        "text",
+        " ",
+        "¶\n",
+        "¶\n",
+    ]
+)
+
+
+@given(st.lists(PIECES, max_size=20), st.lists(st.sampled_from(["\n", "\r\n", "\r"]), min_size=40))
+def test_every_line_of_a_template_keeps_its_own_end(pieces: list[str], ends: list[str]) -> None:
+    """Each line break that comes through stands beside the number of its line."""
+    lines = "".join(pieces).split("\n")
+    numbered = [line.replace("¶", f"<{number}") for number, line in enumerate(lines[:-1])]
+    source = "".join(line + end for line, end in zip(numbered, ends, strict=False)) + lines[-1]
+    try:
+        plain = filled_in({"template": re.sub("\r\n|\r", "\n", source)}, vars={"x": 0})
+    except InvalidArguments:
+        return  # no template
+    text = filled_in({"template": source}, vars={"x": 0}).decode()
+    assert re.sub("\r\n|\r", "\n", text) == plain.decode()
+    for number, end in re.findall("<([0-9]+)(\r\n|\r|\n)", text):
+        assert end == ends[int(number)]

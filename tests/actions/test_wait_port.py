@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import resource
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from tenure.actions import registry
-from tenure.actions.wait_port import host_in
+from tenure.actions import registry, wait_port
+from tenure.actions.wait_port import Address, host_in
 from tenure.model.errors import InvalidArguments
 from tenure.model.status import HostStatus
 from tenure.ports.action import CheckResult, TaskResult
@@ -53,16 +57,16 @@ async def test_a_port_that_is_open() -> None:
 
 def upon_refusal(monkeypatch: pytest.MonkeyPatch, then: Callable[[], Awaitable[object]]) -> None:
     """``then`` is done when an attempt has failed, before the next one."""
-    connect = asyncio.open_connection
+    knock = wait_port.knock
 
-    async def connecting(*place: Any) -> Any:
+    async def knocking(address: Address) -> None:
         try:
-            return await connect(*place)
+            await knock(address)
         except ConnectionRefusedError:
             await then()
             raise
 
-    monkeypatch.setattr("asyncio.open_connection", connecting)
+    monkeypatch.setattr(wait_port, "knock", knocking)
 
 
 async def test_a_port_that_opens_after_the_first_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,6 +120,103 @@ async def test_a_name_nobody_knows_is_neither_open_nor_closed(state: str) -> Non
         f"port 80 at web9 was not {state} within 500ms: its name cannot be resolved: "
         "Name or service not known"
     )
+
+
+# -- what says nothing about the port -------------------------------------------------------------
+
+
+def failing_with(monkeypatch: pytest.MonkeyPatch, *numbers: int) -> None:
+    """The host has an address for each of these, and so does every attempt end."""
+    errors = [OSError(number, os.strerror(number)) for number in numbers]
+
+    async def addresses(host: str, port: int) -> list[int]:
+        return list(range(len(errors)))
+
+    async def knock(address: int) -> None:
+        raise errors[address]
+
+    monkeypatch.setattr(wait_port, "addresses_of", addresses)
+    monkeypatch.setattr(wait_port, "knock", knock)
+
+
+@pytest.mark.parametrize("state", ["open", "closed"])
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        (errno.EMFILE,),
+        (errno.ENFILE,),
+        (errno.ENOMEM,),
+        (errno.ENOBUFS,),
+        (errno.EACCES,),
+        (errno.EPERM,),
+        (errno.ENETUNREACH,),
+        (errno.EADDRNOTAVAIL,),
+        (errno.EAFNOSUPPORT, errno.ENETUNREACH),
+        (errno.ECONNREFUSED, errno.EMFILE),
+    ],
+)
+async def test_who_cannot_ask_knows_nothing(
+    monkeypatch: pytest.MonkeyPatch, numbers: tuple[int, ...], state: str
+) -> None:
+    failing_with(monkeypatch, *numbers)
+    foreseen = await registry()["wait.port"].check(task(80, host="web9", state=state), NOWHERE)
+    why = os.strerror(numbers[-1])
+    assert foreseen == CheckResult(
+        summary=f"would wait until port 80 at web9 is {state}; now it is not: "
+        f"it cannot be asked from here: {why}"
+    )
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        (errno.ECONNREFUSED,),
+        (errno.ECONNRESET,),
+        (errno.ETIMEDOUT,),
+        (errno.EHOSTUNREACH,),
+        (errno.EADDRNOTAVAIL, errno.ECONNREFUSED),
+        (errno.ECONNREFUSED, errno.ENETUNREACH),
+    ],
+)
+async def test_who_is_turned_away_at_every_address_there_is_a_way_to(
+    monkeypatch: pytest.MonkeyPatch, numbers: tuple[int, ...]
+) -> None:
+    """A machine without IPv6 has no way to some."""
+    failing_with(monkeypatch, *numbers)
+    assert await wait(80, state="closed") == TaskResult(changed=False)
+
+
+@pytest.mark.slow
+async def test_an_open_port_is_not_closed_for_want_of_descriptors() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = int(server.getsockname()[1])
+        await wait(port)  # whatever it needs only once
+        before, held = resource.getrlimit(resource.RLIMIT_NOFILE), []
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+        try:
+            with suppress(OSError):
+                while True:
+                    held.append(os.open("/dev/null", os.O_RDONLY))
+            result = await wait(port, state="closed", timeout="200ms")
+        finally:
+            for fd in held:
+                os.close(fd)
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert (result.status, result.kind) == (HostStatus.FAILED, "timeout")
+    assert (result.message or "").endswith("it cannot be asked from here: Too many open files")
+
+
+async def test_one_open_address_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with await serve() as server:
+        port = port_of(server)
+        there = await wait_port.addresses_of("127.0.0.1", port)
+        nowhere = await wait_port.addresses_of("127.0.0.1", free_port())
+
+        async def both(host: str, port: int) -> list[Address]:
+            return [*nowhere, *there]
+
+        monkeypatch.setattr(wait_port, "addresses_of", both)
+        assert await wait(port) == TaskResult(changed=False)
 
 
 @pytest.mark.parametrize("host", ["a..b", "a\0b", "x" * 70 + ".y"])

@@ -69,8 +69,8 @@ def found_in(said: bytes, wanted: WantedFile, *, with_content: bool) -> FoundFil
     line, _, content = said.partition(b"\n")
     where, *facts = line.decode(errors="replace").split() or [""]
     place = f"{wanted.dest.rstrip('/')}/{wanted.name}" if where == "inside" else wanted.dest
-    if facts == ["absent"]:
-        return FoundFile(place=place, exists=False)
+    if facts in (["absent"], ["dangling"]):
+        return FoundFile(place=place, exists=False, link=facts == ["dangling"])
     if len(facts) != 5:
         raise TransportError(f"dest {place}: the host's answer cannot be understood")
     kind, state, letters, owner, size = facts

@@ -23,8 +23,23 @@ LOOK = (
     _FIND
     + r"""
 size=$3 shown=$4 kind=file content=other
+takes_files() {
+  folder=${dest%/*}
+  while [ -n "$folder" ] && [ ! -e "$folder" ]; do
+    case $folder in */*) folder=${folder%/*} ;; *) folder=. ;; esac
+  done
+  [ -d "${folder:=/}" ] || fail "$folder is no directory"
+  [ -w "$folder" ] || fail "no permission to write in $folder"
+  case $(stat -f -c %T "$folder" 2>/dev/null) in
+    proc | sysfs | cgroup*) fail "no file can be made in $folder" ;;
+  esac
+}
 [ ! -L "$dest" ] || kind=link
-[ -e "$dest" ] || { echo "$where absent"; exit 0; }
+if [ ! -e "$dest" ]; then
+  [ "$shown" -lt 0 ] || takes_files
+  [ $kind = file ] && echo "$where absent" || echo "$where dangling"
+  exit 0
+fi
 set -f
 set -- $(ls -dlnL "$dest" 2>/dev/null) - - - - -
 if [ ! -r "$dest" ]; then
@@ -36,13 +51,17 @@ elif [ "$5" = "$size" ] || [ "$5" = - ]; then
     content=same
   fi
 fi
+[ "$shown" -lt 0 ] || [ "$content" = same ] || takes_files
 printf '%s\n' "$where $kind $content $1 $3:$4 $5"
 if [ "$content" = other ] && [ "$5" != - ] && [ "$5" -le "$shown" ]; then cat "$dest"; fi
 """
 )
-"""``DEST NAME SIZE SHOWN``, the wanted contents as input. Says ``WHERE absent``, or
-``WHERE KIND CONTENT LETTERS OWNER SIZE`` and, if they are others and not longer than ``SHOWN``, the
-present contents. What ``ls`` would know is ``-`` where there is none."""
+"""``DEST NAME SIZE SHOWN``, the wanted contents as input. Says ``WHERE absent``, ``WHERE dangling``
+of a link that leads nowhere, or ``WHERE KIND CONTENT LETTERS OWNER SIZE`` and, if they are others
+and not longer than ``SHOWN``, the present contents. What ``ls`` would know is ``-`` where there is
+none. With ``SHOWN`` it is for a plan, and fails where no file could be put; else whoever puts it
+there will say so. That ``/proc`` takes none only ``stat`` knows, where it can tell: root may write
+there, it seems."""
 
 PUT = (
     _FIND

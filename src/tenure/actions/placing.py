@@ -81,9 +81,9 @@ def foreseen(wanted: WantedFile, found: FoundFile) -> CheckResult:
 
 
 def _verb(found: FoundFile) -> str:
-    if not found.exists:
-        return "make"
-    return "put a file in place of the link" if found.link else "change"
+    if found.link:
+        return "put a file in place of the link"
+    return "change" if found.exists else "make"
 
 
 def _size(wanted: WantedFile) -> str:

@@ -6,9 +6,10 @@ Asked from the process that executes the run, as its users would reach it.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
-from contextlib import suppress
+from typing import Any
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -21,9 +22,27 @@ from tenure.ports.transport import Output, Transport
 from tenure.workflow.catalogue import ActionSpec, Argument, Form
 from tenure.workflow.wording import quoted
 
+Address = tuple[int, Any]
+"""Its family, and what a socket of that family calls it."""
+
 _HERE = "localhost"
 _CONNECT = 5.0
 """Seconds in which an open port takes a connection."""
+_REFUSED = frozenset(
+    {
+        errno.ECONNREFUSED,
+        errno.ECONNRESET,
+        errno.ECONNABORTED,
+        errno.EPIPE,
+        errno.ETIMEDOUT,
+        errno.EHOSTUNREACH,
+        errno.EHOSTDOWN,
+    }
+)
+"""So it is told that nobody takes connections there."""
+_NO_WAY = frozenset({errno.ENETUNREACH, errno.ENETDOWN, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+"""So it is told that an address is none for this machine, as one of IPv6 often is. It says nothing
+about the port; the host's other addresses do."""
 _PORT = Form(called="a port from 1 to 65535", fits=lambda value: 1 <= value <= 65535)
 
 SPEC = ActionSpec(
@@ -93,31 +112,65 @@ class _Probe:
         self.seen = "the first attempt has not ended"
 
     async def is_so(self) -> bool:
-        """A port that nobody answers on counts as closed; a name that nobody knows does not."""
+        """A port that nobody answers on counts as closed. A name that nobody knows does not, nor
+        does one that cannot be asked: who has no descriptor left learns nothing about it."""
         try:
             async with asyncio.timeout(_CONNECT):
-                await _touch(self._wanted.host, self._wanted.port)
+                errors = await _attempt(self._wanted.host, self._wanted.port)
         except socket.gaierror as error:
             self.seen = f"its name cannot be resolved: {error.strerror}"
             return False
         except TimeoutError:
             self.seen = "nobody answers"
-        except OSError as error:
-            self.seen = os.strerror(error.errno) if error.errno else str(error)
-        else:
+            return self._wanted.state == "closed"
+        if not errors:
             self.seen = "it is open"
             return self._wanted.state == "open"
-        return self._wanted.state == "closed"
+        return self._is_refused(errors) and self._wanted.state == "closed"
+
+    def _is_refused(self, errors: list[OSError]) -> bool:
+        told = [error for error in errors if error.errno not in _NO_WAY] or errors
+        unsure = [error for error in told if error.errno not in _REFUSED]
+        self.seen = _why((unsure or told)[-1])
+        if unsure:
+            self.seen = f"it cannot be asked from here: {self.seen}"
+        return not unsure
 
 
-async def _touch(host: str, port: int) -> None:
+def _why(error: OSError) -> str:
+    return os.strerror(error.errno) if error.errno else str(error)
+
+
+async def _attempt(host: str, port: int) -> list[OSError]:
+    """What came of each address, until one took a connection: then nothing."""
+    errors: list[OSError] = []
+    for address in await addresses_of(host, port):
+        try:
+            await knock(address)
+        except OSError as error:
+            errors.append(error)
+        else:
+            return []
+    return errors
+
+
+async def addresses_of(host: str, port: int) -> list[Address]:
+    """``gaierror``, ``InvalidArguments``."""
+    loop = asyncio.get_running_loop()
+    if "\0" in host:  # the system would look for what is before it
+        raise InvalidArguments(f"host: {quoted(host, 80)} is no name of a host")
     try:
-        _, writer = await asyncio.open_connection(host, port)
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except ValueError as error:  # UnicodeError among them
         raise InvalidArguments(f"host: {quoted(host, 80)} is no name of a host") from error
-    writer.transport.abort()
-    with suppress(OSError):
-        await writer.wait_closed()
+    return [(family, place) for family, _, _, _, place in found]
+
+
+async def knock(address: Address) -> None:
+    """``OSError`` if no connection is taken."""
+    family, place = address
+    with socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as connection:
+        await asyncio.get_running_loop().sock_connect(connection, place)
 
 
 def _wanted(task: Task) -> _Wanted:

@@ -1,7 +1,8 @@
 """Whole texts with values in them: templates of files, in Jinja's language.
 
-A tag alone on its line leaves no empty line behind. Values become text as everywhere in a workflow
-(``true``, not ``True``). ``{{ .name }}``, as templates of older workflows have it, is ``name``.
+A tag alone on its line leaves no empty line behind; lines end as they do in the template. Values
+become text as everywhere in a workflow (``true``, not ``True``). ``{{ .name }}``, as templates of
+older workflows have it, is ``name``.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 from jinja2 import TemplateError, TemplateSyntaxError, nodes
 
 from tenure.model.errors import ExpressionError
+from tenure.workflow.line_ends import give_back
 from tenure.workflow.sandbox import LONGEST_TEXT, NotDefined
 from tenure.workflow.template_language import SANDBOX, Filling, Rendering, needed_by, problems_in
 from tenure.workflow.wording import did_you_mean
@@ -35,7 +37,9 @@ class TextTemplate:
     def __init__(self, source: str, name: str) -> None:
         self._source = source
         self._name = name
-        tree = Filling().visit(self._read())
+        read = self._read()
+        give_back(read, source)
+        tree = Filling().visit(read)
         self.needs = needed_by(tree)
         try:
             self._template = SANDBOX.from_string(tree)

@@ -37,27 +37,57 @@ def name_of(supervisor: int) -> str:
 
 def sweep(home: str) -> None:
     """Remove the groups of supervisors that were killed before they could."""
-    try:
-        names = [name for name in os.listdir(home) if name.startswith(_PREFIX)]
-    except OSError:
-        return
-    for name in names:
-        pid, _, start = name.removeprefix(_PREFIX).partition("-")
-        start = start.partition("-")[0]
-        if pid.isdecimal() and start.isdecimal():
-            maker = look_at(int(pid))
-            if maker is None or maker.start != int(start):
-                remove(f"{home}/{name}")
+    for name in _folders_in(home):
+        maker = _maker(name)
+        if maker is not None and not _lives(maker):
+            clear(f"{home}/{name}")
+
+
+def clear(folder: str) -> None:
+    """Remove the groups of one supervisor, each as ``remove`` does, and what they were in."""
+    for name in _folders_in(folder):
+        remove(f"{folder}/{name}")
+    remove(folder)
 
 
 def remove(group: str) -> bool:
-    """From the inside out; what is not empty stays. Whether nothing is there any more."""
-    for folder, _, _ in os.walk(group, topdown=False):
+    """A group and what was made inside, from the inside out. Whether nothing is there any more.
+
+    All of it stays while somebody is anywhere in it: an empty group may be one he made and means to
+    use. So do those of a supervisor that lives, in which nobody is between two tasks.
+    """
+    try:
+        inside = [folder for folder, _, _ in os.walk(group, topdown=False)]
+        makers = (_maker(os.path.basename(folder)) for folder in inside if folder != group)
+        if inhabited(group) or any(maker is not None and _lives(maker) for maker in makers):
+            return False
+    except OSError:  # nothing left to look with
+        return False
+    for folder in inside:
         try:
             os.rmdir(folder)
         except OSError:
             continue
     return not os.path.exists(group)
+
+
+def _folders_in(folder: str) -> list[str]:
+    return next(os.walk(folder), ("", [], []))[1]
+
+
+def _maker(name: str) -> tuple[int, int] | None:
+    """Number and start of the supervisor that called a folder so, if one did."""
+    pid, _, start = name.removeprefix(_PREFIX).partition("-")
+    start = start.partition("-")[0]
+    if name.startswith(_PREFIX) and pid.isdecimal() and start.isdecimal():
+        return int(pid), int(start)
+    return None
+
+
+def _lives(maker: tuple[int, int]) -> bool:
+    pid, start = maker
+    process = look_at(pid)
+    return process is not None and process.start == start
 
 
 def write(path: str, data: bytes) -> bool:

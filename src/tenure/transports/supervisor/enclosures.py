@@ -51,7 +51,7 @@ class Enclosures:
 
     def close(self) -> None:
         if self._ours is not None:
-            remove(self._ours)
+            cgroups.clear(self._ours)
             self._ours = None
 
     def _make(self, task: int) -> str | None:

@@ -153,7 +153,7 @@ class Link:
         if self._rescuing is not None:
             await self._rescuing
         await self._ended.wait()
-        cgroups.remove(self._groups)  # a supervisor that was killed could not
+        cgroups.clear(self._groups)  # a supervisor that was killed could not
 
     def lose(self, why: str) -> None:
         """Kill it, if it lives, and end its tasks without it."""

@@ -22,9 +22,11 @@ Where they are depends on what our own group, the *home*, is:
 - a domain: to hold threaded groups would change what home is for everybody in it. So the supervisor
   moves, once, into a group below, which becomes the head of a threaded domain of its own.
 
-A group bears the number of its task and is removed when it is empty: none is ever used for two
-tasks. Nothing here raises because groups are refused; then tasks have none, and marks, names and
-suspicion have to do.
+A group bears the number of its task and is removed when nobody is in it any more: none is ever used
+for two tasks. Until then whatever was made inside stays, whoever made it.
+
+Nothing here raises because groups are refused; then tasks have none, and marks, names and suspicion
+have to do.
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ _OLDEST = (5, 5)
 _PROBE = 0
 """The number of no task."""
 _AT_A_TIME = 8
+"""Groups that are removed or looked at in one go: a task that comes meanwhile waits for no more."""
 
 
 class TaskGroups:
@@ -65,6 +68,8 @@ class TaskGroups:
         self._spent: deque[int] = deque()
         self._inhabited: deque[int] = deque()
         """Of released tasks that left somebody behind."""
+        self._unsure = 0
+        """Of how many of these he may have gone."""
         if home is not None and _threads_move_alone():
             self._begin(home)
 
@@ -124,20 +129,32 @@ class TaskGroups:
 
     # While nobody waits
 
+    @property
+    def untidy(self) -> bool:
+        """Whether there is more to do than one ``tidy`` does."""
+        return bool(self._spent or self._unsure)
+
+    def look_again(self) -> None:
+        """Somebody ended who may have been the last in a group."""
+        self._unsure = len(self._inhabited)
+
     def tidy(self, next_task: int) -> None:
-        """Remove what is empty, and wait where the task is to be born that comes next."""
+        """Remove some of what is empty, and wait where the task is to be born that comes next."""
         if not self._folder:
             return
         for _ in range(min(_AT_A_TIME, len(self._spent))):
-            spent = self._spent.popleft()
-            if not _remove_empty(self._group(spent)):
-                self._inhabited.append(spent)
-        if self._inhabited:
-            one = self._inhabited.popleft()
-            if not remove(self._group(one)):
-                self._inhabited.append(one)
+            self._remove_or_keep(self._spent.popleft())
+        # One at least: the last one in a group need not be a child of ours, whose end we are told.
+        for _ in range(min(max(1, self._unsure), _AT_A_TIME, len(self._inhabited))):
+            self._unsure = max(0, self._unsure - 1)
+            self._remove_or_keep(self._inhabited.popleft())
         if self._entered is None:
             self._prepare(next_task)
+
+    def _remove_or_keep(self, task: int) -> None:
+        group = self._group(task)
+        if not (_remove_empty(group) or remove(group)):
+            self._inhabited.append(task)
 
     def close(self) -> None:
         """What is inhabited stays; whoever comes later removes it."""
@@ -148,7 +165,7 @@ class TaskGroups:
             write(f"{self._home}/cgroup.procs", b"0")
         if self._resting_place >= 0:
             os.close(self._resting_place)
-        remove(self._folder)
+        cgroups.clear(self._folder)
         self._folder = ""
 
     # Beginning
@@ -156,27 +173,41 @@ class TaskGroups:
     def _begin(self, home: str) -> None:
         cgroups.sweep(home)
         folder = folder_in(home, os.getpid())
-        try:
-            os.mkdir(folder)
-        except OSError:
+        if not _made(folder):
             return
         self._folder, self._label = folder, os.fsencode(f"/{os.path.basename(folder)}/")
-        if not (self._settle(home) and self._try_out()):
+        if not (self._settle() and self._try_out()):
             self.close()
 
-    def _settle(self, home: str) -> bool:
+    def _settle(self) -> bool:
         """Be where the groups of tasks should be entered from; whether they can, is tried out."""
-        place = home
-        if read(os.fsencode(f"{home}/cgroup.type")).strip() == b"domain":
+        place = self._home
+        if read(os.fsencode(f"{place}/cgroup.type")).strip() == b"domain":
             place = self._folder
             self._moved = write(f"{place}/cgroup.procs", b"0")
         else:
             write(f"{self._folder}/cgroup.type", b"threaded")
+        before = self._resting_place
         try:
             self._resting_place = os.open(f"{place}/cgroup.threads", os.O_WRONLY | os.O_CLOEXEC)
         except OSError:
             return False
+        if before >= 0:
+            os.close(before)
         return True
+
+    def _begin_anew(self) -> bool:
+        """Somebody removed the folder while nobody was in it: whoever cannot see that we live, as
+        from another container that shares our home."""
+        if os.path.exists(self._folder) or not _made(self._folder):
+            return False
+        try:
+            if self._settle():
+                return True
+        except OSError:  # nothing left to look with
+            pass
+        remove(self._folder)
+        return False
 
     def _try_out(self) -> bool:
         """There and back, before a task depends on it."""
@@ -194,9 +225,7 @@ class TaskGroups:
         if waited is not None:  # for one that did not come
             self._spent.append(waited)
         group = self._group(task)
-        try:
-            os.mkdir(group)
-        except OSError:
+        if not _made(group) and not (self._begin_anew() and _made(group)):
             return False
         if write(f"{group}/cgroup.type", b"threaded") and write(f"{group}/cgroup.threads", b"0"):
             self._entered = task
@@ -228,9 +257,19 @@ def _threads_move_alone() -> bool:
     return all(map(str.isdecimal, numbers)) and tuple(map(int, numbers)) >= _OLDEST
 
 
+def _made(folder: str) -> bool:
+    try:
+        os.mkdir(folder)
+    except OSError:
+        return False
+    return True
+
+
 def _remove_empty(group: str) -> bool:
     try:
         os.rmdir(group)
+    except FileNotFoundError:
+        return True
     except OSError:
         return False
     return True

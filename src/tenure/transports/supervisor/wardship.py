@@ -117,6 +117,7 @@ class Wardship:
             task = self._by_leader.pop(pid, None)
             if task is None:
                 self._lineage.reaped(pid)
+                self._groups.look_again()
                 continue
             task.status = status
             self._tell(frames.frame(frames.EXITED, task.number, frames.number(status)))
@@ -125,11 +126,13 @@ class Wardship:
 
     def tidy(self) -> None:
         """What can be done while nobody waits for an answer: in a turn that started nothing, since
-        a new task wants the processors for itself first."""
+        a new task wants the processors for itself first. What is left to do then is a reason for
+        another turn."""
         self._untidy = self._just_started and self._groups.possible
         self._just_started = False
         if not self._untidy:
             self._groups.tidy(self._newest + 1)
+            self._untidy = self._groups.untidy
 
     def check_trust(self, now: float, boot: int) -> None:
         if boot < self._distrust_at:
