@@ -200,6 +200,27 @@ async def test_credentials_do_not_follow_to_another_host(server: Receiver) -> No
     assert server.received[0].headers["authorization"] == "Bearer s3cret"
 
 
+async def test_only_harmless_headers_follow_to_another_origin(server: Receiver) -> None:
+    """Another port is one, too; and what was left behind does not come back."""
+    headers = {"X-Api-Key": "s3cret", "Cookie": "a=s3cret", "accept": "text/x", "User-Agent": "me"}
+    async with Receiver() as other:
+        back = other.url(f"307?to={quote(server.url('ok'), safe='')}")
+        url = server.url(f"307?to={quote(back, safe='')}")
+        result = await ask(url, headers=headers, json={"a": 1}, follow_redirects=True)
+        assert result.status is HostStatus.SUCCESS
+        elsewhere = [other.received[0], server.received[1]]
+    for got in elsewhere:
+        assert {"x-api-key", "cookie"}.isdisjoint(map(str.lower, got.headers))
+        assert (got.headers["accept"], got.headers["user-agent"]) == ("text/x", "me")
+        assert (got.headers["content-type"], got.json) == ("application/json", {"a": 1})
+    assert server.received[0].headers["x-api-key"] == "s3cret"
+
+
+async def test_all_headers_follow_within_an_origin(server: Receiver) -> None:
+    await ask(server.url("307"), headers={"X-Api-Key": "s3cret"}, follow_redirects=True)
+    assert [got.headers["x-api-key"] for got in server.received] == ["s3cret", "s3cret"]
+
+
 @pytest.mark.parametrize(("hops", "fine"), [(9, True), (11, False)])
 async def test_redirects_come_to_an_end(hops: int, fine: bool, server: Receiver) -> None:
     url = server.url("ok")

@@ -18,6 +18,8 @@ from tenure.workflow.environment import text_of
 from tenure.workflow.wording import quoted
 
 TIMEOUT = "30s"
+HARMLESS = frozenset({"accept", "accept-encoding", "accept-language", "content-type", "user-agent"})
+"""Headers that a request takes along to another origin."""
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 _UNFIT_IN_HEADER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 

@@ -26,6 +26,7 @@ from aiohttp import (
 from tenure._version import __version__
 from tenure.actions.http_answers import MOST, Answer
 from tenure.actions.http_asking import Request
+from tenure.actions.http_redirects import cautious
 from tenure.model.errors import TransportError
 from tenure.workflow.durations import show_duration
 
@@ -66,6 +67,7 @@ def _session(request: Request) -> ClientSession:
         headers=_ALWAYS,
         cookie_jar=DummyCookieJar(),
         auto_decompress=False,
+        trace_configs=[cautious()],
     )
 
 

@@ -83,8 +83,10 @@ SPEC = ActionSpec(
         Argument(
             name="follow_redirects",
             types=("boolean",),
-            description="Go where a redirect leads, to another host without Authorization. If not "
-            "given, a redirect is an answer like others.",
+            description="Go where a redirect leads. To another scheme, host or port only the "
+            "headers Accept, Accept-Encoding, Accept-Language, Content-Type and User-Agent are "
+            "taken along, and the body if the redirect keeps it, as 307 and 308 do. If not given, "
+            "a redirect is an answer like others.",
         ),
         Argument(
             name="verify",
