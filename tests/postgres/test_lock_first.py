@@ -68,5 +68,7 @@ async def test_owner_is_not_told_that_he_keeps_what_is_taken_from_him(
                 await asyncio.sleep(0.002)
             (renewal,) = await owner.renew_leases([lease_of(held)], 60.0)
         await deciding
+        assert renewal.busy  # and not renewed: he trusts it no longer than before
+        (renewal,) = await owner.renew_leases([lease_of(held)], 60.0)
         assert not renewal.ok
         assert (await owner.get_run(held.run_id)).fence == held.fence + 1

@@ -157,8 +157,8 @@ async def test_one_commit_at_a_time_carries_hints_and_no_other_waits_for_it() ->
     with Server(synchronous_standby_names="nobody") as server:
         server.execute("create database riding")
         async with (
-            PostgresStore(server.url("riding", options="-csynchronous_commit=on")) as slow,
-            PostgresStore(server.url("riding", options="-csynchronous_commit=local")) as other,
+            PostgresStore(server.url("riding", options="-csynchronous_commit%3Don")) as slow,
+            PostgresStore(server.url("riding", options="-csynchronous_commit%3Dlocal")) as other,
         ):
             await other.migrate_store()
             async with listening(other, QUEUE) as heard:
