@@ -145,8 +145,8 @@ class Worker:
     async def run(self, on_duty: Callable[[], None] | None = None) -> None:
         """Until it is drained. Cancelled once it drains at once; cancelled twice it stops: tasks
         are killed, and their runs go on elsewhere: on this machine in a moment, on others when
-        their leases have ended. ``on_duty`` is called when store and broker have answered and the first
-        claim is about to be made.
+        their leases have ended. ``on_duty`` is called when store and broker have answered and the
+        first claim is about to be made.
 
         A store that does not answer holds it up by half a minute when it drains, besides the time
         that callbacks have (``CallbackSettings.flush``), and by about a second when it stops."""
