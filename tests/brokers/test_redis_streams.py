@@ -241,7 +241,7 @@ class TestAddress:
         ("url", "said"),
         [
             ("redis://", "names a host"),
-            ("redis://h:nonsense/0", "Port"),
+            ("redis://h:nonsense/0", "host or port cannot be read"),
             ("redis://h/0?namespace=a b", "namespace"),
             ("redis://h/0?nonsense=1", "nonsense"),
             ("redis://:opensesame@h/0?socket_timeout=opensesame", "socket_timeout"),

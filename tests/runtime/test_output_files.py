@@ -62,7 +62,7 @@ async def test_a_folder_that_cannot_be_made_fails_the_step_before_it_starts(
     host = ended.steps[0].hosts["a"]
     assert (host.status, host.message) == (
         "failed",
-        f"output_path {tmp_path}/taken/in: Not a directory",
+        f"output_path '{tmp_path}/taken/in': Not a directory",
     )
     assert not (tmp_path / "ran").exists()
 

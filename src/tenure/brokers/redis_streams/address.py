@@ -35,7 +35,10 @@ def read_address(url: str) -> Address:
         parts = urlsplit(url)
         place = f"{parts.scheme}://{parts.hostname}:{parts.port or 6379}"
     except ValueError:  # whose message may repeat a part of a password
-        raise UnknownBroker(f"{shown_address(url)} is no Redis URL: {_EXAMPLE}") from None
+        raise UnknownBroker(
+            f"{shown_address(url)} is no Redis URL: its host or port cannot be read; write one like "
+            f"{_EXAMPLE}"
+        ) from None
     if not parts.hostname:
         raise UnknownBroker(f"a Redis URL names a host: {_EXAMPLE}")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
