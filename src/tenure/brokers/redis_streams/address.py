@@ -36,8 +36,8 @@ def read_address(url: str) -> Address:
         place = f"{parts.scheme}://{parts.hostname}:{parts.port or 6379}"
     except ValueError:  # whose message may repeat a part of a password
         raise UnknownBroker(
-            f"{shown_address(url)} is no Redis URL: its host or port cannot be read; write one like "
-            f"{_EXAMPLE}"
+            f"{shown_address(url)} is no Redis URL: its host or port cannot be read; write one "
+            f"like {_EXAMPLE}"
         ) from None
     if not parts.hostname:
         raise UnknownBroker(f"a Redis URL names a host: {_EXAMPLE}")
