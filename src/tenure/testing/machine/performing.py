@@ -110,6 +110,7 @@ class Performing(StoreDriver):
         expected = {
             "run_id": now["run_id"],
             "ok": True,
+            "busy": False,
             "expires_at": now["lease_expires_at"],
             "cancel_requested_at": now["cancel_requested_at"],
             "version": now["version"],
