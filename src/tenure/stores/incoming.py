@@ -9,26 +9,42 @@ from tenure.model.errors import StoreRejected, TenureError
 from tenure.model.update import Write, run_id_of
 
 
-def incoming(writes: Sequence[Write]) -> list[Write] | list[Write | TenureError]:
-    """Each as ``storable`` gives it back, or why it cannot be written. All in one go if nothing is
-    wrong with any of them; else one by one, so that what is wrong harms nobody else."""
-    try:
-        run_ids = {run_id_of(write) for write in writes}
-    except StoreRejected:
-        run_ids = set()
-    together = storable_together(writes) if len(run_ids) == len(writes) else None
-    if together is not None:
-        return together
+def incoming(writes: Sequence[Write]) -> list[Write | TenureError]:
+    """Each as ``storable`` gives it back, or why it cannot be written."""
+    apart = told_apart(writes)
+    refusals = [each for each in apart if isinstance(each, TenureError)]
+    return [_checked(each) for each in apart] if refusals else checked(writes)
+
+
+def told_apart(writes: Sequence[Write]) -> list[Write | TenureError]:
+    """As they are, still to be checked; or a refusal, if it is none or its run has one already."""
     seen: set[str] = set()
-    return [_checked(write, seen) for write in writes]
-
-
-def _checked(write: Write, seen: set[str]) -> Write | TenureError:
-    try:
-        run_id = run_id_of(write)
+    apart: list[Write | TenureError] = []
+    for write in writes:
+        try:
+            run_id = run_id_of(write)
+        except StoreRejected as refusal:
+            apart.append(refusal)
+            continue
         if run_id in seen:
-            raise StoreRejected(run_id, "is written twice in one batch")
-        seen.add(run_id)
-        return storable(run_id, write)
+            apart.append(StoreRejected(run_id, "is written twice in one batch"))
+        else:
+            seen.add(run_id)
+            apart.append(write)
+    return apart
+
+
+def checked(writes: Sequence[Write]) -> list[Write | TenureError]:
+    """All in one go if nothing is wrong with any of them; else one by one, so that what is wrong
+    harms nobody else."""
+    together = storable_together(writes)
+    return [_checked(write) for write in writes] if together is None else [*together]
+
+
+def _checked(write: Write | TenureError) -> Write | TenureError:
+    if isinstance(write, TenureError):
+        return write
+    try:
+        return storable(run_id_of(write), write)
     except TenureError as refusal:
         return refusal

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import chain
 
@@ -24,7 +24,7 @@ from tenure.model.wakeups import news
 from tenure.stores.lives import Life
 from tenure.stores.postgres.batch import Batch
 from tenure.stores.postgres.rows import Head, ToWriteRow, head_of, steps_of, to_write
-from tenure.stores.postgres.session import Call, Session
+from tenure.stores.postgres.session import Call, Row, Session
 from tenure.stores.recent import Known, Recent
 from tenure.stores.step_rows import started
 
@@ -63,6 +63,8 @@ class Decided:
         self._recent = recent
         self._born: dict[int, _Born] = {}
         self._accepted: dict[int, _Accepted] = {}
+        self._expected: dict[int, Receipt] = {}
+        """Of the updates, once they are on their way."""
         self._news: dict[int, tuple[str, ...]] = {}
         self.announced = False
         """What was aboard has been told."""
@@ -95,37 +97,61 @@ class Decided:
         """What there will be to announce, if all that is written is runs that are born."""
         return () if self._accepted else self.news_of(self._born)
 
-    async def send(
-        self, session: Session, aboard: Sequence[str] = (), *, commit: bool = False
-    ) -> dict[int, Receipt]:
-        """Receipts of those that were written; they are durable. ``aboard`` is announced with the
-        creations, if nobody else is just announcing something that way: see ``announced``."""
+    def calls(self, aboard: Sequence[str] = ()) -> list[Call]:
+        """The statements that write it; asked for once. ``aboard`` is announced with the creations,
+        if nobody else is just announcing something that way: see ``announced``."""
         calls: list[Call] = []
         if self.creations:
             calls.append(self.creations.creation(aboard))
         if self.updates:
             calls.append(self.updates.update())
-        if commit:
-            calls.append(("commit",))
-        if len(calls) == 1:
+        self.creations = self.updates = Batch()  # nobody needs the rows any more
+        return calls
+
+    async def send(
+        self, session: Session, aboard: Sequence[str] = (), *, commit: bool = False
+    ) -> dict[int, Receipt]:
+        """Receipts of those that were written; they are durable."""
+        calls = self.calls(aboard)
+        if len(calls) == 1 and not commit:
             ((name, *values),) = calls
             answers = [await session.all(name, *values)]
+        elif calls or commit:
+            answers = await session.together(*calls, *([("commit",)] if commit else []))
         else:
-            answers = await session.together(*calls) if calls else []
+            answers = []
+        return self.receipts(session, iter(answers))
+
+    def expect(self) -> None:
+        """Remember the updates as written, while they are on their way: that is work for which
+        nobody then waits. Whoever decides on it too early is refused by the store. Who sends them
+        must forget them if the trip fails; ``receipts`` forgets those that were refused."""
+        for i, accepted in self._accepted.items():
+            self._expected[i] = self._taken_in(accepted)
+
+    def receipts(self, session: Session, answered: Iterator[list[Row]]) -> dict[int, Receipt]:
+        """As the answers to ``calls`` tell, once what they wrote is durable."""
         receipts: dict[int, Receipt] = {}
-        for (name, *_), answer in zip(calls, answers, strict=True):
-            if name == "commit":
-                continue
-            ((at, text, *told),) = answer
+        if self._born:
+            ((at, text, *told),) = next(answered)
             session.heard(at)
-            if name.startswith("create"):
-                self.announced = any(told)
-                for i, seq, end in decode(_created, text):
-                    receipts[i] = self._there(self._born[i], seq, end)
-            else:
-                for i in decode(_updated, text):
-                    receipts[i] = self._taken_in(self._accepted[i])
+            self.announced = any(told)
+            for i, seq, end in decode(_created, text):
+                receipts[i] = self._there(self._born[i], seq, end)
+        if self._accepted:
+            ((at, text),) = next(answered)
+            session.heard(at)
+            receipts |= self._written(decode(_updated, text))
         return receipts
+
+    def _written(self, numbers: list[int]) -> dict[int, Receipt]:
+        if not self._expected:
+            self.expect()
+        if len(numbers) == len(self._expected):
+            return self._expected
+        for i in self._expected.keys() - {*numbers}:
+            self._recent.forget(self._expected[i].run_id)
+        return {i: self._expected[i] for i in numbers}
 
     def _there(self, born: _Born, seq: int, lease_expires_at: datetime | None) -> Receipt:
         run, lease = born.run, born.lease
@@ -145,6 +171,21 @@ class Decided:
             known.advance(moved, decision.steps)
         until = head.lease_expires_at if after.owner_id is not None else None
         return receipt(after, decision.version, until)
+
+
+async def send_in_turn(
+    session: Session, decisions: Iterable[Decided]
+) -> list[tuple[Decided, dict[int, Receipt]]]:
+    """In one transaction. The server writes one while the next is being decided."""
+    sent: list[Decided] = []
+    async with session.trip() as trip:
+        for decided in decisions:
+            for call in decided.calls():
+                await trip(call)
+            decided.expect()
+            sent.append(decided)
+    answers = iter(await trip.answers())
+    return [(decided, decided.receipts(session, answers)) for decided in sent]
 
 
 class Deciding:

@@ -6,18 +6,21 @@ those, which proves that the rest is too, and writes nothing of a run where they
 the memory cannot answer for (an operator's change, a repetition, a refusal) is decided on the
 stored run, locked, read and written in one transaction of two trips. A run that somebody else is
 writing at the moment is never waited for: it is tried again apart from the others.
+
+Of a large batch of updates the server writes the first part while the next is decided here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from tenure.model.errors import RunNotFound, StoreRejected, StoreUnavailable, TenureError
 from tenure.model.update import NewRun, Receipt, Write, run_id_of
-from tenure.stores.incoming import incoming
+from tenure.stores.incoming import checked, told_apart
 from tenure.stores.postgres.announcing import Announcing
 from tenure.stores.postgres.connections import Connections, Purpose
-from tenure.stores.postgres.deciding import Decided, Deciding, NotRemembered
+from tenure.stores.postgres.deciding import Decided, Deciding, NotRemembered, send_in_turn
 from tenure.stores.postgres.failures import DATA_ERRORS
 from tenure.stores.postgres.names import can_exist
 from tenure.stores.postgres.patience import PAUSES, pause
@@ -25,6 +28,9 @@ from tenure.stores.postgres.session import Session
 
 Outcome = Receipt | TenureError
 _Numbered = tuple[int, Write]
+
+_FIRST_PART = 16
+"""Updates: what is decided of a batch before the server has something to do."""
 
 
 class Writing:
@@ -44,7 +50,7 @@ class Writing:
     async def many(self, writes: Sequence[Write]) -> list[Outcome]:
         outcomes: dict[int, Outcome] = {}
         work: list[_Numbered] = []
-        for i, write in enumerate(incoming(writes)):
+        for i, write in enumerate(told_apart(writes)):
             if isinstance(write, TenureError):
                 outcomes[i] = write
             else:
@@ -62,7 +68,7 @@ class Writing:
             async with self._connections.session(Purpose.WRITING) as session:
                 wrong = await self._attempt_or_data_error(session, work, outcomes)
         except BaseException:
-            self._deciding.forget(run_id_of(write) for _, write in work)
+            self._forget(work)
             raise
         if wrong is None:
             return
@@ -81,13 +87,17 @@ class Writing:
         try:
             await self._attempt(session, work, outcomes)
         except DATA_ERRORS as error:
+            self._forget(work)
             return error
         return None
+
+    def _forget(self, work: list[_Numbered]) -> None:
+        self._deciding.forget(run_id_of(write) for _, write in work)
 
     async def _attempt(
         self, session: Session, work: list[_Numbered], outcomes: dict[int, Outcome]
     ) -> None:
-        left = await self._from_memory(session, work, outcomes)
+        left = as_they_are(await self._from_memory(session, work, outcomes), outcomes)
         for seconds in PAUSES:
             if not left:
                 return
@@ -104,8 +114,33 @@ class Writing:
     ) -> list[_Numbered]:
         """What must be looked at again."""
         at = await session.now()
-        decided, left = Decided(self._deciding.recent), []
-        for i, write in work:
+        left: list[_Numbered] = []
+        parts = parts_of(work)
+        decisions = (self._decide(part, at, left, outcomes) for part in parts)
+        if len(parts) > 1:
+            told = await send_in_turn(session, decisions)
+        else:
+            (decided,) = decisions
+            aboard = self._announcing.aboard(decided.news_of_births())
+            told = [(decided, await decided.send(session, aboard))]
+        refused: set[int] = set()
+        for decided, written in told:
+            if not decided.announced:
+                self._announcing.announce(decided.news_of(written))
+            outcomes |= written
+            refused |= decided.but(written)
+        return left + [each for each in work if each[0] in refused] if refused else left
+
+    def _decide(
+        self,
+        work: list[_Numbered],
+        at: datetime,
+        left: list[_Numbered],
+        outcomes: dict[int, Outcome],
+    ) -> Decided:
+        """What only the stored run can tell is ``left``."""
+        decided = Decided(self._deciding.recent)
+        for i, write in as_they_are(work, outcomes):
             try:
                 self._deciding.from_memory(decided, i, write, at)
             except NotRemembered:
@@ -119,13 +154,7 @@ class Writing:
                     outcomes[i] = refusal
                 else:
                     left.append((i, write))
-        aboard = self._announcing.aboard(decided.news_of_births())
-        written = await decided.send(session, aboard)
-        if not decided.announced:
-            self._announcing.announce(decided.news_of(written))
-        outcomes |= written
-        refused = decided.but(written)
-        return left + [each for each in work if each[0] in refused] if refused else left
+        return decided
 
     async def _from_the_store(
         self, session: Session, work: list[_Numbered], outcomes: dict[int, Outcome]
@@ -151,3 +180,28 @@ class Writing:
             outcomes |= written
         refused = decided.but(written)
         return left + [each for each in work if each[0] in refused] if refused else left
+
+
+def as_they_are(work: list[_Numbered], outcomes: dict[int, Outcome]) -> list[_Numbered]:
+    """Copies of those that can be stored: callers may do what they like with theirs."""
+    kept: list[_Numbered] = []
+    for (i, _), write in zip(work, checked([write for _, write in work]), strict=True):
+        if isinstance(write, TenureError):
+            outcomes[i] = write
+        else:
+            kept.append((i, write))
+    return kept
+
+
+def parts_of(work: list[_Numbered]) -> list[list[_Numbered]]:
+    """Each half as large again as the one before: to decide an update takes two thirds as long as
+    to write it, and each part costs the server a statement. A batch that creates runs stays whole:
+    two who create the same runs must do so in the same order, or they wait for each other."""
+    if any(isinstance(write, NewRun) for _, write in work):
+        return [work]
+    parts: list[list[_Numbered]] = []
+    size = _FIRST_PART
+    while len(work) > 2 * size:
+        parts.append(work[:size])
+        work, size = work[size:], size * 3 // 2
+    return [*parts, work]
