@@ -11,10 +11,12 @@ import msgspec
 
 from tenure.model.query import RunFilter
 from tenure.model.status import DeliveryState, RunStatus
+from tenure.stores.postgres import alone
 from tenure.stores.postgres.choosing import runnable_statement
 from tenure.stores.postgres.listing import newest
 from tenure.stores.postgres.outbox import page_statement
 from tenure.stores.postgres.statements import SQL
+from tenure.stores.postgres.write_rows import ChangedRunRow, NewRunRow
 
 
 class Asked(NamedTuple):
@@ -119,7 +121,7 @@ _RUN = {
     "readiness": 1,
     "approved": True,
     "updated_at": MOMENT,
-    "counts": {},
+    "counts": {"steps_total": 1, "hosts_total": 1},
     "digest": "digest-1",
     "definition": '"text"',
     "summary": "{}",
@@ -135,11 +137,28 @@ _UPDATE = {
     "status": "running",
     "version": 2,
     "updated_at": MOMENT,
-    "counts": {},
+    "counts": {"steps_total": 1, "hosts_total": 1},
     "update_id": "update-2",
+}
+_OWNED = {
+    "fence": 2,
+    "owner_id": "worker-1",
+    "claim_id": "claim-1",
+    "seconds": 30.0,
+    "takeovers": 0,
+    "takeovers_without_progress": 0,
+    "readiness": 0,
+    "approved": True,
+    "started_at": MOMENT,
 }
 _CALLBACK = {"i": 0, "id": "d-new", "target": "hook", "ordinal": 0, "origin": "o", "event": "{}"}
 _STEPS = ([0], [1], "[{}]", "[null]", [0], [1], [-1], '["web1"]', "[{}]")
+_ALONE = alone.creation(msgspec.convert(_RUN, NewRunRow), "[]", ["{}"])
+_BEGUN = alone.beginning(
+    msgspec.convert(_UPDATE | _OWNED, ChangedRunRow),
+    "[]",
+    ("{1}", "[{}]", "[null]", "{1}", "{-1}", '["web1"]', "[{}]"),
+)
 _SETTLED = {
     "number": 10,
     "state": "delivered",
@@ -150,9 +169,11 @@ _SETTLED = {
 _LEASES = (["run-00000012"], ["worker-1"], [1], 30.0)
 _VALUES: dict[str, tuple[Any, ...]] = {
     "create_runs": (_text([_RUN]), "[[]]", *_STEPS, _text([_CALLBACK]), ["{}"]),
-    "create_plain_runs": (_text([_RUN]), "[[]]", ["{}"], True),
+    "create_plain_runs": (_text([_RUN]), "[[]]", ["{}"]),
+    "create_plain_run": _ALONE[1:],
     "update_runs": (_text([_UPDATE]), "[[]]", *_STEPS, _text([_CALLBACK])),
     "update_quiet_runs": (_text([_UPDATE]), "[[]]", *_STEPS),
+    "begin_run": _BEGUN[1:],
     "runs_to_write": (RUNS, [1, 1], [True, True]),
     "marks_by_id": (RUNS,),
     "versions_by_id": (RUNS,),

@@ -12,8 +12,8 @@ import tenure
 from tenure.model.errors import StoreIncompatible
 from tenure.ports.log_store import LogKey
 from tenure.stores.postgres import PostgresStore, connections
+from tenure.stores.postgres.line import Line
 from tenure.stores.postgres.migrating import migrations, newest_schema, schema_of
-from tenure.stores.postgres.session import Connection
 from tenure.testing.contracts.acts import create, create_embedded, lease_of
 from tenure.testing.contracts.changes import Reader
 from tenure.testing.factories import new_run
@@ -134,7 +134,7 @@ class Looks:
         patch.setattr(connections, "monotonic", lambda: self.now)
         patch.setattr(connections, "schema_of", self._look)
 
-    async def _look(self, connection: Connection) -> int:
+    async def _look(self, connection: Line) -> int:
         self.count += 1
         return await schema_of(connection)
 

@@ -61,6 +61,8 @@ class Duty:
         ended."""
         self._look_by = 0.0
         """Loop time from when on neighbours are looked for again."""
+        self._rests = False
+        """There was nothing to claim."""
 
     def drain(self, *, at_once: bool = False) -> None:
         """Claim nothing more; ``at_once``: wait for nothing to end by itself."""
@@ -70,6 +72,23 @@ class Duty:
         self._wake.set()
         if self._claiming is not None:
             asyncio.get_running_loop().call_later(_A_MOMENT, self._give_up, self._claiming)
+
+    def heard(self) -> None:
+        """A hint. If it brought a run that can begin here, that begins; else there may be something
+        to claim."""
+        if not (self._rests and self._begin_what_came()):
+            self._wake.set()
+
+    def _begin_what_came(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        if self._draining or self._wake.is_set() or not self._room.at_once:
+            return False
+        if now >= min(self._claim_by, self._look_by):
+            return False
+        work = self._lone.at_hand()
+        if work is not None:
+            self._begin([work])
+        return work is not None
 
     async def run(self) -> bool:
         """Until it is drained and nothing runs any more; whether the store took all runs back."""
@@ -138,8 +157,12 @@ class Duty:
         """Workers that all looked at the same moment would take it from one another."""
         wait = self._pace.poll_interval * random.uniform(0.75, 1.25)  # noqa: S311
         self._touch.rests(asyncio.get_running_loop().time() + wait)
-        if not await happens_within(self._wake, wait):
-            self._claim_by = 0.0
+        self._rests = True
+        try:
+            if not await happens_within(self._wake, wait):
+                self._claim_by = 0.0
+        finally:
+            self._rests = False
 
     async def _finish(self) -> bool:
         with suppress(TimeoutError):  # who follows a hint may wait for the store in vain

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
-from tenure.ports.beginnings import Beginnings
+from tenure.ports.beginnings import Beginnings, Offering
 from tenure.ports.lease_store import LeaseStore
 from tenure.runtime.embedded import Work
 from tenure.worker.preparing import Preparing
@@ -23,6 +24,7 @@ class Lone:
         self, store: LeaseStore, queues: Sequence[str], preparing: Preparing, shift: Shift
     ) -> None:
         self._store = store if isinstance(store, Beginnings) else None
+        self._offering = store if isinstance(store, Offering) else None
         self._queues = queues
         self._preparing = preparing
         self._shift = shift
@@ -37,10 +39,27 @@ class Lone:
                 return None
             if not found or found[0].snapshot.run_id in self._shift:
                 return []  # nothing, or what was seen before its beginning was written
-            run = found[0].snapshot
-            if run.status is not RunStatus.QUEUED or run.takeovers:
+            if not _can_begin(found[0].snapshot):
                 return None
             work = await self._preparing.work(found[0])
         except Exception:  # noqa: BLE001  (whoever claims it says what is wrong)
             return None
         return [replace(work, waits=self._store)]
+
+    def at_hand(self) -> Work | None:
+        """The run that waits, if it came with its hint and all else is known: nobody is asked, so
+        that nobody needs to wait. ``None``: whoever looks will see."""
+        if self._store is None or self._offering is None:
+            return None
+        try:
+            found = self._offering.offered_run(self._queues)
+            if found is None or found.snapshot.run_id in self._shift:
+                return None
+            work = self._preparing.at_hand(found) if _can_begin(found.snapshot) else None
+        except Exception:  # noqa: BLE001  (whoever claims it says what is wrong)
+            return None
+        return None if work is None else replace(work, waits=self._store)
+
+
+def _can_begin(run: RunSnapshot) -> bool:
+    return run.status is RunStatus.QUEUED and not run.takeovers

@@ -24,6 +24,11 @@ class Room:
     def left(self) -> int:
         return 0 if self.closed else self._most - len(self._shift)
 
+    @property
+    def at_once(self) -> bool:
+        """There is some, and nobody is claiming."""
+        return self.left > 0 and not self._claiming.locked()
+
     @asynccontextmanager
     async def claiming(self) -> AsyncIterator[int]:
         """For how many there is room meanwhile."""

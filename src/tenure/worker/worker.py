@@ -176,7 +176,7 @@ class Worker:
             self._duty.drain(at_once=at_once)
         try:
             async with (
-                self._listening(store, hearing),
+                self._listening(store, hearing, self._duty),
                 self._tending(store, claims, shift),
                 _going_on(hearing),
             ):
@@ -201,12 +201,14 @@ class Worker:
         return Hearing(broker, self._queues, claims, shift, room, self._pace, lease, now)
 
     @asynccontextmanager
-    async def _listening(self, store: LeaseStore, hearing: Hearing | None) -> AsyncIterator[None]:
+    async def _listening(
+        self, store: LeaseStore, hearing: Hearing | None, duty: Duty
+    ) -> AsyncIterator[None]:
         """The store wakes every worker of a queue; a broker that answers wakes one."""
 
         def heard() -> None:
             if hearing is None or not hearing.hears:
-                self._wake.set()
+                duty.heard()
 
         if not isinstance(store, Wakeups):
             yield

@@ -13,91 +13,18 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
-from msgspec import Struct
-
 from tenure.model.apply import NO_STEPS
 from tenure.model.deltas import StepDelta, Steps
 from tenure.model.events import Event, record
 from tenure.model.outbox import origin_of
-from tenure.model.snapshot import Counts, ItemState, RunSnapshot, StepState
+from tenure.model.snapshot import ItemState, RunSnapshot, StepState
 from tenure.model.update import LeaseRequest, NewDelivery, NewRun
 from tenure.stores import record_rows
+from tenure.stores.postgres import alone
 from tenure.stores.postgres.rows import Head, detail_text
 from tenure.stores.postgres.session import Call
+from tenure.stores.postgres.write_rows import ChangedRunRow, DeliveryRow, NewRunRow, ProgressRow
 from tenure.stores.step_rows import HOST_ITSELF, added_hosts, bare, item_rows
-
-
-class _NewRun(Struct, gc=False, omit_defaults=True, kw_only=True):
-    i: int
-    run_id: str
-    workflow_name: str
-    status: str
-    version: int
-    fence: int
-    owner_id: str | None = None
-    claim_id: str | None = None
-    seconds: float | None = None
-    recovery: str
-    queue: str
-    rank: int
-    ready_at: datetime
-    readiness: int
-    approved: bool
-    run_after: datetime | None = None
-    started_at: datetime | None = None
-    updated_at: datetime
-    counts: Counts
-    detail: str | None = None
-    digest: str | None = None
-    definition: str | None = None
-    summary: str
-    callbacks: str | None = None
-    vars: str | None = None
-    plan: str
-    labels: dict[str, str]
-    update_id: str | None = None
-
-
-class _ChangedRun(Struct, gc=False, omit_defaults=True, kw_only=True):
-    i: int
-    seq: int
-    base: int
-    base_fence: int
-    base_owner: str | None = None
-    status: str
-    version: int
-    fence: int
-    owner_id: str | None = None
-    claim_id: str | None = None
-    seconds: float | None = None
-    extends: bool | None = None
-    takeovers: int
-    takeovers_without_progress: int
-    readiness: int
-    approved: bool
-    cancel_requested_at: datetime | None = None
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
-    updated_at: datetime | None
-    counts: Counts
-    detail: str | None = None
-    callback_error: str | None = None
-    update_id: str | None = None
-
-
-class _Progress(Struct, gc=False, omit_defaults=True):
-    """As ``_ChangedRun``; without a status, all that is not here stays as it is."""
-
-    i: int
-    seq: int
-    base: int
-    base_fence: int
-    base_owner: str | None
-    version: int
-    updated_at: datetime | None
-    counts: Counts
-    update_id: str | None = None
-
 
 _Step = tuple[int, int, StepState, list[str] | None]
 """``i``, step, body, added hosts."""
@@ -105,25 +32,16 @@ _Task = tuple[int, int, int, str, ItemState]
 """``i``, step, item, host, body."""
 
 
-class _Delivery(Struct, gc=False):
-    i: int
-    id: str
-    target: str
-    ordinal: int
-    origin: str
-    event: str
-
-
 class Batch:
     """For creations or for updates."""
 
     def __init__(self) -> None:
-        self._runs: list[_NewRun | _ChangedRun | _Progress] = []
+        self._runs: list[NewRunRow | ChangedRunRow | ProgressRow] = []
         self._events: list[tuple[Event, ...] | None] = []
         """Beside each run."""
         self._steps: list[_Step] = []
         self._tasks: list[_Task] = []
-        self._deliveries: list[_Delivery] = []
+        self._deliveries: list[DeliveryRow] = []
         self._digests: dict[str, str] = {}
         """Of the definitions that runs of this batch have: each goes along once."""
 
@@ -136,13 +54,26 @@ class Batch:
         if self._steps or self._tasks or self._deliveries:
             told = record_rows.text(self._deliveries)
             return ("create_runs", *self._of_runs(), *self._of_steps(), told, list(aboard))
-        return ("create_plain_runs", *self._of_runs(), list(aboard), len(self._runs) == 1)
+        run = self._runs[0]
+        if len(self._runs) == 1 and isinstance(run, NewRunRow) and run.owner_id is None:
+            return alone.creation(run, record_rows.text(self._events[0]), aboard)
+        return ("create_plain_runs", *self._of_runs(), list(aboard))
 
     def update(self) -> Call:
         if self._deliveries:
             told = record_rows.text(self._deliveries)
             return ("update_runs", *self._of_runs(), *self._of_steps(), told)
         return ("update_quiet_runs", *self._of_runs(), *self._of_steps())
+
+    def beginning(self) -> Call:
+        """As ``update``, of one run that nobody owned."""
+        (run,) = self._runs
+        if self._deliveries or not isinstance(run, ChangedRunRow):
+            return self.update()
+        _, *steps, _, on, item, host, body = self._of_steps()
+        return alone.beginning(
+            run, record_rows.text(self._events[0]), (*steps, on, item, host, body)
+        )
 
     def _of_runs(self) -> tuple[str, ...]:
         return record_rows.text(self._runs), record_rows.text(self._events)
@@ -162,7 +93,7 @@ class Batch:
             record_rows.text(body),
         )
 
-    def _add(self, run: _NewRun | _ChangedRun | _Progress) -> None:
+    def _add(self, run: NewRunRow | ChangedRunRow | ProgressRow) -> None:
         self._runs.append(run)
         self._events.append(None)
 
@@ -175,7 +106,7 @@ class Batch:
             else:
                 definition = None
         self._add(
-            _NewRun(
+            NewRunRow(
                 i=i,
                 run_id=run.run_id,
                 workflow_name=run.workflow_name,
@@ -220,7 +151,7 @@ class Batch:
         old = head.run
         failed = run.callback_error is not old.callback_error
         self._add(
-            _ChangedRun(
+            ChangedRunRow(
                 i=i,
                 seq=head.seq,
                 base=old.version,
@@ -251,7 +182,7 @@ class Batch:
         """``head`` as it was: counts, version and its time are all that differs."""
         old = head.run
         self._add(
-            _Progress(
+            ProgressRow(
                 i,
                 head.seq,
                 old.version,
@@ -301,7 +232,7 @@ class Batch:
                 fence=run.fence,
             )
             told, origin = record_rows.text(event), origins[new.target]
-            self._deliveries.append(_Delivery(i, new.id, new.target, new.seq, origin, told))
+            self._deliveries.append(DeliveryRow(i, new.id, new.target, new.seq, origin, told))
 
 
 def _columns(rows: Sequence[tuple[Any, ...]], count: int) -> Iterable[tuple[Any, ...]]:

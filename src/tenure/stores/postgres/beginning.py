@@ -20,11 +20,12 @@ from tenure.stores.postgres.batch import Batch
 from tenure.stores.postgres.connections import Connections, Purpose
 from tenure.stores.postgres.deciding import Deciding, NotRemembered, not_remembered
 from tenure.stores.postgres.failures import DATA_ERRORS
+from tenure.stores.postgres.line import Row
 from tenure.stores.postgres.names import must_exist
 from tenure.stores.postgres.offers import Offers
 from tenure.stores.postgres.patience import PAUSES, pause
 from tenure.stores.postgres.rows import Head, head_of, record_of, steps_of, to_write
-from tenure.stores.postgres.session import Row, Session
+from tenure.stores.postgres.session import Session
 from tenure.stores.recent import Known
 from tenure.stores.record_rows import Text
 
@@ -44,10 +45,14 @@ class Beginnings:
         self._deciding = deciding
         self._offers = offers
 
+    def offered(self, queues: Sequence[str]) -> WaitingRun | None:
+        record = self._offers.only_one(queues)
+        return None if record is None else self._seen(record)
+
     async def waiting(self, queues: Sequence[str], limit: int) -> list[WaitingRun]:
-        offered = self._offers.only_one(queues)
+        offered = self.offered(queues)
         if offered is not None:
-            return [self._seen(offered)]
+            return [offered]
         self._offers.look(queues)
         found: list[Row] | None = None
         try:
@@ -133,8 +138,8 @@ class Beginnings:
         for delta in decision.steps.values():
             batch.put_step(0, delta, steps)
         batch.journal(0, after, beginning.update_id, effect.events, effect.deliveries, at)
-        name, *values = batch.update()
-        ((heard, accepted),) = await session.all(name, *values)
+        name, *values = batch.beginning()
+        ((heard, accepted),) = await session.swiftly(name, *values)
         session.heard(heard)
         if accepted != "[0]":
             return None

@@ -23,8 +23,9 @@ from tenure.model.update import LeaseRequest, NewRun, Receipt, Update, Write, re
 from tenure.model.wakeups import news
 from tenure.stores.lives import Life
 from tenure.stores.postgres.batch import Batch
+from tenure.stores.postgres.line import Row
 from tenure.stores.postgres.rows import Head, ToWriteRow, head_of, steps_of, to_write
-from tenure.stores.postgres.session import Call, Row, Session
+from tenure.stores.postgres.session import Call, Session
 from tenure.stores.recent import Known, Recent
 from tenure.stores.step_rows import started
 
@@ -115,7 +116,7 @@ class Decided:
         calls = self.calls(aboard)
         if len(calls) == 1 and not commit:
             ((name, *values),) = calls
-            answers = [await session.all(name, *values)]
+            answers = [await session.swiftly(name, *values)]
         elif calls or commit:
             answers = await session.together(*calls, *([("commit",)] if commit else []))
         else:

@@ -1,20 +1,41 @@
-"""A connection that notices when a commit was not confirmed by a replica.
+"""A connection, as this store needs it.
 
-A commit that is stopped while it waits for its replica, by us or by a person, succeeds all the
-same: it is on the disk of this server, and perhaps on no other. The server says so in a warning.
-Whoever took that for an acknowledgement would lose it with the server.
+*Confirmed.* A commit that is stopped while it waits for its replica, by us or by a person, succeeds
+all the same: it is on the disk of this server, and perhaps on no other. The server says so in a
+warning. Whoever took that for an acknowledgement would lose it with the server.
+
+*Quick.* What every run waits for is asked without the driver's cursors, timers and registrations:
+for a lone write they take longer than all the rest that we do. Such a question is
+
+*sent*      at once, or as far as the system takes it; the loop tells when it takes more.
+*waited for*  the loop tells when there is something to read; all that came is read then.
+*answered*  or the connection has ended: whoever asked is woken up.
+*given up*  whoever asked was cancelled. Nobody knows what became of it: the connection ends too.
+
+The loop goes on watching a connection that is idle, so that it need not be told to each time. If
+one says something that nobody asked for, it is watched no longer: who takes it next sees that, and
+lets it go.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any, TypeVar
 from weakref import ReferenceType, ref
 
 import psycopg
-from psycopg.errors import Diagnostic
+from psycopg.abc import PQGen
+from psycopg.adapt import PyFormat, Transformer
+from psycopg.errors import Diagnostic, error_from_result
+from psycopg.pq import ExecStatus
+from psycopg.pq.abc import PGconn, PGresult
 
 from tenure.stores.postgres.arrays import ArrayDumper
-from tenure.stores.postgres.session import Row
+
+Row = tuple[Any, ...]
+T = TypeVar("T")
 
 _WAITING_FOR_A_REPLICA = "SyncRepWaitForLSN"
 """Where in the server the warning comes from: its words are in whatever language it speaks."""
@@ -24,10 +45,106 @@ class Line(psycopg.AsyncConnection[Row]):
     unconfirmed = False
     """Something that was written on it may be lost with its server."""
 
-    def __init__(self, pgconn: psycopg.pq.abc.PGconn) -> None:
+    def __init__(self, pgconn: PGconn) -> None:
         super().__init__(pgconn)
         self.adapters.register_dumper(list, ArrayDumper)
         self.add_notice_handler(partial(_hear, ref(self)))
+        self._statements: dict[tuple[str, tuple[int, ...]], bytes] = {}
+        """The names of those that the server has prepared."""
+        self._watching: asyncio.AbstractEventLoop | None = None
+        self._number = -1
+        """Of its socket, while it is watched."""
+        self._asked: asyncio.Future[PGresult] | None = None
+        self._result: PGresult | None = None
+
+    async def ask(self, sql: str, values: Sequence[Any]) -> list[Row]:
+        """A statement that is asked again and again, alone in its trip and its transaction."""
+        form = Transformer.from_context(self)
+        given = form.dump_sequence(values, [PyFormat.AUTO] * len(values))
+        key = sql, form.types or ()
+        name = self._statements.get(key)
+        if name is None:
+            name = f"tenure_{len(self._statements)}".encode()
+            await self._answer(
+                partial(self.pgconn.send_prepare, name, sql.encode(), param_types=form.types)
+            )
+            self._statements[key] = name
+        result = await self._answer(
+            partial(self.pgconn.send_query_prepared, name, given, param_formats=form.formats)
+        )
+        form.set_pgresult(result)
+        return form.load_rows(0, result.ntuples, tuple)
+
+    async def wait(self, gen: PQGen[T], *args: Any, **more: Any) -> T:
+        """The driver watches the socket itself, and not any longer than it waits."""
+        self._watch_no_more()
+        return await super().wait(gen, *args, **more)
+
+    async def close(self) -> None:
+        self._watch_no_more()  # before its number is somebody else's
+        await super().close()
+
+    async def _answer(self, send: Callable[[], None]) -> PGresult:
+        loop = asyncio.get_running_loop()
+        self._watch(loop)
+        send()
+        asked = self._asked = loop.create_future()
+        if self.pgconn.flush():
+            loop.add_writer(self._number, self._send_more)
+        try:
+            result: PGresult = await asked
+        except asyncio.CancelledError:
+            await self.close()
+            raise
+        finally:
+            self._asked = None
+        if result.status == ExecStatus.FATAL_ERROR:
+            raise error_from_result(result)
+        return result
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._watching is not loop:
+            self._number = self.fileno()
+            loop.add_reader(self._number, self._read)
+            self._watching = loop
+
+    def _watch_no_more(self) -> None:
+        if self._watching is not None:
+            self._watching.remove_reader(self._number)
+            self._watching.remove_writer(self._number)
+            self._watching = None
+
+    def _send_more(self) -> None:
+        try:
+            if not self.pgconn.flush() and self._watching is not None:
+                self._watching.remove_writer(self._number)
+        except psycopg.Error as error:
+            self._fail(error)
+
+    def _read(self) -> None:
+        if self._asked is None:
+            self._watch_no_more()
+            return
+        try:
+            self.pgconn.consume_input()
+            while not self.pgconn.is_busy():
+                result = self.pgconn.get_result()
+                if result is None:
+                    self._end()
+                    return
+                self._result = result
+        except psycopg.Error as error:
+            self._fail(error)
+
+    def _end(self) -> None:
+        result, self._result = self._result, None
+        if self._asked is not None and not self._asked.done() and result is not None:
+            self._asked.set_result(result)
+
+    def _fail(self, error: psycopg.Error) -> None:
+        self._watch_no_more()  # now: the driver may have closed its socket
+        if self._asked is not None and not self._asked.done():
+            self._asked.set_exception(error)
 
 
 def _hear(line: ReferenceType[Line], notice: Diagnostic) -> None:

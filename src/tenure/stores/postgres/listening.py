@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -16,6 +16,7 @@ from tenure.model.errors import TenureError
 from tenure.stores.postgres.channels import LISTEN, channel_of
 from tenure.stores.postgres.connections import Connections
 from tenure.stores.postgres.failures import DRIVER_ERRORS
+from tenure.stores.postgres.line import Line
 from tenure.stores.postgres.offers import Offers
 from tenure.stores.postgres.patience import pause
 from tenure.stores.postgres.statements import SQL
@@ -121,14 +122,34 @@ class _Ear:
                     failures, self._hears = 0, True
                     self._offers.may_have_missed_some()
                     self._tell(None)  # whatever was said while nobody listened
-                    async with aclosing(connection.notifies()) as notifications:
-                        async for notification in notifications:
-                            self._hear(_announced.decode(notification.payload))
+                    await self._hear_all(connection)
             except (TenureError, msgspec.DecodeError, *DRIVER_ERRORS) as error:
                 _log.debug("hints are not heard: %s", error)
             self._hears = False
             await pause(_AGAIN[min(failures, len(_AGAIN) - 1)])
             failures += 1
+
+    async def _hear_all(self, connection: Line) -> None:
+        """Until the line ends. A hint is followed at the very moment at which it comes: every task
+        that took part would have to be woken up first."""
+        loop, line, number = asyncio.get_running_loop(), connection.pgconn, connection.fileno()
+        ended: asyncio.Future[None] = loop.create_future()
+
+        def hear() -> None:
+            try:
+                line.consume_input()
+                while (said := line.notifies()) is not None:
+                    self._hear(_announced.decode(said.extra))
+            except Exception as error:  # noqa: BLE001  (raised where the line is looked after)
+                loop.remove_reader(number)  # now: the number may be somebody else's in a moment
+                ended.set_exception(error)
+
+        loop.add_reader(number, hear)
+        try:
+            await ended
+        finally:
+            if not ended.done() or ended.cancelled():
+                loop.remove_reader(number)
 
     def _hear(self, said: frozenset[str] | _Announced) -> None:
         if isinstance(said, _Announced):

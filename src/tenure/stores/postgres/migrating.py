@@ -14,7 +14,7 @@ from importlib.resources import files
 from psycopg import errors
 
 from tenure.model.errors import StoreIncompatible
-from tenure.stores.postgres.session import Connection
+from tenure.stores.postgres.line import Line
 from tenure.stores.postgres.statements import SQL
 
 _LOCK = 0x54_4E_55_52
@@ -52,7 +52,7 @@ def check_schema(place: str, present: int) -> None:
         )
 
 
-async def schema_of(connection: Connection) -> int:
+async def schema_of(connection: Line) -> int:
     """Zero: there is none."""
     try:
         cursor = await connection.execute(SQL["schema"], prepare=False)
@@ -62,7 +62,7 @@ async def schema_of(connection: Connection) -> int:
     return int(row[0]) if row else 0
 
 
-async def migrate(connection: Connection, place: str) -> None:
+async def migrate(connection: Line, place: str) -> None:
     """All or nothing, and by one process at a time. A newer schema is refused."""
     async with connection.transaction():
         await connection.execute("select pg_advisory_xact_lock($1)", (_LOCK,), prepare=False)
@@ -86,7 +86,7 @@ async def migrate(connection: Connection, place: str) -> None:
         await _remove_unused_texts(connection)
 
 
-async def _remove_unused_texts(connection: Connection) -> None:
+async def _remove_unused_texts(connection: Line) -> None:
     """A prune of schema 3 that was stopped forgot about them. Locked before they are removed, as
     there: somebody may be about to use one."""
     found = await connection.execute(SQL["lock_all_unused_definitions"], prepare=False)

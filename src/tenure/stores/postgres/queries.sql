@@ -160,23 +160,53 @@ select tenure.clock(),
     from unnest($13::text[]) as t(topics) where {may_ride})
 
 -- name: create_plain_runs
--- Of which nothing starts yet, and nobody is told by callback: most of what is submitted. One that
--- comes alone ($4) is announced with its record, as `waiting_runs` would show it, if the server can
--- carry that much.
+-- Of which nothing starts yet, and nobody is told by callback: most of what is submitted.
 {created}
 select tenure.clock(),
   coalesce((select json_agg(json_build_array(i, seq, lease_expires_at)) from ok), '[]')::text,
+  array(select pg_notify('tenure_queue', topics)::text
+    from unnest($3::text[]) as t(topics) where {may_ride})
+
+-- name: create_plain_run
+-- One that comes alone and waits for somebody to own it. It is announced with its record, as
+-- `waiting_runs` would show it, if the server can carry that much.
+with ok as (
+  insert into tenure.runs (run_id, workflow_name, status, version, fence, takeovers,
+    takeovers_without_progress, recovery, queue, rank, ready_at, readiness, approved, run_after,
+    created_at, updated_at, counts, detail)
+  values ($1::text, $2::text, $3::text, $4::bigint, $5::bigint, 0, 0, $6::text, $7::text,
+    $8::smallint, $9::timestamptz, $10::smallint, $11::boolean, $12::timestamptz,
+    $13::timestamptz, $13::timestamptz, $14::json, $15::json)
+  on conflict (run_id) do nothing
+  returning seq, changed_in
+), specs as (
+  insert into tenure.run_specs (seq, definition_digest, summary, callbacks, vars, plan)
+  select seq, $16::text, $17::json, $18::json, $19::json, $20::json from ok
+), labels as (
+  insert into tenure.run_labels (key, value, seq)
+  select l.key, l.value, ok.seq from ok, json_each_text($21::json) l
+), definitions as (
+  insert into tenure.definitions (digest, body)
+  select $16::text, $22::json from ok left join lateral (
+    select true as kept from tenure.definitions d where d.digest = $16::text
+    limit 1 for key share) k on true
+  where $22::json is not null and k.kept is null
+  on conflict (digest) do update set body = excluded.body where false
+), journal as (
+  insert into tenure.journal (seq, version, at, fence, update_id, changed_in, events)
+  select seq, $4::bigint, $13::timestamptz, $5::bigint, $23::text, changed_in, $24::json from ok
+)
+select tenure.clock(), coalesce((select format('[[%s,%s,null]]', $26::integer, seq) from ok), '[]'),
   array(
     select pg_notify('tenure_queue',
       case when octet_length(a.whole) < 8000 then a.whole else t.topics end)::text
-    from unnest($3::text[]) as t(topics) left join lateral (
+    from unnest($25::text[]) as t(topics) left join lateral (
       select json_build_object('topics', t.topics::json, 'run', json_build_array(json_build_array(
-        ok.seq, ok.run_id, ok.workflow_name, ok.status, ok.version, ok.fence, ok.owner_id,
-        ok.claim_id, ok.lease_expires_at, false, 0, 0, ok.recovery, ok.queue, ok.rank,
-        ok.ready_at, ok.run_after, null, ok.updated_at, ok.started_at, null, ok.updated_at,
-        ok.counts, ok.detail::json, null), ok.summary::json, ok.callbacks::json, ok.vars::json,
-        ok.plan::json, null, null, ok.digest))::text as whole
-      from ok where $4::boolean) a on true
+        ok.seq, $1::text, $2::text, $3::text, $4::bigint, $5::bigint, null, null, null, false, 0, 0,
+        $6::text, $7::text, $8::smallint, $9::timestamptz, $12::timestamptz, null,
+        $13::timestamptz, null, null, $13::timestamptz, $14::json, $15::json, null), $17::json,
+        $18::json, $19::json, $20::json, null, null, $16::text))::text as whole
+      from ok) a on true
     where {may_ride})
 
 -- fragment: updated
@@ -262,6 +292,41 @@ select tenure.clock(), coalesce((select json_agg(i) from ok), '[]')::text
 -- Nobody is told by callback.
 {updated}
 select tenure.clock(), coalesce((select json_agg(i) from ok), '[]')::text
+
+-- name: begin_run
+-- As `update_quiet_runs`, of a single run that nobody owned and that is claimed with it.
+with ok as (
+  update tenure.runs r set status = $4::text, version = $5::bigint, fence = $6::bigint,
+    owner_id = $7::text, claim_id = case when $7::text is not null then $8::text end,
+    lease_expires_at = case
+      when $7::text is not null then tenure.clock() + make_interval(secs => $9::float8) end,
+    takeovers = $10::integer, takeovers_without_progress = $11::integer,
+    readiness = $12::smallint, approved = $13::boolean, cancel_requested_at = $14::timestamptz,
+    started_at = $15::timestamptz, finished_at = $16::timestamptz, updated_at = $17::timestamptz,
+    changed_in = greatest(r.changed_in, pg_current_xact_id()), counts = $18::json,
+    detail = $19::json
+  where r.seq = (
+    select seq from tenure.runs
+    where seq = $1::bigint and version = $2::bigint and fence = $3::bigint and owner_id is null
+    limit 1 for no key update skip locked)
+  returning r.seq, r.version, r.updated_at, r.fence, r.changed_in
+), steps as (
+  insert into tenure.steps (seq, step, body, added_hosts)
+  select ok.seq, t.step, t.body, case when json_typeof(t.added) = 'array' then t.added end
+  from ok, rows from (unnest($22::integer[]), json_array_elements($23::json),
+      json_array_elements($24::json)) as t(step, body, added)
+  on conflict (seq, step) do update set body = excluded.body
+), tasks as (
+  insert into tenure.tasks (seq, step, host, item, body)
+  select ok.seq, t.step, t.host, t.item, t.body
+  from ok, rows from (unnest($25::integer[], $26::integer[]), json_array_elements_text($27::json),
+      json_array_elements($28::json)) as t(step, item, host, body)
+  on conflict (seq, step, host, item) do update set body = excluded.body
+), journal as (
+  insert into tenure.journal (seq, version, at, fence, update_id, changed_in, events)
+  select seq, version, updated_at, fence, $20::text, changed_in, $21::json from ok
+)
+select tenure.clock(), case when exists (select from ok) then '[0]' else '[]' end
 
 -- name: lock_runs
 select l.seq from unnest($1::text[]) u(run_id), lateral (

@@ -11,18 +11,17 @@ from typing import Any
 import psycopg
 
 from tenure.model.errors import StoreIncompatible
+from tenure.stores.postgres.line import Line, Row
 from tenure.stores.postgres.server_clock import ServerClock
 from tenure.stores.postgres.statements import SQL
 
-Row = tuple[Any, ...]
-Connection = psycopg.AsyncConnection[Row]
 Call = tuple[str | Any, ...]
 """A statement's name and its values."""
 _Execute = Callable[[str, Sequence[Any]], Awaitable[psycopg.AsyncCursor[Row]]]
 
 
 class Session:
-    def __init__(self, connection: Connection, clock: ServerClock, prepared: bool = False) -> None:
+    def __init__(self, connection: Line, clock: ServerClock, prepared: bool = False) -> None:
         self.connection = connection
         self._clock = clock
         self._prepare = None if prepared else False
@@ -46,6 +45,13 @@ class Session:
         """How many rows it changed."""
         cursor = await self._execute(SQL[name], values)
         return cursor.rowcount
+
+    async def swiftly(self, name: str, *values: Any) -> list[Row]:
+        """As ``all``, for what every run waits for."""
+        if self._prepare is False:
+            return await self.all(name, *values)
+        self._sent_at = monotonic()
+        return await self.connection.ask(SQL[name], values)
 
     async def built(self, sql: str, values: Sequence[Any]) -> list[Row]:
         """A statement put together from fixed fragments; values are always bound."""

@@ -64,10 +64,10 @@ from tenure.stores.postgres.writing import Writing
 
 class PostgresStore:
     """``RunStateStore``, ``ParallelBatches``, ``LastRecords``, ``RunMarks``, ``LeaseStore``,
-    ``Beginnings``, ``EventLog``, ``ChangeFeed``, ``Definitions``, ``Outbox``, ``OutboxBatches``,
-    ``LogStore``, ``LogListing``, ``LogSizes``, ``WorkerRegistry``, ``OwnerListing``,
-    ``StoreClock``, ``CensusTaking``, ``TokenStore``, ``Wakeups``, ``WakeupCheck``,
-    ``KeptApart``, ``Retention``, ``Readiness`` and ``Upkeep``."""
+    ``Beginnings``, ``Offering``, ``EventLog``, ``ChangeFeed``, ``Definitions``, ``Outbox``,
+    ``OutboxBatches``, ``LogStore``, ``LogListing``, ``LogSizes``, ``WorkerRegistry``,
+    ``OwnerListing``, ``StoreClock``, ``CensusTaking``, ``TokenStore``, ``Wakeups``,
+    ``WakeupCheck``, ``KeptApart``, ``Retention``, ``Readiness`` and ``Upkeep``."""
 
     durable = True
 
@@ -168,6 +168,9 @@ class PostgresStore:
             yield apart
 
     # Beginnings
+
+    def offered_run(self, queues: Sequence[str]) -> WaitingRun | None:
+        return self._beginnings.offered(queues)
 
     async def find_waiting(self, queues: Sequence[str], *, limit: int) -> list[WaitingRun]:
         return await self._beginnings.waiting(queues, limit)

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 import psycopg
 
-from tenure.stores.postgres.session import Connection
+from tenure.stores.postgres.line import Line
 
 _GRACE = 2.0
 """Seconds for the server to say that it has stopped."""
@@ -23,7 +23,7 @@ _GRACE = 2.0
 class Watchdog:
     """Begins to count when it is made."""
 
-    def __init__(self, connection: Connection, seconds: float) -> None:
+    def __init__(self, connection: Line, seconds: float) -> None:
         self.seconds = seconds
         self.tripped = False
         self._connection = connection

@@ -1,0 +1,143 @@
+"""What every run waits for is asked without the driver's help: it must answer as the driver would,
+whatever happens to the question."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+
+import psycopg
+import pytest
+
+from tenure.cancelling import end
+from tenure.stores.postgres.address import Address
+from tenure.stores.postgres.line import Line
+from tenure.stores.postgres.servers import Servers
+from tests.postgres.database import TestDatabase
+from tests.postgres.proxy import Proxy
+from tests.postgres.server import Server
+
+pytestmark = pytest.mark.slow
+
+SOON = 20.0
+LARGE = 24 * 1024 * 1024
+"""Bytes: more than any socket takes at once."""
+
+
+@pytest.fixture
+async def line(postgres_database: TestDatabase) -> AsyncIterator[Line]:
+    line = await _connect(postgres_database.url)
+    async with asyncio.timeout(SOON):
+        yield line
+    await line.close()
+
+
+async def _connect(url: str) -> Line:
+    return await Servers(Address.parse(url)).connect()
+
+
+async def test_values_and_answers_are_those_of_the_driver(line: Line) -> None:
+    values = ["ü, 'quoted', \\", 12, 1.5, True, None, ["a", None, '"'], b"\0\xff"]
+    sql = (
+        "select $1::text, $2::bigint, $3::float8, $4::boolean, $5::text, $6::text[], $7::bytea, "
+        "timestamptz '2026-01-01 00:00:00+00'"
+    )
+    (answer,) = await line.ask(sql, values)
+    assert [*answer[:-1]] == values
+    assert answer[-1] == datetime(2026, 1, 1, tzinfo=UTC)
+    (same,) = await (await line.execute(sql, values)).fetchall()
+    assert answer == same
+
+
+async def test_it_is_prepared_once(line: Line) -> None:
+    for number in range(3):
+        assert await line.ask("select $1::bigint + 1", [number]) == [(number + 1,)]
+    prepared = await line.execute(
+        "select count(*) from pg_prepared_statements where name like 'tenure%'", prepare=False
+    )
+    assert await prepared.fetchone() == (1,)
+
+
+async def test_no_row_and_many(line: Line) -> None:
+    for count in (0, 1, 1000):
+        assert await line.ask("select generate_series(1, $1::integer)", [count]) == [
+            (number,) for number in range(1, count + 1)
+        ]
+
+
+async def test_refusal_is_raised_and_the_line_goes_on(line: Line) -> None:
+    with pytest.raises(psycopg.errors.DivisionByZero, match="division by zero"):
+        await line.ask("select 1 / $1::integer", [0])
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        await line.ask("select * from tenure.nothing", [])
+    assert await line.ask("select 1 / $1::integer", [1]) == [(1,)]
+
+
+async def test_driver_and_we_take_turns(line: Line) -> None:
+    for number in range(5):
+        assert await line.ask("select $1::integer", [number]) == [(number,)]
+        cursor = await line.execute("select $1::integer, pg_sleep(0.001)::text", [number])
+        assert await cursor.fetchone() == (number, "")
+        async with line.pipeline():
+            cursor = await line.execute("select $1::integer", [number])
+        assert await cursor.fetchone() == (number,)
+
+
+async def test_what_no_socket_takes_at_once_arrives_whole(line: Line) -> None:
+    text = "x" * LARGE
+    assert await line.ask("select length($1::text)", [text]) == [(LARGE,)]
+    ((back,),) = await line.ask("select $1::text", [text])
+    assert back == text
+
+
+async def test_other_tasks_go_on_meanwhile(line: Line) -> None:
+    asked = asyncio.ensure_future(line.ask("select pg_sleep(0.3)::text", []))
+    turns = 0
+    while not asked.done():
+        turns += 1
+        await asyncio.sleep(0.01)
+    assert turns > 5
+
+
+async def test_question_that_is_given_up_ends_the_line_at_once(line: Line) -> None:
+    asked = asyncio.ensure_future(line.ask("select pg_sleep(60)", []))
+    await asyncio.wait([asked], timeout=0.1)
+    await end(asked)
+    assert asked.cancelled()
+    assert line.closed
+
+
+async def test_line_that_ends_in_mid_question(
+    postgres_server: Server, postgres_database: TestDatabase
+) -> None:
+    async with Proxy(postgres_server.port) as proxy, asyncio.timeout(SOON):
+        line = await _connect(postgres_database.url_through(proxy.port))
+        asked = asyncio.ensure_future(line.ask("select pg_sleep(60)", []))
+        await asyncio.wait([asked], timeout=0.1)
+        proxy.cut()
+        with pytest.raises(psycopg.OperationalError):
+            await asked
+        assert line.closed
+        with pytest.raises(psycopg.OperationalError):
+            await line.ask("select 1", [])
+        await line.close()
+
+
+async def test_line_that_ends_while_nobody_asks_is_left_alone_by_the_loop(
+    line: Line, postgres_database: TestDatabase
+) -> None:
+    """And the number of its socket, which somebody else gets, is left to that one."""
+    await line.ask("select 1", [])
+    with psycopg.connect(postgres_database.url, autocommit=True) as other:
+        other.execute("select pg_terminate_backend(%s)", [line.info.backend_pid])
+    number = line.fileno()
+    before = time.process_time()
+    await asyncio.sleep(0.4)
+    assert time.process_time() - before < 0.2  # or the loop does nothing but hear of it
+    await line.close()
+    second = await _connect(postgres_database.url)
+    assert second.fileno() == number
+    assert await second.ask("select 2", []) == [(2,)]
+    await second.close()
