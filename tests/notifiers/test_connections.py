@@ -8,7 +8,6 @@ import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
-from time import monotonic
 
 import pytest
 from msgspec.structs import replace
@@ -16,6 +15,7 @@ from msgspec.structs import replace
 from tenure.notifiers.http import HttpSender
 from tests.notifiers.deliveries import HERE, NewSender, delivery
 from tests.notifiers.receiver import PATIENCE, Receiver
+from tests.notifiers.timing import move_clock
 
 pytestmark = pytest.mark.slow
 
@@ -38,6 +38,17 @@ async def test_a_connection_with_more_to_say_is_not_used_again(
     await sender.send(delivery(receiver.url(path)))
     assert await sender.send(delivery(receiver.url("ok"))) is None
     assert [got.connection for got in receiver.received] == [1, 2]
+
+
+async def test_a_callback_that_crosses_a_close_is_for_the_relay_to_send_again(
+    sender: HttpSender, receiver: Receiver
+) -> None:
+    """It may have arrived, so nobody here sends it twice."""
+    assert await sender.send(delivery(receiver.url("ok"))) is None
+    refused = await sender.send(delivery(receiver.url("drop")))
+    assert refused is not None
+    assert (refused.error, refused.again) == ("it closed the connection without an answer", True)
+    assert [got.connection for got in receiver.received] == [1, 1]
 
 
 async def test_there_are_never_more_than_allowed(new_sender: NewSender, receiver: Receiver) -> None:
@@ -65,9 +76,8 @@ async def test_an_idle_connection_is_used_for_four_seconds(
     sender: HttpSender, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Common servers close it after five, and a callback that crosses the close is lost."""
-    at = monotonic()
-    for passed, connection in ((0.0, 1), (3.5, 1), (8.0, 2)):
-        monkeypatch.setattr("aiohttp.connector.monotonic", lambda now=at + passed: now)
+    for passed, connection in ((0.0, 1), (3.5, 1), (4.5, 2)):
+        move_clock(monkeypatch, passed)
         assert await sender.send(delivery(receiver.url("ok"))) is None
         assert receiver.received[-1].connection == connection
 
@@ -83,9 +93,8 @@ async def test_where_a_name_leads_is_asked_again_after_ten_seconds(
         return ["127.0.0.1"]
 
     sender = new_sender(look_up=look_up)
-    at = monotonic()
-    for passed, questions in ((0.0, 1), (9.0, 1), (18.0, 2)):
-        monkeypatch.setattr("aiohttp.connector.monotonic", lambda now=at + passed: now)
+    for passed, questions in ((0.0, 1), (9.0, 1), (2.0, 2)):
+        move_clock(monkeypatch, passed)
         await sender.send(delivery(receiver.url("drop", host="hooks.example")))
         assert len(asked) == questions
 
@@ -170,6 +179,20 @@ async def test_over_tls(
         for _ in range(2):
             assert await sender.send(delivery(receiver.url("ok", host="localhost"))) is None
         assert [got.connection for got in receiver.received] == [1, 1]
+
+
+@pytest.mark.parametrize("vice", ["chatter", "crumbs", "drop", "reset", "garbage", "hang"])
+async def test_vices_over_tls(
+    vice: str, new_sender: NewSender, server_tls: ssl.SSLContext, trusting_tls: ssl.SSLContext
+) -> None:
+    settings = replace(HERE, connections=1, read_timeout=1000, total_timeout=2.0)
+    async with Receiver(tls=server_tls) as receiver:
+        sender = new_sender(settings, tls=trusting_tls)
+        await sender.send(delivery(receiver.url(vice, host="localhost")))
+        assert await sender.send(delivery(receiver.url("ok", host="localhost"))) is None
+        await sender.close()
+        await receiver.alone()
+        assert [got.connection for got in receiver.received] == [1, 2]
 
 
 async def test_a_certificate_nobody_vouches_for(
