@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import struct
+import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import NamedTuple
@@ -214,6 +216,29 @@ async def test_an_answer_before_they_took_the_request_is_the_last() -> None:
         await line.say(b"HTTP/1.1 413 Much\r\ncontent-length: 0\r\n\r\n")
         assert (await answer).status == 413
         assert line.ours.state is State.OVER
+
+
+async def test_an_end_before_they_took_the_request() -> None:
+    """They take no more of it either, so nobody waits until it has gone out."""
+    async with connected() as line:
+        loop = asyncio.get_running_loop()
+        answer = line.ours.ask(bytes(32 * 1024 * 1024), loop.time() + LONG)
+        line.theirs.shutdown(socket.SHUT_WR)
+        with pytest.raises(Unanswered):
+            await answer
+
+
+async def test_nothing_remembers_a_connection_that_is_lost() -> None:
+    async with connected() as line:
+        answer = line.ask()
+        await line.say(OK)
+        await answer
+        line.ours.close()
+        await line.ours.lost
+        kept = weakref.ref(line.ours)
+    del line
+    gc.collect()
+    assert kept() is None
 
 
 async def test_a_late_answer_to_one_who_was_cancelled_is_nobodys() -> None:

@@ -31,7 +31,7 @@ async def test_interim_answers_without_end_are_no_answer(
 async def test_a_few_interim_answers_delay_nothing_and_keep_the_connection(
     sender: HttpSender, receiver: Receiver
 ) -> None:
-    for _ in range(2):
+    for _ in range(5):
         assert await sender.send(delivery(receiver.url("hints?of=3"))) is None
     assert receiver.connections == 1
 
@@ -111,8 +111,19 @@ def test_the_rest_is_parsed_up_to_its_bound_and_no_further() -> None:
 
 def test_no_more_is_kept_than_is_looked_at() -> None:
     answers = Answers(rest_bytes=100_000)
-    assert answers.feed(b"HTTP/1.1 500 No\r\ncontent-length: 90000\r\n\r\n" + b"a" * 90_000)
+    answers.feed(b"HTTP/1.1 500 No\r\ncontent-length: 91000\r\n\r\n" + b"a" * 1000)
+    assert answers.feed(b"a" * 90_000)
     assert (answers.goes_on, len(answers.reply().beginning)) == (True, LOOKED_AT)
+
+
+def test_every_answer_has_the_same_bounds() -> None:
+    answers = Answers(rest_bytes=1000)
+    line = b"x-more: " + b"a" * 8000 + b"\r\n"
+    for _ in range(5):
+        answers.expect()
+        answer = b"HTTP/1.1 500 No\r\ncontent-length: 600\r\n" + line * 4 + b"\r\n" + b"a" * 600
+        assert answers.feed(answer)
+        assert answers.goes_on
 
 
 @pytest.mark.parametrize("size", range(1, 9))
@@ -136,6 +147,7 @@ KEPT = [
     b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",
     b"HTTP/1.1 200 OK\ncontent-length: 2\n\nok",
     b"HTTP/1.1 200\r\ncontent-length: 2\r\n\r\nok",
+    b"HTTP/1.1 200 OK\r\nx-odd: \x01\r\ncontent-length: 2\r\n\r\nok",
     b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2 \r\nok\r\n0\r\n\r\n",
     b"HTTP/1.0 200 OK\r\nconnection: keep-alive\r\ncontent-length: 2\r\n\r\nok",
 ]
