@@ -181,6 +181,17 @@ async def test_over_tls(
         assert [got.connection for got in receiver.received] == [1, 1]
 
 
+async def test_a_name_with_a_dot_at_its_end_over_tls(
+    new_sender: NewSender, server_tls: ssl.SSLContext, trusting_tls: ssl.SSLContext
+) -> None:
+    async def look_up(host: str) -> list[str]:
+        return ["127.0.0.1"]
+
+    async with Receiver(tls=server_tls) as receiver:
+        sender = new_sender(tls=trusting_tls, look_up=look_up)
+        assert await sender.send(delivery(receiver.url("ok", host="localhost."))) is None
+
+
 @pytest.mark.parametrize("vice", ["chatter", "crumbs", "drop", "reset", "garbage", "hang"])
 async def test_vices_over_tls(
     vice: str, new_sender: NewSender, server_tls: ssl.SSLContext, trusting_tls: ssl.SSLContext

@@ -69,7 +69,7 @@ class Opening:
             self._new,
             sock=reached,
             ssl=self._tls,
-            server_hostname=origin.host.rstrip("."),  # certificates name hosts without it
+            server_hostname=_as_certified(origin.host),
             ssl_shutdown_timeout=_FAREWELL,
         )
         return connection
@@ -84,6 +84,11 @@ def system_certificates() -> ssl.SSLContext:
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     return context
+
+
+def _as_certified(host: str) -> str:
+    """Certificates know neither the dot at the end of a name nor the zone of an address."""
+    return host.partition("%")[0].rstrip(".")
 
 
 def _info(address: str, port: int) -> AddrInfoType:

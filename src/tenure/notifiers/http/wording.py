@@ -72,9 +72,11 @@ def trouble(error: OSError, *, connect_timeout: float, total_timeout: float) -> 
         case NotResolved():
             return f"its name cannot be resolved: {quoted(str(error))}"
         case ssl.SSLCertVerificationError():
-            return f"its TLS certificate is not accepted: {quoted(error.verify_message)}"
+            why = getattr(error, "verify_message", "")
+            return f"its TLS certificate is not accepted: {quoted(str(why))}"
         case ssl.SSLError():
-            return f"no TLS connection: {quoted(str(error.reason))}"
+            why = getattr(error, "reason", None) or "the handshake failed"
+            return f"no TLS connection: {quoted(str(why))}"
         case NoConnection():
             return f"no connection within {connect_timeout:g} s"
         case TimeoutError() if not error.errno:
