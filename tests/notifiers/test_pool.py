@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from tenure.notifiers.http.connection import Connection, State
-from tenure.notifiers.http.failures import NoLongerSending
+from tenure.notifiers.http.failures import NoLongerSending, Unanswered
 from tenure.notifiers.http.guard import anywhere
 from tenure.notifiers.http.lookup import SystemLookUp
 from tenure.notifiers.http.names import Names
@@ -147,6 +147,31 @@ async def test_what_is_granted_to_one_who_is_cancelled_at_that_moment_goes_on(
         await first
 
 
+async def test_a_connection_that_ends_as_it_is_granted_makes_room_for_another(
+    one_place: Pool, receiver: Receiver
+) -> None:
+    held = await one_place.obtain(origin(receiver))
+    task = await waiting(one_place, receiver)
+    one_place.give_back(origin(receiver), held)
+    held.eof_received()
+    got = await task
+    assert (got.state, got is held) == (State.IDLE, False)
+    one_place.give_back(origin(receiver), got)
+    assert await one_place.obtain(origin(receiver)) is got
+
+
+async def test_closed_as_a_connection_is_granted(one_place: Pool, receiver: Receiver) -> None:
+    held = await one_place.obtain(origin(receiver))
+    task = await waiting(one_place, receiver)
+    one_place.give_back(origin(receiver), held)
+    await one_place.close()
+    with pytest.raises(NoLongerSending):
+        await task
+    with pytest.raises(NoLongerSending):
+        await one_place.obtain(origin(receiver))
+    assert receiver.connections == 1
+
+
 async def test_closing_ends_all_waiting(new_sender: NewSender, receiver: Receiver) -> None:
     sender = new_sender(replace(HERE, connections=1))
     sent = [asyncio.create_task(sender.send(delivery(receiver.url("hang")))) for _ in range(3)]
@@ -161,20 +186,63 @@ async def test_closing_ends_all_waiting(new_sender: NewSender, receiver: Receive
 
 
 async def test_closed_while_a_connection_comes_about(receiver: Receiver) -> None:
+    """Those who wait behind it do not wait for it, and it is not kept."""
     opened = asyncio.Event()
     opening = Opening(HERE, Names(SystemLookUp(), anywhere), anywhere, system_certificates())
+    made: list[Connection] = []
 
     async def open_slowly(to: Origin) -> Connection:
-        connection = await opening(to)
+        made.append(await opening(to))
         await opened.wait()
-        return connection
+        return made[0]
 
     pool = Pool(open_slowly, 1, 1)
-    task = await waiting(pool, receiver)
+    first, second = await waiting(pool, receiver), await waiting(pool, receiver)
     await pool.close()
+    with pytest.raises(NoLongerSending):
+        await second
     opened.set()
     with pytest.raises(NoLongerSending):
-        await task
+        await first
+    assert [connection.state for connection in made] == [State.OVER]
+    await receiver.alone()
+
+
+async def test_closed_nothing_is_left(one_place: Pool, receiver: Receiver) -> None:
+    held = await one_place.obtain(origin(receiver))
+    one_place.give_back(origin(receiver), held)
+    await one_place.close()
+    assert held.lost.done()
+
+
+async def test_receivers_nobody_sends_to_are_forgotten(
+    one_place: Pool, receiver: Receiver, others: list[Receiver]
+) -> None:
+    """There is no end of addresses a submitter may invent."""
+    held = await one_place.obtain(origin(receiver))
+    for other in others:
+        task = await waiting(one_place, other)
+        task.cancel()
+        await asyncio.wait({task})
+    assert set(one_place._receivers) == {origin(receiver)}
+    one_place.give_back(origin(receiver), held)
+    one_place.give_back(origin(others[0]), await one_place.obtain(origin(others[0])))
+    assert set(one_place._receivers) == {origin(others[0])}
+
+
+async def test_a_connection_that_ends_as_it_comes_about(receiver: Receiver) -> None:
+    opening = Opening(HERE, Names(SystemLookUp(), anywhere), anywhere, system_certificates())
+
+    async def open_for_nothing(to: Origin) -> Connection:
+        connection = await opening(to)
+        connection.close()
+        return connection
+
+    pool = Pool(open_for_nothing, 1, 1)
+    for _ in range(2):  # its place is free again
+        with pytest.raises(Unanswered):
+            await pool.obtain(origin(receiver))
+    await pool.close()
     await receiver.alone()
 
 

@@ -77,12 +77,12 @@ class Pool:
 
     async def obtain(self, origin: Origin) -> Connection:
         """A connection, as soon as there is a place for it. To be given back."""
-        if self._closed:
-            raise NoLongerSending(_ENDING)
         connection = self.take(origin)
         if connection is None and not self._enter(origin):
             connection = await self._turn(origin)
-        return connection or await self._open(origin)
+        if connection is not None and connection.state is State.IDLE:
+            return connection
+        return await self._open(origin)  # perhaps in place of one that ended since it was granted
 
     def give_back(self, origin: Origin, connection: Connection) -> None:
         """After an answer, or without one: what still waits for an answer is closed."""
@@ -159,16 +159,22 @@ class Pool:
     async def _open(self, origin: Origin) -> Connection:
         """In a place that we hold."""
         try:
+            self._check_open()
             connection = await self._open_one(origin)
         except BaseException:
             self._hand_on(origin, None)
             raise
         self._alive.add(connection)
         connection.lost.add_done_callback(lambda _: self._alive.discard(connection))
-        if not self._closed and connection.state is State.IDLE:
-            return connection
-        self.give_back(origin, connection)
-        raise NoLongerSending(_ENDING) if self._closed else Unanswered
+        if connection.state is not State.IDLE or self._closed:
+            self.give_back(origin, connection)
+            self._check_open()
+            raise Unanswered
+        return connection
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise NoLongerSending(_ENDING)
 
     # Turns
 
