@@ -247,12 +247,21 @@ async def test_a_handshake_that_is_not_answered(new_sender: NewSender, receiver:
     assert (refused.error, refused.again) == ("no connection within 0.2 s", True)
 
 
+@pytest.mark.parametrize("answers", [True, False])
 async def test_a_peer_that_never_says_goodbye_is_not_waited_for(
-    new_sender: NewSender, server_tls: ssl.SSLContext, trusting_tls: ssl.SSLContext
+    answers: bool,
+    new_sender: NewSender,
+    server_tls: ssl.SSLContext,
+    trusting_tls: ssl.SSLContext,
 ) -> None:
+    """Neither when the connection is idle, which we end politely, nor in the middle of it."""
+
     def shake_hands_and_fall_silent(listening: socket.socket) -> bytes:
         connection, _ = listening.accept()
         with server_tls.wrap_socket(connection, server_side=True) as tls:
+            if answers:
+                tls.recv(65536)
+                tls.sendall(b"HTTP/1.1 204 OK\r\n\r\n")
             with socket.socket(fileno=os.dup(tls.fileno())) as below_tls:
                 below_tls.settimeout(PATIENCE)
                 while taken := below_tls.recv(4096):
@@ -262,5 +271,22 @@ async def test_a_peer_that_never_says_goodbye_is_not_waited_for(
     with socket.create_server(("127.0.0.1", 0)) as listening:
         peer = asyncio.create_task(asyncio.to_thread(shake_hands_and_fall_silent, listening))
         sender = new_sender(replace(HERE, total_timeout=0.5), tls=trusting_tls)
-        await sender.send(delivery(f"https://localhost:{listening.getsockname()[1]}/"))
+        refused = await sender.send(delivery(f"https://localhost:{listening.getsockname()[1]}/"))
+        assert (refused is None) is answers
+        await sender.close()
         assert await peer == b""
+
+
+async def test_who_has_no_certificate_at_one_address_may_have_it_at_the_next(
+    new_sender: NewSender, server_tls: ssl.SSLContext, trusting_tls: ssl.SSLContext
+) -> None:
+    async def look_up(host: str) -> list[str]:
+        return ["127.0.0.2", "127.0.0.1"]
+
+    async with (
+        Receiver(tls=server_tls) as receiver,
+        Receiver(host="127.0.0.2", port=receiver.port) as plain,
+    ):
+        sender = new_sender(replace(HERE, connect_timeout=0.3), tls=trusting_tls, look_up=look_up)
+        assert await sender.send(delivery(receiver.url("ok", host="localhost"))) is None
+        assert (plain.connections, len(receiver.received)) == (1, 1)
