@@ -29,7 +29,7 @@ from tenure.wire.addresses import shown_address
 from tenure.workflow.spec import CallbackSpec
 
 if TYPE_CHECKING:
-    from aiohttp import TraceConfig
+    from tenure.notifiers.http import Witness
 
 ENTRY_POINTS = "tenure.stores"
 BROKERS = "tenure.brokers"
@@ -300,7 +300,7 @@ def http_sender(
     timeout: float,
     allow_private: bool,
     own: Sequence[CallbackSpec | CallbackTarget] = (),
-    traces: Sequence[TraceConfig] = (),
+    witness: Witness | None = None,
 ) -> CallbackSender:
     from tenure.notifiers.http import HttpSender, HttpSettings
 
@@ -309,7 +309,7 @@ def http_sender(
         connect_timeout=min(timeout, HttpSettings().connect_timeout),
         allow_private=allow_private,
     )
-    return HttpSender(settings, own=own, traces=traces)
+    return HttpSender(settings, own=own, witness=witness)
 
 
 def default_transport(*, task_groups: bool = True) -> Transport:

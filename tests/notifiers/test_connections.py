@@ -8,7 +8,6 @@ import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
-from time import monotonic
 
 import pytest
 from msgspec.structs import replace
@@ -16,6 +15,7 @@ from msgspec.structs import replace
 from tenure.notifiers.http import HttpSender
 from tests.notifiers.deliveries import HERE, NewSender, delivery
 from tests.notifiers.receiver import PATIENCE, Receiver
+from tests.notifiers.timing import move_clock
 
 pytestmark = pytest.mark.slow
 
@@ -38,6 +38,17 @@ async def test_a_connection_with_more_to_say_is_not_used_again(
     await sender.send(delivery(receiver.url(path)))
     assert await sender.send(delivery(receiver.url("ok"))) is None
     assert [got.connection for got in receiver.received] == [1, 2]
+
+
+async def test_a_callback_that_crosses_a_close_is_for_the_relay_to_send_again(
+    sender: HttpSender, receiver: Receiver
+) -> None:
+    """It may have arrived, so nobody here sends it twice."""
+    assert await sender.send(delivery(receiver.url("ok"))) is None
+    refused = await sender.send(delivery(receiver.url("drop")))
+    assert refused is not None
+    assert (refused.error, refused.again) == ("it closed the connection without an answer", True)
+    assert [got.connection for got in receiver.received] == [1, 1]
 
 
 async def test_there_are_never_more_than_allowed(new_sender: NewSender, receiver: Receiver) -> None:
@@ -65,9 +76,8 @@ async def test_an_idle_connection_is_used_for_four_seconds(
     sender: HttpSender, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Common servers close it after five, and a callback that crosses the close is lost."""
-    at = monotonic()
-    for passed, connection in ((0.0, 1), (3.5, 1), (8.0, 2)):
-        monkeypatch.setattr("aiohttp.connector.monotonic", lambda now=at + passed: now)
+    for passed, connection in ((0.0, 1), (3.5, 1), (4.5, 2)):
+        move_clock(monkeypatch, passed)
         assert await sender.send(delivery(receiver.url("ok"))) is None
         assert receiver.received[-1].connection == connection
 
@@ -83,9 +93,8 @@ async def test_where_a_name_leads_is_asked_again_after_ten_seconds(
         return ["127.0.0.1"]
 
     sender = new_sender(look_up=look_up)
-    at = monotonic()
-    for passed, questions in ((0.0, 1), (9.0, 1), (18.0, 2)):
-        monkeypatch.setattr("aiohttp.connector.monotonic", lambda now=at + passed: now)
+    for passed, questions in ((0.0, 1), (9.0, 1), (2.0, 2)):
+        move_clock(monkeypatch, passed)
         await sender.send(delivery(receiver.url("drop", host="hooks.example")))
         assert len(asked) == questions
 
@@ -172,6 +181,31 @@ async def test_over_tls(
         assert [got.connection for got in receiver.received] == [1, 1]
 
 
+async def test_a_name_with_a_dot_at_its_end_over_tls(
+    new_sender: NewSender, server_tls: ssl.SSLContext, trusting_tls: ssl.SSLContext
+) -> None:
+    async def look_up(host: str) -> list[str]:
+        return ["127.0.0.1"]
+
+    async with Receiver(tls=server_tls) as receiver:
+        sender = new_sender(tls=trusting_tls, look_up=look_up)
+        assert await sender.send(delivery(receiver.url("ok", host="localhost."))) is None
+
+
+@pytest.mark.parametrize("vice", ["chatter", "crumbs", "drop", "reset", "garbage", "hang"])
+async def test_vices_over_tls(
+    vice: str, new_sender: NewSender, server_tls: ssl.SSLContext, trusting_tls: ssl.SSLContext
+) -> None:
+    settings = replace(HERE, connections=1, read_timeout=1000, total_timeout=2.0)
+    async with Receiver(tls=server_tls) as receiver:
+        sender = new_sender(settings, tls=trusting_tls)
+        await sender.send(delivery(receiver.url(vice, host="localhost")))
+        assert await sender.send(delivery(receiver.url("ok", host="localhost"))) is None
+        await sender.close()
+        await receiver.alone()
+        assert [got.connection for got in receiver.received] == [1, 2]
+
+
 async def test_a_certificate_nobody_vouches_for(
     sender: HttpSender, server_tls: ssl.SSLContext
 ) -> None:
@@ -213,12 +247,21 @@ async def test_a_handshake_that_is_not_answered(new_sender: NewSender, receiver:
     assert (refused.error, refused.again) == ("no connection within 0.2 s", True)
 
 
+@pytest.mark.parametrize("answers", [True, False])
 async def test_a_peer_that_never_says_goodbye_is_not_waited_for(
-    new_sender: NewSender, server_tls: ssl.SSLContext, trusting_tls: ssl.SSLContext
+    answers: bool,
+    new_sender: NewSender,
+    server_tls: ssl.SSLContext,
+    trusting_tls: ssl.SSLContext,
 ) -> None:
+    """Neither when the connection is idle, which we end politely, nor in the middle of it."""
+
     def shake_hands_and_fall_silent(listening: socket.socket) -> bytes:
         connection, _ = listening.accept()
         with server_tls.wrap_socket(connection, server_side=True) as tls:
+            if answers:
+                tls.recv(65536)
+                tls.sendall(b"HTTP/1.1 204 OK\r\n\r\n")
             with socket.socket(fileno=os.dup(tls.fileno())) as below_tls:
                 below_tls.settimeout(PATIENCE)
                 while taken := below_tls.recv(4096):
@@ -228,5 +271,29 @@ async def test_a_peer_that_never_says_goodbye_is_not_waited_for(
     with socket.create_server(("127.0.0.1", 0)) as listening:
         peer = asyncio.create_task(asyncio.to_thread(shake_hands_and_fall_silent, listening))
         sender = new_sender(replace(HERE, total_timeout=0.5), tls=trusting_tls)
-        await sender.send(delivery(f"https://localhost:{listening.getsockname()[1]}/"))
+        refused = await sender.send(delivery(f"https://localhost:{listening.getsockname()[1]}/"))
+        assert (refused is None) is answers
+        await sender.close()
         assert await peer == b""
+
+
+async def test_who_has_no_certificate_at_one_address_may_have_it_at_the_next(
+    new_sender: NewSender, server_tls: ssl.SSLContext, trusting_tls: ssl.SSLContext
+) -> None:
+    met: list[bytes] = []
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        met.append(await reader.read(1))
+        writer.write(b"HTTP/1.1 400 this is no TLS port\r\n\r\n")
+        writer.close()
+
+    async def look_up(host: str) -> list[str]:
+        return ["127.0.0.2", "127.0.0.1"]
+
+    async with (
+        Receiver(tls=server_tls) as receiver,
+        await asyncio.start_server(refuse, "127.0.0.2", receiver.port),
+    ):
+        sender = new_sender(tls=trusting_tls, look_up=look_up)
+        assert await sender.send(delivery(receiver.url("ok", host="localhost"))) is None
+        assert (len(met), len(receiver.received)) == (1, 1)

@@ -14,7 +14,7 @@ import pytest
 
 from tenure.notifiers.http import HttpSettings
 from tenure.notifiers.http.addresses import off_limits
-from tenure.notifiers.http.guard import GuardedResolver, OffLimits, anywhere, guarded_sockets
+from tenure.notifiers.http.guard import OffLimits, anywhere, guarded_sockets, judged
 from tenure.workflow.spec import CallbackSpec
 from tests.notifiers.deliveries import HERE, NewSender, delivery
 from tests.notifiers.receiver import Receiver
@@ -45,42 +45,41 @@ async def outside(receiver: Receiver) -> AsyncIterator[Receiver]:
         yield outside
 
 
-async def resolve(answers: list[str], judge: Callable[[str], str | None]) -> list[str]:
-    resolver = GuardedResolver(says(answers)[0], judge)
-    return [found["host"] for found in await resolver.resolve("hooks.example", 80)]
+def resolve(answers: list[str], judge: Callable[[str], str | None]) -> list[str]:
+    return judged("hooks.example", answers, judge)
 
 
 # -- names ----------------------------------------------------------------------------------------
 
 
-async def test_addresses_that_are_off_limits_are_dropped() -> None:
+def test_addresses_that_are_off_limits_are_dropped() -> None:
     mixed = ["10.0.0.1", "8.8.8.8", "::1", "2606:4700::1111", "::ffff:127.0.0.1"]
-    assert await resolve(mixed, off_limits) == ["8.8.8.8", "2606:4700::1111"]
+    assert resolve(mixed, off_limits) == ["8.8.8.8", "2606:4700::1111"]
 
 
-async def test_a_trusting_network_drops_none() -> None:
-    assert await resolve(["10.0.0.1", "::1"], anywhere) == ["10.0.0.1", "::1"]
+def test_a_trusting_network_drops_none() -> None:
+    assert resolve(["10.0.0.1", "::1"], anywhere) == ["10.0.0.1", "::1"]
 
 
-async def test_nothing_left_names_the_rule_and_the_setting() -> None:
+def test_nothing_left_names_the_rule_and_the_setting() -> None:
     with pytest.raises(OffLimits) as refused:
-        await resolve(["10.0.0.1", "::1"], off_limits)
+        resolve(["10.0.0.1", "::1"], off_limits)
     assert str(refused.value) == (
         "hooks.example leads to a private address, where callbacks may not go; if it is meant, set "
         "callback_allow_private"
     )
 
 
-async def test_a_name_without_addresses_is_an_error_of_the_resolver() -> None:
+def test_a_name_without_addresses_is_an_error_of_the_resolver() -> None:
     with pytest.raises(socket.gaierror):
-        await resolve([], off_limits)
+        resolve([], off_limits)
 
 
 @pytest.mark.parametrize("answer", ["localhost", "0x7f.1", "127.1", "2130706433", ""])
-async def test_what_is_no_address_is_never_handed_on(answer: str) -> None:
+def test_what_is_no_address_is_never_handed_on(answer: str) -> None:
     """The system would read these as 127.0.0.1 when it connects."""
     with pytest.raises(OffLimits):
-        await resolve([answer], off_limits)
+        resolve([answer], off_limits)
 
 
 # -- sockets --------------------------------------------------------------------------------------

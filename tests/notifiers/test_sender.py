@@ -137,6 +137,38 @@ async def test_proxies_of_the_environment_are_not_used(
         assert proxy.connections == 0
 
 
+class Notes:
+    """What somebody saw who looks on."""
+
+    def __init__(self) -> None:
+        self.headers: dict[str, str] = {}
+        self.answer: tuple[int, str] | None = None
+
+    def sent(self, headers: dict[str, str]) -> None:
+        self.headers = headers
+
+    def answered(self, status: int, reason: str) -> None:
+        self.answer = (status, reason)
+
+
+async def test_who_looks_on_sees_what_goes_over_the_wire(
+    new_sender: NewSender, receiver: Receiver
+) -> None:
+    seen = Notes()
+    sender = new_sender(witness=seen)
+    await sender.send(delivery(receiver.url("503"), secret_env="TENURE_HOOK_SHOP"))
+    [got] = await receiver.got(1)
+    assert (seen.headers, seen.answer) == (got.headers, (503, "Service Unavailable"))
+
+
+async def test_who_looks_on_sees_nothing_that_was_not_sent(new_sender: NewSender) -> None:
+    seen = Notes()
+    async with Receiver() as gone:
+        url = gone.url("ok")
+    await new_sender(witness=seen).send(delivery(url))
+    assert (seen.headers, seen.answer) == ({}, None)
+
+
 # -- targets that never can -----------------------------------------------------------------------
 
 

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import errno
+import ssl
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.notifiers.http.wording import excerpt, masked
+from tenure.notifiers.http.failures import (
+    NoConnection,
+    NoEndOfIt,
+    NoLongerSending,
+    NotHttp,
+    NotResolved,
+    Unanswered,
+)
+from tenure.notifiers.http.wording import excerpt, masked, trouble
 
 
 def test_a_page_becomes_a_line() -> None:
@@ -57,3 +68,26 @@ def test_a_secret_across_the_lines_of_an_answer() -> None:
 
 def test_values_too_short_to_be_secrets_do_not_riddle_the_text() -> None:
     assert masked("answered 1 of 2", ["1", "of"]) == "answered 1 of 2"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (NotResolved("Name or\nservice"), "its name cannot be resolved: Name or service"),
+        (NoConnection(), "no connection within 5 s"),
+        (TimeoutError(), "no answer within 15 s"),
+        (TimeoutError(errno.ETIMEDOUT, "x"), "connection failed: Connection timed out"),
+        (
+            ConnectionResetError(errno.ECONNRESET, "x"),
+            "connection failed: Connection reset by peer",
+        ),
+        (ConnectionResetError(), "connection lost"),
+        (Unanswered(), "it closed the connection without an answer"),
+        (NotHttp("Invalid HTTP version"), "its answer is not HTTP: Invalid HTTP version"),
+        (NoEndOfIt("it sends without end"), "it sends without end"),
+        (NoLongerSending("not sent: the end"), "not sent: the end"),
+        (ssl.SSLError(1, "x"), "no TLS connection: the handshake failed"),
+    ],
+)
+def test_why_there_was_no_answer(error: OSError, said: str) -> None:
+    assert trouble(error, connect_timeout=5.0, total_timeout=15.0) == said

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import perf_counter
-from types import SimpleNamespace
 
-from aiohttp import ClientSession, TraceConfig, TraceRequestEndParams, TraceRequestHeadersSentParams
 from msgspec import Struct
 
 from tenure.bootstrap import http_sender
@@ -31,6 +29,12 @@ class Probe(Struct, kw_only=True):
     seconds: float = 0.0
     refusal: NotTaken | None = None
 
+    def sent(self, headers: dict[str, str]) -> None:
+        self.headers = headers
+
+    def answered(self, status: int, reason: str) -> None:
+        self.status, self.reason = status, reason
+
     @property
     def payload(self) -> CallbackPayload:
         sample = self.delivery
@@ -42,7 +46,7 @@ async def probe(
 ) -> Probe:
     """By the sender all callbacks go through, guard and signature included."""
     seen = Probe(delivery=_sample(target))
-    sender = http_sender(seconds, allow_private, own, traces=(_trace_into(seen),))
+    sender = http_sender(seconds, allow_private, own, witness=seen)
     start = perf_counter()
     try:
         seen.refusal = await sender.send(seen.delivery)
@@ -72,21 +76,3 @@ def _sample(target: CallbackTarget) -> Delivery:
         run_status=RunStatus.SUCCESS,
         due_at=now,
     )
-
-
-def _trace_into(seen: Probe) -> TraceConfig:
-    async def sent(
-        session: ClientSession, context: SimpleNamespace, said: TraceRequestHeadersSentParams
-    ) -> None:
-        seen.headers = {name.lower(): value for name, value in said.headers.items()}
-
-    async def answered(
-        session: ClientSession, context: SimpleNamespace, said: TraceRequestEndParams
-    ) -> None:
-        seen.status = said.response.status
-        seen.reason = said.response.reason or ""
-
-    trace = TraceConfig()
-    trace.on_request_headers_sent.append(sent)
-    trace.on_request_end.append(answered)
-    return trace

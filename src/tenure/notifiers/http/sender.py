@@ -10,33 +10,27 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from ssl import SSLContext
 from typing import Protocol
 
 import msgspec
-from aiohttp import (
-    ClientConnectorError,
-    ClientError,
-    ClientResponse,
-    ClientSession,
-    InvalidURL,
-    TraceConfig,
-)
 from msgspec import Struct
-from yarl import URL
 
 from tenure.model.outbox import Delivery
 from tenure.notifiers.http.addresses import off_limits
 from tenure.notifiers.http.answer import Answer, taken, verdict
 from tenure.notifiers.http.guard import Judge, OffLimits, anywhere
 from tenure.notifiers.http.lookup import LookUp, SystemLookUp
-from tenure.notifiers.http.session import new_session
+from tenure.notifiers.http.names import Names
+from tenure.notifiers.http.opening import Opening, system_certificates
+from tenure.notifiers.http.pool import Pool
+from tenure.notifiers.http.receiving import Reply
+from tenure.notifiers.http.request import headers_of, request
 from tenure.notifiers.http.settings import HttpSettings
 from tenure.notifiers.http.signing import bare, secret_of, signature
-from tenure.notifiers.http.target import NotFromHere, UnusableTarget, route_to
-from tenure.notifiers.http.wording import LOOKED_AT, excerpt, masked, trouble
+from tenure.notifiers.http.target import NotFromHere, Origin, UnusableTarget, route_to
+from tenure.notifiers.http.wording import excerpt, masked, trouble
 from tenure.ports.clock import Clock
 from tenure.ports.sender import NotTaken
 from tenure.system import SystemClock
@@ -56,10 +50,19 @@ class Addressed(Protocol):
     def headers(self) -> Mapping[str, str]: ...
 
 
+class Witness(Protocol):
+    """Sees what goes over the wire."""
+
+    def sent(self, headers: dict[str, str]) -> None:
+        """There is a connection, and a request goes over it with these."""
+
+    def answered(self, status: int, reason: str) -> None: ...
+
+
 class _Request(Struct, frozen=True):
-    url: URL
-    headers: dict[str, str]
-    body: bytes
+    origin: Origin
+    text: bytes
+    """Head and body."""
     secrets: tuple[str, ...]
     """What no message may show."""
 
@@ -71,7 +74,7 @@ class HttpSender:
     targets: who runs this process has named them. A submitter who names the same can make it send
     nothing that it would not send anyway, for URL, headers and secret must be equal. The two kinds
     share no connection. ``tls`` takes the place of the system's certificates, for receivers behind
-    an authority of one's own. ``traces`` see what goes over the wire.
+    an authority of one's own.
     """
 
     def __init__(
@@ -84,7 +87,7 @@ class HttpSender:
         judge: Judge = off_limits,
         own: Iterable[Addressed] = (),
         tls: SSLContext | None = None,
-        traces: Sequence[TraceConfig] = (),
+        witness: Witness | None = None,
     ) -> None:
         self._settings = settings
         self._clock = clock or SystemClock()
@@ -92,30 +95,30 @@ class HttpSender:
         self._system = SystemLookUp()
         self._look_up = look_up or self._system
         self._judge = anywhere if settings.allow_private else judge
-        self._tls = tls
-        self._traces = traces
+        self._tls = tls or system_certificates()
+        self._witness = witness
         self._own = frozenset(map(_identity, own))
-        self._sessions: dict[Judge, ClientSession] = {}
+        self._pools: dict[Judge, Pool] = {}
         self._closed = False
 
     async def send(self, delivery: Delivery) -> NotTaken | None:
         if self._closed:
             return NotTaken(error="not sent: this process is about to end", again=True)
         try:
-            request = self._prepare(delivery)
+            prepared = self._prepare(delivery)
         except UnusableTarget as error:
             return NotTaken(error=str(error), again=isinstance(error, NotFromHere))
-        judge = anywhere if _identity(delivery.target) in self._own else self._judge
         try:
-            return await self._post(request, self._connections(judge))
-        except (ClientError, OSError) as error:
+            reply = await self._post(prepared, self._pool(self._judge_of(delivery)))
+        except OSError as error:
             return self._unanswered(error)
+        return None if taken(reply.status) else self._refused(reply, prepared.secrets)
 
     async def close(self) -> None:
         """Ends all connections; attempts under way come back as not taken."""
         self._closed = True
-        for session in self._sessions.values():
-            await session.close()
+        for pool in self._pools.values():
+            await pool.close()
         self._system.close()
 
     def _prepare(self, delivery: Delivery) -> _Request:
@@ -123,62 +126,69 @@ class HttpSender:
         route = route_to(target)
         body = _encoder.encode(payload(delivery.event, delivery.workflow_name, delivery.run_status))
         headers = {
-            **route.headers,
             "webhook-id": delivery.id,
             "webhook-timestamp": str(int(now.timestamp())),
         }
         if delivery.redelivery:
             headers["tenure-redelivery"] = "true"
-        secrets = tuple(route.headers.values())
-        if target.secret_env is None:
-            return _Request(route.url, headers, body, secrets)
-        secret = secret_of(target.secret_env, self._environ)
-        headers["webhook-signature"] = signature(secret, delivery.id, now, body)
-        return _Request(route.url, headers, body, (*secrets, bare(secret)))
+        secrets = route.secrets
+        if target.secret_env is not None:
+            secret = secret_of(target.secret_env, self._environ)
+            headers["webhook-signature"] = signature(secret, delivery.id, now, body)
+            secrets = (*secrets, bare(secret))
+        return _Request(route.origin, request(route.opening, headers, body), secrets)
 
-    async def _post(self, request: _Request, session: ClientSession) -> NotTaken | None:
-        async with session.post(
-            request.url, data=request.body, headers=request.headers, allow_redirects=False
-        ) as response:
-            if taken(response.status) and response.content.is_eof():
-                return None
-            beginning = await self._rest_of(response)
-            answer = Answer(
-                status=response.status,
-                retry_after=response.headers.get("retry-after"),
-                location=masked(response.headers.get("location", ""), request.secrets),
-                excerpt=excerpt(beginning, request.secrets),
-            )
-            return verdict(answer, self._clock.now())
+    async def _post(self, prepared: _Request, pool: Pool) -> Reply:
+        origin = prepared.origin
+        end_by = asyncio.get_running_loop().time() + self._settings.total_timeout
+        connection = pool.take(origin)
+        if connection is None:
+            async with asyncio.timeout_at(end_by):
+                connection = await pool.obtain(origin)
+        try:
+            answer = connection.ask(prepared.text, end_by)
+            if self._witness is None:
+                return await answer
+            self._witness.sent(headers_of(prepared.text))
+            reply = await answer
+            self._witness.answered(reply.status, reply.reason)
+            return reply
+        finally:
+            pool.give_back(origin, connection)
 
-    async def _rest_of(self, response: ClientResponse) -> bytes:
-        """The beginning of what comes in time and within bounds. A connection that has still more
-        to say is not used again."""
-        kept = bytearray()
-        with suppress(ClientError, OSError):
-            async with asyncio.timeout(self._settings.read_timeout):
-                while chunk := await response.content.readany():
-                    kept += chunk[: LOOKED_AT - len(kept)]
-        return bytes(kept)
+    def _refused(self, reply: Reply, secrets: tuple[str, ...]) -> NotTaken | None:
+        said = {name: value.decode(errors="replace") for name, value in reply.headers.items()}
+        answer = Answer(
+            status=reply.status,
+            retry_after=said.get(b"retry-after"),
+            location=masked(said.get(b"location", ""), secrets),
+            excerpt=excerpt(reply.beginning, secrets),
+        )
+        return verdict(answer, self._clock.now())
 
-    def _unanswered(self, error: ClientError | OSError) -> NotTaken:
-        if isinstance(error, ClientConnectorError) and isinstance(error.os_error, OffLimits):
-            return NotTaken(error=str(error.os_error), again=False)
+    def _unanswered(self, error: OSError) -> NotTaken:
+        if isinstance(error, OffLimits):
+            return NotTaken(error=str(error), again=False)
         words = trouble(
             error,
             connect_timeout=self._settings.connect_timeout,
             total_timeout=self._settings.total_timeout,
         )
-        return NotTaken(error=words, again=not isinstance(error, InvalidURL))
+        return NotTaken(error=words, again=True)
 
-    def _connections(self, judge: Judge) -> ClientSession:
-        """Made by the first who needs them: they belong to the loop that runs then."""
-        session = self._sessions.get(judge)
-        if session is None:
-            session = self._sessions[judge] = new_session(
-                self._settings, self._look_up, judge, self._tls, self._traces
-            )
-        return session
+    def _judge_of(self, delivery: Delivery) -> Judge:
+        ours = self._own and _identity(delivery.target) in self._own
+        return anywhere if ours else self._judge
+
+    def _pool(self, judge: Judge) -> Pool:
+        """Made by the first who needs it: it belongs to the loop that runs then."""
+        pool = self._pools.get(judge)
+        if pool is None:
+            settings = self._settings
+            opening = Opening(settings, Names(self._look_up, judge), judge, self._tls)
+            pool = Pool(opening, settings.connections, settings.connections_per_host)
+            self._pools[judge] = pool
+        return pool
 
 
 def _identity(target: Addressed) -> tuple[object, ...]:

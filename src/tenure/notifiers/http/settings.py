@@ -17,6 +17,7 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
     response_bytes: int = 16 * 1024
     """What is read of an answer behind its head, as it comes over the wire."""
     connections: int = 256
+    """Idle ones included."""
     connections_per_host: int = 64
     """Fewer than in all: a host that hangs must not use up what others need."""
     allow_private: bool = False

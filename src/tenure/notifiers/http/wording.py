@@ -1,28 +1,27 @@
 """Failures in a few words on one line, for the record, lists and logs.
 
 What a receiver sends may hold anything: characters that steer a terminal, a page of HTML, and the
-very credentials it got from us. What the client says often holds the whole URL. So the words are
-ours, and what is quoted is cut, made printable, and stripped of every secret the request knew.
+very credentials it got from us. So the words are ours, and what is quoted is cut, made printable,
+and stripped of every secret the request knew.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import ssl
 from collections.abc import Iterable
 
-from aiohttp import (
-    ClientConnectorCertificateError,
-    ClientConnectorDNSError,
-    ClientConnectorSSLError,
-    ClientResponseError,
-    ConnectionTimeoutError,
-    InvalidURL,
-    ServerDisconnectedError,
-)
 from yarl import URL
 
-from tenure.notifiers.http.receiving import NoEndOfIt
+from tenure.notifiers.http.failures import (
+    NoConnection,
+    NoEndOfIt,
+    NoLongerSending,
+    NotHttp,
+    NotResolved,
+    Unanswered,
+)
 
 LOOKED_AT = 4096
 """Bytes of an answer that are looked at for words to quote."""
@@ -67,29 +66,27 @@ def place(location: str) -> str:
         return quoted(location.partition("?")[0].rpartition("@")[2])
 
 
-def trouble(error: Exception, *, connect_timeout: float, total_timeout: float) -> str:
+def trouble(error: OSError, *, connect_timeout: float, total_timeout: float) -> str:
     """Why there was no answer."""
     match error:
-        case InvalidURL():
-            return "the url spells its host in a way nobody can read for sure"
-        case ClientConnectorDNSError():
-            return f"its name cannot be resolved: {quoted(str(error.os_error.strerror))}"
-        case ClientConnectorCertificateError():
-            why = getattr(error.certificate_error, "verify_message", "")
+        case NotResolved():
+            return f"its name cannot be resolved: {quoted(str(error))}"
+        case ssl.SSLCertVerificationError():
+            why = getattr(error, "verify_message", "")
             return f"its TLS certificate is not accepted: {quoted(str(why))}"
-        case ClientConnectorSSLError():
-            return f"no TLS connection: {quoted(str(getattr(error.os_error, 'reason', '')))}"
-        case ConnectionTimeoutError():
+        case ssl.SSLError():
+            why = getattr(error, "reason", None) or "the handshake failed"
+            return f"no TLS connection: {quoted(str(why))}"
+        case NoConnection():
             return f"no connection within {connect_timeout:g} s"
-        case TimeoutError():
+        case TimeoutError() if not error.errno:
             return f"no answer within {total_timeout:g} s"
-        case NoEndOfIt():
+        case NoEndOfIt() | NoLongerSending():
             return str(error)
-        case ServerDisconnectedError():
+        case Unanswered():
             return "it closed the connection without an answer"
-        case ClientResponseError():
-            what, _, _ = error.message.partition(":")  # behind it: what they sent
-            return f"its answer is not HTTP: {quoted(what)}"
+        case NotHttp():
+            return f"its answer is not HTTP: {quoted(str(error))}"
         case OSError() if error.errno:
             return f"connection failed: {os.strerror(error.errno)}"
     return "connection lost"
