@@ -91,6 +91,7 @@ def _end(claimed: ClaimedRun) -> Update:
 
 
 async def _bare(server: Server) -> float:
+    server.execute("drop database if exists jobs with (force)")
     server.execute("create database jobs")
     server.execute(TABLE, "jobs")
     server.execute(

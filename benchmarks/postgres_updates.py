@@ -31,7 +31,7 @@ BATCH = 200
 RUNS = 2000
 UPDATES = 4
 """Of a run, after its creation."""
-ATTEMPTS = 3
+ATTEMPTS = 5
 HOSTS = ("web1",)
 
 

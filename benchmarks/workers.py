@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from statistics import median
 
 import psycopg
 from tests.postgres.server import Server
@@ -21,6 +22,7 @@ from benchmarks.postgres_server import commits, durable_server, fresh_store
 from benchmarks.runs import no_op_workflow
 
 RUNS = 3000
+ROUNDS = 3
 
 
 def measure() -> list[Figure]:
@@ -29,9 +31,17 @@ def measure() -> list[Figure]:
 
 
 async def _measure(server: Server) -> list[Figure]:
-    bare = await bare_claims(server)
-    one, transactions = await _drained(server, 1)
-    two, _ = await _drained(server, 2)
+    bares: list[float] = []
+    ones: list[float] = []
+    twos: list[float] = []
+    shares: list[float] = []
+    for _ in range(ROUNDS):  # in turn, so that all meet the same troubles of the machine
+        bares.append(await bare_claims(server))
+        rate, share = await _drained(server, 1)
+        ones.append(rate)
+        shares.append(share)
+        twos.append((await _drained(server, 2))[0])
+    bare, one, two = median(bares), median(ones), median(twos)
     return [
         Figure(
             name="queued one-step runs drained by one worker",
@@ -44,7 +54,7 @@ async def _measure(server: Server) -> list[Figure]:
         Figure(
             name="transactions per drained run",
             unit="transactions",
-            ours=transactions,
+            ours=median(shares),
             limit=0.3,
             at_most=1.0,
         ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 
 import psycopg
@@ -13,7 +13,7 @@ import pytest
 
 from tenure.cancelling import end
 from tenure.stores.postgres.address import Address
-from tenure.stores.postgres.line import Line
+from tenure.stores.postgres.line import Line, Question
 from tenure.stores.postgres.servers import Servers
 from tests.postgres.database import TestDatabase
 from tests.postgres.proxy import Proxy
@@ -70,9 +70,62 @@ async def test_no_row_and_many(line: Line) -> None:
 async def test_refusal_is_raised_and_the_line_goes_on(line: Line) -> None:
     with pytest.raises(psycopg.errors.DivisionByZero, match="division by zero"):
         await line.ask("select 1 / $1::integer", [0])
-    with pytest.raises(psycopg.errors.UndefinedTable):
-        await line.ask("select * from tenure.nothing", [])
+    for _ in range(2):
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            await line.ask("select * from tenure.nothing", [])
+    with pytest.raises(psycopg.DataError, match="NUL"):
+        await line.ask("select $1::text", ["before\0after"])
     assert await line.ask("select 1 / $1::integer", [1]) == [(1,)]
+
+
+async def test_several_are_one_transaction(line: Line) -> None:
+    await line.execute("create temporary table kept (number integer)")
+    insert = "insert into kept values ($1::integer) returning number"
+    assert await line.ask_in_turn((insert, [number]) for number in (1, 2)) == [[(1,)], [(2,)]]
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        await line.ask_in_turn(
+            [(insert, [3]), ("select 1 / $1::integer", [0]), (insert, [4]), ("select 5", [])]
+        )
+    assert await line.ask("select number from kept order by 1", []) == [(1,), (2,)]
+
+
+async def test_server_works_on_one_while_the_next_is_made(
+    line: Line, postgres_database: TestDatabase
+) -> None:
+    await line.ask("select pg_sleep(0)::text, $1::text", ["prepared"])
+    with psycopg.connect(postgres_database.url, autocommit=True) as other:
+        seen: list[str] = []
+
+        def questions() -> Iterator[Question]:
+            yield "select pg_sleep(0.5)::text, $1::text", ["first"]
+            end_by = time.monotonic() + SOON
+            while not seen and time.monotonic() < end_by:
+                found = other.execute(
+                    "select wait_event from pg_stat_activity where pid = %s and state = 'active'",
+                    [line.info.backend_pid],
+                )
+                seen.extend(str(event) for (event,) in found if event == "PgSleep")
+            yield "select $1::text", ["second"]
+
+        assert await line.ask_in_turn(questions()) == [[("", "first")], [("second",)]]
+    assert seen == ["PgSleep"]
+
+
+async def test_what_cannot_be_made_undoes_the_rest(
+    line: Line, postgres_database: TestDatabase
+) -> None:
+    await line.execute("create table if not exists public.undone (number integer)")
+
+    def questions() -> Iterator[Question]:
+        yield "insert into public.undone values ($1::integer)", [1]
+        raise ValueError("cannot be made")
+
+    with pytest.raises(ValueError, match="cannot be made"):
+        await line.ask_in_turn(questions())
+    assert line.closed
+    with psycopg.connect(postgres_database.url, autocommit=True) as other:
+        assert other.execute("select count(*) from public.undone").fetchone() == (0,)
+        other.execute("drop table public.undone")
 
 
 async def test_driver_and_we_take_turns(line: Line) -> None:

@@ -179,13 +179,14 @@ async def send_in_turn(
 ) -> list[tuple[Decided, dict[int, Receipt]]]:
     """In one transaction. The server writes one while the next is being decided."""
     sent: list[Decided] = []
-    async with session.trip() as trip:
+
+    def calls() -> Iterator[Call]:
         for decided in decisions:
-            for call in decided.calls():
-                await trip(call)
-            decided.expect()
             sent.append(decided)
-    answers = iter(await trip.answers())
+            yield from decided.calls()
+            decided.expect()
+
+    answers = iter(await session.in_turn(calls()))
     return [(decided, decided.receipts(session, answers)) for decided in sent]
 
 

@@ -20,13 +20,14 @@ lets it go.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 from weakref import ReferenceType, ref
 
 import psycopg
 from psycopg.abc import PQGen
+from psycopg.abc import Transformer as Form
 from psycopg.adapt import PyFormat, Transformer
 from psycopg.errors import Diagnostic, error_from_result
 from psycopg.pq import ExecStatus
@@ -35,6 +36,8 @@ from psycopg.pq.abc import PGconn, PGresult
 from tenure.stores.postgres.arrays import ArrayDumper
 
 Row = tuple[Any, ...]
+Question = tuple[str, Sequence[Any]]
+"""A statement and its values."""
 T = TypeVar("T")
 
 _WAITING_FOR_A_REPLICA = "SyncRepWaitForLSN"
@@ -50,30 +53,63 @@ class Line(psycopg.AsyncConnection[Row]):
         self.adapters.register_dumper(list, ArrayDumper)
         self.add_notice_handler(partial(_hear, ref(self)))
         self._statements: dict[tuple[str, tuple[int, ...]], bytes] = {}
-        """The names of those that the server has prepared."""
+        """The names of those that the server has been told to prepare."""
+        self._named = 0
         self._watching: asyncio.AbstractEventLoop | None = None
         self._number = -1
         """Of its socket, while it is watched."""
-        self._asked: asyncio.Future[PGresult] | None = None
-        self._result: PGresult | None = None
+        self._asked: asyncio.Future[list[PGresult]] | None = None
+        self._came: list[PGresult] = []
 
     async def ask(self, sql: str, values: Sequence[Any]) -> list[Row]:
         """A statement that is asked again and again, alone in its trip and its transaction."""
-        form = Transformer.from_context(self)
+        (rows,) = await self.ask_in_turn([(sql, values)])
+        return rows
+
+    async def ask_in_turn(self, questions: Iterable[Question]) -> list[list[Row]]:
+        """Several in one trip and one transaction. Each is on its way before the next is looked at:
+        if they are made one by one, the server works on one while the next is made."""
+        self._watch(asyncio.get_running_loop())
+        self.pgconn.enter_pipeline_mode()
+        forms: list[Form | None] = []
+        prepared = len(self._statements)
+        try:
+            for sql, values in questions:
+                forms += self._send(sql, values)
+                self.pgconn.flush()
+            self.pgconn.pipeline_sync()
+        except BaseException:
+            if forms or self.broken:
+                await self.close()  # and what was sent is undone
+            else:
+                self.pgconn.exit_pipeline_mode()
+            raise
+        results = await self._results()
+        self.pgconn.exit_pipeline_mode()
+        for result in results:
+            if result.status == ExecStatus.FATAL_ERROR:
+                for key in list(self._statements)[prepared:]:
+                    del self._statements[key]  # whether the server has it is not known
+                raise error_from_result(result)
+        return [
+            _rows(form, result)
+            for form, result in zip(forms, results, strict=True)
+            if form is not None
+        ]
+
+    def _send(self, sql: str, values: Sequence[Any]) -> list[Form | None]:
+        """For each result that is owed now what reads it, if anybody wants to."""
+        form: Form = Transformer.from_context(self)
         given = form.dump_sequence(values, [PyFormat.AUTO] * len(values))
         key = sql, form.types or ()
         name = self._statements.get(key)
+        new = name is None
         if name is None:
-            name = f"tenure_{len(self._statements)}".encode()
-            await self._answer(
-                partial(self.pgconn.send_prepare, name, sql.encode(), param_types=form.types)
-            )
-            self._statements[key] = name
-        result = await self._answer(
-            partial(self.pgconn.send_query_prepared, name, given, param_formats=form.formats)
-        )
-        form.set_pgresult(result)
-        return form.load_rows(0, result.ntuples, tuple)
+            self._named += 1
+            name = self._statements[key] = f"tenure_{self._named}".encode()
+            self.pgconn.send_prepare(name, sql.encode(), param_types=form.types)
+        self.pgconn.send_query_prepared(name, given, param_formats=form.formats)
+        return [None, form] if new else [form]
 
     async def wait(self, gen: PQGen[T], *args: Any, **more: Any) -> T:
         """The driver watches the socket itself, and not any longer than it waits."""
@@ -84,23 +120,19 @@ class Line(psycopg.AsyncConnection[Row]):
         self._watch_no_more()  # before its number is somebody else's
         await super().close()
 
-    async def _answer(self, send: Callable[[], None]) -> PGresult:
+    async def _results(self) -> list[PGresult]:
         loop = asyncio.get_running_loop()
-        self._watch(loop)
-        send()
         asked = self._asked = loop.create_future()
-        if self.pgconn.flush():
-            loop.add_writer(self._number, self._send_more)
         try:
-            result: PGresult = await asked
-        except asyncio.CancelledError:
-            await self.close()
+            if self.pgconn.flush():
+                loop.add_writer(self._number, self._send_more)
+            results: list[PGresult] = await asked
+        except BaseException:
+            await self.close()  # nobody knows what is still to come
             raise
         finally:
-            self._asked = None
-        if result.status == ExecStatus.FATAL_ERROR:
-            raise error_from_result(result)
-        return result
+            self._asked, self._came = None, []
+        return results
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._watching is not loop:
@@ -129,22 +161,28 @@ class Line(psycopg.AsyncConnection[Row]):
             self.pgconn.consume_input()
             while not self.pgconn.is_busy():
                 result = self.pgconn.get_result()
-                if result is None:
-                    self._end()
+                if result is None:  # of one statement; of the next there may be some
+                    continue
+                if result.status == ExecStatus.PIPELINE_SYNC:
+                    self._answer()
                     return
-                self._result = result
+                self._came.append(result)
         except psycopg.Error as error:
             self._fail(error)
 
-    def _end(self) -> None:
-        result, self._result = self._result, None
-        if self._asked is not None and not self._asked.done() and result is not None:
-            self._asked.set_result(result)
+    def _answer(self) -> None:
+        if self._asked is not None and not self._asked.done():
+            self._asked.set_result(self._came)
 
     def _fail(self, error: psycopg.Error) -> None:
         self._watch_no_more()  # now: the driver may have closed its socket
         if self._asked is not None and not self._asked.done():
             self._asked.set_exception(error)
+
+
+def _rows(form: Form, result: PGresult) -> list[Row]:
+    form.set_pgresult(result)
+    return form.load_rows(0, result.ntuples, tuple)
 
 
 def _hear(line: ReferenceType[Line], notice: Diagnostic) -> None:

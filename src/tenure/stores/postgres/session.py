@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from time import monotonic
@@ -17,7 +17,6 @@ from tenure.stores.postgres.statements import SQL
 
 Call = tuple[str | Any, ...]
 """A statement's name and its values."""
-_Execute = Callable[[str, Sequence[Any]], Awaitable[psycopg.AsyncCursor[Row]]]
 
 
 class Session:
@@ -68,18 +67,18 @@ class Session:
 
     async def together(self, *calls: Call) -> list[list[Row]]:
         """All in one trip; if none of them begins a transaction, all in one."""
-        async with self.trip() as sent:
-            for call in calls:
-                await sent(call)
-        return await sent.answers()
-
-    @asynccontextmanager
-    async def trip(self) -> AsyncIterator[Trip]:
-        """As ``together``, for calls that are made one after another: the server works on the first
-        while we make the second. What it answers is known when all of them are through."""
         self._sent_at = monotonic()
         async with self.connection.pipeline():
-            yield Trip(self._execute)
+            cursors = [await self._execute(SQL[name], values) for name, *values in calls]
+        return [await _rows(cursor) for cursor in cursors]
+
+    async def in_turn(self, calls: Iterable[Call]) -> list[list[Row]]:
+        """As ``together``; if they are made one by one, the server works on one while the next is
+        made, and nobody else comes between."""
+        if self._prepare is False:
+            return await self.together(*calls)
+        self._sent_at = monotonic()
+        return await self.connection.ask_in_turn((SQL[name], values) for name, *values in calls)
 
     @asynccontextmanager
     async def undone_on_error(self) -> AsyncIterator[None]:
@@ -107,21 +106,6 @@ class Session:
 
     async def _execute(self, sql: str, values: Sequence[Any]) -> psycopg.AsyncCursor[Row]:
         return await self.connection.execute(sql, values, prepare=self._prepare)
-
-
-class Trip:
-    def __init__(self, execute: _Execute) -> None:
-        self._execute = execute
-        self._cursors: list[psycopg.AsyncCursor[Row]] = []
-
-    async def __call__(self, call: Call) -> None:
-        """It is on its way then."""
-        name, *values = call
-        self._cursors.append(await self._execute(SQL[name], values))
-
-    async def answers(self) -> list[list[Row]]:
-        """In the order of the calls. Only when the trip is over."""
-        return [await _rows(cursor) for cursor in self._cursors]
 
 
 async def _rows(cursor: psycopg.AsyncCursor[Row]) -> list[Row]:
