@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 import tenure
 from tenure.model.codec import full_record
 from tenure.model.status import RunStatus
+from tenure.runtime.executor import Executor
+from tenure.runtime.unfolding import Unfolding
 from tenure.stores.sqlite import SQLiteStore
 from tests.runtime.conftest import NewRunner
 from tests.runtime.puppets import Inbox, Onlooker, Puppet, shell, step, workflow
@@ -227,3 +230,34 @@ async def test_it_is_nowhere_in_anything_that_is_kept_or_sent(
     assert any(path.parent.name != tmp_path.name for path in kept), "no log was written"
     for path in kept:
         assert SECRET.encode() not in path.read_bytes(), path
+
+
+@pytest.mark.parametrize("where", ["engine", "task", "store"])
+async def test_a_fault_of_our_own_quotes_no_secret(
+    sqlite: SQLiteStore,
+    new_runner: NewRunner,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    where: str,
+) -> None:
+    async def task(*args: Any) -> None:
+        raise ZeroDivisionError(f"a bug near {SECRET}")
+
+    def engine(*args: Any) -> None:
+        raise ZeroDivisionError(f"a bug near {SECRET}")
+
+    def store(*args: Any) -> None:
+        raise tenure.StoreRejected("a-run", f"cannot hold {SECRET}")
+
+    if where == "task":
+        monkeypatch.setattr(Executor, "execute", task)
+    else:
+        monkeypatch.setattr(Unfolding, "settle", engine if where == "engine" else store)
+    with suppress(ZeroDivisionError):
+        await new_runner(sqlite).run(flow(shell("one", "true")), GIVEN)
+    run = await sqlite.get_run(GIVEN.run_id or "")
+    assert run.status is RunStatus.FAILED
+    assert run.error is not None
+    assert run.error.message.count("***") == 1
+    written = json.dumps(full_record(run), default=str) + caplog.text
+    assert SECRET not in written + repr(await sqlite.read_events(run.run_id))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from traceback import format_exception
 
 from msgspec.structs import replace
 
 from tenure.cancelling import end, times_cancelled
 from tenure.model.errors import LeaseLost
 from tenure.model.status import HostStatus
+from tenure.ports.masking import Masking
 from tenure.runtime.executor import Outcome
 from tenure.runtime.stop import REQUESTED, RUN_FAILED, Stop
 from tenure.runtime.unfolding import Start
@@ -28,7 +30,8 @@ _LEASE_LOST = Outcome(status=HostStatus.INTERRUPTED, cut_short=True)
 class Crew:
     """Used by one asyncio task, the engine's. Who cancels that one wants no more of the run."""
 
-    def __init__(self) -> None:
+    def __init__(self, masks: Masking) -> None:
+        self._masks = masks
         self._tasks: dict[Start, asyncio.Task[None]] = {}
         self._results: list[Result] = []
         self._news = asyncio.Event()
@@ -96,8 +99,10 @@ class Crew:
                 raise error
             return self.stopped.outcome(error)
         # A task that is lost would leave its run waiting.
-        _log.exception("host %s of step %r", start.host, start.course.recipe.name)
-        return Outcome(status=HostStatus.FAILED, kind="internal", message=repr(error)[:2000])
+        trace = self._masks.text("".join(format_exception(error)))
+        _log.error("host %s of step %r\n%s", start.host, start.course.recipe.name, trace)
+        message = self._masks.text(repr(error))[:2000]
+        return Outcome(status=HostStatus.FAILED, kind="internal", message=message)
 
     def arrive(self, start: Start, outcome: Outcome) -> None:
         self._results.append((start, outcome))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
+from traceback import format_exception
 from typing import Any, NamedTuple
 
 from msgspec import Struct
@@ -16,6 +17,7 @@ from tenure.model.status import Recovery, RunStatus
 from tenure.model.update import Changes, Fencing, LeaseRequest, RunChange
 from tenure.ports.beginnings import Beginnings
 from tenure.ports.lease_store import LeaseStore
+from tenure.ports.masking import NOTHING_SECRET, Masking
 from tenure.ports.notifier import RunStateNotifier
 from tenure.ports.recorder import Recorder
 from tenure.ports.transport import Transport
@@ -99,6 +101,7 @@ class EmbeddedRun:
         self.began = False
         """Something of it may have been executed here."""
         masks = Masks(work.secrets) if work.secrets else None
+        self._masks: Masking = masks or NOTHING_SECRET
         told = session.callbacks.told_of(planned, around.notifier) if session.callbacks else None
         self._looked_on = told is not None or bool(around.recorders)
         self._audience = Audience(around.recorders, planned, session.store)
@@ -123,6 +126,7 @@ class EmbeddedRun:
             files=work.files,
             progress_interval=around.progress_interval,
             resumes=planned.recovery is Recovery.RESUME,
+            masks=self._masks,
             now=session.identity.now,
         )
 
@@ -150,6 +154,10 @@ class EmbeddedRun:
         if self._session.callbacks is not None:
             left = max(end_by - time(), 0.0)
             await self._session.callbacks.notified(self._planned.run_id, left)
+
+    def trace(self, error: Exception) -> str:
+        """Of what ``execute`` raised, fit for a log."""
+        return self._masks.text("".join(format_exception(error)))
 
     @property
     def fencing(self) -> Fencing:

@@ -21,6 +21,7 @@ from tenure.model.errors import LeaseLost, Refused
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import HostStatus, RunStatus
 from tenure.model.update import Changes, HostChange, ItemChange, RunChange
+from tenure.ports.masking import NOTHING_SECRET, Masking
 from tenure.runtime.crew import Crew
 from tenure.runtime.doubts import Doubts
 from tenure.runtime.draft import Draft
@@ -66,6 +67,7 @@ class Engine:
         files: Mapping[str, bytes] | None = None,
         progress_interval: float = 0.0,
         resumes: bool = False,
+        masks: Masking = NOTHING_SECRET,
         now: Callable[[], datetime],
     ) -> None:
         """``resumes``: if it is lost here somebody else goes on with it."""
@@ -79,7 +81,8 @@ class Engine:
         self._files = files or {}
         self._progress_interval = progress_interval
         self._unfolding = Unfolding(prepared, exports)
-        self._crew = Crew()
+        self._masks = masks
+        self._crew = Crew(masks)
         self._attempts: dict[Start, tuple[int, str | UnsetType]] = {}
         """That there is another one, and what to say of it."""
         self._doubts: Doubts | None = None
@@ -134,12 +137,12 @@ class Engine:
         except Refused as refusal:
             results = await self._crew.abandon()
             # The store can never hold what we had to say; it shall at least say that much.
-            await self._tracker.record(failed_by_refusal(refusal, self._said, results))
+            await self._tracker.record(failed_by_refusal(refusal, self._said, results, self._masks))
             return RunStatus.FAILED
         except Exception as error:
             results = await self._crew.abandon()
             with suppress(Exception):  # if that cannot be said either, the first error comes out
-                await self._tracker.record(failed_inside(error, results))
+                await self._tracker.record(failed_inside(error, results, self._masks))
             raise
         except BaseException:
             await self._crew.abandon()

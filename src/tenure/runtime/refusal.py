@@ -11,6 +11,7 @@ from tenure.model.errors import Refused
 from tenure.model.snapshot import ErrorInfo
 from tenure.model.status import ENDED_HOST, HostStatus, RunStatus, StepStatus
 from tenure.model.update import Changes, HostChange, ItemChange, RunChange, StepChange
+from tenure.ports.masking import Masking
 from tenure.runtime.crew import Result
 from tenure.runtime.draft import told
 from tenure.runtime.executor import Outcome
@@ -18,11 +19,13 @@ from tenure.runtime.stop import RUN_FAILED
 from tenure.runtime.unfolding import Start
 
 
-def failed_by_refusal(refusal: Refused, refused: Changes, results: Iterable[Result]) -> Changes:
+def failed_by_refusal(
+    refusal: Refused, refused: Changes, results: Iterable[Result], masks: Masking
+) -> Changes:
     """Hosts whose result was in the ``refused`` changes fail with the run. ``results`` are those of
     other hosts, most of them ended for it. Of steps that would have begun there is nothing to say.
     """
-    message = f"the store refused a result: {refusal}"
+    message = masks.text(f"the store refused a result: {refusal}")
     hosts: dict[int, dict[str, HostChange]] = {}
     for index, step in refused.steps.items():
         if step.status is StepStatus.RUNNING or step.plan is not None:
@@ -34,9 +37,9 @@ def failed_by_refusal(refusal: Refused, refused: Changes, results: Iterable[Resu
     return _failed_run(ErrorInfo(kind="rejected", message=message, host=culprit), hosts, results)
 
 
-def failed_inside(error: Exception, results: Iterable[Result]) -> Changes:
+def failed_inside(error: Exception, results: Iterable[Result], masks: Masking) -> Changes:
     """Not the workflow's fault: the record shall not say that it runs for ever."""
-    message = f"the engine failed: {type(error).__name__}: {error}"[:2000]
+    message = masks.text(f"the engine failed: {type(error).__name__}: {error}")[:2000]
     return _failed_run(ErrorInfo(kind="internal", message=message), {}, results)
 
 

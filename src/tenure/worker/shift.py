@@ -145,8 +145,8 @@ class Shift:
                 await self._let_go(work.planned, run.fencing)
         except (LeaseHeld, NotRunnable, RunNotFound, VersionConflict):
             raise
-        except Exception:  # noqa: BLE001  (the log has it; others go on)
-            _log.exception("run %s", run_id)
+        except Exception as error:  # noqa: BLE001  (the log has it; others go on)
+            _log.error("run %s\n%s", run_id, run.trace(error))
         finally:
             self._runs.discard(run)
 
