@@ -26,9 +26,11 @@ LARGE = 24 * 1024 * 1024
 """Bytes: more than any socket takes at once."""
 
 
-@pytest.fixture
-async def line(postgres_database: TestDatabase) -> AsyncIterator[Line]:
-    line = await _connect(postgres_database.url)
+@pytest.fixture(params=["yes", "no"])
+async def line(
+    postgres_database: TestDatabase, request: pytest.FixtureRequest
+) -> AsyncIterator[Line]:
+    line = await _connect(f"{postgres_database.url}?prepared={request.param}")
     async with asyncio.timeout(SOON):
         yield line
     await line.close()
@@ -57,7 +59,7 @@ async def test_it_is_prepared_once(line: Line) -> None:
     prepared = await line.execute(
         "select count(*) from pg_prepared_statements where name like 'tenure%'", prepare=False
     )
-    assert await prepared.fetchone() == (1,)
+    assert await prepared.fetchone() == (0 if line.prepare_threshold is None else 1,)
 
 
 async def test_no_row_and_many(line: Line) -> None:
@@ -126,6 +128,14 @@ async def test_what_cannot_be_made_undoes_the_rest(
     with psycopg.connect(postgres_database.url, autocommit=True) as other:
         assert other.execute("select count(*) from public.undone").fetchone() == (0,)
         other.execute("drop table public.undone")
+
+
+async def test_after_a_rollback_it_is_prepared_anew(line: Line) -> None:
+    """The driver has the server forget everything then."""
+    assert await line.ask("select $1::integer", [1]) == [(1,)]
+    await line.execute("begin", prepare=False)
+    await line.rollback()
+    assert await line.ask("select $1::integer", [2]) == [(2,)]
 
 
 async def test_driver_and_we_take_turns(line: Line) -> None:

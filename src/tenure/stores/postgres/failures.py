@@ -32,6 +32,11 @@ def translation(place: str, error: Exception) -> StoreError:
             f"{place} lets this user do too little ({said}): grant it the schema 'tenure', or "
             "migrate with the user that owns it"
         )
+    if isinstance(error, errors.InvalidSqlStatementName):
+        return StoreIncompatible(
+            f"{place} forgets what was prepared ({said}): it seems that a pooler hands each "
+            "transaction to another server connection. Say prepared=no in the store URL"
+        )
     if isinstance(error, psycopg.ProgrammingError):
         return StoreIncompatible(
             f"{place} has no schema of this version of Tenure ({said}): run `tenure store migrate`,"

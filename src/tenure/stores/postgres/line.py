@@ -101,6 +101,11 @@ class Line(psycopg.AsyncConnection[Row]):
         """For each result that is owed now what reads it, if anybody wants to."""
         form: Form = Transformer.from_context(self)
         given = form.dump_sequence(values, [PyFormat.AUTO] * len(values))
+        if self.prepare_threshold is None:
+            self.pgconn.send_query_params(
+                sql.encode(), given, param_types=form.types, param_formats=form.formats
+            )
+            return [form]
         key = sql, form.types or ()
         name = self._statements.get(key)
         new = name is None
@@ -115,6 +120,11 @@ class Line(psycopg.AsyncConnection[Row]):
         """The driver watches the socket itself, and not any longer than it waits."""
         self._watch_no_more()
         return await super().wait(gen, *args, **more)
+
+    async def rollback(self) -> None:
+        """After which the driver has the server forget all that was prepared."""
+        self._statements.clear()
+        await super().rollback()
 
     async def close(self) -> None:
         self._watch_no_more()  # before its number is somebody else's
@@ -136,6 +146,7 @@ class Line(psycopg.AsyncConnection[Row]):
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._watching is not loop:
+            self._watch_no_more()
             self._number = self.fileno()
             loop.add_reader(self._number, self._read)
             self._watching = loop

@@ -47,8 +47,6 @@ class Session:
 
     async def swiftly(self, name: str, *values: Any) -> list[Row]:
         """As ``all``, for what every run waits for."""
-        if self._prepare is False:
-            return await self.all(name, *values)
         self._sent_at = monotonic()
         return await self.connection.ask(SQL[name], values)
 
@@ -75,8 +73,6 @@ class Session:
     async def in_turn(self, calls: Iterable[Call]) -> list[list[Row]]:
         """As ``together``; if they are made one by one, the server works on one while the next is
         made, and nobody else comes between."""
-        if self._prepare is False:
-            return await self.together(*calls)
         self._sent_at = monotonic()
         return await self.connection.ask_in_turn((SQL[name], values) for name, *values in calls)
 
