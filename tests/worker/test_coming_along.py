@@ -46,11 +46,11 @@ async def idle(door: Between, workers: Workers, act: Puppet, **rest: Any) -> Any
 
 
 async def rests(door: Between) -> None:
-    """Whatever it looked at because something ended, it has looked by now."""
+    """Whatever it looked at because something ended, it has looked by now; and it is so quiet that
+    hints bring their runs along."""
     looked = -1
-    while looked != len(door.calls):
-        looked = len(door.calls)
-        await asyncio.sleep(0.05)
+    while looked != (looked := door.count("find_waiting") + door.count("claim_runs")):
+        await asyncio.sleep(0.15)
     door.calls.clear()
 
 
@@ -80,6 +80,7 @@ async def test_each_of_several_does_while_there_is_room(
     runs.append(await workers.submit(HELD))
     while act.begun.count("held/local") < 2:
         await asyncio.sleep(0.01)
+    await rests(door)
     last = await workers.submit(KNOWN)
     await asyncio.sleep(0.1)
     assert (await workers.run(last)).status is RunStatus.QUEUED
@@ -94,6 +95,7 @@ async def test_worker_that_drains_begins_none(workers: Workers, act: Puppet, doo
     held = await workers.submit(HELD)
     await act.begins("held/local")
     worker.drain()
+    await rests(door)
     run_id = await workers.submit(KNOWN)
     await asyncio.sleep(0.1)
     assert act.begun == ["held/local"]
