@@ -45,6 +45,7 @@ MAY_READ_ALL = {
     "tokens",  # a row per token
     "token",
     "revoke_token",
+    "seal",  # a row
     "unfinished_prunes",
     "changes_of_another_server",
     "adopt_runs",  # `tenure store migrate`

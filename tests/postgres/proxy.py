@@ -15,10 +15,14 @@ class Proxy:
         self._server_port = server_port
         self._silent = False
         self._answers_to_lose = 0
+        self._said_before = b""
+        self._requests_pass = asyncio.Event()
+        self._requests_pass.set()
         self._answers_pass = asyncio.Event()
         self._answers_pass.set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
+        self._to_clients: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
@@ -35,6 +39,19 @@ class Proxy:
     def lose_next_answer(self) -> None:
         """The next request reaches the server and is done; the line is cut before its answer."""
         self._answers_to_lose += 1
+
+    def say_before_next_answer(self, data: bytes) -> None:
+        """As if the server had."""
+        self._said_before = data
+
+    def read_no_more(self) -> None:
+        """Of what clients send."""
+        self._requests_pass.clear()
+
+    def say_no_more(self) -> None:
+        """To the clients, who may go on talking."""
+        for writer in self._to_clients:
+            writer.write_eof()
 
     def hold_answers(self) -> None:
         """Requests reach the server and are done; their answers are under way for a while."""
@@ -60,6 +77,7 @@ class Proxy:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection("127.0.0.1", self._server_port)
         self._writers |= {writer, back}
+        self._to_clients.add(writer)
         self._begin(self._pass_on(reader, back, answers=False))
         self._begin(self._pass_on(there, writer, answers=True))
 
@@ -71,6 +89,8 @@ class Proxy:
     ) -> None:
         with suppress(ConnectionError):
             while data := await source.read(65536):
+                if not answers:
+                    await self._requests_pass.wait()
                 if self._silent:
                     continue
                 if answers and self._answers_to_lose:
@@ -78,6 +98,7 @@ class Proxy:
                     break
                 if answers:
                     await self._answers_pass.wait()
+                    data, self._said_before = self._said_before + data, b""
                 target.write(data)
                 await target.drain()
         if not self._silent:

@@ -204,3 +204,52 @@ async def test_line_that_ends_while_nobody_asks_is_left_alone_by_the_loop(
     assert second.fileno() == number
     assert await second.ask("select 2", []) == [(2,)]
     await second.close()
+
+
+@pytest.mark.parametrize("prepared", ["yes", "no"])
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        b"D\xff\xff\xff\xff",
+        b"D\x7f\xff\xff\xff",
+        b"G\0\0\0\7\0\0\0",
+        b"W\0\0\0\7\0\0\0",
+    ],
+)
+async def test_nonsense_ends_the_line_and_not_the_loop(
+    postgres_server: Server, postgres_database: TestDatabase, nonsense: bytes, prepared: str
+) -> None:
+    async with Proxy(postgres_server.port) as proxy, asyncio.timeout(SOON):
+        url = f"{postgres_database.url_through(proxy.port)}?prepared={prepared}"
+        line = await _connect(url)
+        await line.ask("select $1::integer", [1])
+        proxy.say_before_next_answer(nonsense)
+        with pytest.raises(psycopg.Error):
+            await line.ask("select $1::integer", [1])
+        assert line.closed
+
+
+@pytest.mark.parametrize("prepared", ["yes", "no"])
+async def test_end_that_comes_while_we_are_still_sending_is_noticed(
+    postgres_server: Server, postgres_database: TestDatabase, prepared: str
+) -> None:
+    async with Proxy(postgres_server.port) as proxy, asyncio.timeout(SOON):
+        line = await _connect(f"{postgres_database.url_through(proxy.port)}?prepared={prepared}")
+        await line.ask("select length($1::text)", ["short"])
+        proxy.read_no_more()
+        asked = asyncio.ensure_future(line.ask("select length($1::text)", ["x" * LARGE]))
+        await asyncio.wait([asked], timeout=0.1)
+        assert not asked.done()
+        proxy.say_no_more()
+        with pytest.raises(psycopg.OperationalError):
+            await asked
+        assert line.closed
+
+
+async def test_server_that_was_told_to_forget_is_told_anew(line: Line) -> None:
+    assert await line.ask("select $1::integer", [1]) == [(1,)]
+    await line.execute("deallocate all", prepare=False)
+    if line.prepare_threshold is not None:
+        with pytest.raises(psycopg.errors.InvalidSqlStatementName):
+            await line.ask("select $1::integer", [2])
+    assert await line.ask("select $1::integer", [3]) == [(3,)]

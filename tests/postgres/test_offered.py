@@ -17,6 +17,8 @@ from tenure.model.snapshot import Approval
 from tenure.model.status import Recovery, RunStatus
 from tenure.model.wakeups import topic_of_queue
 from tenure.stores.postgres import PostgresStore
+from tenure.stores.postgres.listening import seal_of
+from tenure.stores.postgres.statements import SQL
 from tenure.testing.contracts.acts import create
 from tenure.testing.contracts.wakeups import listening
 from tenure.testing.factories import annotate, begin_run, new_run
@@ -158,3 +160,47 @@ async def test_refused_creation_offers_nothing(postgres_database: TestDatabase) 
         await who.hears()
         (again,) = await who.finds()
         assert again == found
+
+
+@pytest.mark.parametrize("seal", ["", "ü", "0" * 64, None], ids=["no", "odd", "wrong", "older"])
+async def test_record_that_somebody_else_sent_is_not_believed(
+    postgres_database: TestDatabase, seal: str | None
+) -> None:
+    """Who can connect can send hints, without any right in our schema."""
+    url = postgres_database.url
+    async with waiting(url) as who, PostgresStore(url) as other:
+        await create(other, vars={"target": "staging"})
+        await who.hears()
+        with psycopg.connect(url, autocommit=True) as somebody:
+            raw = psycopg.RawCursor(somebody)
+            found = raw.execute(SQL["waiting_runs"], [["default"], 2]).fetchone()
+            somebody.execute("update tenure.runs set readiness = 0")  # a look finds nothing
+            assert len(await who.finds()) == 1  # as announced
+            assert found is not None
+            assert await who.finds() == []
+            if seal is None:  # a true one, of what was true
+                seal = seal_of(_secret(somebody), found[0].encode())
+            forged = found[0].replace("staging", "production")
+            said = f'{{"topics": ["{QUEUE}"], "run": {forged}, "seal": "{seal}"}}'
+            somebody.execute("select pg_notify('tenure_queue', %s)", [said])
+            await who.hears()
+            assert await who.finds() == []
+
+
+def _secret(somebody: psycopg.Connection[Any]) -> str:
+    row = somebody.execute("select secret from tenure.seal").fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+async def test_what_cannot_be_read_is_a_hint_too(postgres_database: TestDatabase) -> None:
+    url = postgres_database.url
+    async with waiting(url) as who, PostgresStore(url) as other:
+        with psycopg.connect(url, autocommit=True) as somebody:
+            for payload in ("", "{", '{"topics": 1}', "[1]", "null"):
+                somebody.execute("select pg_notify('tenure_queue', %s)", [payload])
+                await who.hears()
+        run = await create(other)
+        await who.hears()
+        (found,) = await who.finds()
+        assert found.snapshot.run_id == run.run_id

@@ -82,7 +82,9 @@ async def test_store_of_schema_4_goes_on_with_all_it_has(
         before.setattr("tenure.stores.postgres.migrating.migrations", lambda: older)
         async with PostgresStore(url) as store:
             assert (await store.migrate_store()).schema == 4
-            runs = [await create(store) for _ in range(3)]
+            new = [new_run() for _ in range(3)]  # together: a lone one is written in a newer way
+            await store.update_runs(new)
+            runs = [await store.get_run(each.snapshot.run_id) for each in new]
             feed = Reader(store)
             await feed.until({run.run_id: await store.read_events(run.run_id) for run in runs[:1]})
     async with PostgresStore(url) as store:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,7 +22,7 @@ from tenure.model.ids import check_run_id
 from tenure.model.moments import why_not_kept
 from tenure.model.snapshot import Counts, HostState, RunSnapshot, RunSummary, StepState
 from tenure.model.status import HostStatus, Recovery, RunStatus, StepStatus
-from tenure.model.update import Fencing, NewRun, check_lease_seconds
+from tenure.model.update import Fencing, LeaseRequest, NewRun, check_lease_seconds
 
 MIN_PRIORITY, MAX_PRIORITY = -100, 100
 _AT_BIRTH = (RunStatus.QUEUED, RunStatus.RUNNING)
@@ -72,6 +72,9 @@ class Purpose(StrEnum):
     RECONCILE = "reconcile"
 
 
+Request = TypeVar("Request", "ClaimRequest", LeaseRequest)
+
+
 class ClaimRequest(Struct, frozen=True, gc=False, kw_only=True):
     """Ask for up to ``limit`` runs at once. ``claim_id`` as in ``LeaseRequest``.
 
@@ -92,6 +95,17 @@ class ClaimRequest(Struct, frozen=True, gc=False, kw_only=True):
 
     def __post_init__(self) -> None:
         check_lease_seconds(self.seconds)
+
+
+LATE = 1.0
+"""Seconds. A store that comes to a claim only so long after it was asked was away, or held up, and
+with it everybody who wanted to renew a lease: then it takes no expired one, as if ``expired`` were
+false. Their owners get the chance to come back first, and whoever claims next may have the rest."""
+
+
+def in_time(request: Request, waited: float) -> Request:
+    """``request`` as it counts now, so long after its store was asked."""
+    return request if waited <= LATE or not request.expired else replace(request, expired=False)
 
 
 OLDEST_EVERY = 10

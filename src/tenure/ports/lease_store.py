@@ -48,7 +48,8 @@ class LeaseStore(Protocol):
 
         The same ``claim_id`` again returns the runs still held under it, renewed, and claims no
         others: all of them, or ``StoreUnavailable``, for nobody would ask for the rest.
-        Never waits for a run somebody else is looking at.
+        Never waits for a run somebody else is looking at. Who comes to it late takes no expired
+        lease (``model.leasing.in_time``), here as in ``claim_run``.
         """
         ...
 

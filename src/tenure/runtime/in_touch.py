@@ -23,6 +23,12 @@ class InTouch:
         lasted = asyncio.get_running_loop().time() - self._since
         return lasted >= self._needed and not self._was_frozen
 
+    def answered(self, sent_at: float) -> None:
+        """What was asked at that moment of the loop's time. Who waited for long was out of touch,
+        whatever the answer."""
+        if asyncio.get_running_loop().time() - sent_at > self._needed / 2:
+            self.lost()
+
     def lost(self) -> None:
         """The store did not answer."""
         self._since = asyncio.get_running_loop().time()

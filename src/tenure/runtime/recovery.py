@@ -99,11 +99,13 @@ class Reconciler:
     async def end_abandoned(self) -> EndedRuns:
         """Runs whose process is gone for certain, once what it had started is gone too."""
         await self.let_tasks_end()
-        return await self.reconcile(ON_START, expired=False)
+        return await self.reconcile(ON_START, expired=lambda: False)
 
-    async def reconcile(self, reason: str, *, expired: bool = True) -> EndedRuns:
-        """``expired`` false leaves leases alone that merely ran out: for a process that cannot know
-        yet whether their owners only wait for the store to return."""
+    async def reconcile(
+        self, reason: str, *, expired: Callable[[], bool] = lambda: True
+    ) -> EndedRuns:
+        """``expired``, asked when it comes to it: false leaves leases alone that merely ran out,
+        for a process that cannot know whether their owners only wait for the store to return."""
         unapproved = await self._expire()
         if isinstance(self._store, LeaseStore):
             ended = await self._with_leases(self._store, reason, expired)
@@ -123,10 +125,11 @@ class Reconciler:
         ]
 
     async def _with_leases(
-        self, store: LeaseStore, reason: str, expired: bool
+        self, store: LeaseStore, reason: str, may_take_expired: Callable[[], bool]
     ) -> list[RunSnapshot]:
         owners = await self._owners()
         dead = frozenset(owner for owner in owners if self._is_dead(owner))
+        expired = may_take_expired()
         ended: list[RunSnapshot] = []
         while owners or expired:
             request = ClaimRequest(

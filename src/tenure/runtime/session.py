@@ -137,7 +137,7 @@ class Session:
             touch.rests(loop.time() + self._interval)
             await pause(self._interval)
             try:
-                ended = await self.reconciler.reconcile(LATER, expired=touch.long_enough)
+                ended = await self.reconciler.reconcile(LATER, expired=lambda: touch.long_enough)
             except Exception as error:  # noqa: BLE001  whatever it is, it must be tried again
                 touch.lost()
                 if not complained:

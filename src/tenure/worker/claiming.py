@@ -87,6 +87,7 @@ class Claims:
         sent_at = asyncio.get_running_loop().time()
         self._touch.asks()
         claimed = await surely(lambda: self._store.claim_runs(request), ENDLESS, be_careful)
+        self._touch.answered(sent_at)
         self._answered()
         return [Claim(run, sent_at) for run in claimed]
 
@@ -107,6 +108,8 @@ class Claims:
             self._touch.lost()
             self._note_trouble(error)
             raise
+        finally:
+            self._touch.answered(sent_at)
         return Claim(claimed, sent_at)
 
     async def give_back(self, claims: Sequence[Claim]) -> None:

@@ -14,8 +14,13 @@ from tenure.stores.postgres.write_rows import ChangedRunRow, NewRunRow
 from tenure.stores.record_rows import text
 
 
+def waits(run: NewRunRow) -> bool:
+    """For somebody who will own it; nothing has begun."""
+    return run.owner_id is None and run.started_at is None
+
+
 def creation(run: NewRunRow, events: str, aboard: Sequence[str]) -> Call:
-    """Of a run that waits for an owner, with no step begun and no callback owed."""
+    """Of a run that ``waits``, with no callback owed."""
     return (
         "create_plain_run",
         run.run_id,

@@ -55,7 +55,7 @@ class Batch:
             told = record_rows.text(self._deliveries)
             return ("create_runs", *self._of_runs(), *self._of_steps(), told, list(aboard))
         run = self._runs[0]
-        if len(self._runs) == 1 and isinstance(run, NewRunRow) and run.owner_id is None:
+        if len(self._runs) == 1 and isinstance(run, NewRunRow) and alone.waits(run):
             return alone.creation(run, record_rows.text(self._events[0]), aboard)
         return ("create_plain_runs", *self._of_runs(), list(aboard))
 

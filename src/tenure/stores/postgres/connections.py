@@ -111,7 +111,9 @@ class Connections:
             if watchdog is not None:
                 watchdog.stop()
             if connection is not None:
-                await self._give_back(lane, connection, keep=not any_schema)
+                # One that was told to stop may be told so a moment later, in somebody else's call.
+                keep = not any_schema and not (watchdog is not None and watchdog.tripped)
+                await self._give_back(lane, connection, keep=keep)
             lane.free.release()
 
     @asynccontextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from time import monotonic
 
 from msgspec.structs import replace
 
@@ -16,11 +17,13 @@ from tenure.model.leasing import (
     Lease,
     Renewal,
     claim,
+    in_time,
     release,
 )
 from tenure.model.leasing import (
     Purpose as ClaimPurpose,
 )
+from tenure.model.snapshot import RunSnapshot
 from tenure.model.update import Fencing, LeaseRequest
 from tenure.model.wakeups import news
 from tenure.stores.postgres.announcing import Announcing
@@ -48,20 +51,27 @@ class Leasing:
     async def claim_one(
         self, run_id: str, request: LeaseRequest, purpose: ClaimPurpose
     ) -> ClaimedRun:
+        asked_at = monotonic()
         async with self._connections.session(Purpose.WRITING) as session:
             for seconds in PAUSES:
                 await pause(seconds)
                 try:
-                    return await self._claim_one(session, run_id, request, purpose)
+                    return await self._claim_one(session, run_id, request, purpose, asked_at)
                 except Busy:
                     continue
         raise self._locked(f"run {run_id}")
 
     async def _claim_one(
-        self, session: Session, run_id: str, request: LeaseRequest, purpose: ClaimPurpose
+        self,
+        session: Session,
+        run_id: str,
+        request: LeaseRequest,
+        purpose: ClaimPurpose,
+        asked_at: float,
     ) -> ClaimedRun:
         async with session.undone_on_error():
             head, at = await self._lock(session, run_id)
+            request = in_time(request, monotonic() - asked_at)
             owner_id = head.run.owner_id
             held = owner_id is not None and (
                 head.lease_live
@@ -76,21 +86,26 @@ class Leasing:
         raise LeaseLost(run_id, fence=head.run.fence + 1, owner_id=None)
 
     async def claim_many(self, request: ClaimRequest) -> list[ClaimedRun]:
+        asked_at = monotonic()
         async with self._connections.session(Purpose.WRITING) as session:
             for seconds in PAUSES:
                 await pause(seconds)
                 try:
-                    return await self._claim_many(session, request)
+                    return await self._claim_many(session, request, asked_at)
                 except Busy:
                     continue
         raise self._locked("a run of this claim, which was sent again,")
 
-    async def _claim_many(self, session: Session, request: ClaimRequest) -> list[ClaimedRun]:
+    async def _claim_many(
+        self, session: Session, request: ClaimRequest, asked_at: float
+    ) -> list[ClaimedRun]:
         lease = LeaseRequest(
             owner_id=request.owner_id, seconds=request.seconds, claim_id=request.claim_id
         )
         async with session.undone_on_error():
             repeated, picked = await self._choosing.pick(session, request)
+            if not in_time(request, monotonic() - asked_at).expired:
+                picked = [each for each in picked if _is_free(each.head.run, request)]
             batch = Batch()
             taken: list[Head] = []
             for head, at in repeated or picked:
@@ -228,6 +243,11 @@ class Leasing:
             f"{which} is locked in {self._connections.address.place} by somebody else's "
             "transaction; nothing was written, send it again"
         )
+
+
+def _is_free(run: RunSnapshot, request: ClaimRequest) -> bool:
+    """Whatever its lease says: nobody can come back to it."""
+    return run.owner_id is None or run.owner_id in request.dead_owners
 
 
 def _take(

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 from weakref import ReferenceType, ref
@@ -29,7 +30,7 @@ import psycopg
 from psycopg.abc import PQGen
 from psycopg.abc import Transformer as Form
 from psycopg.adapt import PyFormat, Transformer
-from psycopg.errors import Diagnostic, error_from_result
+from psycopg.errors import Diagnostic, InvalidSqlStatementName, error_from_result
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
@@ -42,6 +43,15 @@ T = TypeVar("T")
 
 _WAITING_FOR_A_REPLICA = "SyncRepWaitForLSN"
 """Where in the server the warning comes from: its words are in whatever language it speaks."""
+_ANSWERS = frozenset(
+    {
+        ExecStatus.COMMAND_OK,
+        ExecStatus.TUPLES_OK,
+        ExecStatus.EMPTY_QUERY,
+        ExecStatus.FATAL_ERROR,
+        ExecStatus.PIPELINE_ABORTED,
+    }
+)
 
 
 class Line(psycopg.AsyncConnection[Row]):
@@ -88,9 +98,12 @@ class Line(psycopg.AsyncConnection[Row]):
         self.pgconn.exit_pipeline_mode()
         for result in results:
             if result.status == ExecStatus.FATAL_ERROR:
+                error = error_from_result(result)
+                if isinstance(error, InvalidSqlStatementName):
+                    prepared = 0  # somebody had it forget them
                 for key in list(self._statements)[prepared:]:
                     del self._statements[key]  # whether the server has it is not known
-                raise error_from_result(result)
+                raise error
         return [
             _rows(form, result)
             for form, result in zip(forms, results, strict=True)
@@ -152,16 +165,18 @@ class Line(psycopg.AsyncConnection[Row]):
             self._watching = loop
 
     def _watch_no_more(self) -> None:
-        if self._watching is not None:
-            self._watching.remove_reader(self._number)
-            self._watching.remove_writer(self._number)
-            self._watching = None
+        loop, self._watching = self._watching, None
+        if loop is None:
+            return
+        for forget in (loop.remove_writer, loop.remove_reader):
+            with suppress(OSError):  # the driver may have closed the socket
+                forget(self._number)
 
     def _send_more(self) -> None:
         try:
             if not self.pgconn.flush() and self._watching is not None:
                 self._watching.remove_writer(self._number)
-        except psycopg.Error as error:
+        except Exception as error:  # noqa: BLE001  (as in ``_read``)
             self._fail(error)
 
     def _read(self) -> None:
@@ -170,25 +185,33 @@ class Line(psycopg.AsyncConnection[Row]):
             return
         try:
             self.pgconn.consume_input()
-            while not self.pgconn.is_busy():
-                result = self.pgconn.get_result()
-                if result is None:  # of one statement; of the next there may be some
-                    continue
-                if result.status == ExecStatus.PIPELINE_SYNC:
-                    self._answer()
-                    return
-                self._came.append(result)
-        except psycopg.Error as error:
+            whole = self._collect()
+        except Exception as error:  # noqa: BLE001  (raised where somebody waits for it)
             self._fail(error)
-
-    def _answer(self) -> None:
-        if self._asked is not None and not self._asked.done():
+            return
+        if whole and not self._asked.done():
             self._asked.set_result(self._came)
 
-    def _fail(self, error: psycopg.Error) -> None:
-        self._watch_no_more()  # now: the driver may have closed its socket
+    def _collect(self) -> bool:
+        """Whether all has come."""
+        ends = 0
+        while not self.pgconn.is_busy():
+            result = self.pgconn.get_result()
+            if result is None:  # the end of one statement
+                ends += 1
+            elif result.status == ExecStatus.PIPELINE_SYNC:
+                return True
+            else:
+                ends = 0
+                self._came.append(result)
+            if ends > 1 or (result is not None and result.status not in _ANSWERS):
+                raise psycopg.OperationalError("what the server said makes no sense")
+        return False
+
+    def _fail(self, error: Exception) -> None:
         if self._asked is not None and not self._asked.done():
             self._asked.set_exception(error)
+        self._watch_no_more()  # now: the number of its socket may be somebody else's in a moment
 
 
 def _rows(form: Form, result: PGresult) -> list[Row]:

@@ -6,17 +6,19 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
+from hashlib import sha256
+from hmac import compare_digest
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import msgspec
 
 from tenure.cancelling import end
-from tenure.model.errors import TenureError
+from tenure.model.errors import StoreIncompatible, TenureError
 from tenure.stores.postgres.channels import LISTEN, channel_of
 from tenure.stores.postgres.connections import Connections
 from tenure.stores.postgres.failures import DRIVER_ERRORS
-from tenure.stores.postgres.line import Line
+from tenure.stores.postgres.line import Line, Row
 from tenure.stores.postgres.offers import Offers
 from tenure.stores.postgres.patience import pause
 from tenure.stores.postgres.statements import SQL
@@ -32,6 +34,7 @@ class _Announced(msgspec.Struct):
 
     topics: frozenset[str]
     run: msgspec.Raw
+    seal: str = ""
 
 
 _announced = msgspec.json.Decoder(frozenset[str] | _Announced)
@@ -84,6 +87,7 @@ class _Ear:
         self._task: asyncio.Task[None] | None = None
         self._former: set[asyncio.Task[None]] = set()
         self._hears = False
+        self._secret = ""
 
     def add(self, listener: _Listener) -> None:
         self._listeners.append(listener)
@@ -117,6 +121,7 @@ class _Ear:
         while True:
             try:
                 async with self._connections.own_line() as connection:
+                    (self._secret,) = await _only(connection, SQL["seal"])
                     for channel in sorted(channels):
                         await connection.execute(SQL[LISTEN[channel]], prepare=False)
                     failures, self._hears = 0, True
@@ -139,7 +144,7 @@ class _Ear:
             try:
                 line.consume_input()
                 while (said := line.notifies()) is not None:
-                    self._hear(_announced.decode(said.extra))
+                    self._hear(said.extra)
             except Exception as error:  # noqa: BLE001  (raised where the line is looked after)
                 loop.remove_reader(number)  # now: the number may be somebody else's in a moment
                 ended.set_exception(error)
@@ -151,9 +156,18 @@ class _Ear:
             if not ended.done() or ended.cancelled():
                 loop.remove_reader(number)
 
-    def _hear(self, said: frozenset[str] | _Announced) -> None:
+    def _hear(self, payload: bytes) -> None:
+        """Whatever anybody sent: at worst somebody looks in vain."""
+        try:
+            said = _announced.decode(payload)
+        except msgspec.DecodeError:
+            self._offers.may_have_missed_some()
+            self._tell(None)
+            return
         if isinstance(said, _Announced):
-            self._offers.hear(said.topics, bytes(said.run))
+            run = bytes(said.run)
+            believed = compare_digest(said.seal.encode(), seal_of(self._secret, run).encode())
+            self._offers.hear(said.topics, run if believed else None)
             self._tell(said.topics)
         else:
             self._offers.hear(said)
@@ -163,3 +177,18 @@ class _Ear:
         for listener in list(self._listeners):
             if topics is None or topics & listener.topics:
                 listener.heard()
+
+
+def seal_of(secret: str, run: bytes) -> str:
+    """As the function ``tenure.sealed`` makes it. Anybody who can connect to the database can send
+    hints; this takes the right to read the schema."""
+    inner = sha256(secret.encode() + run).hexdigest()
+    return sha256((secret + inner).encode()).hexdigest()
+
+
+async def _only(connection: Line, sql: str) -> Row:
+    """The row of a table that has one."""
+    row = await (await connection.execute(sql, prepare=False)).fetchone()
+    if row is None:
+        raise StoreIncompatible("the database lacks what seals hints: run `tenure store check`")
+    return row

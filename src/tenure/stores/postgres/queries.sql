@@ -69,6 +69,9 @@ select set_config('plan_cache_mode', 'force_generic_plan', false),
 select set_config('idle_in_transaction_session_timeout', '10s', true),
   set_config('enable_seqscan', 'off', true)
 
+-- name: seal
+select secret from tenure.seal limit 1
+
 -- name: listen
 listen tenure
 
@@ -201,12 +204,13 @@ select tenure.clock(), coalesce((select format('[[%s,%s,null]]', $26::integer, s
     select pg_notify('tenure_queue',
       case when octet_length(a.whole) < 8000 then a.whole else t.topics end)::text
     from unnest($25::text[]) as t(topics) left join lateral (
-      select json_build_object('topics', t.topics::json, 'run', json_build_array(json_build_array(
+      select json_build_object(
+        'topics', t.topics::json, 'run', b.run::json, 'seal', tenure.sealed(b.run))::text as whole
+      from ok, lateral (select json_build_array(json_build_array(
         ok.seq, $1::text, $2::text, $3::text, $4::bigint, $5::bigint, null, null, null, false, 0, 0,
         $6::text, $7::text, $8::smallint, $9::timestamptz, $12::timestamptz, null,
         $13::timestamptz, null, null, $13::timestamptz, $14::json, $15::json, null), $17::json,
-        $18::json, $19::json, $20::json, null, null, $16::text))::text as whole
-      from ok) a on true
+        $18::json, $19::json, $20::json, null, null, $16::text)::text as run) b) a on true
     where {may_ride})
 
 -- fragment: updated

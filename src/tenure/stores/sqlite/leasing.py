@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import monotonic
 
 from msgspec.structs import replace
 
@@ -15,6 +16,7 @@ from tenure.model.leasing import (
     Purpose,
     Renewal,
     claim,
+    in_time,
     release,
 )
 from tenure.model.update import Fencing, LeaseRequest
@@ -38,8 +40,12 @@ class Leasing:
 
     # Claiming: write, commit, and only then read what is handed out
 
-    def claim_one(self, run_id: str, request: LeaseRequest, purpose: Purpose) -> ClaimedRun:
+    def claim_one(
+        self, run_id: str, request: LeaseRequest, purpose: Purpose, asked_at: float
+    ) -> ClaimedRun:
+        """``asked_at`` by ``monotonic``: another process may have kept us from the file since."""
         with self._writing.transaction() as instant:
+            request = in_time(request, monotonic() - asked_at)
             head = self._found(run_id)
             owner_id = head.run.owner_id
             held = owner_id is not None and (
@@ -50,11 +56,12 @@ class Leasing:
             self._claim(head, request, purpose, held, instant)
         return self._claimed(head.seq)
 
-    def claim_many(self, request: ClaimRequest) -> list[ClaimedRun]:
+    def claim_many(self, request: ClaimRequest, asked_at: float) -> list[ClaimedRun]:
         lease = LeaseRequest(
             owner_id=request.owner_id, seconds=request.seconds, claim_id=request.claim_id
         )
         with self._writing.transaction() as instant:
+            request = in_time(request, monotonic() - asked_at)
             found = self._sql.all("held_under_claim", request.owner_id, request.claim_id)
             repeated = [seq for (seq,) in found]
             if not repeated:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
+from time import monotonic
 from typing import Self, TypeVar
 
 from tenure.model.access import Token
@@ -176,10 +177,14 @@ class SQLiteStore:
     async def claim_run(
         self, run_id: str, request: LeaseRequest, purpose: Purpose = Purpose.EXECUTE
     ) -> ClaimedRun:
-        return await self._writer.run(self._leasing.claim_one, run_id, request, purpose)
+        asked_at = monotonic()
+        return await self._writer.run(
+            lambda: self._leasing.claim_one(run_id, request, purpose, asked_at)
+        )
 
     async def claim_runs(self, request: ClaimRequest) -> list[ClaimedRun]:
-        return await self._writer.run(self._leasing.claim_many, request)
+        asked_at = monotonic()
+        return await self._writer.run(lambda: self._leasing.claim_many(request, asked_at))
 
     async def renew_leases(self, leases: Sequence[Lease], seconds: float) -> list[Renewal]:
         return await self._writer.run(self._leasing.renew, leases, seconds)
