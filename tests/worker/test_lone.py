@@ -11,6 +11,7 @@ import tenure
 from tenure.model.beginning import Beginning
 from tenure.model.leasing import ClaimRequest
 from tenure.model.status import RunStatus
+from tenure.testing.factories import lease_request
 from tests.runtime.puppets import PATIENCE, Between, Puppet, step, workflow
 from tests.worker.conftest import LONG, Workers
 
@@ -230,3 +231,50 @@ async def _claimed(workers: Workers, owner: str, seconds: float) -> Any:
         while not (claimed := await workers.store.claim_runs(request)):
             await asyncio.sleep(0.01)
     return claimed[0].lease
+
+
+@pytest.mark.parametrize("said", ["fail", "ask"])
+@pytest.mark.parametrize("why", ["frozen", "told to stop"])
+async def test_what_was_to_begin_when_its_worker_went_begins_elsewhere_whatever_on_takeover_says(
+    workers: Workers, act: Puppet, door: Between, why: str, said: str
+) -> None:
+    """It was never begun, and that is known: there is nothing to be careful about."""
+    timing = BRIEF if why == "frozen" else LONG
+    worker = await idle_behind(door, workers, act, timing)
+    begun = asyncio.Event()
+
+    async def late(real: Any, beginning: Beginning) -> Any:
+        receipt = await real(beginning)
+        begun.set()
+        if why == "told to stop":
+            worker.drain(at_once=True)
+        await asyncio.sleep(timing.trust if why == "frozen" else 0.2)
+        return receipt
+
+    door.rules["begin_run"] = late
+    run_id = await workers.submit(workflow(step("one", on_takeover=said), step("two")))
+    await begun.wait()
+    worker.drain(at_once=True)
+    await workers.returns(worker)
+    run = await workers.run(run_id)
+    assert (run.status, run.owner_id, act.begun) == (RunStatus.RUNNING, None, [])
+    assert run.steps[0].hosts["local"].attempts == 0
+    workers.start()
+    run = await workers.ended(run_id)
+    assert (run.status, act.begun) == (RunStatus.SUCCESS, ["one/local", "two/local"])
+    assert run.steps[0].hosts["local"].attempts == 1
+
+
+async def test_one_that_was_asked_to_stop_begins_nothing(
+    workers: Workers, act: Puppet, door: Between
+) -> None:
+    """Asked while somebody had it, who gave it back."""
+    held = await workers.submit(FIRST)
+    owner = await workers.store.claim_run(held, lease_request("somebody"))
+    await workers.runner.cancel(held)
+    await workers.store.release_lease(held, owner.lease.fencing, "given-back")
+    await idle_behind(door, workers, act)
+    run = await workers.ended(held)
+    assert run.status is RunStatus.CANCELED
+    types = [event.type for event in await workers.events(held)]
+    assert not {"run.running", "host.running"} & set(types)

@@ -47,10 +47,13 @@ class Crew:
     def busy(self) -> bool:
         return bool(self._tasks)
 
-    def begin(self, start: Start, execute: Execute) -> None:
-        """In a task of its own."""
+    def begin(self, start: Start, execute: Execute, *, first: bool = False) -> None:
+        """In a task of its own. ``first``: it was never begun before. If it is not begun now
+        either, whoever goes on need not wonder what became of it: it has had no attempt."""
         if self.stopped is not None:
-            self.arrive(start, self.stopped.outcome())
+            outcome = self.stopped.outcome()
+            never = first and self.stopped.hands_over
+            self.arrive(start, replace(outcome, attempts=0) if never else outcome)
         else:
             self._tasks[start] = asyncio.create_task(self._perform(start, execute))
 

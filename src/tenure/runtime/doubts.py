@@ -42,14 +42,17 @@ class Doubts:
         return self._before.get(start, 0)
 
     def decide(self, doubts: Sequence[Doubt], draft: Draft) -> None:
-        for start, _ in doubts:
+        for start, attempts in doubts:
             recipe = start.course.recipe
-            if recipe.on_takeover is OnTakeover.ASK:
+            if attempts and recipe.on_takeover is OnTakeover.ASK:
                 self._crew.stop(asked(recipe.name, start.host))
         for start, attempts in doubts:
             recipe = start.course.recipe
             if self._crew.stopped is not None:
-                self._crew.unconfirmed.add(start.host)
+                if attempts:
+                    self._crew.unconfirmed.add(start.host)
+            elif not attempts:  # it was to begin when its owner was told to stop
+                self._again(start, attempts, draft)
             elif recipe.on_takeover is OnTakeover.FAIL:
                 self._crew.arrive(start, _failed(attempts))
             elif recipe.on_takeover is OnTakeover.VERIFY and recipe.probe is not None:

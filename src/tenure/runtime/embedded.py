@@ -207,7 +207,10 @@ class EmbeddedRun:
             request, sent_at = self._request(), asyncio.get_running_loop().time()
             lease = await self._tracker.take(_begun(changes), store, request)
             self._hold(lease, sent_at)
-            self._check_trusted()
+            if self._planned.recovery is Recovery.RESUME and not self._is_trusted:
+                self.stop()  # what was to begin does so elsewhere
+            else:
+                self._check_trusted()
             return Changes()
 
         return await self._engine.drive(begin, self._planned.timeout, self._planned)
@@ -231,10 +234,14 @@ class EmbeddedRun:
 
     def _check_trusted(self) -> None:
         """This process may have been frozen since it claimed: then it begins nothing."""
-        now = asyncio.get_running_loop().time()
-        if self._holding is not None and now >= self._holding.trusted_until:
+        if not self._is_trusted:
             raise LeaseLost(self._planned.run_id, fence=self.fencing.fence, owner_id=None)
         self.began = True
+
+    @property
+    def _is_trusted(self) -> bool:
+        now = asyncio.get_running_loop().time()
+        return self._holding is None or now < self._holding.trusted_until
 
     async def _begin(self, changes: Changes) -> Changes:
         if self._planned.status is RunStatus.QUEUED:

@@ -199,8 +199,12 @@ class Engine:
             elif alone and course.recipe.short:
                 return start
             else:
-                crew.begin(start, self._execute)
+                crew.begin(start, self._execute, first=not self._made(start))
         return None
+
+    def _made(self, start: Start) -> int:
+        """Attempts of it by earlier owners."""
+        return 0 if self._doubts is None else self._doubts.attempts(start)
 
     def _turn(self, draft: Draft) -> RunStatus | None:
         """Take in what arrived and say what comes of it; the run's status if this is its end."""
@@ -258,8 +262,7 @@ class Engine:
             unwanted = item_unwanted(course.recipe, scope)
             if unwanted is not None:
                 return _known(unwanted)
-        attempts = 0 if self._doubts is None else self._doubts.attempts(start)
-        assignment = self._assignment(start, course.recipe, scope, attempts)
+        assignment = self._assignment(start, course.recipe, scope, self._made(start))
         return self._executor.execute(assignment, partial(self._tried, start))
 
     def _probe(self, start: Start) -> Awaitable[Outcome]:

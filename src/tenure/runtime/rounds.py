@@ -106,7 +106,9 @@ class Rounds:
                 _reason(error),
             )
         else:
-            if self._complained and (renews or due > now):
+            if self._complained and not held:
+                self._complained = ""  # those of which it was said are no longer ours to renew
+            elif self._complained and (renews or due > now):
                 self._complained = ""
                 _log.warning("leases are renewed as usual again")
 

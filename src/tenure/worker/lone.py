@@ -62,4 +62,6 @@ class Lone:
 
 
 def _can_begin(run: RunSnapshot) -> bool:
-    return run.status is RunStatus.QUEUED and not run.takeovers
+    """Else it is claimed first, and what becomes of it then is decided."""
+    waits = run.status is RunStatus.QUEUED and run.cancel_requested_at is None
+    return waits and not run.takeovers
