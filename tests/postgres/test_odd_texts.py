@@ -7,7 +7,7 @@ import pytest
 from tenure.model.status import HostStatus, StepStatus
 from tenure.model.update import Changes, HostChange, Receipt, StepChange
 from tenure.stores.postgres import PostgresStore
-from tenure.testing.contracts.acts import create_embedded
+from tenure.testing.contracts.acts import create, create_embedded
 from tenure.testing.factories import owner_update
 from tests.postgres.database import TestDatabase
 
@@ -44,3 +44,11 @@ async def test_run_can_be_born_with_a_nul(postgres_database: TestDatabase) -> No
     async with PostgresStore(postgres_database.url) as store:
         run = await create_embedded(store, vars={"odd": ODD}, message=ODD)
         assert (run.vars, run.message) == ({"odd": ODD}, ODD)
+
+
+async def test_whatever_encoding_a_url_names_ours_is_utf_8(postgres_database: TestDatabase) -> None:
+    async with PostgresStore(f"{postgres_database.url}?client_encoding=LATIN1") as store:
+        run = await create(store, queue="büro", vars={"odd": "✓"})
+        (found,) = await store.find_waiting(["büro"], limit=2)
+        assert found.snapshot.run_id == run.run_id
+        assert found.snapshot.vars == {"odd": "✓"}

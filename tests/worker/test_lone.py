@@ -271,9 +271,9 @@ async def test_one_that_was_asked_to_stop_begins_nothing(
     """Asked while somebody had it, who gave it back."""
     held = await workers.submit(FIRST)
     owner = await workers.store.claim_run(held, lease_request("somebody"))
+    await idle_behind(door, workers, act)
     await workers.runner.cancel(held)
     await workers.store.release_lease(held, owner.lease.fencing, "given-back")
-    await idle_behind(door, workers, act)
     run = await workers.ended(held)
     assert run.status is RunStatus.CANCELED
     types = [event.type for event in await workers.events(held)]

@@ -67,7 +67,8 @@ class Servers:
     async def _reach(self, server: Server) -> Line:
         async with asyncio.timeout(self._address.connect_timeout):
             return await Line.connect(
-                make_conninfo(**server),
+                # Whatever the environment says, and the database has: all our texts are UTF-8.
+                make_conninfo(**{**server, "client_encoding": "UTF8"}),
                 autocommit=True,
                 cursor_factory=AsyncRawCursor,
                 prepare_threshold=2 if self._address.prepared else None,
