@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 
+from tenure.model.leasing import LATE
+
 
 class InTouch:
     """Of one event loop."""
@@ -26,7 +28,7 @@ class InTouch:
     def answered(self, sent_at: float) -> None:
         """What was asked at that moment of the loop's time. Who waited for long was out of touch,
         whatever the answer."""
-        if asyncio.get_running_loop().time() - sent_at > self._needed / 2:
+        if asyncio.get_running_loop().time() - sent_at > max(LATE, self._needed / 2):
             self.lost()
 
     def lost(self) -> None:

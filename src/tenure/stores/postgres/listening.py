@@ -14,11 +14,11 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from tenure.cancelling import end
-from tenure.model.errors import StoreIncompatible, TenureError
+from tenure.model.errors import TenureError
 from tenure.stores.postgres.channels import LISTEN, channel_of
-from tenure.stores.postgres.connections import Connections
+from tenure.stores.postgres.connections import Connections, Purpose
 from tenure.stores.postgres.failures import DRIVER_ERRORS
-from tenure.stores.postgres.line import Line, Row
+from tenure.stores.postgres.line import Line
 from tenure.stores.postgres.offers import Offers
 from tenure.stores.postgres.patience import pause
 from tenure.stores.postgres.statements import SQL
@@ -120,8 +120,9 @@ class _Ear:
         failures = 0
         while True:
             try:
+                async with self._connections.session(Purpose.READING) as session:
+                    (self._secret,) = await session.one("seal")
                 async with self._connections.own_line() as connection:
-                    (self._secret,) = await _only(connection, SQL["seal"])
                     for channel in sorted(channels):
                         await connection.execute(SQL[LISTEN[channel]], prepare=False)
                     failures, self._hears = 0, True
@@ -184,11 +185,3 @@ def seal_of(secret: str, run: bytes) -> str:
     hints; this takes the right to read the schema."""
     inner = sha256(secret.encode() + run).hexdigest()
     return sha256((secret + inner).encode()).hexdigest()
-
-
-async def _only(connection: Line, sql: str) -> Row:
-    """The row of a table that has one."""
-    row = await (await connection.execute(sql, prepare=False)).fetchone()
-    if row is None:
-        raise StoreIncompatible("the database lacks what seals hints: run `tenure store check`")
-    return row
