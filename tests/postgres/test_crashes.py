@@ -16,8 +16,8 @@ from tenure.model.errors import StoreUnavailable
 from tenure.model.events import Event
 from tenure.model.update import Update
 from tenure.stores.postgres import PostgresStore
-from tenure.testing.contracts.acts import create_embedded
-from tenure.testing.factories import change_run, embedded_run, new_run, start_step
+from tenure.testing.contracts.acts import create, create_embedded
+from tenure.testing.factories import begin_run, change_run, embedded_run, new_run, start_step
 from tests.postgres.database import migrated
 from tests.postgres.server import Server
 
@@ -181,18 +181,26 @@ async def test_commit_that_no_replica_confirmed_is_not_acknowledged(
 
     async with PostgresStore(url) as store:
         run = await create_embedded(store)
+        beginning = begin_run(await create(store))
         standby.kill()
         update, new = start_step(run), new_run(run_id="not-acknowledged")
         await refused(store.update_run(update))
         await refused(store.update_run(update))
         await refused(store.create_run(new))
         await refused(store.create_run(new))
+        await refused(store.begin_run(beginning))
+        await refused(store.begin_run(beginning))
         standby.start()
         receipt = await persistently(partial(store.update_run, update))
         assert receipt.version == run.version + 1
+        await persistently(partial(store.begin_run, beginning))
         await persistently(partial(store.create_run, new))
         standby_has = await persistently(partial(_runs_of, standby))
-        assert standby_has == {run.run_id: receipt.version, "not-acknowledged": 1}
+        assert standby_has == {
+            run.run_id: receipt.version,
+            "not-acknowledged": 1,
+            beginning.run_id: 2,
+        }
 
 
 async def _runs_of(server: Server) -> dict[str, int]:

@@ -57,6 +57,26 @@ async def test_line_that_was_cut_is_made_anew(postgres_database: TestDatabase) -
         await heard.wait()
 
 
+async def test_listener_that_fails_is_told_again(postgres_database: TestDatabase) -> None:
+    """And whoever else listens."""
+    told = 0
+
+    def fail() -> None:
+        nonlocal told
+        told += 1
+        if told == 2:
+            raise ZeroDivisionError("a bug")
+
+    async with PostgresStore(postgres_database.url) as store, listening(store, QUEUE) as heard:
+        async with store.listen([QUEUE], fail), asyncio.timeout(PATIENCE):
+            while told < 4:
+                await create(store)
+                await asyncio.sleep(0.05)
+        heard.clear()
+        await create(store)
+        await heard.wait()
+
+
 async def test_nothing_listens_if_that_is_not_wanted(postgres_database: TestDatabase) -> None:
     store = PostgresStore(f"{postgres_database.url}?wakeups=no&application_name=deaf")
     async with store, store.listen([QUEUE], lambda: None):

@@ -14,10 +14,8 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from tenure.cancelling import end
-from tenure.model.errors import TenureError
 from tenure.stores.postgres.channels import LISTEN, channel_of
 from tenure.stores.postgres.connections import Connections, Purpose
-from tenure.stores.postgres.failures import DRIVER_ERRORS
 from tenure.stores.postgres.line import Line
 from tenure.stores.postgres.offers import Offers
 from tenure.stores.postgres.patience import pause
@@ -129,7 +127,7 @@ class _Ear:
                     self._offers.may_have_missed_some()
                     self._tell(None)  # whatever was said while nobody listened
                     await self._hear_all(connection)
-            except (TenureError, msgspec.DecodeError, *DRIVER_ERRORS) as error:
+            except Exception as error:  # noqa: BLE001  whatever it is, hints are to be heard again
                 _log.debug("hints are not heard: %s", error)
             self._hears = False
             await pause(_AGAIN[min(failures, len(_AGAIN) - 1)])
@@ -148,7 +146,8 @@ class _Ear:
                     self._hear(said.extra)
             except Exception as error:  # noqa: BLE001  (raised where the line is looked after)
                 loop.remove_reader(number)  # now: the number may be somebody else's in a moment
-                ended.set_exception(error)
+                if not ended.done():
+                    ended.set_exception(error)
 
         loop.add_reader(number, hear)
         try:
