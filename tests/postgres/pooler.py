@@ -22,6 +22,8 @@ from typing import Any, Self
 
 _SSL, _GSS, _CANCEL, _VERSION_3 = 80877103, 80877104, 80877102, 196608
 _END_OF_REQUEST = b"SQ"
+NAME = "pooler"
+"""What the server knows its connections by: they are shared, and no test may end them."""
 _ZONES = ("Asia/Kolkata", "America/St_Johns", "Pacific/Chatham", "UTC")
 
 
@@ -55,7 +57,8 @@ class _ServerConnection:
         self = cls(*await asyncio.open_connection("127.0.0.1", port))
         self.writer.write(struct.pack("!i", len(startup) + 4) + startup)
         await self._until_ready()
-        self.writer.write(_typed(b"Q", f"set time zone '{zone}'".encode() + b"\0"))
+        settings = f"set time zone '{zone}'; set application_name = '{NAME}'"
+        self.writer.write(_typed(b"Q", settings.encode() + b"\0"))
         await self._until_ready()
         return self
 

@@ -89,7 +89,8 @@ def test_doctor_says_that_hints_do_not_come_through_the_pooler(
         (f"{through}?wakeups=no", 0),
     ):
         said = json.loads(tenure("doctor", "--store", url, "--json").stdout)["findings"]
-        assert len([each for each in said if "Add wakeups=no to the store URL" in each]) == findings
+        told = [each for each in said if "Add wakeups=no to the store URL" in each]
+        assert len(told) == findings, said
 
 
 _WAITING = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"

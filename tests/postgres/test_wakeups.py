@@ -22,6 +22,7 @@ from tenure.testing.contracts.acts import create, create_embedded, write
 from tenure.testing.contracts.wakeups import listening
 from tenure.testing.factories import cancel, end_run, new_run, start_step
 from tests.postgres.database import TestDatabase
+from tests.postgres.pooler import NAME as NAME_OF_POOLER
 from tests.postgres.server import Server
 from tests.runtime.puppets import PATIENCE, Puppet, step, workflow
 
@@ -30,6 +31,7 @@ pytestmark = pytest.mark.slow
 QUEUE = topic_of_queue("default")
 LISTENERS = (
     "select pid from pg_stat_activity where query like 'listen tenure%' and datname = 'shared'"
+    f" and application_name <> '{NAME_OF_POOLER}'"
 )
 
 
