@@ -21,6 +21,7 @@ from tenure.ports.action import CheckResult, TaskResult
 from tenure.ports.transport import Endpoint
 from tenure.transports.unreachable import UnreachableTransport
 from tests.actions.making import HERE, new_task
+from tests.free_port import free_port
 from tests.transports.keeping import Kept
 
 NOWHERE = UnreachableTransport()
@@ -33,11 +34,6 @@ def task(port: int, target: Endpoint = HERE, **args: Any) -> Any:
 async def wait(port: int, kept: Kept | None = None, **args: Any) -> TaskResult:
     args = {"host": "127.0.0.1", **args}
     return await registry()["wait.port"].apply(task(port, **args), NOWHERE, kept or Kept())
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as held:
-        return int(held.getsockname()[1])
 
 
 async def serve(port: int = 0) -> asyncio.Server:

@@ -7,7 +7,6 @@ import importlib.util
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import Self
 
 import redis
+
+from tests.free_port import free_port
 
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
@@ -37,7 +38,7 @@ class Server:
 
     def __init__(self, *, durable: bool = False) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="tenure-valkey-"))
-        self.port = _free_port()
+        self.port = free_port()
         self._durable = durable
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -104,10 +105,3 @@ def _die_with_parent() -> None:
     """Nothing is left behind, whatever becomes of the tests."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -16,6 +16,7 @@ import pytest
 from tenure.cli import fronting
 from tests.cli.conftest import Cli, finish, read_until
 from tests.cli.flows import GREET, WAIT
+from tests.free_port import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -53,9 +54,7 @@ def test_a_run_is_submitted_to_the_gateway_and_executed_by_a_worker(cli: Cli) ->
 
 def test_up_serves_the_store_its_worker_executes(cli: Cli) -> None:
     """Also one that lives in the process itself."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        place = "{}:{}".format(*free.getsockname())
+    place = f"127.0.0.1:{free_port()}"
     up = cli.start("up", "--json", "--store", "memory:", "--listen", place)
     status = 0
     while not status:

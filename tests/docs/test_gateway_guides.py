@@ -6,13 +6,14 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.free_port import free_port
 
 GUIDES = Path(__file__).resolve().parents[2] / "docs" / "guides"
 TENURE = str(Path(sys.executable).with_name("tenure"))
@@ -29,9 +30,7 @@ def printed_program(guide: str) -> str:
 @pytest.fixture(scope="module")
 def environ(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Of a program that has a token."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        place = "{}:{}".format(*free.getsockname())
+    place = f"127.0.0.1:{free_port()}"
     home = tmp_path_factory.mktemp("home")
     plain = {name: value for name, value in os.environ.items() if not name.startswith("TENURE_")}
     environ = {**plain, "HOME": str(home), "TENURE_STORE": f"sqlite:///{home}/runs.db"}

@@ -10,16 +10,18 @@ import os
 import resource
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Self
 
 import psycopg
+
+from tests.free_port import free_port
 
 _NOBODY = 65534
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
@@ -49,7 +51,7 @@ class Server:
 
     def __init__(self, *, durable: bool = False, **settings: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="tenure-postgres-"))
-        self.port = _free_port()
+        self.port = free_port()
         self._settings = {**_SETTINGS, **settings}
         if not durable:
             self._settings |= {
@@ -59,6 +61,7 @@ class Server:
             }
         self._process: subprocess.Popen[bytes] | None = None
         self.data = self.folder / "data"
+        self._log = self.folder / "log"
 
     def __enter__(self) -> Self:
         self.prepare()
@@ -93,15 +96,17 @@ class Server:
         settings = [
             part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")
         ]
-        self._process = subprocess.Popen(
-            [str(programs() / "postgres"), "-D", str(self.data), "-p", str(self.port), *settings],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd=self.folder,
-            user=_NOBODY if os.geteuid() == 0 else None,
-            start_new_session=True,
-            preexec_fn=prepare,
-        )
+        program = str(programs() / "postgres")
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [program, "-D", str(self.data), "-p", str(self.port), *settings],
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                cwd=self.folder,
+                user=_NOBODY if os.geteuid() == 0 else None,
+                start_new_session=True,
+                preexec_fn=prepare,
+            )
         self.wait_until_it_answers()
 
     def wait_until_it_answers(self) -> None:
@@ -111,7 +116,7 @@ class Server:
                 psycopg.connect(self.url("postgres"), connect_timeout=5).close()
             except psycopg.OperationalError:
                 assert self._process is not None
-                assert self._process.poll() is None, "it ended"
+                assert self._process.poll() is None, self._log.read_text()
                 assert time.monotonic() < deadline, "it does not answer"
                 time.sleep(0.02)
             else:
@@ -128,18 +133,27 @@ class Server:
         """As a power cut would, processes and all."""
         if self._process is None:
             return
-        for child in _children(self._process.pid):
-            _kill(child)
-        _kill(self._process.pid)
+        pids = (*self._stopped_children(), self._process.pid)
+        for pid in pids:
+            _kill(pid)
         self._process.wait()
         self._process = None
+        for pid in pids:
+            _wait_until_gone(pid)  # as long as one is left no other server gets their memory
         (self.data / "postmaster.pid").unlink(missing_ok=True)
 
     def freeze(self) -> None:
         """Every process of it: connections stay, and nobody answers."""
-        assert self._process is not None
-        for pid in (*_children(self._process.pid), self._process.pid):
+        for pid in self._stopped_children():
             os.kill(pid, signal.SIGSTOP)
+
+    def _stopped_children(self) -> list[int]:
+        """Of a server that is stopped first, so that it makes no more of them."""
+        assert self._process is not None
+        with suppress(ProcessLookupError, ChildProcessError):
+            self._process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        return _children(self._process.pid)
 
     def thaw(self) -> None:
         assert self._process is not None
@@ -182,8 +196,25 @@ def _run(folder: Path, program: str, *arguments: str) -> None:
 
 
 def _children(pid: int) -> list[int]:
-    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    try:
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    except FileNotFoundError:
+        return []
     return [int(child) for child in text.split()]
+
+
+def _wait_until_gone(pid: int) -> None:
+    deadline = time.monotonic() + 30
+    while _state(pid) not in ("Z", "X", None):
+        assert time.monotonic() < deadline, f"process {pid} does not end"
+        time.sleep(0.002)
+
+
+def _state(pid: int) -> str | None:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][:1]
+    except (FileNotFoundError, ProcessLookupError):
+        return None
 
 
 def _kill(pid: int) -> None:
@@ -191,10 +222,3 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         return
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 from contextlib import suppress
 from itertools import count
 
 from tests.cli.conftest import TENURE
+from tests.free_port import free_port
 from tests.worker_processes.fleet import PATIENCE, Fleet, WorkerProcess
 
 
@@ -17,7 +17,7 @@ class Front:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._port = _free_port()
+        self._port = free_port()
         self._names = (f"gateway-{number}" for number in count(1))
         self.address = f"http://127.0.0.1:{self._port}"
         self.processes: list[WorkerProcess] = []
@@ -65,9 +65,3 @@ class Front:
             writer.close()
             return b" 200 " in said
         return False
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
