@@ -1,9 +1,11 @@
 """Queued one-step runs on PostgreSQL: ``claim_runs(100)`` and a final ``update_runs``, against bare
-SKIP LOCKED batches of 10 on 8 connections that claim and complete as many rows."""
+SKIP LOCKED batches of 10 on 8 connections that claim and complete as many rows. They take turns, so
+that whatever else this machine does falls on both."""
 
 from __future__ import annotations
 
 import asyncio
+from statistics import median
 from time import perf_counter
 
 import psycopg
@@ -18,7 +20,8 @@ from tenure.model.status import RunStatus
 from tenure.model.update import Changes, RunChange, Update
 from tenure.stores.postgres import PostgresStore
 
-RUNS = 2000
+RUNS = 4000
+TURNS = 3
 CLAIMERS = 2
 BARE_CLAIMERS = 8
 TABLE = """
@@ -39,14 +42,17 @@ def measure() -> list[Figure]:
 
 
 async def _measure(server: Server) -> list[Figure]:
-    bare = await _bare(server)
-    ours = await _ours(server)
+    bare: list[float] = []
+    ours: list[float] = []
+    for _ in range(TURNS):
+        bare.append(await _bare(server))
+        ours.append(await _ours(server))
     return [
         Figure(
             name="postgres claim_runs of 100 and their ends, against SKIP LOCKED of 10",
             unit="runs/s",
-            ours=ours,
-            limit=bare,
+            ours=median(ours),
+            limit=median(bare),
             at_least=0.25,
         )
     ]
@@ -96,12 +102,12 @@ async def _bare(server: Server) -> float:
     server.execute(TABLE, "jobs")
     server.execute(
         "insert into jobs (state, body) select 'queued', repeat('x', 500) "
-        f"from generate_series(1, {RUNS * 4})",
+        f"from generate_series(1, {RUNS * 2})",
         "jobs",
     )
     start = perf_counter()
     await asyncio.gather(*(_bare_work(server.url("jobs")) for _ in range(BARE_CLAIMERS)))
-    return RUNS * 4 / (perf_counter() - start)
+    return RUNS * 2 / (perf_counter() - start)
 
 
 async def _bare_work(url: str) -> None:
