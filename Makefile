@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 ONLY ?=
+# Test processes. Much of what they do is waiting: one more than there are cores keeps those busy.
+AT_ONCE ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 8 ? n + 1 : 8)))
 # Compiled modules are kept whatever the shell says: without them each process compiles everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -27,14 +29,14 @@ run: $(READY) ## Set up and run the quick start
 
 test: $(READY) ## Set up and run every test and check (what CI runs)
 	@$(MAKE) --no-print-directory lint
-	@$(BIN)/python -m pytest -m 'not long' -n 2 --dist worksteal
+	@$(BIN)/python -m pytest -m 'not long' -n $(AT_ONCE) --dist worksteal
 
 test-long: $(READY) ## The searches and fault storms that take longer
 	@$(BIN)/python -m pytest -m long
 
 check: $(READY) ## The fast inner loop: lint, types, import rule, fast tests
 	@$(MAKE) --no-print-directory lint
-	@$(BIN)/python -m pytest -m 'not slow and not long' --hypothesis-profile=quick -n 2 --dist worksteal
+	@$(BIN)/python -m pytest -m 'not slow and not long' --hypothesis-profile=quick -n $(AT_ONCE) --dist worksteal
 
 .PHONY: lint
 lint: $(READY)
