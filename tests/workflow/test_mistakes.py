@@ -15,6 +15,11 @@ def in_args(text: str, action: str = "cmd.run") -> str:
 
 
 TOP = [
+    (
+        "hosts: {web1: {}}",
+        "7:1: hosts: unknown key 'hosts'; it is called 'inventory.hosts' here",
+    ),
+    ("tasks: []", "7:1: tasks: unknown key 'tasks'; it is called 'steps' here"),
     ("prority: 5", "7:1: prority: unknown key 'prority'; did you mean 'priority'?"),
     ("priority: 101", "7:11: priority: must be between -100 and 100, not 101"),
     ("priority: high", "7:11: priority: must be a whole number, not 'high'"),
@@ -305,6 +310,9 @@ WHOLE = [
     ("just text", ["1:1: must be a map, not text"]),
     ("{}", ["1:1: version: 'version' is missing; write version: v1",
             "1:1: name: 'name' is missing", "1:1: steps: 'steps' is missing"]),
+    (HEAD + "steps:\n- {name: a, run: make}\n",
+     ["4:3: steps[0].action: 'action' is missing",
+      "4:13: steps[0].run: unknown key 'run'; write action: shell.run and args: {script: …}"]),
     ("version: v2\nname: a\n" + TWO,
      ["1:10: version: must be one of v1, v0.1, 1, 0.1, not 'v2'"]),
     ("version: v1\nname: ''\n" + TWO, ["2:7: name: must not be empty"]),

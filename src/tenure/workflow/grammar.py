@@ -112,6 +112,8 @@ class Work(Part, frozen=True):
         spec = self.catalogue.get(action.text) if isinstance(action, Scalar) else None
         if spec and name in {argument.name for argument in spec.arguments}:
             return f"it is an argument of {spec.name}: put it under 'args'"
+        if action is None and name in _COMMANDS:
+            return "write action: shell.run and args: {script: …}"
         meant = spec.meant_by(name) if spec else None
         if meant is not None:
             return f"it is the argument {meant.name!r} here: put it under 'args'"
@@ -188,6 +190,18 @@ _INSTEAD = {
     "become_user": "become",
     "register": "expect_vars",
     "if": "when",
+}
+_COMMANDS = ("run", "shell", "command", "cmd", "script", "exec")
+"""What a step that is a command is called elsewhere."""
+_INSTEAD_AT_THE_TOP = {
+    "hosts": "inventory.hosts",
+    "groups": "inventory.groups",
+    "tasks": "steps",
+    "jobs": "steps",
+    "env": "vars",
+    "variables": "vars",
+    "webhooks": "callbacks",
+    "id": "name",
 }
 HOST = Part(
     HostSpec,
@@ -288,4 +302,5 @@ def grammar(catalogue: Catalogue) -> Part:
             Key("validation_env", TEXT, "from older files; has no effect"),
             Key("tests", ListOf(Anything()), "from older files; has no effect"),
         ],
+        _INSTEAD_AT_THE_TOP,
     )
