@@ -21,8 +21,6 @@ T = TypeVar("T")
 
 APPLICATION_ID = 0x54_4E_55_52  # "TNUR", so that `file` and we ourselves can tell
 
-_MAPPED = 1 << 40
-"""As much as SQLite allows; address space, not memory."""
 _FIXED_IN = (3, 51, 3)
 _BACKPORTS = {(3, 50): 7, (3, 44): 6}
 
@@ -109,11 +107,11 @@ def _held(path: Path, seconds: float) -> str:
     )
 
 
-def connect(path: Path, lock: LockWait, *, mapped: bool = False) -> apsw.Connection:
+def connect(path: Path, lock: LockWait) -> apsw.Connection:
     """Open for several processes at once: WAL, and every commit on disk before it is answered.
 
-    ``lock`` waits for whoever else holds it. ``mapped`` reads pages where the system caches them,
-    without a copy each: a long history is then read no slower.
+    ``lock`` waits for whoever else holds it. Pages are read, not mapped into memory: that is as
+    quick, and a disk that fails is an error instead of the end of the process.
     """
     refuse_wal_reset_bug()
     try:
@@ -129,8 +127,7 @@ def connect(path: Path, lock: LockWait, *, mapped: bool = False) -> apsw.Connect
         connection.execute("pragma synchronous = full")
         connection.execute("pragma cache_size = -16000")
         connection.execute("pragma temp_store = memory")
-        if mapped:
-            connection.execute(f"pragma mmap_size = {_MAPPED}")
+        connection.execute("pragma mmap_size = 0")  # some systems' SQLite would
     return connection
 
 

@@ -77,7 +77,7 @@ class SQLiteStore:
         holdup = Holdup(self.path, patience)
         try:
             self._writer = self._opened(DatabaseThread(self.path, "writer", holdup))
-            self._reader = self._opened(ReadingThread(self.path, "reader", holdup, mapped=True))
+            self._reader = self._opened(ReadingThread(self.path, "reader", holdup))
             self._output = self._opened(DatabaseThread(self.path, "output", holdup))
         except BaseException:
             self._close()

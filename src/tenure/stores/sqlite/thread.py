@@ -54,9 +54,8 @@ class _Outcome(NamedTuple):
 class DatabaseThread:
     """Runs functions of a connection one after another, in the order they were asked for."""
 
-    def __init__(self, path: Path, name: str, holdup: Holdup, *, mapped: bool = False) -> None:
+    def __init__(self, path: Path, name: str, holdup: Holdup) -> None:
         self._path = path
-        self._mapped = mapped
         self._pid = os.getpid()
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._closing = threading.Event()
@@ -103,7 +102,7 @@ class DatabaseThread:
     def _serve(self, opened: Future[None]) -> None:
         try:
             self._lock.begin(monotonic())
-            self._connection = connect(self._path, self._lock, mapped=self._mapped)
+            self._connection = connect(self._path, self._lock)
             self._file = FileOnDisk(self._path)
             with translated(self._path, self._lock):
                 patiently(migrate, (self._connection, self._path), self._lock)
