@@ -12,12 +12,25 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
+from tenure.model.access import Role, Token
 from tenure.model.errors import StoreUnavailable
 from tenure.model.events import Event
+from tenure.model.outbox import Delivered
 from tenure.model.update import Update
+from tenure.ports.log_store import LogKey
+from tenure.ports.workers import WorkerInfo
 from tenure.stores.postgres import PostgresStore
-from tenure.testing.contracts.acts import create, create_embedded
-from tenure.testing.factories import begin_run, change_run, embedded_run, new_run, start_step
+from tenure.testing.contracts.acts import create, create_embedded, lease_of
+from tenure.testing.factories import (
+    HOOK,
+    begin_run,
+    change_run,
+    embedded_run,
+    fencing_of,
+    lease_request,
+    new_run,
+    start_step,
+)
 from tests.postgres.database import migrated
 from tests.postgres.server import Server
 
@@ -27,6 +40,7 @@ T = TypeVar("T")
 
 WRITERS = 8
 KILLS = 20
+OUT = LogKey(step=0, host="web1", stream="stdout")
 
 
 async def persistently(call: Callable[[], Awaitable[T]]) -> T:
@@ -201,6 +215,54 @@ async def test_commit_that_no_replica_confirmed_is_not_acknowledged(
             "not-acknowledged": 1,
             beginning.run_id: 2,
         }
+
+
+async def test_what_was_done_already_is_acknowledged_when_a_replica_has_it(
+    primary: Server, standby: Server
+) -> None:
+    """Whoever sends a call again wants to hear the same as the first time, and to rely on it."""
+    primary.execute("alter system set synchronous_standby_names = '*'")
+    primary.execute("select pg_reload_conf()")
+    async with PostgresStore(primary.url("load", statement_timeout="60")) as store:
+        run, given_back = [await create_embedded(store) for _ in range(2)]
+        free = await create(store, callbacks=(HOOK,))
+        (held,) = await store.claim_deliveries("a-relay", seconds=600.0)
+        token = Token(id="t1", name="ci", role=Role.VIEWER, digest=b"digest")
+        claim, owner = lease_request("owner-b"), fencing_of(run)
+        calls: dict[str, Callable[[], Awaitable[object]]] = {
+            "append": partial(store.append, run.run_id, owner, OUT, 0, b"said"),
+            "append nothing": partial(store.append, run.run_id, owner, OUT, 4, b""),
+            "add a token": partial(store.add_token, token),
+            "revoke it": partial(store.revoke_token, "t1"),
+            "claim": partial(store.claim_run, free.run_id, claim),
+            "give back": partial(
+                store.release_lease, given_back.run_id, fencing_of(given_back), "given-back"
+            ),
+            "settle": partial(store.settle_delivery, held.id, "a-relay", Delivered()),
+            "send a callback again": partial(store.requeue_delivery, held.id),
+            "renew": partial(store.renew_leases, [lease_of(run)], 600.0),
+            "be there": partial(store.heartbeat, WorkerInfo(owner_id="owner-a"), 600.0),
+            "migrate": store.migrate_store,
+        }
+        standby.kill()
+        for name, call in calls.items():
+            for _ in range(2):
+                async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+                    group.create_task(stop_a_commit(primary))
+                    acknowledged = await _acknowledged(call)
+                    assert not acknowledged, f"{name}: no replica has it"
+        standby.start()
+        del calls["settle"]  # it is to be sent again
+        for call in calls.values():
+            await persistently(call)
+
+
+async def _acknowledged(call: Callable[[], Awaitable[object]]) -> bool:
+    try:
+        await call()
+    except StoreUnavailable as error:
+        return "may or may not" not in str(error)
+    return True
 
 
 async def _runs_of(server: Server) -> dict[str, int]:

@@ -56,6 +56,11 @@ begin
 -- name: commit
 commit
 
+-- name: confirm
+-- Nothing but a commit that is written down: it comes after all that can be seen, and so do those who
+-- wait for it with us, a replica as well.
+select pg_logical_emit_message(true, 'tenure', ''::text)
+
 -- name: for_prepared_statements
 -- On connections that nobody else uses: one plan for each statement, made without its values, perhaps
 -- while tables are empty, and kept when they are not.
