@@ -140,8 +140,15 @@ class Line(psycopg.AsyncConnection[Row]):
         await super().rollback()
 
     async def close(self) -> None:
-        self._watch_no_more()  # before its number is somebody else's
-        await super().close()
+        """From any thread, also when its loop has ended. A loop that goes on in another thread is
+        not meddled with: it lets go by itself, in a moment."""
+        self._closed = True
+        loop, self._watching = self._watching, None
+        if loop is None or loop is asyncio.get_running_loop() or not loop.is_running():
+            _let_go(loop, self._number, self.pgconn)
+            return
+        with suppress(RuntimeError):  # it has just ended
+            loop.call_soon_threadsafe(_let_go, loop, self._number, self.pgconn)
 
     async def _results(self) -> list[PGresult]:
         loop = asyncio.get_running_loop()
@@ -166,11 +173,8 @@ class Line(psycopg.AsyncConnection[Row]):
 
     def _watch_no_more(self) -> None:
         loop, self._watching = self._watching, None
-        if loop is None:
-            return
-        for forget in (loop.remove_writer, loop.remove_reader):
-            with suppress(OSError):  # the driver may have closed the socket
-                forget(self._number)
+        if loop is not None:
+            _forget(loop, self._number)
 
     def _send_more(self) -> None:
         try:
@@ -212,6 +216,18 @@ class Line(psycopg.AsyncConnection[Row]):
         if self._asked is not None and not self._asked.done():
             self._asked.set_exception(error)
         self._watch_no_more()  # now: the number of its socket may be somebody else's in a moment
+
+
+def _forget(loop: asyncio.AbstractEventLoop, number: int) -> None:
+    for forget in (loop.remove_writer, loop.remove_reader):
+        with suppress(OSError):  # the driver may have closed the socket
+            forget(number)
+
+
+def _let_go(loop: asyncio.AbstractEventLoop | None, number: int, pgconn: PGconn) -> None:
+    if loop is not None:
+        _forget(loop, number)  # before the number is somebody else's
+    pgconn.finish()
 
 
 def _rows(form: Form, result: PGresult) -> list[Row]:
