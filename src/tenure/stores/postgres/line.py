@@ -14,12 +14,13 @@ for a lone write they take longer than all the rest that we do. Such a question 
 
 The loop goes on watching a connection that is idle, so that it need not be told to each time. If
 one says something that nobody asked for, it is watched no longer: who takes it next sees that, and
-lets it go.
+lets it go. The loop knows it by a weak reference: a connection that everybody has dropped ends.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -57,17 +58,19 @@ _ANSWERS = frozenset(
 class Line(psycopg.AsyncConnection[Row]):
     unconfirmed = False
     """Something that was written on it may be lost with its server."""
+    _closed = True  # while it is being made
 
     def __init__(self, pgconn: PGconn) -> None:
+        self._watching: asyncio.AbstractEventLoop | None = None
+        self._number = -1
+        """Of its socket, while it is watched."""
+        self._pid = os.getpid()
         super().__init__(pgconn)
         self.adapters.register_dumper(list, ArrayDumper)
         self.add_notice_handler(partial(_hear, ref(self)))
         self._statements: dict[tuple[str, tuple[int, ...]], bytes] = {}
         """The names of those that the server has been told to prepare."""
         self._named = 0
-        self._watching: asyncio.AbstractEventLoop | None = None
-        self._number = -1
-        """Of its socket, while it is watched."""
         self._asked: asyncio.Future[list[PGresult]] | None = None
         self._came: list[PGresult] = []
 
@@ -140,11 +143,25 @@ class Line(psycopg.AsyncConnection[Row]):
         await super().rollback()
 
     async def close(self) -> None:
-        """From any thread, also when its loop has ended. A loop that goes on in another thread is
-        not meddled with: it lets go by itself, in a moment."""
+        """From any thread, also when its loop has ended."""
+        self._end()
+
+    def __del__(self, *as_the_drivers: Any) -> None:
+        if self._closed or os.getpid() != self._pid:
+            return
+        try:
+            super().__del__(*as_the_drivers)  # warns
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        """A loop that goes on in another thread is not meddled with: it lets go by itself, in a
+        moment. In a process that was forked all of this is the parent's."""
+        if os.getpid() != self._pid:
+            return
         self._closed = True
         loop, self._watching = self._watching, None
-        if loop is None or loop is asyncio.get_running_loop() or not loop.is_running():
+        if loop is None or loop is asyncio._get_running_loop() or not loop.is_running():
             _let_go(loop, self._number, self.pgconn)
             return
         with suppress(RuntimeError):  # it has just ended
@@ -168,7 +185,7 @@ class Line(psycopg.AsyncConnection[Row]):
         if self._watching is not loop:
             self._watch_no_more()
             self._number = self.fileno()
-            loop.add_reader(self._number, self._read)
+            loop.add_reader(self._number, _read, ref(self))
             self._watching = loop
 
     def _watch_no_more(self) -> None:
@@ -182,19 +199,6 @@ class Line(psycopg.AsyncConnection[Row]):
                 self._watching.remove_writer(self._number)
         except Exception as error:  # noqa: BLE001  (as in ``_read``)
             self._fail(error)
-
-    def _read(self) -> None:
-        if self._asked is None:
-            self._watch_no_more()
-            return
-        try:
-            self.pgconn.consume_input()
-            whole = self._collect()
-        except Exception as error:  # noqa: BLE001  (raised where somebody waits for it)
-            self._fail(error)
-            return
-        if whole and not self._asked.done():
-            self._asked.set_result(self._came)
 
     def _collect(self) -> bool:
         """Whether all has come."""
@@ -216,6 +220,23 @@ class Line(psycopg.AsyncConnection[Row]):
         if self._asked is not None and not self._asked.done():
             self._asked.set_exception(error)
         self._watch_no_more()  # now: the number of its socket may be somebody else's in a moment
+
+
+def _read(watched: ReferenceType[Line]) -> None:
+    line = watched()
+    if line is None:
+        return
+    if line._asked is None:
+        line._watch_no_more()
+        return
+    try:
+        line.pgconn.consume_input()
+        whole = line._collect()
+    except Exception as error:  # noqa: BLE001  (raised where somebody waits for it)
+        line._fail(error)
+        return
+    if whole and not line._asked.done():
+        line._asked.set_result(line._came)
 
 
 def _forget(loop: asyncio.AbstractEventLoop, number: int) -> None:
