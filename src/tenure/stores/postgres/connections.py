@@ -194,7 +194,8 @@ class Connections:
             try:
                 await self._look_at_schema(connection)
                 if self.address.prepared:
-                    await connection.execute(SQL["for_prepared_statements"], prepare=False)
+                    told = (connection.info.backend_pid,)
+                    await connection.execute(SQL["for_prepared_statements"], told, prepare=False)
             except BaseException:
                 await connection.close()
                 raise
