@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
+from itertools import cycle
 from typing import TypeVar
 
 import psycopg
@@ -52,17 +53,31 @@ async def persistently(call: Callable[[], Awaitable[T]]) -> T:
             await asyncio.sleep(0.02)
 
 
-class Load:
-    """Owners that write their runs again and again, and remember what they were promised."""
+@asynccontextmanager
+async def two_stores(url: str) -> AsyncIterator[tuple[PostgresStore, PostgresStore]]:
+    """With prepared statements, and without."""
+    async with (
+        PostgresStore(f"{url}&prepared=yes") as prepared,
+        PostgresStore(f"{url}&prepared=no") as unprepared,
+    ):
+        yield prepared, unprepared
 
-    def __init__(self, store: PostgresStore) -> None:
-        self._store = store
+
+class Load:
+    """Owners that write their runs again and again, and remember what they were promised. They take
+    turns with the stores: half of them have their statements prepared."""
+
+    def __init__(self, *stores: PostgresStore) -> None:
+        self._stores = cycle(stores)
         self.acknowledged: dict[str, int] = {}
         self.writes = 0
 
     @asynccontextmanager
     async def at_work(self) -> AsyncIterator[None]:
-        writers = [asyncio.create_task(self._write(f"owner-{i}")) for i in range(WRITERS)]
+        writers = [
+            asyncio.create_task(self._write(next(self._stores), f"owner-{i}"))
+            for i in range(WRITERS)
+        ]
         try:
             yield
         finally:
@@ -71,15 +86,15 @@ class Load:
             ended = await asyncio.gather(*writers, return_exceptions=True)
             assert all(isinstance(each, asyncio.CancelledError) for each in ended), ended
 
-    async def _write(self, owner_id: str) -> None:
+    async def _write(self, store: PostgresStore, owner_id: str) -> None:
         new = embedded_run(owner_id)
-        receipt = await persistently(partial(self._store.create_run, new))
-        run = await persistently(partial(self._store.get_run, new.snapshot.run_id))
+        receipt = await persistently(partial(store.create_run, new))
+        run = await persistently(partial(store.get_run, new.snapshot.run_id))
         while True:
             self.acknowledged[run.run_id] = receipt.version
             self.writes += 1
             update = _telling(change_run(run, message=f"write {receipt.version}"))
-            receipt = await persistently(partial(self._store.update_run, update))
+            receipt = await persistently(partial(store.update_run, update))
             assert receipt.version == run.version + 1
             run = replace(run, version=receipt.version)
 
@@ -109,8 +124,8 @@ async def test_server_killed_twenty_times_under_load_loses_nothing() -> None:
     with Server(durable=True) as server:
         server.execute("create database load")
         await migrated(server.url("load"))
-        async with PostgresStore(server.url("load", statement_timeout="5")) as store:
-            load = Load(store)
+        async with two_stores(f"{server.url('load')}?statement_timeout=5") as (prepared, store):
+            load = Load(prepared, store)
             async with load.at_work():
                 for _ in range(KILLS):
                     await load.progress(40)
@@ -153,8 +168,8 @@ async def test_replica_promoted_in_mid_load_has_all_that_was_acknowledged(
         f"postgresql://tenure@127.0.0.1:{primary.port},127.0.0.1:{standby.port}/load"
         "?statement_timeout=5"
     )
-    async with PostgresStore(both) as store:
-        load = Load(store)
+    async with two_stores(both) as (prepared, store):
+        load = Load(prepared, store)
         async with load.at_work():
             await load.progress(100)
             primary.kill()
@@ -176,15 +191,16 @@ async def stop_a_commit(server: Server) -> None:
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("by", ["us", "somebody"])
+@pytest.mark.parametrize(("by", "prepared"), [("us", "no"), ("somebody", "yes")])
 async def test_commit_that_no_replica_confirmed_is_not_acknowledged(
-    primary: Server, standby: Server, by: str
+    primary: Server, standby: Server, by: str, prepared: str
 ) -> None:
     """One that is stopped while it waits for its replica succeeds, with a warning. Sent again under
     the same name it waits again, and is acknowledged when a replica has it."""
     primary.execute("alter system set synchronous_standby_names = '*'")
     primary.execute("select pg_reload_conf()")
-    url = primary.url("load", statement_timeout="0.5" if by == "us" else "60")
+    seconds = "0.5" if by == "us" else "60"
+    url = primary.url("load", statement_timeout=seconds, prepared=prepared)
 
     async def refused(call: Awaitable[object]) -> None:
         async with asyncio.TaskGroup() as group:
