@@ -15,6 +15,9 @@ for a lone write they take longer than all the rest that we do. Such a question 
 The loop goes on watching a connection that is idle, so that it need not be told to each time. If
 one says something that nobody asked for, it is watched no longer: who takes it next sees that, and
 lets it go. The loop knows it by a weak reference: a connection that everybody has dropped ends.
+
+*To the end.* What came over TLS some versions of libpq read as far as they have room for it. The
+rest is no longer in the socket, so nobody tells that it is there: who reads looks twice.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ from psycopg.adapt import PyFormat, Transformer
 from psycopg.errors import Diagnostic, InvalidSqlStatementName, error_from_result
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
+from psycopg.waiting import Ready, Wait
 
 from tenure.stores.postgres.arrays import ArrayDumper
 
@@ -65,6 +69,7 @@ class Line(psycopg.AsyncConnection[Row]):
         self._number = -1
         """Of its socket, while it is watched."""
         self._pid = os.getpid()
+        self._encrypted = pgconn.ssl_in_use
         super().__init__(pgconn)
         self.adapters.register_dumper(list, ArrayDumper)
         self.add_notice_handler(partial(_hear, ref(self)))
@@ -135,6 +140,8 @@ class Line(psycopg.AsyncConnection[Row]):
     async def wait(self, gen: PQGen[T], *args: Any, **more: Any) -> T:
         """The driver watches the socket itself, and not any longer than it waits."""
         self._watch_no_more()
+        if self._encrypted:
+            gen = _looking_twice(gen)
         return await super().wait(gen, *args, **more)
 
     async def rollback(self) -> None:
@@ -232,11 +239,28 @@ def _read(watched: ReferenceType[Line]) -> None:
     try:
         line.pgconn.consume_input()
         whole = line._collect()
+        if line._encrypted and not whole:
+            line.pgconn.consume_input()
+            whole = line._collect()
     except Exception as error:  # noqa: BLE001  (raised where somebody waits for it)
         line._fail(error)
         return
     if whole and not line._asked.done():
         line._asked.set_result(line._came)
+
+
+def _looking_twice(gen: PQGen[T]) -> PQGen[T]:
+    """What the driver does when there is something to read it does once more."""
+    try:
+        wanted = next(gen)
+        while True:
+            ready = yield wanted
+            wanted = gen.send(ready)
+            if ready & Ready.R and wanted & Wait.R:
+                wanted = gen.send(Ready.R)
+    except StopIteration as end:
+        answer: T = end.value
+        return answer
 
 
 def _forget(loop: asyncio.AbstractEventLoop, number: int) -> None:
