@@ -111,7 +111,8 @@ async def _read_against_bare(store: PostgresStore, url: str) -> Figure:
     async with await psycopg.AsyncConnection.connect(
         url, autocommit=True, cursor_factory=psycopg.AsyncRawCursor, prepare_threshold=0
     ) as connection:
-        await connection.execute(SQL["for_prepared_statements"], prepare=False)
+        own = (connection.info.backend_pid,)
+        await connection.execute(SQL["for_prepared_statements"], own, prepare=False)
         for _ in range(2 * ROUNDS):
             run_id = f"ended-{random.randrange(TIMES):06}-{random.randrange(FEW):06}"
             ours.append(await _seconds(partial(store.get_run, run_id)))

@@ -143,7 +143,8 @@ async def _connect(url: str) -> psycopg.AsyncConnection[tuple[object, ...]]:
     connection = await psycopg.AsyncConnection.connect(
         url, autocommit=True, cursor_factory=psycopg.AsyncRawCursor, prepare_threshold=0
     )
-    await connection.execute(SQL["for_prepared_statements"], prepare=False)
+    own = (connection.info.backend_pid,)
+    await connection.execute(SQL["for_prepared_statements"], own, prepare=False)
     return connection
 
 

@@ -30,6 +30,7 @@ NO_PLAN = {
     "begin",
     "commit",
     "carefully",
+    "confirm",
     "for_prepared_statements",
     "clock",
     "listen",

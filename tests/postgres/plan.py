@@ -26,7 +26,9 @@ _BOUNDED_BY = {"Limit", "LockRows", "Subquery Scan"}
 
 def settings_of_prepared(connection: psycopg.Connection) -> None:
     """Of connections that keep their plans."""
-    connection.execute(SQL["for_prepared_statements"])
+    cursor = psycopg.RawCursor(connection)
+    cursor.execute(SQL["for_prepared_statements"], [connection.info.backend_pid])
+    assert cursor.rowcount == 1
 
 
 def settings_of_unprepared(connection: psycopg.Connection, carefully: bool) -> None:

@@ -69,6 +69,10 @@ class Proxy:
         self._silent = False
         self.cut()
 
+    def refuse(self) -> None:
+        """Whoever comes anew."""
+        self._server.close()
+
     def cut(self) -> None:
         for writer in self._writers:
             writer.close()

@@ -6,18 +6,32 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
+from itertools import cycle
 from typing import TypeVar
 
 import psycopg
 import pytest
 from msgspec.structs import replace
 
+from tenure.model.access import Role, Token
 from tenure.model.errors import StoreUnavailable
 from tenure.model.events import Event
+from tenure.model.outbox import Delivered
 from tenure.model.update import Update
+from tenure.ports.log_store import LogKey
+from tenure.ports.workers import WorkerInfo
 from tenure.stores.postgres import PostgresStore
-from tenure.testing.contracts.acts import create, create_embedded
-from tenure.testing.factories import begin_run, change_run, embedded_run, new_run, start_step
+from tenure.testing.contracts.acts import create, create_embedded, lease_of
+from tenure.testing.factories import (
+    HOOK,
+    begin_run,
+    change_run,
+    embedded_run,
+    fencing_of,
+    lease_request,
+    new_run,
+    start_step,
+)
 from tests.postgres.database import migrated
 from tests.postgres.server import Server
 
@@ -27,6 +41,7 @@ T = TypeVar("T")
 
 WRITERS = 8
 KILLS = 20
+OUT = LogKey(step=0, host="web1", stream="stdout")
 
 
 async def persistently(call: Callable[[], Awaitable[T]]) -> T:
@@ -38,17 +53,31 @@ async def persistently(call: Callable[[], Awaitable[T]]) -> T:
             await asyncio.sleep(0.02)
 
 
-class Load:
-    """Owners that write their runs again and again, and remember what they were promised."""
+@asynccontextmanager
+async def two_stores(url: str) -> AsyncIterator[tuple[PostgresStore, PostgresStore]]:
+    """With prepared statements, and without."""
+    async with (
+        PostgresStore(f"{url}&prepared=yes") as prepared,
+        PostgresStore(f"{url}&prepared=no") as unprepared,
+    ):
+        yield prepared, unprepared
 
-    def __init__(self, store: PostgresStore) -> None:
-        self._store = store
+
+class Load:
+    """Owners that write their runs again and again, and remember what they were promised. They take
+    turns with the stores: half of them have their statements prepared."""
+
+    def __init__(self, *stores: PostgresStore) -> None:
+        self._stores = cycle(stores)
         self.acknowledged: dict[str, int] = {}
         self.writes = 0
 
     @asynccontextmanager
     async def at_work(self) -> AsyncIterator[None]:
-        writers = [asyncio.create_task(self._write(f"owner-{i}")) for i in range(WRITERS)]
+        writers = [
+            asyncio.create_task(self._write(next(self._stores), f"owner-{i}"))
+            for i in range(WRITERS)
+        ]
         try:
             yield
         finally:
@@ -57,15 +86,15 @@ class Load:
             ended = await asyncio.gather(*writers, return_exceptions=True)
             assert all(isinstance(each, asyncio.CancelledError) for each in ended), ended
 
-    async def _write(self, owner_id: str) -> None:
+    async def _write(self, store: PostgresStore, owner_id: str) -> None:
         new = embedded_run(owner_id)
-        receipt = await persistently(partial(self._store.create_run, new))
-        run = await persistently(partial(self._store.get_run, new.snapshot.run_id))
+        receipt = await persistently(partial(store.create_run, new))
+        run = await persistently(partial(store.get_run, new.snapshot.run_id))
         while True:
             self.acknowledged[run.run_id] = receipt.version
             self.writes += 1
             update = _telling(change_run(run, message=f"write {receipt.version}"))
-            receipt = await persistently(partial(self._store.update_run, update))
+            receipt = await persistently(partial(store.update_run, update))
             assert receipt.version == run.version + 1
             run = replace(run, version=receipt.version)
 
@@ -95,8 +124,8 @@ async def test_server_killed_twenty_times_under_load_loses_nothing() -> None:
     with Server(durable=True) as server:
         server.execute("create database load")
         await migrated(server.url("load"))
-        async with PostgresStore(server.url("load", statement_timeout="5")) as store:
-            load = Load(store)
+        async with two_stores(f"{server.url('load')}?statement_timeout=5") as (prepared, store):
+            load = Load(prepared, store)
             async with load.at_work():
                 for _ in range(KILLS):
                     await load.progress(40)
@@ -139,8 +168,8 @@ async def test_replica_promoted_in_mid_load_has_all_that_was_acknowledged(
         f"postgresql://tenure@127.0.0.1:{primary.port},127.0.0.1:{standby.port}/load"
         "?statement_timeout=5"
     )
-    async with PostgresStore(both) as store:
-        load = Load(store)
+    async with two_stores(both) as (prepared, store):
+        load = Load(prepared, store)
         async with load.at_work():
             await load.progress(100)
             primary.kill()
@@ -162,15 +191,16 @@ async def stop_a_commit(server: Server) -> None:
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("by", ["us", "somebody"])
+@pytest.mark.parametrize(("by", "prepared"), [("us", "no"), ("somebody", "yes")])
 async def test_commit_that_no_replica_confirmed_is_not_acknowledged(
-    primary: Server, standby: Server, by: str
+    primary: Server, standby: Server, by: str, prepared: str
 ) -> None:
     """One that is stopped while it waits for its replica succeeds, with a warning. Sent again under
     the same name it waits again, and is acknowledged when a replica has it."""
     primary.execute("alter system set synchronous_standby_names = '*'")
     primary.execute("select pg_reload_conf()")
-    url = primary.url("load", statement_timeout="0.5" if by == "us" else "60")
+    seconds = "0.5" if by == "us" else "60"
+    url = primary.url("load", statement_timeout=seconds, prepared=prepared)
 
     async def refused(call: Awaitable[object]) -> None:
         async with asyncio.TaskGroup() as group:
@@ -201,6 +231,54 @@ async def test_commit_that_no_replica_confirmed_is_not_acknowledged(
             "not-acknowledged": 1,
             beginning.run_id: 2,
         }
+
+
+async def test_what_was_done_already_is_acknowledged_when_a_replica_has_it(
+    primary: Server, standby: Server
+) -> None:
+    """Whoever sends a call again wants to hear the same as the first time, and to rely on it."""
+    primary.execute("alter system set synchronous_standby_names = '*'")
+    primary.execute("select pg_reload_conf()")
+    async with PostgresStore(primary.url("load", statement_timeout="60")) as store:
+        run, given_back = [await create_embedded(store) for _ in range(2)]
+        free = await create(store, callbacks=(HOOK,))
+        (held,) = await store.claim_deliveries("a-relay", seconds=600.0)
+        token = Token(id="t1", name="ci", role=Role.VIEWER, digest=b"digest")
+        claim, owner = lease_request("owner-b"), fencing_of(run)
+        calls: dict[str, Callable[[], Awaitable[object]]] = {
+            "append": partial(store.append, run.run_id, owner, OUT, 0, b"said"),
+            "append nothing": partial(store.append, run.run_id, owner, OUT, 4, b""),
+            "add a token": partial(store.add_token, token),
+            "revoke it": partial(store.revoke_token, "t1"),
+            "claim": partial(store.claim_run, free.run_id, claim),
+            "give back": partial(
+                store.release_lease, given_back.run_id, fencing_of(given_back), "given-back"
+            ),
+            "settle": partial(store.settle_delivery, held.id, "a-relay", Delivered()),
+            "send a callback again": partial(store.requeue_delivery, held.id),
+            "renew": partial(store.renew_leases, [lease_of(run)], 600.0),
+            "be there": partial(store.heartbeat, WorkerInfo(owner_id="owner-a"), 600.0),
+            "migrate": store.migrate_store,
+        }
+        standby.kill()
+        for name, call in calls.items():
+            for _ in range(2):
+                async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+                    group.create_task(stop_a_commit(primary))
+                    acknowledged = await _acknowledged(call)
+                    assert not acknowledged, f"{name}: no replica has it"
+        standby.start()
+        del calls["settle"]  # it is to be sent again
+        for call in calls.values():
+            await persistently(call)
+
+
+async def _acknowledged(call: Callable[[], Awaitable[object]]) -> bool:
+    try:
+        await call()
+    except StoreUnavailable as error:
+        return "may or may not" not in str(error)
+    return True
 
 
 async def _runs_of(server: Server) -> dict[str, int]:

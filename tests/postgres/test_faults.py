@@ -23,6 +23,7 @@ from tests.postgres.server import Server
 
 pytestmark = pytest.mark.slow
 
+EITHER = pytest.mark.parametrize("prepared", ["yes", "no"])
 OUT = LogKey(step=0, host="web1", stream="stdout")
 
 
@@ -41,10 +42,12 @@ async def proxy(postgres_server: Server) -> AsyncIterator[Proxy]:
         yield proxy
 
 
+@EITHER
 async def test_commit_whose_answer_was_lost_is_recognised(
-    postgres_server: Server, database: str, proxy: Proxy
+    postgres_server: Server, database: str, proxy: Proxy, prepared: str
 ) -> None:
-    async with PostgresStore(postgres_server.url(database, proxy.port)) as store:
+    url = postgres_server.url(database, proxy.port, prepared=prepared)
+    async with PostgresStore(url) as store:
         await store.list_runs()
         new = embedded_run("owner-a")
         await create_embedded(store)  # the connection for writing is there
@@ -61,11 +64,12 @@ async def test_commit_whose_answer_was_lost_is_recognised(
         assert (await store.get_run(run.run_id)).version == 2
 
 
+@EITHER
 async def test_black_hole_is_given_up_and_the_next_call_goes_through(
-    postgres_server: Server, database: str, proxy: Proxy
+    postgres_server: Server, database: str, proxy: Proxy, prepared: str
 ) -> None:
-    url = postgres_server.url(database, proxy.port, statement_timeout="0.3", connect_timeout="2")
-    async with PostgresStore(url) as store:
+    impatient = {"statement_timeout": "0.3", "connect_timeout": "2", "prepared": prepared}
+    async with PostgresStore(postgres_server.url(database, proxy.port, **impatient)) as store:
         run = await create_embedded(store)
         proxy.fall_silent()
         with pytest.raises(StoreUnavailable, match=r"did not answer within 0\.3 s"):
@@ -109,11 +113,12 @@ async def test_a_server_that_does_not_answer_is_passed_over_for_the_next(
             silent.accept()
 
 
-async def test_server_that_is_away_is_said_to_be_and_found_again() -> None:
+@EITHER
+async def test_server_that_is_away_is_said_to_be_and_found_again(prepared: str) -> None:
     with Server(durable=True) as server:
         server.execute("create database away")
         await migrated(server.url("away"))
-        async with PostgresStore(server.url("away")) as store:
+        async with PostgresStore(server.url("away", prepared=prepared)) as store:
             run = await create_embedded(store)
             server.kill()
             with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1"):
@@ -123,10 +128,11 @@ async def test_server_that_is_away_is_said_to_be_and_found_again() -> None:
             assert receipt.version == 2
 
 
+@EITHER
 async def test_slow_statement_is_stopped_on_the_server_too(
-    postgres_server: Server, database: str
+    postgres_server: Server, database: str, prepared: str
 ) -> None:
-    url = postgres_server.url(database, statement_timeout="0.3")
+    url = postgres_server.url(database, statement_timeout="0.3", prepared=prepared)
     async with PostgresStore(url) as store:
         await create_embedded(store)
         with psycopg.connect(postgres_server.url(database)) as somebody:
@@ -183,10 +189,11 @@ async def test_renewals_do_not_wait_behind_output_or_writes(
             assert await printing == 2
 
 
+@EITHER
 async def test_run_that_somebody_locked_delays_no_other(
-    postgres_server: Server, database: str
+    postgres_server: Server, database: str, prepared: str
 ) -> None:
-    async with PostgresStore(postgres_server.url(database)) as store:
+    async with PostgresStore(postgres_server.url(database, prepared=prepared)) as store:
         runs = [await create_embedded(store, f"owner-{number}") for number in range(3)]
         with psycopg.connect(postgres_server.url(database)) as somebody:
             somebody.execute(

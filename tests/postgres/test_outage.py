@@ -54,7 +54,7 @@ async def test_run_outlives_a_server_that_was_away() -> None:
     with Server(durable=True) as server:
         server.execute("create database away")
         await migrated(server.url("away"))
-        async with PostgresStore(server.url("away", statement_timeout="5")) as real:
+        async with PostgresStore(server.url("away", statement_timeout="5", prepared="yes")) as real:
             store = Between(real)
             refusals = Refusals(store)
             async with tenure.Runner(store, actions={"act": act}, timing=patient) as runner:

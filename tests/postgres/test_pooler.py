@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import psycopg
@@ -9,6 +10,7 @@ import pytest
 
 from tenure.model.errors import StoreUnavailable
 from tenure.stores.postgres import PostgresStore
+from tenure.stores.postgres.connections import Purpose
 from tenure.testing.contracts.acts import create_embedded
 from tenure.testing.factories import new_run, start_step
 from tests.postgres.database import TestDatabase
@@ -91,6 +93,28 @@ def test_doctor_says_that_hints_do_not_come_through_the_pooler(
         said = json.loads(tenure("doctor", "--store", url, "--json").stdout)["findings"]
         told = [each for each in said if "Add wakeups=no to the store URL" in each]
         assert len(told) == findings, said
+
+
+_PLANNING = (
+    "select concat_ws(' ', current_setting('plan_cache_mode'), current_setting('jit'), "
+    "current_setting('enable_seqscan'))"
+)
+
+
+async def test_prepared_statements_are_planned_as_the_store_wants_on_its_own_connections_only(
+    postgres_database: TestDatabase, postgres_pooler: Pooler
+) -> None:
+    """A pooler would hand what was set for one client to the next, who never asked for it."""
+    through = postgres_database.url_through(postgres_pooler.port)
+    for url, wanted in (
+        (postgres_database.url, {"force_generic_plan off off"}),
+        (through, {"auto on on"}),
+    ):
+        async with PostgresStore(f"{url}?prepared=yes&connections=1") as store:
+            await store.check_ready()
+            (line,) = store._connections._lanes[asyncio.get_running_loop()][Purpose.READING].idle
+            found = [await line.execute(_PLANNING, prepare=False) for _ in range(40)]
+            assert {str(text) for each in found for (text,) in await each.fetchall()} == wanted
 
 
 _WAITING = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"

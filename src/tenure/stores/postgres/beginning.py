@@ -126,22 +126,13 @@ class Beginnings:
         known = Known(head, steps, not_remembered)
         return _Found(known, WholeSteps(steps), found.applied_id, found.at)
 
-    async def _confirm(self, session: Session, run_id: str) -> None:
-        """That a replica has what was read, if the server waits for one: by a commit of our own,
-        which comes after the one that wrote it."""
-        async with session.undone_on_error():
-            calls = ("begin",), ("carefully",), ("lock_runs", [run_id]), ("commit",)
-            *_, locked, _ = await session.together(*calls)
-        if not locked:
-            raise self._locked(run_id)
-
     async def _write(self, session: Session, beginning: Beginning, found: _Found) -> Receipt | None:
         """``None``: it is not as it was known, or somebody else is writing it."""
         known, steps, applied_id, at = found
         head, at = known.head, at or await session.now()
         taken = taken_by(head.run, beginning, at=at, applied_id=applied_id)
         if taken is None:
-            await self._confirm(session, beginning.run_id)
+            await session.confirm()
             return receipt(head.run, beginning.base_version + 1, head.lease_expires_at)
         run, update = taken
         decision = decide(run, steps, update, at=at)

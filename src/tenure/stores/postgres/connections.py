@@ -52,15 +52,18 @@ class _Lane:
 
     async def take(self) -> Line | None:
         while self.idle:
-            connection = self.idle.pop()
+            try:
+                connection = self.idle.pop()
+            except IndexError:
+                break  # the store is being closed, by another thread
             if _is_quiet(connection):
                 return connection
             await connection.close()
         return None
 
     async def close(self) -> None:
-        while self.idle:
-            await self.idle.pop().close()
+        while (connection := await self.take()) is not None:
+            await connection.close()
 
 
 class Connections:
@@ -138,7 +141,7 @@ class Connections:
         lanes, self._lanes = self._lanes, {}
         if os.getpid() != self._pid:
             return  # the connections are the parent's
-        for lane in (lane for each in lanes.values() for lane in each.values()):
+        for lane in (lane for each in list(lanes.values()) for lane in each.values()):
             await lane.close()
 
     def _check_usable(self) -> None:
@@ -153,17 +156,21 @@ class Connections:
     async def _lane(self, purpose: Purpose) -> _Lane:
         self._check_usable()
         loop = asyncio.get_running_loop()
-        if loop not in self._lanes:
+        lanes = self._lanes.get(loop)
+        if lanes is None:
             await self._forget_ended_loops()
             few = self.address.connections
             sizes = {Purpose.KEEPING: 1, Purpose.OUTPUT: 1}
-            self._lanes[loop] = {each: _Lane(sizes.get(each, few)) for each in Purpose}
-        return self._lanes[loop][purpose]
+            made = {each: _Lane(sizes.get(each, few)) for each in Purpose}
+            lanes = self._lanes.setdefault(loop, made)
+        return lanes[purpose]
 
     async def _forget_ended_loops(self) -> None:
-        for loop in [loop for loop in self._lanes if loop.is_closed()]:
-            for lane in self._lanes.pop(loop).values():
-                await lane.close()
+        """Loops of other threads come, end and are forgotten meanwhile."""
+        for loop in list(self._lanes):
+            if loop.is_closed():
+                for lane in self._lanes.pop(loop, {}).values():
+                    await lane.close()
 
     async def _wait_for_room(self, lane: _Lane, purpose: Purpose) -> None:
         if not lane.free.locked():
@@ -187,7 +194,8 @@ class Connections:
             try:
                 await self._look_at_schema(connection)
                 if self.address.prepared:
-                    await connection.execute(SQL["for_prepared_statements"], prepare=False)
+                    told = (connection.info.backend_pid,)
+                    await connection.execute(SQL["for_prepared_statements"], told, prepare=False)
             except BaseException:
                 await connection.close()
                 raise
@@ -203,8 +211,10 @@ class Connections:
 
     async def _give_back(self, lane: _Lane, connection: Line, *, keep: bool) -> None:
         idle = connection.pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE
-        if idle and keep and not connection.unconfirmed and not self._closed:
+        if idle and keep and not connection.unconfirmed:
             lane.idle.append(connection)
+            if self._closed:  # looked at last: another thread may just have closed what was idle
+                await lane.close()
         else:
             # Whatever was begun ends with the connection; a polite farewell might never return.
             await connection.close()

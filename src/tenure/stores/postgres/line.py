@@ -14,12 +14,16 @@ for a lone write they take longer than all the rest that we do. Such a question 
 
 The loop goes on watching a connection that is idle, so that it need not be told to each time. If
 one says something that nobody asked for, it is watched no longer: who takes it next sees that, and
-lets it go.
+lets it go. The loop knows it by a weak reference: a connection that everybody has dropped ends.
+
+*To the end.* What came over TLS some versions of libpq read as far as they have room for it. The
+rest is no longer in the socket, so nobody tells that it is there: who reads looks twice.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -33,6 +37,7 @@ from psycopg.adapt import PyFormat, Transformer
 from psycopg.errors import Diagnostic, InvalidSqlStatementName, error_from_result
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
+from psycopg.waiting import Ready, Wait
 
 from tenure.stores.postgres.arrays import ArrayDumper
 
@@ -57,17 +62,20 @@ _ANSWERS = frozenset(
 class Line(psycopg.AsyncConnection[Row]):
     unconfirmed = False
     """Something that was written on it may be lost with its server."""
+    _closed = True  # while it is being made
 
     def __init__(self, pgconn: PGconn) -> None:
+        self._watching: asyncio.AbstractEventLoop | None = None
+        self._number = -1
+        """Of its socket, while it is watched."""
+        self._pid = os.getpid()
+        self._encrypted = pgconn.ssl_in_use
         super().__init__(pgconn)
         self.adapters.register_dumper(list, ArrayDumper)
         self.add_notice_handler(partial(_hear, ref(self)))
         self._statements: dict[tuple[str, tuple[int, ...]], bytes] = {}
         """The names of those that the server has been told to prepare."""
         self._named = 0
-        self._watching: asyncio.AbstractEventLoop | None = None
-        self._number = -1
-        """Of its socket, while it is watched."""
         self._asked: asyncio.Future[list[PGresult]] | None = None
         self._came: list[PGresult] = []
 
@@ -132,6 +140,8 @@ class Line(psycopg.AsyncConnection[Row]):
     async def wait(self, gen: PQGen[T], *args: Any, **more: Any) -> T:
         """The driver watches the socket itself, and not any longer than it waits."""
         self._watch_no_more()
+        if self._encrypted:
+            gen = _looking_twice(gen)
         return await super().wait(gen, *args, **more)
 
     async def rollback(self) -> None:
@@ -140,8 +150,29 @@ class Line(psycopg.AsyncConnection[Row]):
         await super().rollback()
 
     async def close(self) -> None:
-        self._watch_no_more()  # before its number is somebody else's
-        await super().close()
+        """From any thread, also when its loop has ended."""
+        self._end()
+
+    def __del__(self, *as_the_drivers: Any) -> None:
+        if self._closed or os.getpid() != self._pid:
+            return
+        try:
+            super().__del__(*as_the_drivers)  # warns
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        """A loop that goes on in another thread is not meddled with: it lets go by itself, in a
+        moment. In a process that was forked all of this is the parent's."""
+        if os.getpid() != self._pid:
+            return
+        self._closed = True
+        loop, self._watching = self._watching, None
+        if loop is None or loop is asyncio._get_running_loop() or not loop.is_running():
+            _let_go(loop, self._number, self.pgconn)
+            return
+        with suppress(RuntimeError):  # it has just ended
+            loop.call_soon_threadsafe(_let_go, loop, self._number, self.pgconn)
 
     async def _results(self) -> list[PGresult]:
         loop = asyncio.get_running_loop()
@@ -161,16 +192,13 @@ class Line(psycopg.AsyncConnection[Row]):
         if self._watching is not loop:
             self._watch_no_more()
             self._number = self.fileno()
-            loop.add_reader(self._number, self._read)
+            loop.add_reader(self._number, _read, ref(self))
             self._watching = loop
 
     def _watch_no_more(self) -> None:
         loop, self._watching = self._watching, None
-        if loop is None:
-            return
-        for forget in (loop.remove_writer, loop.remove_reader):
-            with suppress(OSError):  # the driver may have closed the socket
-                forget(self._number)
+        if loop is not None:
+            _forget(loop, self._number)
 
     def _send_more(self) -> None:
         try:
@@ -178,19 +206,6 @@ class Line(psycopg.AsyncConnection[Row]):
                 self._watching.remove_writer(self._number)
         except Exception as error:  # noqa: BLE001  (as in ``_read``)
             self._fail(error)
-
-    def _read(self) -> None:
-        if self._asked is None:
-            self._watch_no_more()
-            return
-        try:
-            self.pgconn.consume_input()
-            whole = self._collect()
-        except Exception as error:  # noqa: BLE001  (raised where somebody waits for it)
-            self._fail(error)
-            return
-        if whole and not self._asked.done():
-            self._asked.set_result(self._came)
 
     def _collect(self) -> bool:
         """Whether all has come."""
@@ -212,6 +227,52 @@ class Line(psycopg.AsyncConnection[Row]):
         if self._asked is not None and not self._asked.done():
             self._asked.set_exception(error)
         self._watch_no_more()  # now: the number of its socket may be somebody else's in a moment
+
+
+def _read(watched: ReferenceType[Line]) -> None:
+    line = watched()
+    if line is None:
+        return
+    if line._asked is None:
+        line._watch_no_more()
+        return
+    try:
+        line.pgconn.consume_input()
+        whole = line._collect()
+        if line._encrypted and not whole:
+            line.pgconn.consume_input()
+            whole = line._collect()
+    except Exception as error:  # noqa: BLE001  (raised where somebody waits for it)
+        line._fail(error)
+        return
+    if whole and not line._asked.done():
+        line._asked.set_result(line._came)
+
+
+def _looking_twice(gen: PQGen[T]) -> PQGen[T]:
+    """What the driver does when there is something to read it does once more."""
+    try:
+        wanted = next(gen)
+        while True:
+            ready = yield wanted
+            wanted = gen.send(ready)
+            if ready & Ready.R and wanted & Wait.R:
+                wanted = gen.send(Ready.R)
+    except StopIteration as end:
+        answer: T = end.value
+        return answer
+
+
+def _forget(loop: asyncio.AbstractEventLoop, number: int) -> None:
+    for forget in (loop.remove_writer, loop.remove_reader):
+        with suppress(OSError):  # the driver may have closed the socket
+            forget(number)
+
+
+def _let_go(loop: asyncio.AbstractEventLoop | None, number: int, pgconn: PGconn) -> None:
+    if loop is not None:
+        _forget(loop, number)  # before the number is somebody else's
+    pgconn.finish()
 
 
 def _rows(form: Form, result: PGresult) -> list[Row]:

@@ -142,6 +142,8 @@ class _Ear:
         def hear() -> None:
             try:
                 line.consume_input()
+                if line.ssl_in_use:
+                    line.consume_input()  # see ``line``
                 while (said := line.notifies()) is not None:
                     self._hear(said.extra)
             except Exception as error:  # noqa: BLE001  (raised where the line is looked after)

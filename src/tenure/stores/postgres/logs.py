@@ -1,7 +1,8 @@
 """Output of tasks, as chunks of bytes.
 
 A chunk is written if its writer still owns the run and the stream ends where the chunk begins, all
-in one statement; two that begin at the same place exclude each other by the primary key.
+in one statement; two that begin at the same place exclude each other by the primary key. What is
+there already is acknowledged as if it had just been written.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class Logging:
         if written:
             return int(size) + len(data)
         if offset == size and not data:
+            await session.confirm()
             return int(size)
         known = b""
         if 0 <= offset < size:
@@ -70,6 +72,7 @@ class Logging:
             )
         rest = data[len(known) :]
         if not rest:
+            await session.confirm()
             return max(int(size), offset + len(data))
         return await self._append(session, run_id, fencing, stream, offset + len(known), rest)
 

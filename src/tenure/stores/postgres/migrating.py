@@ -84,6 +84,7 @@ async def migrate(connection: Line, place: str) -> None:
         for adopting in ("adopt_runs", "adopt_journal"):
             await connection.execute(SQL[adopting])
         await _remove_unused_texts(connection)
+        await connection.execute(SQL["confirm"])  # also if somebody else has done it all
 
 
 async def _remove_unused_texts(connection: Line) -> None:

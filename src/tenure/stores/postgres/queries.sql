@@ -56,11 +56,19 @@ begin
 -- name: commit
 commit
 
+-- name: confirm
+-- Nothing but a commit that is written down: it comes after all that can be seen, and so do those who
+-- wait for it with us, a replica as well.
+select pg_logical_emit_message(true, 'tenure', ''::text)
+
 -- name: for_prepared_statements
--- On connections that nobody else uses: one plan for each statement, made without its values, perhaps
--- while tables are empty, and kept when they are not.
+-- One plan for each statement, made without its values, perhaps while tables are empty, and kept when
+-- they are not. Only on a connection that nobody else uses: a pooler that keeps prepared statements
+-- apart does not keep these, and they would stay for whoever comes next. It is known by the number of
+-- the server's process, of which it tells its clients another one.
 select set_config('plan_cache_mode', 'force_generic_plan', false),
   set_config('enable_seqscan', 'off', false), set_config('jit', 'off', false)
+where pg_backend_pid() = $1::integer
 
 -- name: carefully
 -- For the rest of a transaction. Whoever freezes with rows locked must not keep them; and a table

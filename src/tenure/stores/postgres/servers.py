@@ -17,6 +17,7 @@ from psycopg.abc import ConnDict
 from psycopg.conninfo import conninfo_attempts_async, conninfo_to_dict, make_conninfo
 
 from tenure.stores.postgres.address import Address, one_by_one
+from tenure.stores.postgres.driver_log import keep_to_ourselves
 from tenure.stores.postgres.line import Line
 from tenure.stores.postgres.unreached import Unreached, refusal
 
@@ -27,6 +28,7 @@ _NOT_REACHED = (TimeoutError, psycopg.OperationalError)
 
 class Servers:
     def __init__(self, address: Address) -> None:
+        keep_to_ourselves()
         self._address = address
         self._in_order = one_by_one(_settings(conninfo_to_dict(address.conninfo)))
         self._answered: Server = {}

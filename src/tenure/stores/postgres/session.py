@@ -86,6 +86,11 @@ class Session:
                 await self.connection.rollback()
             raise
 
+    async def confirm(self) -> None:
+        """That what was read lasts as long as what is written, before somebody is told that it was
+        done already: perhaps no replica has it yet."""
+        await self.all("confirm")
+
     async def now(self) -> datetime:
         """The server's time: as heard a moment ago, or asked for."""
         now = self._clock.now()

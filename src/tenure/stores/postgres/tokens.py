@@ -22,7 +22,8 @@ class Tokens:
 
     async def add(self, token: Token) -> Token:
         async with self._connections.session(Purpose.WRITING) as session:
-            await session.all("add_token", token.id, record_rows.text(token))
+            if not await session.count("add_token", token.id, record_rows.text(token)):
+                await session.confirm()  # sent again
             return _token(await session.one("token", token.id))
 
     async def all(self) -> list[Token]:

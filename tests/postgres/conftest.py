@@ -1,0 +1,3 @@
+from tests.notifiers.conftest import certificate, server_tls
+
+__all__ = ["certificate", "server_tls"]
