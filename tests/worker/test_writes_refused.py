@@ -14,10 +14,12 @@ import pytest
 
 import tenure
 from tenure.model.errors import StoreUnavailable
+from tenure.model.leasing import ClaimRequest, Purpose
 from tenure.model.status import Recovery, RunStatus
 from tenure.ports.action import Task, TaskResult
+from tenure.testing.factories import lease_request
 from tests.runtime.puppets import PATIENCE, Between, Outage, Puppet, step, workflow
-from tests.worker.conftest import SHORT, Workers
+from tests.worker.conftest import NEXT, SHORT, Workers
 
 WRITES = ("update_run", "update_runs")
 OTHERS = ("renew_leases", "claim_runs", "claim_run", "begin_run", "release_lease")
@@ -172,3 +174,27 @@ async def test_nor_begin_what_was_written_in_time(workers: Workers, act: Puppet)
     worker.drain()
     await workers.returns(worker)
     assert act.begun == []
+
+
+async def test_that_nothing_can_be_claimed_is_said_once_and_its_end_once(
+    workers: Workers, act: Puppet, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is refused is to take over the run; looks that find nothing go well in between."""
+    door = Between(workers.store)
+    run_id = await workers.submit(TWO)
+    lost = lease_request("somebody", seconds=0.01)
+    await workers.store.claim_run(run_id, lost)
+    refused: list[ClaimRequest] = []
+
+    async def full(real: Any, request: ClaimRequest) -> Any:
+        if request.purpose is Purpose.EXECUTE and request.expired and len(refused) < 3:
+            refused.append(request)
+            raise StoreUnavailable("no space left")
+        return await real(request)
+
+    door.rules["claim_runs"] = full
+    workers.start(store=door, timing=NEXT)
+    await workers.ended(run_id)
+    said = [each.split(" (")[0] for each in caplog.messages if "answer" in each]
+    assert said == ["the store does not answer", "the store answers again"]
+    assert len(refused) == 3
