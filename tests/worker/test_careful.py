@@ -115,6 +115,25 @@ async def test_after_a_freeze_while_it_waits_for_an_answer(workers: Workers, doo
     assert await door.bold_after(happened) >= happened + CAREFUL
 
 
+async def test_after_an_error_of_a_look_for_what_waits_alone(workers: Workers, door: Door) -> None:
+    """Woken in between, it looks; what it cannot see there it claims at once."""
+    setattr(door, "listen", workers.store.listen)  # noqa: B010
+    asked = asyncio.Event()
+
+    async def fail(real: Any, *args: Any, **kwargs: Any) -> Any:
+        asked.set()
+        raise StoreUnavailable("the network is down")
+
+    await at_work(workers, door, poll_interval=PATIENCE / 8)
+    door.rules["find_waiting"] = fail
+    door.careful = 0
+    await workers.submit(workflow(step("one")))
+    await asyncio.wait_for(asked.wait(), PATIENCE)
+    happened = asyncio.get_running_loop().time()
+    assert await door.bold_after(happened) >= happened + CAREFUL
+    assert door.careful
+
+
 @pytest.mark.slow
 async def test_claim_after_claim_without_a_rest_is_no_freeze(workers: Workers, door: Door) -> None:
     """Or what was lost would wait for as long as there is plenty to do."""

@@ -169,7 +169,7 @@ class Worker:
         preparing = Preparing(store, self._made_ready, self._secrets)
         shift = Shift(session, store, self._parts.around, preparing, self._wake.set)
         room = Room(shift, self._pace.concurrency)
-        lone = Lone(store, self._queues, preparing, shift)
+        lone = Lone(store, self._queues, preparing, shift, touch)
         self._duty = Duty(claims, lone, shift, room, touch, self._pace, self._wake)
         hearing = await self._new_hearing(claims, shift, room)
         for at_once in self._told_to_end:
