@@ -49,7 +49,7 @@ class Lone:
                 return None
             if not found or found[0].snapshot.run_id in self._shift:
                 return []  # nothing, or what was seen before its beginning was written
-            if not _can_begin(found[0].snapshot):
+            if not self._can_begin(found[0].snapshot):
                 return None
             work = await self._preparing.work(found[0])
         except StoreUnavailable:
@@ -70,13 +70,12 @@ class Lone:
             found = self._offering.offered_run(self._queues)
             if found is None or found.snapshot.run_id in self._shift:
                 return None
-            work = self._preparing.at_hand(found) if _can_begin(found.snapshot) else None
+            work = self._preparing.at_hand(found) if self._can_begin(found.snapshot) else None
         except Exception:  # noqa: BLE001  (whoever claims it says what is wrong)
             return None
         return None if work is None else replace(work, waits=self._store)
 
-
-def _can_begin(run: RunSnapshot) -> bool:
-    """Else it is claimed first, and what becomes of it then is decided."""
-    waits = run.status is RunStatus.QUEUED and run.cancel_requested_at is None
-    return waits and not run.takeovers
+    def _can_begin(self, run: RunSnapshot) -> bool:
+        """Else it is claimed first, and what becomes of it then is decided."""
+        waits = run.status is RunStatus.QUEUED and run.cancel_requested_at is None
+        return waits and not run.takeovers and not self._shift.has_tried(run.run_id)
