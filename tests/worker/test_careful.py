@@ -14,12 +14,14 @@ import pytest
 import tenure
 from tenure.model.errors import StoreUnavailable
 from tenure.model.leasing import ClaimRequest, Purpose
-from tests.runtime.puppets import PATIENCE, Between, step, workflow
+from tests.runtime.puppets import PATIENCE, Between, Outage, step, workflow
 from tests.worker.conftest import NEXT, Workers
 
 pytestmark = pytest.mark.parametrize("store_url", ["memory"], indirect=True)
 
 CAREFUL = NEXT.renew_interval
+EVERY = 0.05
+"""Seconds between two words of a worker that it is there (``Workers.start``)."""
 A_FREEZE = 2 * CAREFUL
 
 
@@ -132,6 +134,20 @@ async def test_after_an_error_of_a_look_for_what_waits_alone(workers: Workers, d
     happened = asyncio.get_running_loop().time()
     assert await door.bold_after(happened) >= happened + CAREFUL
     assert door.careful
+
+
+async def test_while_the_store_does_not_take_that_it_is_there(workers: Workers, door: Door) -> None:
+    """Its disk is full: looks go well, and nobody can renew."""
+    await at_work(workers, door)
+    outage = Outage(door, "heartbeat")
+    outage.on = True
+    await outage.refuses()
+    door.bold.clear()
+    await outage.refuses(outage.refused + 2 * round(CAREFUL / EVERY))
+    assert not door.bold
+    outage.on = False
+    happened = asyncio.get_running_loop().time()
+    assert await door.bold_after(happened) >= happened + CAREFUL - 2 * EVERY
 
 
 @pytest.mark.slow
