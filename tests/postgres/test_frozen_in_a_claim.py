@@ -15,8 +15,8 @@ import pytest
 
 from tenure.model.leasing import LATE
 from tenure.stores.postgres import PostgresStore
-from tenure.testing.contracts.acts import claim, create
-from tenure.testing.factories import claim_request
+from tenure.testing.contracts.acts import create
+from tenure.testing.factories import claim_request, lease_request
 from tests.postgres.database import TestDatabase
 from tests.postgres.server import Server
 
@@ -36,7 +36,7 @@ async def test_the_run_is_taken_and_its_owner_is_never_told_that_it_was_renewed(
     store: PostgresStore, postgres_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = await create(store)
-    lease = await claim(store, run.run_id, "owner-a", seconds=BRIEF)
+    lease = (await store.claim_run(run.run_id, lease_request("owner-a", seconds=BRIEF))).lease
     await asyncio.sleep(2 * BRIEF)
     second_trip, renewals = store._leasing._write_and_read, []
 
