@@ -13,8 +13,11 @@ from tenure.model.status import HostStatus, Recovery, RunStatus, StepStatus
 from tenure.ports.liveness import Presence
 from tenure.ports.workers import WorkerInfo
 from tenure.runtime.owners import Doubt, doubt_about, owner_label
-from tenure.runtime.queries import Why, explain, running_hosts
+from tenure.runtime.queries import Why, explain, explain_run, running_hosts
 from tenure.runtime.stop import HAND_OVER
+from tenure.stores.memory import InMemoryStore
+from tenure.testing.clock import ManualClock
+from tenure.testing.factories import claim_request, lease_request, new_run
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 OWNER = "node7/boot-1/4026531836/812/99887766/0badcafe"
@@ -184,6 +187,61 @@ ROWS: list[tuple[str, RunSnapshot, dict[str, Any], Why, str]] = [
         {},
         Why.CLAIMED,
         "claimed by process 812 on node7, about to start",
+    ),
+    (
+        "claimed, and asked to stop",
+        run(owner_id=OWNER, cancel_requested_at=ago(seconds=4), cancel_reason="enough"),
+        {},
+        Why.CANCELING,
+        "cancel requested 4s ago (enough); process 812 on node7 has claimed it, and ends it before "
+        "anything begins",
+    ),
+    (
+        "claimed, and its owner is gone",
+        run(owner_id=OWNER, recovery=Recovery.RESUME),
+        {"doubt": Doubt.GONE},
+        Why.OWNER_LOST,
+        "its owner, process 812 on node7, is gone; the next worker begins it",
+    ),
+    (
+        "claimed, its owner is gone, and nobody there",
+        run(owner_id=OWNER, recovery=Recovery.RESUME),
+        {"doubt": Doubt.GONE, "workers": []},
+        Why.OWNER_LOST,
+        "its owner, process 812 on node7, is gone; no worker serves queue 'default'; start one: "
+        "tenure worker --queue default",
+    ),
+    (
+        "claimed, its owner is gone, and it does not resume",
+        run(owner_id=OWNER),
+        {"doubt": Doubt.GONE},
+        Why.OWNER_LOST,
+        "its owner, process 812 on node7, is gone; the next worker begins it, or the next "
+        "reconcile marks it interrupted",
+    ),
+    (
+        "claimed, its owner is gone, it does not resume, and nobody there",
+        run(owner_id=OWNER),
+        {"doubt": Doubt.GONE, "workers": []},
+        Why.OWNER_LOST,
+        "its owner, process 812 on node7, is gone; the next reconcile marks it interrupted",
+    ),
+    (
+        "claimed, its owner is gone, and asked to stop",
+        run(owner_id=OWNER, cancel_requested_at=ago(seconds=4), recovery=Recovery.RESUME),
+        {"doubt": Doubt.GONE},
+        Why.OWNER_LOST,
+        "its owner, process 812 on node7, is gone; it was asked to stop and will be marked "
+        "canceled by the next reconcile",
+    ),
+    (
+        "owner frozen, and asked to stop",
+        running(lease_expires_at=ago(minutes=3), cancel_requested_at=ago(seconds=4)),
+        {"doubt": Doubt.SILENT},
+        Why.OWNER_SILENT,
+        "its owner, process 812 on node7, is alive but did not renew its lease, which ended 3m "
+        "ago: frozen, or cut off; it was asked to stop and will be marked canceled by tenure "
+        "reconcile",
     ),
     (
         "released",
@@ -442,3 +500,28 @@ def test_a_lease_that_ran_out_does_not_prove_that_its_owner_is_gone(
     facts: dict[str, Any], seen: Presence, doubt: Doubt | None
 ) -> None:
     assert doubt_about(run(**facts), lambda _: seen) is doubt
+
+
+@pytest.mark.parametrize(
+    ("seen", "why"),
+    [
+        (Presence.ALIVE, "is alive but did not renew its lease, which ended 5m ago: frozen, or"),
+        (Presence.UNSEEN, "did not renew its lease, which ended 5m ago"),
+        (Presence.GONE, "is gone"),
+    ],
+)
+@pytest.mark.parametrize("recovery", list(Recovery))
+async def test_one_that_was_claimed_and_never_began_is_not_about_to_start_for_ever(
+    seen: Presence, why: str, recovery: Recovery
+) -> None:
+    clock = ManualClock()
+    store = InMemoryStore(clock)
+    await store.create_run(new_run(run_id="run-00001", recovery=recovery))
+    await store.claim_run("run-00001", lease_request(OWNER, seconds=60))
+    said = await explain_run(store, "run-00001", now=clock.now(), presence=lambda _: Presence.ALIVE)
+    assert said.reason is Why.CLAIMED
+    clock.advance(360)
+    said = await explain_run(store, "run-00001", now=clock.now(), presence=lambda _: seen)
+    assert said.text.startswith(f"its owner, process 812 on node7, {why}")
+    # And what it says of whoever comes next is what a store does.
+    assert await store.claim_runs(claim_request("next"))

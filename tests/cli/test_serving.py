@@ -74,6 +74,16 @@ def test_a_worker_on_a_store_without_leases_names_its_kind(cli: Cli, command: st
     assert "sqlite:///runs.db" in refused.err
 
 
+@pytest.mark.parametrize("command", [("worker",), ("up", "--no-gateway")])
+def test_a_worker_on_a_store_that_nobody_else_sees_is_refused(
+    cli: Cli, command: tuple[str, ...]
+) -> None:
+    refused = finish(cli.start(*command, "--store", "memory:"))
+    assert (refused.code, refused.out) == (2, "")
+    assert "memory: is seen by this process alone: nobody could submit a run to it" in refused.err
+    assert "sqlite:///runs.db" in refused.err
+
+
 def test_a_gateway_that_does_not_answer_is_an_error_as_a_database_is(cli: Cli) -> None:
     """After some patience, and before the worker has said that it serves."""
     refused = finish(cli.start("worker", "--store", "http://127.0.0.1:1"))

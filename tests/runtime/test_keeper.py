@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from itertools import count
 from typing import Any
 
 import pytest
@@ -29,6 +30,15 @@ NAMED = tenure.RunOptions(run_id=RUN_ID)
 ONE = workflow(step("one"))
 SHORT = Timing(lease_duration=3, renew_interval=0.1, control_interval=0.01, margin=2.7)
 """Trusted for 0.3 s; the rest is for a busy machine."""
+
+NO_ANSWER = "the store does not answer for the leases of 1 run"
+AGAIN = "leases are renewed as usual again"
+
+
+async def _said(caplog: pytest.LogCaptureFixture, words: str) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while words not in caplog.messages:
+            await asyncio.sleep(0.01)
 
 
 class TestTiming:
@@ -257,7 +267,7 @@ class TestTrust:
     async def test_any_error_is_survived_and_told_once_and_its_end_too(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
-        kept = Kept(Timing(control_interval=0.001))
+        kept = Kept(Timing(renew_interval=0.2, control_interval=0.001))
         errors: list[Exception] = [StoreUnavailable("down"), KeyError("a bug"), OSError("pipe")]
 
         async def fail(real: Any, *args: Any) -> Any:
@@ -265,21 +275,34 @@ class TestTrust:
                 raise errors.pop()
             return await real(*args)
 
-        async def look(real: Any, *args: Any, **kwargs: Any) -> Any:
-            kept.calls.news.set()
-            return await real(*args, **kwargs)
-
-        kept.store.rules |= {"renew_leases": fail, "list_runs": look}
+        kept.store.rules["renew_leases"] = fail
         with caplog.at_level(logging.WARNING, "tenure.runtime"):
-            await kept.hold(sent_at=asyncio.get_running_loop().time() - 30)
-            await kept.told()
+            await kept.hold()
+            await _said(caplog, AGAIN)
         await kept.keeper.close()
         assert not kept.calls.lost_because
-        said = [one.getMessage() for one in caplog.records]
-        assert [one.split(" (")[0] for one in said] == [
-            "the store does not answer for the leases of 1 run",
-            "leases are renewed as usual again",
-        ]
+        assert [one.split(" (")[0] for one in caplog.messages] == [NO_ANSWER, AGAIN]
+
+    async def test_a_store_that_takes_every_other_renewal_is_told_of_once(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """As a disk that is nearly full."""
+        kept = Kept(Timing(renew_interval=0.1, control_interval=0.01))
+        calls, over = count(), 7
+
+        async def fail(real: Any, *args: Any) -> Any:
+            number = next(calls)
+            if number < over and number % 2 == 0:
+                raise StoreUnavailable("no space left")
+            return await real(*args)
+
+        kept.store.rules["renew_leases"] = fail
+        with caplog.at_level(logging.WARNING, "tenure.runtime"):
+            await kept.hold()
+            await _said(caplog, AGAIN)
+        await kept.keeper.close()
+        assert next(calls) >= over
+        assert [one.split(" (")[0] for one in caplog.messages] == [NO_ANSWER, AGAIN]
 
     async def test_nobody_hears_of_a_store_that_was_asked_for_what_is_held_no_more(
         self, caplog: pytest.LogCaptureFixture

@@ -14,12 +14,14 @@ import pytest
 import tenure
 from tenure.model.errors import StoreUnavailable
 from tenure.model.leasing import ClaimRequest, Purpose
-from tests.runtime.puppets import PATIENCE, Between, step, workflow
+from tests.runtime.puppets import PATIENCE, Between, Outage, step, workflow
 from tests.worker.conftest import NEXT, Workers
 
 pytestmark = pytest.mark.parametrize("store_url", ["memory"], indirect=True)
 
 CAREFUL = NEXT.renew_interval
+EVERY = 0.05
+"""Seconds between two words of a worker that it is there (``Workers.start``)."""
 A_FREEZE = 2 * CAREFUL
 
 
@@ -113,6 +115,39 @@ async def test_after_a_freeze_while_it_waits_for_an_answer(workers: Workers, doo
     door.freezes = True
     happened = await door.happened()
     assert await door.bold_after(happened) >= happened + CAREFUL
+
+
+async def test_after_an_error_of_a_look_for_what_waits_alone(workers: Workers, door: Door) -> None:
+    """Woken in between, it looks; what it cannot see there it claims at once."""
+    setattr(door, "listen", workers.store.listen)  # noqa: B010
+    asked = asyncio.Event()
+
+    async def fail(real: Any, *args: Any, **kwargs: Any) -> Any:
+        asked.set()
+        raise StoreUnavailable("the network is down")
+
+    await at_work(workers, door, poll_interval=PATIENCE / 8)
+    door.rules["find_waiting"] = fail
+    door.careful = 0
+    await workers.submit(workflow(step("one")))
+    await asyncio.wait_for(asked.wait(), PATIENCE)
+    happened = asyncio.get_running_loop().time()
+    assert await door.bold_after(happened) >= happened + CAREFUL
+    assert door.careful
+
+
+async def test_while_the_store_does_not_take_that_it_is_there(workers: Workers, door: Door) -> None:
+    """Its disk is full: looks go well, and nobody can renew."""
+    await at_work(workers, door)
+    outage = Outage(door, "heartbeat")
+    outage.on = True
+    await outage.refuses()
+    door.bold.clear()
+    await outage.refuses(outage.refused + 2 * round(CAREFUL / EVERY))
+    assert not door.bold
+    outage.on = False
+    happened = asyncio.get_running_loop().time()
+    assert await door.bold_after(happened) >= happened + CAREFUL - 2 * EVERY
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ import pytest
 
 import tenure
 from tenure.model.beginning import Beginning
+from tenure.model.errors import NotRunnable
 from tenure.model.leasing import ClaimRequest
 from tenure.model.status import RunStatus
 from tenure.testing.factories import lease_request
@@ -278,3 +279,40 @@ async def test_one_that_was_asked_to_stop_begins_nothing(
     assert run.status is RunStatus.CANCELED
     types = [event.type for event in await workers.events(held)]
     assert not {"run.running", "host.running"} & set(types)
+
+
+@pytest.mark.parametrize("error", [NotRunnable("it", "not runnable: it waits"), OSError("a bug")])
+async def test_one_that_cannot_begin_so_is_tried_once_and_then_claimed(
+    workers: Workers, act: Puppet, door: Between, error: Exception
+) -> None:
+    """It waits all the same: who looked again at once would look for ever."""
+    await idle_behind(door, workers, act)
+
+    async def refuse(*_: Any) -> Any:
+        raise error
+
+    door.rules["begin_run"] = refuse
+    async with asyncio.timeout(LONG.lease_duration / 16):  # far less than it takes to look again
+        run = await workers.ended(await workers.submit(THREE))
+    assert (run.status, act.begun) == (RunStatus.SUCCESS, THREES)
+    assert (door.count("begin_run"), door.count("claim_runs")) == (1, 1)
+
+
+async def test_one_that_cannot_be_claimed_either_is_left_alone_for_a_while(
+    workers: Workers, act: Puppet, door: Between
+) -> None:
+    await idle_behind(door, workers, act)
+    claimed = asyncio.Event()
+
+    async def refuse(real: Any, beginning: Beginning) -> Any:
+        raise NotRunnable(beginning.run_id, "not runnable: it waits")
+
+    async def nothing(*_: Any) -> Any:
+        claimed.set()
+        return []
+
+    door.rules |= {"begin_run": refuse, "claim_runs": nothing}
+    await workers.submit(THREE)
+    await asyncio.wait_for(claimed.wait(), PATIENCE)
+    await asyncio.sleep(0.3)
+    assert (door.count("begin_run"), door.count("claim_runs")) == (1, 1)

@@ -290,6 +290,11 @@ def must_be_able(settings: Settings, power: type, refusal: Callable[[str], Excep
         raise refusal(kind.__name__)
 
 
+def ends_with_us(settings: Settings) -> bool:
+    """Whether the store is of this process alone, and nobody else could ever see it."""
+    return settings.store.partition(":")[0].lower() == "memory"
+
+
 def make_room(settings: Settings) -> None:
     """The default store's folder comes into being with the first run; others are the user's
     own business."""

@@ -11,11 +11,12 @@ from functools import partial
 
 from tenure.cli.display.json_lines import JsonView
 from tenure.cli.display.moments import clock
+from tenure.cli.display.places import place_of
 from tenure.cli.display.printer import Printer
 from tenure.cli.display.text import one_line
 from tenure.cli.exits import Exit
 from tenure.cli.fronting import Front
-from tenure.cli.opening import must_be_able, new_worker
+from tenure.cli.opening import ends_with_us, must_be_able, new_worker
 from tenure.cli.speaking import announcer, tell_everything
 from tenure.cli.stopping import LastWords, Stopped, stoppable
 from tenure.cli.streams import for_answers_only
@@ -25,7 +26,7 @@ from tenure.ports.lease_store import LeaseStore
 from tenure.ports.recorder import Recorder
 from tenure.ports.transport import DEFAULT_GRACE
 from tenure.runtime.owners import owner_label
-from tenure.runtime.submit import not_servable
+from tenure.runtime.submit import nobody_could_submit, not_servable
 from tenure.system import settle_down
 from tenure.worker import Worker
 
@@ -47,6 +48,8 @@ def serve(
     """Until it is told to stop; ``opening`` is said once it serves. With ``front`` a gateway stands
     before the same store, and serves until the worker has drained."""
     must_be_able(settings, LeaseStore, not_servable)
+    if front is None and ends_with_us(settings):
+        raise nobody_could_submit(place_of(settings.store))
     tell_everything(settings)
     printer = Printer(sys.stdout)
     told: Recorder = JsonView(printer) if as_json else RunLines(printer)

@@ -16,7 +16,14 @@ from tenure.cli.display.text import neutral
 from tenure.cli.exits import Exit
 from tenure.cli.limiting import check_limit
 from tenure.cli.loading import load_for
-from tenure.cli.opening import must_be_able, queueing, reading, settings_for, this_user
+from tenure.cli.opening import (
+    ends_with_us,
+    must_be_able,
+    queueing,
+    reading,
+    settings_for,
+    this_user,
+)
 from tenure.cli.secrets import check_not_typed
 from tenure.cli.variables import variables
 from tenure.cli.verb import (
@@ -130,7 +137,7 @@ def command(
 
 
 def _check_outlives_us(settings: Settings) -> None:
-    if settings.store.partition(":")[0].lower() == "memory":
+    if ends_with_us(settings):
         raise NotSupported(
             f"{place_of(settings.store)} ends with this command, and the run with it: no worker "
             f"would ever see it; {USE_INSTEAD}"

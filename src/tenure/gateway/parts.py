@@ -91,6 +91,8 @@ class Parts(Struct, kw_only=True, gc=False):
     live: Live
     meters: Meters
     numbers: StoreNumbers
+    waited: Callable[[], float] = float
+    """Seconds that a request may have lain here unread (``Pulse``); none, if nobody measures."""
     patience: Patience = Patience()
     """With those who look."""
     marks: RunMarks | None = None

@@ -1,6 +1,9 @@
 """Which changes of a run somebody may be waiting for, and by which names they wait.
 
-A wake-up is a hint: it carries no state, may be lost, and may come for nothing.
+A wake-up is a hint: it may be lost, and may come for nothing. It carries no state, and whoever
+hears it asks the store. One kind does carry some: with a run that was submitted alone its record
+may come along, under a seal that only its store can make (``ports.beginnings.Offering``). That is
+believed; whether the run still waits the store says, in the write that begins it.
 """
 
 from __future__ import annotations

@@ -24,7 +24,6 @@ from tenure.ports.transport import Transport
 from tenure.runtime.audience import Audience
 from tenure.runtime.engine import Engine
 from tenure.runtime.executor import Executor
-from tenure.runtime.holdings import Holding
 from tenure.runtime.intents import not_born
 from tenure.runtime.masking import Masks
 from tenure.runtime.outputs import Outputs
@@ -97,7 +96,6 @@ class EmbeddedRun:
         self._waits = work.waits
         self._relatives = work.relatives
         self._by_worker = work.by_worker
-        self._holding: Holding | None = None
         self.began = False
         """Something of it may have been executed here."""
         masks = Masks(work.secrets) if work.secrets else None
@@ -136,9 +134,9 @@ class EmbeddedRun:
         try:
             return await to_a_good_end(self._whole(), self.stop)
         finally:
-            if self._holding is not None:
-                self._session.keeper.drop(self._holding)
-                self._holding = None
+            holding, self._tracker.holding = self._tracker.holding, None
+            if holding is not None:
+                self._session.keeper.drop(holding)
             if self._looked_on:
                 await self._onlookers_leave()
 
@@ -207,7 +205,7 @@ class EmbeddedRun:
             request, sent_at = self._request(), asyncio.get_running_loop().time()
             lease = await self._tracker.take(_begun(changes), store, request)
             self._hold(lease, sent_at)
-            if self._planned.recovery is Recovery.RESUME and not self._is_trusted:
+            if self._planned.recovery is Recovery.RESUME and not self._tracker.is_trusted:
                 self.stop()  # what was to begin does so elsewhere
             else:
                 self._check_trusted()
@@ -234,14 +232,9 @@ class EmbeddedRun:
 
     def _check_trusted(self) -> None:
         """This process may have been frozen since it claimed: then it begins nothing."""
-        if not self._is_trusted:
+        if not self._tracker.is_trusted:
             raise LeaseLost(self._planned.run_id, fence=self.fencing.fence, owner_id=None)
         self.began = True
-
-    @property
-    def _is_trusted(self) -> bool:
-        now = asyncio.get_running_loop().time()
-        return self._holding is None or now < self._holding.trusted_until
 
     async def _begin(self, changes: Changes) -> Changes:
         if self._planned.status is RunStatus.QUEUED:
@@ -273,7 +266,7 @@ class EmbeddedRun:
         )
 
     def _hold(self, lease: Lease | None, sent_at: float) -> None:
-        self._holding = self._session.keeper.hold(
+        self._tracker.holding = self._session.keeper.hold(
             self._planned.run_id,
             lease,
             sent_at,

@@ -191,6 +191,8 @@ class Engine:
         process is not worth an asyncio task: it is returned, to be done by the engine itself."""
         starts, self._unfolding.starts = self._unfolding.starts, []
         crew = self._crew
+        if starts and crew.stopped is None and not self._tracker.is_trusted:
+            self.lose(NOT_RENEWED)
         alone = len(starts) == 1 and not crew.busy and crew.stopped is None
         for start in starts:
             course, host, _ = start

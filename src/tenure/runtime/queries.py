@@ -63,10 +63,21 @@ async def explain_run(
 async def explain_as_read(
     store: RunStateStore, run: RunSnapshot, *, now: datetime, presence: Callable[[str], Presence]
 ) -> Explanation:
-    doubt, workers = doubt_about(run, presence), None
+    doubt, workers = doubt_about(run, presence) or _not_begun(run, now, presence), None
     if not run.ended and (doubt is not None or run.owner_id is None):
         workers = await present_workers(store, presence)
     return explain(run, now, doubt=doubt, workers=workers)
+
+
+def _not_begun(
+    run: RunSnapshot, now: datetime, presence: Callable[[str], Presence]
+) -> Doubt | None:
+    """Of a run that was claimed and never began: the record calls no owner lost that drove nothing,
+    but its lease may be over all the same."""
+    end = run.lease_expires_at
+    if run.status is not RunStatus.QUEUED or run.owner_id is None or end is None or end > now:
+        return None
+    return Doubt.SILENT if presence(run.owner_id) is Presence.ALIVE else Doubt.UNHEARD
 
 
 def explain(
@@ -143,15 +154,25 @@ def _what_next(run: RunSummary, doubt: Doubt, workers: Sequence[WorkerInfo] | No
     by = "the next reconcile" if doubt is Doubt.GONE else "tenure reconcile"
     if run.cancel_requested_at is not None:
         return f"it was asked to stop and will be marked canceled by {by}"
+    unserved = workers is not None and not serving(run.queue, workers)
+    queued = run.status is RunStatus.QUEUED
     if run.recovery is Recovery.RESUME:
-        unserved = workers is not None and not serving(run.queue, workers)
-        return _worker_wanted(run, workers) if unserved else "the next worker continues it"
+        goes_on = f"the next worker {'begins' if queued else 'continues'} it"
+        return _worker_wanted(run, workers) if unserved else goes_on
+    if queued and not unserved:  # whoever comes first
+        return f"the next worker begins it, or {by} marks it interrupted"
     return f"{by} marks it interrupted"
 
 
 def _queued(
     run: RunSummary, now: datetime, workers: Sequence[WorkerInfo] | None
 ) -> tuple[Why, str]:
+    if run.owner_id is not None:
+        owner = owner_label(run.owner_id)
+        if run.cancel_requested_at is None:
+            return Why.CLAIMED, f"claimed by {owner}, about to start"
+        asked = _cancel_asked(run, run.cancel_requested_at, now)
+        return Why.CANCELING, f"{asked}; {owner} has claimed it, and ends it before anything begins"
     approval = run.approval
     if approval.required and approval.by is None:
         if approval.expires_at is None:
@@ -163,8 +184,6 @@ def _queued(
     if run.run_after is not None and run.run_after > now:
         left = _coarse((run.run_after - now).total_seconds())
         return Why.LATER, f"queued until {run.run_after:%Y-%m-%d %H:%M:%S} UTC, in {left}"
-    if run.owner_id is not None:
-        return Why.CLAIMED, f"claimed by {owner_label(run.owner_id)}, about to start"
     wanted = _worker_wanted(run, workers)
     if approval.required:
         by = f"approved by {approval.by}"

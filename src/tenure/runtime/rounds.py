@@ -67,7 +67,10 @@ class Rounds:
         self._timing = timing
         self._roll = RollCall(tell)
         self._look_now = look_now
-        self._complained = ""
+        self._complained: set[str] = set()
+        self._troubled_at = -inf
+        """Loop time of the last trouble. It is over with a renewal that a whole interval without
+        any went before: a full disk takes one and refuses the next, and that is told of once."""
         self._over = False
 
     def end(self) -> None:
@@ -106,11 +109,11 @@ class Rounds:
                 _reason(error),
             )
         else:
-            if self._complained and not held:
-                self._complained = ""  # those of which it was said are no longer ours to renew
-            elif self._complained and (renews or due > now):
-                self._complained = ""
-                _log.warning("leases are renewed as usual again")
+            went_well = now >= self._troubled_at + self._timing.renew_interval
+            if self._complained and went_well and (renews or not held):
+                self._complained.clear()
+                if held:  # else those of which it was said are no longer ours to renew
+                    _log.warning("leases are renewed as usual again")
 
     def _until_next(self, now: float) -> float:
         """Never later than the next renewal; one that is overdue is tried again at the usual
@@ -175,9 +178,10 @@ class Rounds:
 
     def _complain(self, words: str, why: str) -> None:
         """Once, until it is over; not at all if the last run was dropped meanwhile."""
+        self._troubled_at = asyncio.get_running_loop().time()
         runs = len(self._holdings)
-        if runs and self._complained != words:
-            self._complained = words
+        if runs and words not in self._complained:
+            self._complained.add(words)
             _log.warning(words, f"{runs} run{'s'[: runs != 1]}", why)
 
 

@@ -40,6 +40,12 @@ def not_servable(kind: str) -> InvalidOptions:
     return InvalidOptions([f"workers need a store with leases, and {kind} has none: {USE_INSTEAD}"])
 
 
+def nobody_could_submit(store: str) -> InvalidOptions:
+    """Of a worker for a store that no other process can see."""
+    seen = f"{store} is seen by this process alone: nobody could submit a run to it"
+    return InvalidOptions([f"{seen}; {USE_INSTEAD}; tenure run executes one here and now"])
+
+
 async def submit(
     session: Session,
     planned: RunSnapshot,

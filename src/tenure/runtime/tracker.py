@@ -13,6 +13,14 @@ anything else           the record refuses what we say: raised; the engine ends 
 ======================  ========================================================================
 
 The answer to a write says whether a cancel was requested: the owner needs no question for it.
+
+*An owner that no longer trusts its lease* writes what its tasks came to and no start. If an update
+that has both was sent while it did, and not answered, nobody knows whether it was applied:
+
+- the results alone are sent, on the same version. Accepted, they shut the other one out: that names
+  a version that is gone, also if it is still on its way;
+- refused for the version, the other one is sent once more as it was. The store recognises what it
+  has applied; else it is refused for its version too, and the results follow on the newer one.
 """
 
 from __future__ import annotations
@@ -20,6 +28,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 
@@ -44,8 +53,10 @@ from tenure.model.update import (
 from tenure.ports.beginnings import Beginnings
 from tenure.runtime.audience import Audience
 from tenure.runtime.callbacks import Told
+from tenure.runtime.holdings import Holding
 from tenure.runtime.intents import with_intents
 from tenure.runtime.patience import ENDLESS, PATIENCE, bear, surely
+from tenure.runtime.without_starts import without_starts
 
 _log = logging.getLogger("tenure.runtime")
 
@@ -69,10 +80,18 @@ class RunTracker:
         self._told = told
         self.fencing = Fencing("", 0)
         """The right to write as this run's owner, once it has begun."""
+        self.holding: Holding | None = None
+        """How long the right is trusted; ``None``: there is nothing to lose in time."""
         self.version = 0
         self.cancel_requested_at: datetime | None = None
         self._stuck_since: float | None = None
         """Loop time since when the store has not taken a write; ``None`` while it does."""
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether the run is ours for certain. Else nothing of it may start."""
+        holding = self.holding
+        return holding is None or asyncio.get_running_loop().time() < holding.trusted_until
 
     async def begin(
         self, changes: Changes, definition: str | None, request: LeaseRequest
@@ -113,10 +132,15 @@ class RunTracker:
         self._audience.join(self.version - begun)  # who goes on hears first from whom it was taken
 
     async def record(self, changes: Changes, *, release: bool = False) -> None:
-        """Durable when it returns. ``LeaseLost`` and what else the store refuses."""
+        """Durable when it returns; of an owner that no longer trusts its lease, what ended is.
+        ``LeaseLost`` and what else the store refuses."""
         update = self._update_of(changes, release=release)
         failures = 0
         while True:
+            if not self.is_trusted and (ended := without_starts(changes)) is not changes:
+                if release or ended != Changes():
+                    await self._record_ended(ended, update if failures else None, release=release)
+                return
             try:
                 receipt = await self._write(update)
             except VersionConflict as conflict:
@@ -128,6 +152,20 @@ class RunTracker:
             else:
                 self._take(receipt, update.effect.events, update.effect.deliveries)
                 return
+
+    async def _record_ended(
+        self, changes: Changes, in_doubt: Update | None, *, release: bool
+    ) -> None:
+        """``in_doubt`` has starts besides, and perhaps the store has it."""
+        if in_doubt is not None:
+            ended = self._update_of(changes, release=release)
+            for update in (replace(ended, base_version=in_doubt.base_version), in_doubt):
+                send = partial(self._write, update)
+                with suppress(VersionConflict):
+                    receipt = await surely(send, ENDLESS, self._note_stuck)
+                    self._take(receipt, update.effect.events, update.effect.deliveries)
+                    return
+        await self.record(changes, release=release)
 
     def _update_of(self, changes: Changes, *, release: bool) -> Update:
         for index, change in changes.steps.items():

@@ -88,7 +88,8 @@ class Claims:
         self._touch.asks()
         claimed = await surely(lambda: self._store.claim_runs(request), ENDLESS, be_careful)
         self._touch.answered(sent_at)
-        self._answered()
+        if claimed or request.expired:
+            self._answered()
         return [Claim(run, sent_at) for run in claimed]
 
     async def this_one(self, run_id: str) -> Claim:
@@ -125,6 +126,8 @@ class Claims:
             _log.warning("the store does not answer (%s); nothing is claimed until it does", error)
 
     def _answered(self) -> None:
+        """A claim that took nothing and left expired leases alone is no sign of it: it wrote
+        nothing, and of a full disk that goes well."""
         if self._out_of_touch:
             self._out_of_touch = False
             _log.warning("the store answers again")

@@ -1,4 +1,8 @@
-"""A run made ready to be executed: from what the store keeps of it, and nothing else."""
+"""A run made ready to be executed: from what the store keeps of it, and nothing else.
+
+What a hint says of a run is not believed, unless the hint brought its record along under the
+store's seal: that is the store's own word (``at_hand``).
+"""
 
 from __future__ import annotations
 

@@ -55,6 +55,8 @@ class Shift:
         self._closing = False
         self._given_up: dict[str, float] = {}
         """Runs that were lost after they began, and the loop's time when their leases are over."""
+        self._tried = ""
+        """The run that was to be claimed as it began, and is no longer about to."""
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -66,6 +68,11 @@ class Shift:
         """Its lease may still be ours in the store, which would renew it if we claimed the run: it
         would be done again, and nobody would count that."""
         return asyncio.get_running_loop().time() < self._given_up.get(run_id, 0.0)
+
+    def has_tried(self, run_id: str) -> bool:
+        """To claim it as it begins. If it waits all the same, that would fail again, at once and
+        for as long as anybody looks: it is to be claimed, and whoever has it ends it if need be."""
+        return run_id == self._tried
 
     def begin(self, claim: Claim) -> None:
         self._start(claim.run.snapshot.run_id, self._prepare_and_execute(claim))
@@ -108,6 +115,8 @@ class Shift:
             await self._execute(work)
         except (LeaseHeld, NotRunnable, RunNotFound, VersionConflict) as refusal:
             _log.debug("somebody else was faster: %s", refusal)
+        finally:
+            self._tried = work.planned.run_id
 
     async def _prepare_and_execute(self, claim: Claim) -> None:
         run_id = claim.run.snapshot.run_id

@@ -169,7 +169,7 @@ class Worker:
         preparing = Preparing(store, self._made_ready, self._secrets)
         shift = Shift(session, store, self._parts.around, preparing, self._wake.set)
         room = Room(shift, self._pace.concurrency)
-        lone = Lone(store, self._queues, preparing, shift)
+        lone = Lone(store, self._queues, preparing, shift, touch)
         self._duty = Duty(claims, lone, shift, room, touch, self._pace, self._wake)
         hearing = await self._new_hearing(claims, shift, room)
         for at_once in self._told_to_end:
@@ -177,7 +177,7 @@ class Worker:
         try:
             async with (
                 self._listening(store, hearing, self._duty),
-                self._tending(store, claims, shift),
+                self._tending(store, claims, shift, touch),
                 _going_on(hearing),
             ):
                 if on_duty is not None:
@@ -218,7 +218,7 @@ class Worker:
 
     @asynccontextmanager
     async def _tending(
-        self, store: LeaseStore, claims: Claims, shift: Shift
+        self, store: LeaseStore, claims: Claims, shift: Shift, touch: InTouch
     ) -> AsyncIterator[None]:
         """Look for owners that died, and say that we are here. At first the store must answer, or
         nobody would notice a worker that has none."""
@@ -227,7 +227,7 @@ class Worker:
             await surely(lambda: registry.heartbeat(self._info(shift), self._listed_for))
         with suppress(TenureError):
             await claims.look_for_the_dead()
-        tending = asyncio.create_task(self._tend(registry, claims, shift))
+        tending = asyncio.create_task(self._tend(registry, claims, shift, touch))
         try:
             yield
         finally:
@@ -236,7 +236,11 @@ class Worker:
                 with suppress(TenureError):
                     await finished_within(_FAREWELL, registry.heartbeat(self._info(shift), 0))
 
-    async def _tend(self, registry: WorkerRegistry | None, claims: Claims, shift: Shift) -> None:
+    async def _tend(
+        self, registry: WorkerRegistry | None, claims: Claims, shift: Shift, touch: InTouch
+    ) -> None:
+        """A store that does not take our word takes no renewal either (its disk may be full): then
+        its owners are not to be judged, though looks that find nothing to claim go well."""
         while True:
             info = self._info(shift)
             try:
@@ -245,6 +249,7 @@ class Worker:
                 if await claims.look_for_the_dead():
                     self._wake.set()
             except Exception as error:  # noqa: BLE001  whatever it is, it must be tried again
+                touch.lost()
                 _log.debug("cannot look around: %s", error)
             if info.draining:
                 await pause(self._look_interval)

@@ -1,0 +1,37 @@
+"""A claim that the gateway itself came to late, as its store cannot know."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tenure.model.leasing import LATE
+from tenure.stores.memory import InMemoryStore
+from tenure.testing.contracts.acts import claim, create
+from tests.gateway.house import House
+from tests.runtime.puppets import Between
+
+pytestmark = pytest.mark.slow
+
+CLAIM = {"owner_id": "owner-b", "lease_seconds": 60, "queues": ["default"], "limit": 5}
+
+
+def test_what_is_asked_of_the_store_before_it_counts() -> None:
+    store = Between(InMemoryStore())
+
+    async def late(real: Any) -> Any:
+        await asyncio.sleep(LATE + 0.2)
+        return await real()
+
+    store.rules["list_workers"] = late
+    with House(store) as house:
+        run = house.run(create(store))
+        house.run(claim(store, run.run_id, "owner-a", seconds=0.01))
+        client = house.client(house.tokens()["worker"])
+        careful = client("POST", "/v1/claims", CLAIM | {"dead_owners": ["owner-c"]})
+        assert (careful.status, careful.json) == (200, {"leases": []})
+        taken = client("POST", "/v1/claims", CLAIM)
+        assert [each["run_id"] for each in taken.json["leases"]] == [run.run_id]
+        client.close()

@@ -1,0 +1,200 @@
+"""A store that reads and does not write (its disk is full) for longer than a lease lasts.
+
+Its owner has ended its tasks by then. When there is space again it says what they came to, and that
+nothing more starts: nobody may be told of a start that never was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+import tenure
+from tenure.model.errors import StoreUnavailable
+from tenure.model.leasing import ClaimRequest, Purpose
+from tenure.model.status import Recovery, RunStatus
+from tenure.ports.action import Task, TaskResult
+from tenure.testing.factories import lease_request
+from tests.runtime.puppets import PATIENCE, Between, Outage, Puppet, step, workflow
+from tests.worker.conftest import NEXT, SHORT, Workers
+
+WRITES = ("update_run", "update_runs")
+OTHERS = ("renew_leases", "claim_runs", "claim_run", "begin_run", "release_lease")
+TWO = workflow(step("one"), step("two", on_takeover="fail"))
+
+
+class Disk:
+    """Full from ``fills`` on: for claims until ``is_free``, for runs until ``takes_updates``."""
+
+    def __init__(self, workers: Workers) -> None:
+        self.door = Between(workers.store)
+        self._updates = Outage(self.door, *WRITES)
+        self._others = Outage(self.door, *OTHERS)
+
+    def fills(self) -> None:
+        self._updates.on = self._others.on = True
+
+    async def refuses_an_update(self) -> None:
+        await self._updates.refuses(self._updates.refused + 1)
+
+    def takes_updates(self) -> None:
+        self._updates.on = False
+
+    def is_free(self) -> None:
+        self._updates.on = self._others.on = False
+
+
+@pytest.fixture
+def disk(workers: Workers) -> Disk:
+    return Disk(workers)
+
+
+async def outlasted(workers: Workers, act: Puppet, disk: Disk, **options: Any) -> str:
+    """A run whose first step has ended while the disk was full, until nobody trusts its lease."""
+    act.hold("one/local")
+    workers.start(store=disk.door, timing=SHORT)
+    run_id = await workers.submit(TWO, **options)
+    await act.begins("one/local")
+    disk.fills()
+    act.let_go("one/local")
+    await disk.refuses_an_update()
+    await asyncio.sleep(SHORT.trust)
+    return run_id
+
+
+def held_up(task: Task) -> TaskResult:
+    time.sleep(SHORT.trust)
+    return TaskResult()
+
+
+def one_has_ended(run: tenure.RunSnapshot) -> bool:
+    return run.steps[0].hosts["local"].status == "success"
+
+
+async def started(workers: Workers, run_id: str) -> list[Any]:
+    events = await workers.events(run_id)
+    return [event.step for event in events if event.type == "host.running"]
+
+
+async def test_what_ended_is_written_and_no_start(
+    workers: Workers, act: Puppet, disk: Disk
+) -> None:
+    run_id = await outlasted(workers, act, disk)
+    disk.takes_updates()
+    run = await workers.until(run_id, one_has_ended)
+    assert (run.status, run.steps[1].status) == (RunStatus.RUNNING, "pending")
+    assert await started(workers, run_id) == ["one"]
+    disk.is_free()
+    run = await workers.ended(run_id)
+    assert (run.status, run.takeovers) == (RunStatus.SUCCESS, 1)
+    assert act.begun == ["one/local", "two/local"]
+
+
+async def test_one_that_does_not_resume_ends_without_a_further_start(
+    workers: Workers, act: Puppet, disk: Disk
+) -> None:
+    run_id = await outlasted(workers, act, disk, recovery=Recovery.INTERRUPT)
+    disk.takes_updates()
+    run = await workers.ended(run_id)
+    assert run.status is RunStatus.INTERRUPTED
+    assert [each.status for each in run.steps] == ["success", "interrupted"]
+    assert await started(workers, run_id) == ["one"]
+
+
+async def test_who_wrote_in_between_does_not_bring_the_start_back(
+    workers: Workers, act: Puppet, disk: Disk
+) -> None:
+    run_id = await outlasted(workers, act, disk)
+    await workers.runner.annotate(run_id, {"seen": "yes"})
+    disk.takes_updates()
+    await workers.until(run_id, one_has_ended)
+    assert await started(workers, run_id) == ["one"]
+
+
+async def test_what_was_written_in_time_and_never_answered_is_not_said_twice(
+    workers: Workers, act: Puppet, disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The start is in the record then: who goes on has to wonder, as the step says."""
+    act.hold("one/local")
+    workers.start(store=disk.door, timing=SHORT)
+    run_id = await workers.submit(TWO)
+    await act.begins("one/local")
+    kept = disk.door.rules["update_runs"]
+
+    async def lose(real: Any, *args: Any) -> Any:
+        disk.door.rules["update_runs"] = kept
+        disk.fills()
+        await real(*args)
+        raise StoreUnavailable("the answer was lost")
+
+    disk.door.rules["update_runs"] = lose
+    act.let_go("one/local")
+    await disk.refuses_an_update()
+    await asyncio.sleep(SHORT.trust)
+    disk.takes_updates()
+    async with asyncio.timeout(PATIENCE):
+        while f"run {run_id} was lost" not in caplog.text:
+            await asyncio.sleep(0.01)
+    disk.is_free()
+    run = await workers.ended(run_id)
+    assert (run.status, act.begun) == (RunStatus.FAILED, ["one/local"])
+    assert run.error is not None
+    assert "on_takeover" in (run.error.message or "")
+    assert (await started(workers, run_id), run.takeovers) == (["one", "two"], 1)
+
+
+async def test_nor_does_an_owner_whose_loop_was_held_up_write_a_start(
+    workers: Workers, act: Puppet
+) -> None:
+    door = Between(workers.store)
+    act.results["one/local"] = held_up
+    worker = workers.start(store=door, timing=SHORT)
+    run_id = await workers.submit(TWO)
+    await act.begins("one/local")
+    worker.drain()
+    await workers.returns(worker)
+    assert await started(workers, run_id) == ["one"]
+
+
+async def test_nor_begin_what_was_written_in_time(workers: Workers, act: Puppet) -> None:
+    door = Between(workers.store)
+
+    async def late(real: Any, *args: Any) -> Any:
+        receipts = await real(*args)
+        time.sleep(SHORT.trust)
+        return receipts
+
+    door.rules["update_runs"] = late
+    worker = workers.start(store=door, timing=SHORT)
+    run_id = await workers.submit(TWO)
+    await workers.until(run_id, lambda run: run.status is RunStatus.RUNNING)
+    worker.drain()
+    await workers.returns(worker)
+    assert act.begun == []
+
+
+async def test_that_nothing_can_be_claimed_is_said_once_and_its_end_once(
+    workers: Workers, act: Puppet, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is refused is to take over the run; looks that find nothing go well in between."""
+    door = Between(workers.store)
+    run_id = await workers.submit(TWO)
+    lost = lease_request("somebody", seconds=0.01)
+    await workers.store.claim_run(run_id, lost)
+    refused: list[ClaimRequest] = []
+
+    async def full(real: Any, request: ClaimRequest) -> Any:
+        if request.purpose is Purpose.EXECUTE and request.expired and len(refused) < 3:
+            refused.append(request)
+            raise StoreUnavailable("no space left")
+        return await real(request)
+
+    door.rules["claim_runs"] = full
+    workers.start(store=door, timing=NEXT)
+    await workers.ended(run_id)
+    said = [each.split(" (")[0] for each in caplog.messages if "answer" in each]
+    assert said == ["the store does not answer", "the store answers again"]
+    assert len(refused) == 3
