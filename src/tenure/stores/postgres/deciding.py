@@ -72,9 +72,9 @@ class Decided:
 
     def but(self, written: Collection[int]) -> set[int]:
         """Those that were not written after all."""
-        if len(written) == len(self._born) + len(self._accepted):
+        if len(written) == len(self._born) + len(self._accepted) + len(self._expected):
             return set()
-        return {*self._born, *self._accepted} - {*written}
+        return {*self._born, *self._accepted, *self._expected} - {*written}
 
     def when_born(self, i: int, run: RunSnapshot, lease: LeaseRequest | None) -> None:
         self._born[i] = _Born(run, lease)
@@ -129,6 +129,7 @@ class Decided:
         must forget them if the trip fails; ``receipts`` forgets those that were refused."""
         for i, accepted in self._accepted.items():
             self._expected[i] = self._taken_in(accepted)
+        self._accepted.clear()  # to let go of so much takes time, too
 
     def receipts(self, session: Session, answered: Iterator[list[Row]]) -> dict[int, Receipt]:
         """As the answers to ``calls`` tell, once what they wrote is durable."""
@@ -139,15 +140,14 @@ class Decided:
             self.announced = any(told)
             for i, seq, end in decode(_created, text):
                 receipts[i] = self._there(self._born[i], seq, end)
-        if self._accepted:
+        self.expect()
+        if self._expected:
             ((at, text),) = next(answered)
             session.heard(at)
             receipts |= self._written(decode(_updated, text))
         return receipts
 
     def _written(self, numbers: list[int]) -> dict[int, Receipt]:
-        if not self._expected:
-            self.expect()
         if len(numbers) == len(self._expected):
             return self._expected
         for i in self._expected.keys() - {*numbers}:

@@ -31,6 +31,8 @@ _Numbered = tuple[int, Write]
 
 _FIRST_PART = 16
 """Updates: what is decided of a batch before the server has something to do."""
+_LARGEST_PART = 40
+"""For the last one everybody waits."""
 
 
 class Writing:
@@ -203,5 +205,5 @@ def parts_of(work: list[_Numbered]) -> list[list[_Numbered]]:
     size = _FIRST_PART
     while len(work) > 2 * size:
         parts.append(work[:size])
-        work, size = work[size:], size * 3 // 2
+        work, size = work[size:], min(size * 3 // 2, _LARGEST_PART)
     return [*parts, work]
