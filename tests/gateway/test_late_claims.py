@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tenure.model.leasing import LATE
+from tenure.model.status import Recovery
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.contracts.acts import claim, create
 from tests.gateway.house import House
@@ -18,13 +19,13 @@ pytestmark = pytest.mark.slow
 CLAIM = {"owner_id": "owner-b", "lease_seconds": 60, "queues": ["default"], "limit": 5}
 
 
+async def late(real: Any, *args: Any, **kwargs: Any) -> Any:
+    await asyncio.sleep(LATE + 0.2)
+    return await real(*args, **kwargs)
+
+
 def test_what_is_asked_of_the_store_before_it_counts() -> None:
     store = Between(InMemoryStore())
-
-    async def late(real: Any) -> Any:
-        await asyncio.sleep(LATE + 0.2)
-        return await real()
-
     store.rules["list_workers"] = late
     with House(store) as house:
         run = house.run(create(store))
@@ -34,4 +35,19 @@ def test_what_is_asked_of_the_store_before_it_counts() -> None:
         assert (careful.status, careful.json) == (200, {"leases": []})
         taken = client("POST", "/v1/claims", CLAIM)
         assert [each["run_id"] for each in taken.json["leases"]] == [run.run_id]
+        client.close()
+
+
+def test_who_reconciles_through_it_then_leaves_owners_alone() -> None:
+    store = Between(InMemoryStore())
+    with House(store) as house:
+        run = house.run(create(store, recovery=Recovery.INTERRUPT))
+        house.run(claim(store, run.run_id, "owner-a", seconds=0.01))
+        client = house.client(house.tokens()["admin"])
+        store.rules["list_runs"] = late
+        careful = client("POST", "/v1/reconcile", {})
+        assert (careful.status, careful.json["interrupted"]) == (200, [])
+        del store.rules["list_runs"]
+        ended = client("POST", "/v1/reconcile", {})
+        assert ended.json["interrupted"] == [run.run_id]
         client.close()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from itertools import islice
 from typing import Any
 
 from tenure.gateway.calls import Answer, Call
+from tenure.gateway.pulse import waited
 from tenure.gateway.reaching import check_holds, check_queue, check_reaches, check_unlimited
 from tenure.model.access import Role
 from tenure.model.errors import NotSupported
@@ -36,7 +36,7 @@ async def claim_runs(call: Call[NoQuery, Claims]) -> Answer:
         expired=asked.expired,
         dead_owners=await _dead(call),
     )
-    claimed = await store.claim_runs(in_time(request, _waited(call)))
+    claimed = await store.claim_runs(in_time(request, waited(call)))
     return Answer(value=GivenLeases(leases=tuple(map(_given, claimed))))
 
 
@@ -48,7 +48,7 @@ async def claim_run(call: Call[NoQuery, LeaseClaim]) -> Answer:
         claim_id=asked.claim_id or new_update_id(),
         expired=asked.expired,
     )
-    claimed = await store.claim_run(run_id, in_time(request, _waited(call)), asked.purpose)
+    claimed = await store.claim_run(run_id, in_time(request, waited(call)), asked.purpose)
     return Answer(value=_given(claimed))
 
 
@@ -64,12 +64,6 @@ def leases_of(call: Call[Any, Any]) -> LeaseStore:
     if isinstance(call.parts.store, LeaseStore):
         return call.parts.store
     raise NotSupported(f"{type(call.parts.store).__name__} keeps no leases: nothing can be claimed")
-
-
-def _waited(call: Call[Any, Any]) -> float:
-    """Seconds since a claim came, which its store cannot know of: while this process stood still
-    nobody could renew through it either."""
-    return call.parts.waited() + asyncio.get_running_loop().time() - call.received_at
 
 
 def _check_queues(call: Call[NoQuery, Claims]) -> None:

@@ -11,14 +11,27 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from math import inf
+from typing import Any
 
 from tenure.cancelling import end
+from tenure.gateway.calls import Call
 from tenure.model.leasing import LATE
 from tenure.runtime.waiting import pause
 
 _EVERY = LATE / 4
 _A_MOMENT = LATE
 """Seconds in which what lay there has been answered."""
+
+
+def waited(call: Call[Any, Any]) -> float:
+    """Seconds since a request came, which its store cannot know of: while this process stood still
+    nobody could renew a lease through it either."""
+    return call.parts.waited() + asyncio.get_running_loop().time() - call.received_at
+
+
+def comes_in_time(call: Call[Any, Any]) -> bool:
+    """To be asked for leases that ran out."""
+    return waited(call) <= LATE
 
 
 class Pulse:
