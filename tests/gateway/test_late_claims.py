@@ -16,7 +16,7 @@ from tests.runtime.puppets import Between
 
 pytestmark = pytest.mark.slow
 
-CLAIM = {"owner_id": "owner-b", "lease_seconds": 60, "queues": ["default"], "limit": 5}
+CLAIM = {"owner_id": "owner-b", "lease_seconds": 6 * LATE, "queues": ["default"], "limit": 5}
 
 
 async def late(real: Any, *args: Any, **kwargs: Any) -> Any:

@@ -79,11 +79,15 @@ async def test_it_takes_none_and_a_later_claim_does(gateway: Gateway) -> None:
     store = gateway.store
     run, other = await create(store), await create(store)
     await claim(store, run.run_id, "owner-a", seconds=BRIEF)
-    claimed = await gateway.frozen_during(store.claim_runs(claim_request("owner-b", limit=5)))
+    claimed = await gateway.frozen_during(
+        store.claim_runs(claim_request("owner-b", seconds=6 * LATE, limit=5))
+    )
     assert [each.snapshot.run_id for each in claimed] == [other.run_id]
     assert (await store.get_run(run.run_id)).owner_id == "owner-a"
     async with asyncio.timeout(PATIENCE):
-        while not (taken := await store.claim_runs(claim_request("owner-b", limit=5))):
+        while not (
+            taken := await store.claim_runs(claim_request("owner-b", seconds=6 * LATE, limit=5))
+        ):
             await asyncio.sleep(0.1)
     assert [each.snapshot.takeovers for each in taken] == [1]
 
@@ -92,4 +96,6 @@ async def test_nor_does_the_claim_of_a_single_run(gateway: Gateway) -> None:
     run = await create(gateway.store)
     await claim(gateway.store, run.run_id, "owner-a", seconds=BRIEF)
     with pytest.raises(LeaseHeld):
-        await gateway.frozen_during(gateway.store.claim_run(run.run_id, lease_request("owner-b")))
+        await gateway.frozen_during(
+            gateway.store.claim_run(run.run_id, lease_request("owner-b", seconds=6 * LATE))
+        )

@@ -26,6 +26,8 @@ pytestmark = pytest.mark.slow
 
 BRIEF = 0.2
 """Seconds of a lease that ends while its store is away."""
+SHORT = 6 * LATE
+"""Of those who claim; with longer ones a store may take longer."""
 
 Away = Callable[[], Any]
 
@@ -89,10 +91,10 @@ async def test_it_takes_no_expired_lease_and_the_next_does(store: tuple[Any, Awa
     run = await create(opened)
     other = await create(opened)
     await claim(opened, run.run_id, "owner-a", seconds=BRIEF)
-    claimed = await _late(away, opened.claim_runs(claim_request("owner-b", limit=5)))
+    claimed = await _late(away, opened.claim_runs(claim_request("owner-b", seconds=SHORT, limit=5)))
     assert [each.snapshot.run_id for each in claimed] == [other.run_id]
     assert (await opened.get_run(run.run_id)).owner_id == "owner-a"
-    (taken,) = await opened.claim_runs(claim_request("owner-b", limit=5))
+    (taken,) = await opened.claim_runs(claim_request("owner-b", seconds=SHORT, limit=5))
     assert (taken.snapshot.run_id, taken.snapshot.takeovers) == (run.run_id, 1)
 
 
@@ -101,7 +103,7 @@ async def test_nor_does_the_claim_of_a_single_run(store: tuple[Any, Away]) -> No
     run = await create(opened)
     await claim(opened, run.run_id, "owner-a", seconds=BRIEF)
     with pytest.raises(LeaseHeld):
-        await _late(away, opened.claim_run(run.run_id, lease_request("owner-b")))
+        await _late(away, opened.claim_run(run.run_id, lease_request("owner-b", seconds=SHORT)))
     assert (await claim(opened, run.run_id, "owner-b")).fence == 2
 
 
@@ -111,14 +113,17 @@ async def test_of_owners_proven_dead_it_does(store: tuple[Any, Away]) -> None:
     await claim(opened, run.run_id, "owner-a")
     dead = frozenset({"owner-a"})
     (taken,) = await _late(
-        away, opened.claim_runs(claim_request("owner-b", limit=5, dead_owners=dead))
+        away, opened.claim_runs(claim_request("owner-b", seconds=SHORT, limit=5, dead_owners=dead))
     )
     assert taken.snapshot.owner_id == "owner-b"
 
 
-def test_only_what_is_late_counts_as_late() -> None:
-    one, many = lease_request(), claim_request()
-    assert in_time(one, LATE) is one
-    assert in_time(many, LATE) is many
-    assert not in_time(one, LATE + 0.01).expired
-    assert not in_time(many, LATE + 0.01).expired
+@pytest.mark.parametrize(
+    ("lease", "late"), [(0.5, LATE), (SHORT, LATE), (18.0, 3.0), (30.0, 5.0), (86_400.0, 5.0)]
+)
+def test_what_is_late_depends_on_how_long_leases_last(lease: float, late: float) -> None:
+    one, many = lease_request(seconds=lease), claim_request(seconds=lease)
+    assert in_time(one, late) is one
+    assert in_time(many, late) is many
+    assert not in_time(one, late + 0.01).expired
+    assert not in_time(many, late + 0.01).expired

@@ -101,11 +101,20 @@ LATE = 1.0
 """Seconds. A store that comes to a claim only so long after it was asked was away, or held up, and
 with it everybody who wanted to renew a lease: then it takes no expired one, as if ``expired`` were
 false. Their owners get the chance to come back first, and whoever claims next may have the rest."""
+_LATE_FOR_ALL = 5.0
+
+
+def late_after(seconds: float) -> float:
+    """Where leases last for so long. Owners renew by thirds: nobody's lease ends in a sixth of its
+    time, and a store that is slow all the time shall not keep the runs of the dead for ever."""
+    return min(max(seconds / 6, LATE), _LATE_FOR_ALL)
 
 
 def in_time(request: Request, waited: float) -> Request:
     """``request`` as it counts now, so long after its store was asked."""
-    return request if waited <= LATE or not request.expired else replace(request, expired=False)
+    if waited <= late_after(request.seconds) or not request.expired:
+        return request
+    return replace(request, expired=False)
 
 
 OLDEST_EVERY = 10
