@@ -56,8 +56,9 @@ class Terminal:
         return self.process.wait(_PATIENCE)
 
     def _read(self) -> bool:
-        ready, _, _ = select.select([self._master], [], [], _PATIENCE)
-        assert ready, f"nothing came for {_PATIENCE} s: {self.seen}"
+        poll = select.poll()
+        poll.register(self._master, select.POLLIN)
+        assert poll.poll(_PATIENCE * 1000), f"nothing came for {_PATIENCE} s: {self.seen}"
         try:
             data = os.read(self._master, 65536)
         except OSError:  # how Linux says that the other side has closed
