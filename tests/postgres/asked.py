@@ -36,6 +36,7 @@ NO_PLAN = {
     "listen",
     "listen_to_queues",
     "oldest_at_work",
+    "may_read_seal",
     "announce",
 }
 MAY_READ_ALL = {
@@ -47,6 +48,7 @@ MAY_READ_ALL = {
     "token",
     "revoke_token",
     "seal",  # a row
+    "make_seal",
     "unfinished_prunes",
     "changes_of_another_server",
     "adopt_runs",  # `tenure store migrate`

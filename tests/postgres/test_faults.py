@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from datetime import timedelta
+from time import monotonic
 
 import psycopg
 import pytest
@@ -199,12 +200,18 @@ async def test_run_that_somebody_locked_delays_no_other(
             somebody.execute(
                 "select 1 from tenure.runs where run_id = %s for update", (runs[1].run_id,)
             )
+            alone = await _seconds(store.update_runs([start_step(runs[1])]))
+            began = monotonic()
             outcomes = await store.update_runs([start_step(run) for run in runs])
+            assert monotonic() - began < alone / 2, "the others waited for it"
             first, locked, third = outcomes
             assert isinstance(locked, StoreUnavailable)
             assert "locked" in str(locked)
             assert [_version(first), _version(third)] == [2, 2]
+            alone = await _seconds(store.renew_leases([lease_of(runs[1])], 60.0))
+            began = monotonic()
             renewals = await store.renew_leases([lease_of(run) for run in runs], 60.0)
+            assert monotonic() - began < alone / 2, "the others waited for it"
             assert all(renewal.ok for renewal in renewals)
             assert [renewal.busy for renewal in renewals] == [False, True, False]
             assert renewals[1].expires_at == runs[1].lease_expires_at
@@ -270,6 +277,12 @@ async def _fill_up(store: PostgresStore, run: RunSnapshot) -> tuple[RunSnapshot,
             return run, str(error)
         run = await store.get_run(run.run_id)
     raise AssertionError("the disk never filled up")
+
+
+async def _seconds(call: Awaitable[object]) -> float:
+    began = monotonic()
+    await call
+    return monotonic() - began
 
 
 def _version(outcome: object) -> int:

@@ -197,9 +197,12 @@ async def test_what_cannot_be_read_is_a_hint_too(postgres_database: TestDatabase
     url = postgres_database.url
     async with waiting(url) as who, PostgresStore(url) as other:
         with psycopg.connect(url, autocommit=True) as somebody:
-            for payload in ("", "{", '{"topics": 1}', "[1]", "null"):
+            line = somebody.execute(LISTENERS).fetchall()
+            deep = f'{{"topics": [], "run": {"[" * 3000}{"]" * 3000}}}'
+            for payload in ("", "{", '{"topics": 1}', "[1]", "null", deep):
                 somebody.execute("select pg_notify('tenure_queue', %s)", [payload])
                 await who.hears()
+            assert somebody.execute(LISTENERS).fetchall() == line, "it was made anew"
         run = await create(other)
         await who.hears()
         (found,) = await who.finds()

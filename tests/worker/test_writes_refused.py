@@ -93,6 +93,28 @@ async def test_what_ended_is_written_and_no_start(
     assert act.begun == ["one/local", "two/local"]
 
 
+async def test_all_that_ended_is_written(workers: Workers, act: Puppet, disk: Disk) -> None:
+    """Also what ended while the first result could not be written."""
+    hosts = ("a", "b", "c")
+    act.hold(*(f"one/{host}" for host in hosts))
+    workers.start(store=disk.door, timing=SHORT)
+    run_id = await workers.submit(workflow(step("one", on_takeover="fail"), hosts=hosts))
+    await act.begins(*(f"one/{host}" for host in hosts))
+    disk.fills()
+    act.let_go("one/a")
+    await disk.refuses_an_update()
+    act.let_go("one/b", "one/c")
+    await asyncio.sleep(SHORT.trust)
+    disk.takes_updates()
+    await workers.until(
+        run_id, lambda run: {each.status for each in run.steps[0].hosts.values()} == {"success"}
+    )
+    disk.is_free()
+    run = await workers.ended(run_id)
+    assert (run.status, run.takeovers) == (RunStatus.SUCCESS, 1)
+    assert sorted(act.begun) == ["one/a", "one/b", "one/c"]
+
+
 async def test_one_that_does_not_resume_ends_without_a_further_start(
     workers: Workers, act: Puppet, disk: Disk
 ) -> None:

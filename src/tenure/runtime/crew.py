@@ -123,6 +123,10 @@ class Crew:
         results, self._results = self._results, []
         return results
 
+    def take_back(self, results: list[Result]) -> None:
+        """Nothing was made of them."""
+        self._results[:0] = results
+
     def stop(self, why: Stop) -> None:
         """End every task. The first reason stands, but for those that yield to a request: whoever
         asked for the run to be canceled was told that it would be, and the next owner may be long

@@ -17,12 +17,12 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from tenure.model.errors import LeaseLost, Refused
+from tenure.model.errors import LeaseLost, Refused, TenureError
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import HostStatus, RunStatus
 from tenure.model.update import Changes, HostChange, ItemChange, RunChange
 from tenure.ports.masking import NOTHING_SECRET, Masking
-from tenure.runtime.crew import Crew
+from tenure.runtime.crew import Crew, Result
 from tenure.runtime.doubts import Doubts
 from tenure.runtime.draft import Draft
 from tenure.runtime.executor import Assignment, Executor, FailedAttempt, Outcome
@@ -93,6 +93,8 @@ class Engine:
         """Tasks that were ended so that others could go on with them."""
         self._said = Changes()
         """The newest changes that went to the tracker."""
+        self._distrust: LeaseLost | None = None
+        """What we say ourselves when we no longer trust our lease: perhaps nobody has the run."""
 
     def stop(self, why: Stop) -> None:
         """End the run early. The first reason stands; a cancel request also replaces one that
@@ -102,9 +104,8 @@ class Engine:
     def lose(self, why: str) -> None:
         """The run may be somebody else's now: nothing of it may run here."""
         if self._resumes:
-            self._crew.lost = LeaseLost(
-                self._run_id, fence=self._tracker.fencing.fence, owner_id=None
-            )
+            fence = self._tracker.fencing.fence
+            self._crew.lost = self._distrust = LeaseLost(self._run_id, fence=fence, owner_id=None)
         self.stop(not_trusted(why))
 
     async def drive(
@@ -131,8 +132,11 @@ class Engine:
             alarm = asyncio.get_running_loop().call_later(at_most, self.stop, timed_out(at_most))
         try:
             return await self._drive(left, doubts)
-        except LeaseLost:
-            await self._crew.abandon()
+        except LeaseLost as lost:
+            results = await self._crew.abandon()
+            if lost is self._distrust:
+                with suppress(TenureError):  # somebody does have it, or it cannot be said
+                    await self._leave(results)
             raise
         except Refused as refusal:
             results = await self._crew.abandon()
@@ -182,6 +186,18 @@ class Engine:
             if status is not None:
                 return status
 
+    async def _leave(self, results: Sequence[Result]) -> None:
+        """Write down what came to its end before the run was given up: whoever goes on would have
+        to do it again."""
+        draft = Draft()
+        for start, outcome in results:
+            if outcome.cut_short or outcome.status is _UNKNOWN:
+                continue
+            if self._doubts is None or not self._doubts.settled(start, outcome, draft):
+                self._unfolding.settle(start, outcome, draft)
+        if draft:
+            await self._record(draft)
+
     def _record(self, draft: Draft, *, release: bool = False) -> Awaitable[None]:
         self._said = draft.changes()
         return self._tracker.record(self._said, release=release)
@@ -215,11 +231,13 @@ class Engine:
             raise crew.lost
         if self._attempts:  # before the ends: those have the last word
             self._report_attempts(draft)
-        for start, outcome in crew.results():
-            if outcome.status is _INTERRUPTED:
-                self.lose(NOT_RENEWED)
-                if crew.lost is not None:
-                    raise crew.lost
+        results = crew.results()
+        if any(outcome.status is _INTERRUPTED for _, outcome in results):
+            self.lose(NOT_RENEWED)
+            if self._distrust is not None:
+                crew.take_back(results)
+                raise self._distrust
+        for start, outcome in results:
             if self._doubts is not None and self._doubts.settled(start, outcome, draft):
                 continue
             unfolding.settle(start, outcome, draft)

@@ -128,7 +128,8 @@ class Recent(Generic[H]):
         self._runs[run_id] = known
         self._weight += known.counted
         while self._weight > MAX_WEIGHT and len(self._runs) > 1:
-            self.forget(next(iter(self._runs)))
+            _, oldest = self._runs.popitem(last=False)  # in one go: other threads put theirs
+            self._weight -= oldest.counted
 
     def forget(self, run_id: str) -> None:
         self._ended.pop(run_id, None)

@@ -77,6 +77,14 @@ async def _disorder(session: Session) -> AsyncIterator[str]:
     (count,) = await session.one("unused_definitions")
     if count:
         yield f"There are workflow texts that no run uses: {count}. Run `tenure store migrate`."
+    (may_read,) = await session.one("may_read_seal")
+    if not may_read:
+        yield (
+            "This role may not read what announcements are sealed with, so runs begin a moment "
+            "later than they could. Give it the right: grant select on tenure.seal to its name."
+        )
+    elif await session.first("seal") is None:
+        yield "There is nothing to seal announcements with. Run `tenure store migrate`."
     (count,) = await session.one("unfinished_prunes")
     if count:
         yield (

@@ -32,7 +32,7 @@ from tenure.stores.postgres.choosing import Choosing, Found
 from tenure.stores.postgres.connections import Connections, Purpose
 from tenure.stores.postgres.deciding import Deciding
 from tenure.stores.postgres.names import can_exist, must_exist
-from tenure.stores.postgres.patience import PAUSES, Busy, pause
+from tenure.stores.postgres.patience import PAUSES, Busy, pause, pauses_for
 from tenure.stores.postgres.rows import Head, Record, head_of, record_of, to_write
 from tenure.stores.postgres.session import Session
 
@@ -159,7 +159,7 @@ class Leasing:
         answers = [Renewal(run_id=lease.run_id, ok=False) for lease in leases]
         left = [i for i, lease in enumerate(leases) if can_exist(lease.run_id)]
         async with self._connections.session(Purpose.KEEPING) as session:
-            for wait in PAUSES:
+            for wait in pauses_for(len(leases)):
                 await pause(wait)
                 found = await self._renew(session, [leases[i] for i in left], seconds)
                 for i, answer in zip(left, found, strict=True):

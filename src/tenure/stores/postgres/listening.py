@@ -24,7 +24,12 @@ from tenure.stores.postgres.statements import SQL
 _log = logging.getLogger("tenure.stores")
 
 _AGAIN = (0.1, 0.3, 1.0, 3.0, 10.0)
-"""Seconds before the line is made anew, and anew again."""
+"""Seconds before the line is made anew, and anew again. One that lasts for longer than the last of
+them begins with the first once more."""
+_NO_SEAL = (
+    "%s: runs begin a moment later than they could, as what their announcements bring along cannot "
+    "be believed: tenure store check says why"
+)
 
 
 class _Announced(msgspec.Struct):
@@ -32,7 +37,7 @@ class _Announced(msgspec.Struct):
 
     topics: frozenset[str]
     run: msgspec.Raw
-    seal: str = ""
+    seal: str | None = None
 
 
 _announced = msgspec.json.Decoder(frozenset[str] | _Announced)
@@ -85,7 +90,8 @@ class _Ear:
         self._task: asyncio.Task[None] | None = None
         self._former: set[asyncio.Task[None]] = set()
         self._hears = False
-        self._secret = ""
+        self._secret: str | None = None
+        self._told_of_no_seal = False
 
     def add(self, listener: _Listener) -> None:
         self._listeners.append(listener)
@@ -118,20 +124,33 @@ class _Ear:
         failures = 0
         while True:
             try:
-                async with self._connections.session(Purpose.READING) as session:
-                    (self._secret,) = await session.one("seal")
+                self._secret = await self._seal()
                 async with self._connections.own_line() as connection:
                     for channel in sorted(channels):
                         await connection.execute(SQL[LISTEN[channel]], prepare=False)
-                    failures, self._hears = 0, True
+                    self._hears, began = True, asyncio.get_running_loop().time()
                     self._offers.may_have_missed_some()
                     self._tell(None)  # whatever was said while nobody listened
-                    await self._hear_all(connection)
+                    try:
+                        await self._hear_all(connection)
+                    finally:
+                        if asyncio.get_running_loop().time() - began > _AGAIN[-1]:
+                            failures = 0
             except Exception as error:  # noqa: BLE001  whatever it is, hints are to be heard again
                 _log.debug("hints are not heard: %s", error)
             self._hears = False
             await pause(_AGAIN[min(failures, len(_AGAIN) - 1)])
             failures += 1
+
+    async def _seal(self) -> str | None:
+        """``None``: nothing that hints bring along can be believed. They are heard all the same."""
+        async with self._connections.session(Purpose.READING) as session:
+            (may_read,) = await session.one("may_read_seal")
+            found = await session.first("seal") if may_read else None
+        if found is None and not self._told_of_no_seal:
+            self._told_of_no_seal = True
+            _log.warning(_NO_SEAL, self._connections.address.place)
+        return None if found is None else str(found[0])
 
     async def _hear_all(self, connection: Line) -> None:
         """Until the line ends. A hint is followed at the very moment at which it comes: every task
@@ -162,18 +181,22 @@ class _Ear:
         """Whatever anybody sent: at worst somebody looks in vain."""
         try:
             said = _announced.decode(payload)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             self._offers.may_have_missed_some()
             self._tell(None)
             return
         if isinstance(said, _Announced):
             run = bytes(said.run)
-            believed = compare_digest(said.seal.encode(), seal_of(self._secret, run).encode())
-            self._offers.hear(said.topics, run if believed else None)
+            self._offers.hear(said.topics, run if self._believes(run, said.seal) else None)
             self._tell(said.topics)
         else:
             self._offers.hear(said)
             self._tell(said)
+
+    def _believes(self, run: bytes, seal: str | None) -> bool:
+        if self._secret is None or seal is None:
+            return False
+        return compare_digest(seal.encode(), seal_of(self._secret, run).encode())
 
     def _tell(self, topics: frozenset[str] | None) -> None:
         for listener in list(self._listeners):

@@ -17,6 +17,7 @@ from tenure.model.errors import StoreIncompatible
 from tenure.stores.postgres.line import Line
 from tenure.stores.postgres.statements import SQL
 
+_SEALED_SINCE = 6
 _LOCK = 0x54_4E_55_52
 """Of all who migrate, one at a time ("TNUR")."""
 
@@ -83,6 +84,8 @@ async def migrate(connection: Line, place: str) -> None:
                 )
         for adopting in ("adopt_runs", "adopt_journal"):
             await connection.execute(SQL[adopting])
+        if await schema_of(connection) >= _SEALED_SINCE:
+            await connection.execute(SQL["make_seal"])  # somebody may have lost it
         await _remove_unused_texts(connection)
         await connection.execute(SQL["confirm"])  # also if somebody else has done it all
 

@@ -78,7 +78,16 @@ select set_config('idle_in_transaction_session_timeout', '10s', true),
   set_config('enable_seqscan', 'off', true)
 
 -- name: seal
+-- Without the right to read it there is none: hints are then heard, and what they bring along is not
+-- believed.
 select secret from tenure.seal limit 1
+
+-- name: may_read_seal
+select has_table_privilege('tenure.seal', 'select')
+
+-- name: make_seal
+insert into tenure.seal (secret) select gen_random_uuid()::text || gen_random_uuid()::text
+where not exists (select from tenure.seal)
 
 -- name: listen
 listen tenure
@@ -213,7 +222,8 @@ select tenure.clock(), coalesce((select format('[[%s,%s,null]]', $26::integer, s
       case when octet_length(a.whole) < 8000 then a.whole else t.topics end)::text
     from unnest($25::text[]) as t(topics) left join lateral (
       select json_build_object(
-        'topics', t.topics::json, 'run', b.run::json, 'seal', tenure.sealed(b.run))::text as whole
+        'topics', t.topics::json, 'run', b.run::json, 'seal',
+        case when has_table_privilege('tenure.seal', 'select') then tenure.sealed(b.run) end)::text as whole
       from ok, lateral (select json_build_array(json_build_array(
         ok.seq, $1::text, $2::text, $3::text, $4::bigint, $5::bigint, null, null, null, false, 0, 0,
         $6::text, $7::text, $8::smallint, $9::timestamptz, $12::timestamptz, null,

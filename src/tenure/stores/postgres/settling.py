@@ -39,12 +39,10 @@ from tenure.stores.postgres.connections import Connections, Purpose
 from tenure.stores.postgres.delivery_rows import Changed, Kept, changed, delivery_of
 from tenure.stores.postgres.names import can_be_stored
 from tenure.stores.postgres.outbox import Outboxing, Wanted, lock, putting
-from tenure.stores.postgres.patience import PAUSES, pause
+from tenure.stores.postgres.patience import PAUSES, SHORT_PAUSES, pause
 from tenure.stores.postgres.session import Call, Session
 
 Answer = Delivery | TenureError
-_SHORT_PAUSES = PAUSES[:5]
-"""For a batch, of which most is settled: longer than our own writers take, and no longer."""
 
 
 class _Written:
@@ -95,7 +93,7 @@ class Settling:
         return answer
 
     async def many(self, settlements: Sequence[Settlement]) -> list[Answer]:
-        return await self._many(settlements, _SHORT_PAUSES)
+        return await self._many(settlements, SHORT_PAUSES)
 
     async def _many(
         self, settlements: Sequence[Settlement], pauses: Sequence[float]
@@ -116,7 +114,7 @@ class Settling:
                 calls = await self._settle(session, work)
                 claimed = await self._outboxing.claim_after(session, calls, wanted)
             if work.left:
-                await self._settle_left(session, work, _SHORT_PAUSES[1:])
+                await self._settle_left(session, work, SHORT_PAUSES[1:])
         return work.all_answers(self._outboxing.locked), claimed
 
     async def _settle_left(self, session: Session, work: _Work, pauses: Sequence[float]) -> None:

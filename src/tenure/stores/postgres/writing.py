@@ -23,7 +23,7 @@ from tenure.stores.postgres.connections import Connections, Purpose
 from tenure.stores.postgres.deciding import Decided, Deciding, NotRemembered, send_in_turn
 from tenure.stores.postgres.failures import DATA_ERRORS
 from tenure.stores.postgres.names import can_exist
-from tenure.stores.postgres.patience import PAUSES, pause
+from tenure.stores.postgres.patience import pause, pauses_for
 from tenure.stores.postgres.session import Session
 
 Outcome = Receipt | TenureError
@@ -100,7 +100,7 @@ class Writing:
         self, session: Session, work: list[_Numbered], outcomes: dict[int, Outcome]
     ) -> None:
         left = as_they_are(await self._from_memory(session, work, outcomes), outcomes)
-        for seconds in PAUSES:
+        for seconds in pauses_for(len(work)):
             if not left:
                 return
             await pause(seconds)

@@ -4,7 +4,21 @@
 create table tenure.seal (
   secret text collate "C" not null
 );
+create unique index seal_is_one on tenure.seal ((true));
 insert into tenure.seal (secret) values (gen_random_uuid()::text || gen_random_uuid()::text);
+
+-- Whoever may create runs may seal them, as he could before this table was there.
+do $$
+declare creator regrole;
+begin
+  for creator in
+    select distinct a.grantee from pg_class c, aclexplode(c.relacl) a
+    where c.oid = 'tenure.runs'::regclass and a.privilege_type = 'INSERT'
+      and a.grantee not in (0, c.relowner)
+  loop
+    execute format('grant select on tenure.seal to %s', creator);
+  end loop;
+end $$;
 
 create function tenure.sealed(said text) returns text language sql stable
   as $$ select encode(sha256(convert_to(secret || encode(

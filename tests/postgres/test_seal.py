@@ -1,0 +1,104 @@
+"""What announcements are sealed with: who creates runs wants it, and none is refused without it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import psycopg
+import pytest
+
+from tenure.model.wakeups import topic_of_queue
+from tenure.stores.postgres import PostgresStore
+from tenure.stores.postgres.migrating import migrations, newest_schema
+from tenure.testing.contracts.acts import create
+from tenure.testing.contracts.wakeups import listening
+from tenure.testing.factories import new_run
+from tests.postgres.server import Server
+
+pytestmark = pytest.mark.slow
+
+QUEUE = topic_of_queue("default")
+RIGHTS = """
+do $$ begin if not exists (select from pg_roles where rolname = 'sealing') then
+  create role sealing login; end if; end $$;
+grant usage on schema tenure to sealing;
+grant all on all tables in schema tenure to sealing;
+grant usage on all sequences in schema tenure to sealing
+"""
+
+
+@pytest.fixture
+def url(postgres_server: Server) -> str:
+    postgres_server.execute("drop database if exists seals with (force)")
+    postgres_server.execute("create database seals")
+    return postgres_server.url("seals")
+
+
+def of_another_role(url: str) -> str:
+    return url.replace("//tenure@", "//sealing@")
+
+
+def execute(url: str, sql: str) -> None:
+    with psycopg.connect(url, autocommit=True) as owner:
+        owner.execute(sql)
+
+
+async def submissions(store: PostgresStore) -> None:
+    """Some of which let their hints ride."""
+    for _ in range(3):
+        await store.create_run(new_run())
+        await asyncio.sleep(0.12)
+
+
+async def test_who_could_create_runs_before_there_was_one_still_can(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = tuple(each for each in migrations() if each[0] <= 5)
+    with monkeypatch.context() as before:
+        before.setattr("tenure.stores.postgres.migrating.migrations", lambda: older)
+        async with PostgresStore(url) as store:
+            assert (await store.migrate_store()).schema == 5
+    execute(url, RIGHTS)
+    async with PostgresStore(url) as store:
+        assert (await store.migrate_store()).schema == newest_schema()
+    async with PostgresStore(of_another_role(url)) as store:
+        assert (await store.check_store()).problems == ()
+        await submissions(store)
+
+
+@pytest.mark.parametrize(
+    ("lost", "problem"),
+    [
+        ("revoke all on tenure.seal from sealing", "grant select on tenure.seal"),
+        ("delete from tenure.seal", "tenure store migrate"),
+    ],
+    ids=["no right", "no row"],
+)
+async def test_without_it_runs_are_created_and_hints_are_heard(
+    url: str, lost: str, problem: str, caplog: Any
+) -> None:
+    async with PostgresStore(url) as store:
+        await store.migrate_store()
+    execute(url, RIGHTS)
+    execute(url, lost)
+    async with PostgresStore(of_another_role(url)) as store:
+        assert problem in " ".join((await store.check_store()).problems)
+        await submissions(store)
+        with caplog.at_level(logging.WARNING):
+            async with listening(store, QUEUE) as heard, PostgresStore(url) as other:
+                heard.clear()
+                await create(other)
+                await heard.wait()
+        assert caplog.text.count("begin a moment later") == 1
+
+
+async def test_lost_one_is_made_anew(url: str) -> None:
+    async with PostgresStore(url) as store:
+        await store.migrate_store()
+        execute(url, "delete from tenure.seal")
+        await store.migrate_store()
+        assert (await store.check_store()).problems == ()
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        execute(url, "insert into tenure.seal (secret) values ('another')")
