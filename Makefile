@@ -1,4 +1,4 @@
-# Bare `make` prints this help. Everything lives in .venv; nothing else is touched.
+# Bare `make` prints help. All that is installed lives in .venv; `make run` keeps its runs where `tenure` does.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
