@@ -184,6 +184,21 @@ def test_injected_store_that_is_not_durable_is_warned_about_too() -> None:
 
 
 @pytest.mark.slow
+def test_runner_warns_once_about_the_store_it_was_given() -> None:
+    said = stderr_of(
+        "import asyncio, tenure\n"
+        "step = tenure.Step(name='greet', action='cmd.run', args={'cmd': 'true'})\n"
+        "workflow = tenure.Workflow(name='hello', steps=(step,))\n"
+        "async def main():\n"
+        "    async with tenure.InMemoryStore() as store, tenure.Runner(store) as runner:\n"
+        "        for _ in range(2): await runner.run(workflow)\n"
+        "asyncio.run(main())"
+    )
+    assert said.count("do not survive this process") == 1
+    assert "InMemoryStore" in said
+
+
+@pytest.mark.slow
 def test_durable_store_is_not_warned_about(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/runs.db"
     assert stderr_of(f"import tenure; tenure.open_store({url!r})") == ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -62,6 +63,35 @@ def test_no_file_that_installs_names_a_registry(name: str) -> None:
     text = (ROOT / name).read_text()
     address = re.compile(r"--(extra-)?index-url[= ]+\S|--find-links|--trusted-host|\b\w+://\S+")
     assert [found.group() for found in address.finditer(text)] == []
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        (None, "{python} cannot be run"),
+        (
+            "#!/bin/sh\ncase $1 in --version) echo Python 3.9.1;; *) exit 1;; esac",
+            "is Python 3.9.1",
+        ),
+    ],
+    ids=["absent", "old"],
+)
+def test_make_says_what_is_wrong_with_python(
+    tmp_path: Path, script: str | None, words: str
+) -> None:
+    python = tmp_path / "python"
+    if script is not None:
+        python.write_text(script)
+        python.chmod(0o755)
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    done = subprocess.run(
+        ["make", f"PYTHON={python}", "run"], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode != 0
+    assert words.format(python=python) in done.stdout
+    assert "make PYTHON=python3.11 run" in done.stdout
+    assert not (tmp_path / ".venv").exists()
 
 
 # -- documentation --------------------------------------------------------------------------------

@@ -62,6 +62,15 @@ def test_sqlite_with_the_wal_reset_bug_is_refused(version: str) -> None:
         refuse_wal_reset_bug(version)
 
 
+async def test_no_file_is_opened_with_such_a_sqlite(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refuse_wal_reset_bug, "__defaults__", ("3.51.2",))
+    with pytest.raises(StoreIncompatible, match="WAL-reset bug"):
+        await SQLiteStore.open(tmp_path / "runs.db")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("version", ["3.51.3", "3.53.0", "3.54.1", "3.50.7", "3.44.6", "4.0.0"])
 def test_fixed_sqlite_is_accepted(version: str) -> None:
     refuse_wal_reset_bug(version)
