@@ -6,11 +6,11 @@ from itertools import islice
 from typing import Any
 
 from tenure.gateway.calls import Answer, Call
-from tenure.gateway.pulse import waited
+from tenure.gateway.pulse import as_it_comes
 from tenure.gateway.reaching import check_holds, check_queue, check_reaches, check_unlimited
 from tenure.model.access import Role
 from tenure.model.errors import NotSupported
-from tenure.model.leasing import ClaimedRun, ClaimRequest, Purpose, in_time
+from tenure.model.leasing import ClaimedRun, ClaimRequest, Purpose
 from tenure.model.update import Fencing, LeaseRequest
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.liveness import Presence
@@ -36,7 +36,7 @@ async def claim_runs(call: Call[NoQuery, Claims]) -> Answer:
         expired=asked.expired,
         dead_owners=await _dead(call),
     )
-    claimed = await store.claim_runs(in_time(request, waited(call)))
+    claimed = await store.claim_runs(as_it_comes(call, request))
     return Answer(value=GivenLeases(leases=tuple(map(_given, claimed))))
 
 
@@ -48,7 +48,7 @@ async def claim_run(call: Call[NoQuery, LeaseClaim]) -> Answer:
         claim_id=asked.claim_id or new_update_id(),
         expired=asked.expired,
     )
-    claimed = await store.claim_run(run_id, in_time(request, waited(call)), asked.purpose)
+    claimed = await store.claim_run(run_id, as_it_comes(call, request), asked.purpose)
     return Answer(value=_given(claimed))
 
 

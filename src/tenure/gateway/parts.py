@@ -18,6 +18,7 @@ from tenure.gateway.queues import QueuesOfRuns
 from tenure.gateway.showing import Pages
 from tenure.gateway.watching import StoreWatch
 from tenure.model.outbox import Delivery
+from tenure.model.pace import Pace
 from tenure.model.snapshot import RunSnapshot
 from tenure.ports.liveness import Presence
 from tenure.ports.marks import RunMarks
@@ -95,6 +96,8 @@ class Parts(Struct, kw_only=True, gc=False):
     numbers: StoreNumbers
     waited: Callable[[], float] = float
     """Seconds that a request may have lain here unread (``Pulse``); none, if nobody measures."""
+    pace: Pace = field(default_factory=Pace)
+    """At which claims are come to here."""
     patience: Patience = Patience()
     """With those who look."""
     marks: RunMarks | None = None

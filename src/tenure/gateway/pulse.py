@@ -15,7 +15,7 @@ from typing import Any
 
 from tenure.cancelling import end
 from tenure.gateway.calls import Call
-from tenure.model.leasing import LATE
+from tenure.model.leasing import LATE, Request
 from tenure.runtime.waiting import pause
 
 _EVERY = LATE / 4
@@ -27,6 +27,12 @@ def waited(call: Call[Any, Any]) -> float:
     """Seconds since a request came, which its store cannot know of: while this process stood still
     nobody could renew a lease through it either."""
     return call.parts.waited() + asyncio.get_running_loop().time() - call.received_at
+
+
+def as_it_comes(call: Call[Any, Any], request: Request) -> Request:
+    """A claim, as it counts now."""
+    now = asyncio.get_running_loop().time()
+    return call.parts.pace.in_time(request, now - waited(call), now)
 
 
 def comes_in_time(call: Call[Any, Any]) -> bool:

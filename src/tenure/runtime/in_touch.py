@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 
 from tenure.model.leasing import LATE
+from tenure.model.pace import Pace
 
 
 class InTouch:
@@ -17,6 +18,7 @@ class InTouch:
 
     def __init__(self, renew_interval: float) -> None:
         self._needed = renew_interval
+        self._pace = Pace()
         self._since = self._due = asyncio.get_running_loop().time()
 
     @property
@@ -27,8 +29,9 @@ class InTouch:
 
     def answered(self, sent_at: float) -> None:
         """What was asked at that moment of the loop's time. Who waited for long was out of touch,
-        whatever the answer."""
-        if asyncio.get_running_loop().time() - sent_at > max(LATE, self._needed / 2):
+        whatever the answer; unless that is how long this store always takes."""
+        now, late = asyncio.get_running_loop().time(), max(LATE, self._needed / 2)
+        if self._pace.was_away(sent_at, now, late=late, lease=3 * self._needed):
             self.lost()
 
     def lost(self) -> None:

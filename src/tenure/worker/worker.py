@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 from tenure.assembly import Assembly
 from tenure.cancelling import end, finished_within, times_cancelled
-from tenure.model.errors import TenureError
+from tenure.model.errors import StoreUnavailable, TenureError
 from tenure.model.wakeups import topic_of_queue
 from tenure.ports.action import Action
 from tenure.ports.broker import Broker
@@ -47,6 +47,10 @@ _log = logging.getLogger("tenure.worker")
 _LISTED_FOR = 3
 """So many looks may fail before a worker is no longer listed."""
 _HIDDEN: Rules = {"visibility_timeout": MORE_SECONDS}
+_UNHEARD = (
+    "the store does not let this worker say that it is here, and while it is away no expired lease "
+    "is taken: %s"
+)
 _FAREWELL = 2.0
 """Seconds for the store to hear that we are gone; else it finds out."""
 _CLOSING = 8.0
@@ -241,6 +245,7 @@ class Worker:
     ) -> None:
         """A store that does not take our word takes no renewal either (its disk may be full): then
         its owners are not to be judged, though looks that find nothing to claim go well."""
+        unheard = False
         while True:
             info = self._info(shift)
             try:
@@ -248,9 +253,12 @@ class Worker:
                     await registry.heartbeat(info, self._listed_for)
                 if await claims.look_for_the_dead():
                     self._wake.set()
+                unheard = False
             except Exception as error:  # noqa: BLE001  whatever it is, it must be tried again
-                touch.lost()
-                _log.debug("cannot look around: %s", error)
+                if isinstance(error, StoreUnavailable):
+                    touch.lost()
+                _log.log(logging.DEBUG if unheard else logging.WARNING, _UNHEARD, error)
+                unheard = True
             if info.draining:
                 await pause(self._look_interval)
             else:  # nobody shall wait for a worker that takes nothing more

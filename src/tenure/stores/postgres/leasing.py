@@ -17,12 +17,12 @@ from tenure.model.leasing import (
     Lease,
     Renewal,
     claim,
-    in_time,
     release,
 )
 from tenure.model.leasing import (
     Purpose as ClaimPurpose,
 )
+from tenure.model.pace import Pace
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.update import Fencing, LeaseRequest
 from tenure.model.wakeups import news
@@ -45,6 +45,7 @@ class Leasing:
         self._deciding = deciding
         self._announcing = announcing
         self._choosing = Choosing()
+        self._pace = Pace()
 
     # Claiming: write, commit, and only then read what is handed out
 
@@ -71,7 +72,7 @@ class Leasing:
     ) -> ClaimedRun:
         async with session.undone_on_error():
             head, at = await self._lock(session, run_id)
-            request = in_time(request, monotonic() - asked_at)
+            request = self._pace.in_time(request, asked_at, monotonic())
             owner_id = head.run.owner_id
             held = owner_id is not None and (
                 head.lease_live
@@ -104,7 +105,7 @@ class Leasing:
         )
         async with session.undone_on_error():
             repeated, picked = await self._choosing.pick(session, request)
-            if not in_time(request, monotonic() - asked_at).expired:
+            if not self._pace.in_time(request, asked_at, monotonic()).expired:
                 picked = [each for each in picked if _is_free(each.head.run, request)]
             batch = Batch()
             taken: list[Head] = []

@@ -16,9 +16,9 @@ from tenure.model.leasing import (
     Purpose,
     Renewal,
     claim,
-    in_time,
     release,
 )
+from tenure.model.pace import Pace
 from tenure.model.update import Fencing, LeaseRequest
 from tenure.stores import record_rows
 from tenure.stores.lease_clock import Instant, LeaseEnd, shown
@@ -37,6 +37,7 @@ class Leasing:
         self._loading = writing.loading
         self._reading = writing.reading
         self._choosing = Choosing(writing.sql, writing.reading)
+        self._pace = Pace()
 
     # Claiming: write, commit, and only then read what is handed out
 
@@ -45,7 +46,7 @@ class Leasing:
     ) -> ClaimedRun:
         """``asked_at`` by ``monotonic``: another process may have kept us from the file since."""
         with self._writing.transaction() as instant:
-            request = in_time(request, monotonic() - asked_at)
+            request = self._pace.in_time(request, asked_at, monotonic())
             head = self._found(run_id)
             owner_id = head.run.owner_id
             held = owner_id is not None and (
@@ -61,7 +62,7 @@ class Leasing:
             owner_id=request.owner_id, seconds=request.seconds, claim_id=request.claim_id
         )
         with self._writing.transaction() as instant:
-            request = in_time(request, monotonic() - asked_at)
+            request = self._pace.in_time(request, asked_at, monotonic())
             found = self._sql.all("held_under_claim", request.owner_id, request.claim_id)
             repeated = [seq for (seq,) in found]
             if not repeated:
