@@ -16,8 +16,8 @@ The loop goes on watching a connection that is idle, so that it need not be told
 one says something that nobody asked for, it is watched no longer: who takes it next sees that, and
 lets it go. The loop knows it by a weak reference: a connection that everybody has dropped ends.
 
-*To the end.* What came over TLS some versions of libpq read as far as they have room for it. The
-rest is no longer in the socket, so nobody tells that it is there: who reads looks twice.
+*To the end.* What came over TLS older versions of libpq read as far as they have room for it. The
+rest is no longer in the socket, so nobody tells that it is there: who reads looks again.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ T = TypeVar("T")
 
 _WAITING_FOR_A_REPLICA = "SyncRepWaitForLSN"
 """Where in the server the warning comes from: its words are in whatever language it speaks."""
+LOOKS_AGAIN = 0 if psycopg.pq.version() >= 180_000 else 32
+"""Over TLS, more than the records that may have come at once: nothing tells how much is left."""
 _ANSWERS = frozenset(
     {
         ExecStatus.COMMAND_OK,
@@ -141,7 +143,7 @@ class Line(psycopg.AsyncConnection[Row]):
         """The driver watches the socket itself, and not any longer than it waits."""
         self._watch_no_more()
         if self._encrypted:
-            gen = _looking_twice(gen)
+            gen = _looking_again(gen)
         return await super().wait(gen, *args, **more)
 
     async def rollback(self) -> None:
@@ -239,7 +241,9 @@ def _read(watched: ReferenceType[Line]) -> None:
     try:
         line.pgconn.consume_input()
         whole = line._collect()
-        if line._encrypted and not whole:
+        for _ in range(LOOKS_AGAIN if line._encrypted else 0):
+            if whole:
+                break
             line.pgconn.consume_input()
             whole = line._collect()
     except Exception as error:  # noqa: BLE001  (raised where somebody waits for it)
@@ -249,14 +253,16 @@ def _read(watched: ReferenceType[Line]) -> None:
         line._asked.set_result(line._came)
 
 
-def _looking_twice(gen: PQGen[T]) -> PQGen[T]:
-    """What the driver does when there is something to read it does once more."""
+def _looking_again(gen: PQGen[T]) -> PQGen[T]:
+    """What the driver does when there is something to read it does a few times more."""
     try:
         wanted = next(gen)
         while True:
             ready = yield wanted
             wanted = gen.send(ready)
-            if ready & Ready.R and wanted & Wait.R:
+            for _ in range(LOOKS_AGAIN if ready & Ready.R else 0):
+                if not wanted & Wait.R:
+                    break
                 wanted = gen.send(Ready.R)
     except StopIteration as end:
         answer: T = end.value

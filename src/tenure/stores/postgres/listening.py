@@ -16,7 +16,7 @@ import msgspec
 from tenure.cancelling import end
 from tenure.stores.postgres.channels import LISTEN, channel_of
 from tenure.stores.postgres.connections import Connections, Purpose
-from tenure.stores.postgres.line import Line
+from tenure.stores.postgres.line import LOOKS_AGAIN, Line
 from tenure.stores.postgres.offers import Offers
 from tenure.stores.postgres.patience import pause
 from tenure.stores.postgres.statements import SQL
@@ -161,8 +161,8 @@ class _Ear:
         def hear() -> None:
             try:
                 line.consume_input()
-                if line.ssl_in_use:
-                    line.consume_input()  # see ``line``
+                for _ in range(LOOKS_AGAIN if line.ssl_in_use else 0):
+                    line.consume_input()
                 while (said := line.notifies()) is not None:
                     self._hear(said.extra)
             except Exception as error:  # noqa: BLE001  (raised where the line is looked after)
