@@ -14,12 +14,15 @@ from typing import TypeVar
 import apsw
 
 from tenure.model.errors import StoreError, StoreIncompatible, StoreUnavailable
-from tenure.stores.sqlite.holder import holder_of
+from tenure.stores.lock_holder import who_holds
 from tenure.stores.sqlite.holdup import LOCK_PATIENCE, LockWait
 
 T = TypeVar("T")
 
 APPLICATION_ID = 0x54_4E_55_52  # "TNUR", so that `file` and we ourselves can tell
+
+_WRITE_LOCK = 120
+"""The byte of the ``-shm`` file that a writer locks (walformat: WAL_WRITE_LOCK)."""
 
 _FIXED_IN = (3, 51, 3)
 _BACKPORTS = {(3, 50): 7, (3, 44): 6}
@@ -83,28 +86,14 @@ def translation(path: Path, error: Exception, lock: LockWait | None = None) -> S
             f"no space left for {path}: nothing was written; free some and try again"
         )
     if isinstance(error, apsw.BusyError):
-        return StoreUnavailable(_held(path, LOCK_PATIENCE if lock is None else lock.seconds))
+        return StoreUnavailable(
+            who_holds(path, LOCK_PATIENCE if lock is None else lock.seconds, _writers_lock(path))
+        )
     return StoreUnavailable(f"{path}: {error}")
 
 
-def _held(path: Path, seconds: float) -> str:
-    """SQLite cannot take the lock away from whoever has it: a person must."""
-    holder = holder_of(path)
-    if holder is None:
-        return (
-            f"another process has held {path} for {seconds:.0f} s: look for a stopped or hung "
-            "process that has it open"
-        )
-    pid, stopped = holder
-    if stopped:
-        return (
-            f"another process has held {path} for {seconds:.0f} s: process {pid}, which is "
-            f"stopped; let it go on (kill -CONT {pid}) or end it (kill -KILL {pid})"
-        )
-    return (
-        f"another process has held {path} for {seconds:.0f} s: process {pid}; if it hangs, end it "
-        f"(kill -KILL {pid})"
-    )
+def _writers_lock(path: Path) -> tuple[Path, int]:
+    return Path(f"{path}-shm"), _WRITE_LOCK
 
 
 def connect(path: Path, lock: LockWait) -> apsw.Connection:
