@@ -6,6 +6,7 @@ import random
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from shlex import quote
@@ -166,18 +167,22 @@ def migrations() -> list[tuple[int, str]]:
     return sorted((int(entry.name[:4]), entry.read_text(encoding="utf-8")) for entry in found)
 
 
+@cache
+def newest_schema() -> int:
+    return migrations()[-1][0]
+
+
 def migrate(connection: apsw.Connection, path: Path) -> None:
     """Bring the schema to this version's, under the write lock; never touch a newer one."""
-    known = migrations()
-    newest = known[-1][0]
+    newest = newest_schema()
     with one_view(connection):  # somebody else may be migrating at this very moment
         if _schema_of(connection, path) == newest:
             return
-    with transaction(connection):
+    with _all_or_nothing(connection):
         present = _schema_of(connection, path)
         if present > newest:
             raise StoreIncompatible(_another_schema(path, present, newest))
-        for number, text in known:
+        for number, text in migrations():
             if number > present:
                 connection.execute(text)
         connection.execute(f"pragma application_id = {APPLICATION_ID}")
@@ -186,9 +191,18 @@ def migrate(connection: apsw.Connection, path: Path) -> None:
 
 def check_schema(connection: apsw.Connection, path: Path) -> None:
     """``StoreIncompatible`` if somebody has migrated it since it was opened."""
-    present, newest = _schema_of(connection, path), migrations()[-1][0]
+    present, newest = _schema_of(connection, path), newest_schema()
     if present != newest:
         raise StoreIncompatible(_another_schema(path, present, newest))
+
+
+def refuse_another_schema(connection: apsw.Connection) -> None:
+    """As ``check_schema``, quick enough to be asked in every transaction: one look at a page that
+    SQLite has read anyway. A newer Tenure may keep rules that this one would break."""
+    ((present,),) = connection.execute("pragma user_version")
+    if present != newest_schema():
+        path = Path(connection.filename)
+        raise StoreIncompatible(_another_schema(path, present, newest_schema()))
 
 
 def _another_schema(path: Path, present: int, newest: int) -> str:
@@ -208,7 +222,15 @@ def _schema_of(connection: apsw.Connection, path: Path) -> int:
 
 @contextmanager
 def transaction(connection: apsw.Connection) -> Iterator[None]:
-    """All or nothing. Takes the write lock at once, so that no reader turns writer too late."""
+    """All or nothing, in a database as this version of Tenure knows it."""
+    with _all_or_nothing(connection):
+        refuse_another_schema(connection)
+        yield
+
+
+@contextmanager
+def _all_or_nothing(connection: apsw.Connection) -> Iterator[None]:
+    """Takes the write lock at once, so that no reader turns writer too late."""
     connection.execute("begin immediate")
     try:
         yield

@@ -28,6 +28,7 @@ from tenure.stores.sqlite.database import (
     migrate,
     one_view,
     patiently,
+    refuse_another_schema,
     translated,
     translation,
 )
@@ -170,6 +171,7 @@ class ReadingThread(DatabaseThread):
         outcomes: list[_Outcome] = []
         while len(outcomes) < len(jobs):
             with one_view(self._connection):
+                refuse_another_schema(self._connection)
                 self._read_on(jobs, outcomes)
         return outcomes
 
