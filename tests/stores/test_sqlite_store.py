@@ -19,6 +19,7 @@ from tenure.model.errors import (
     StoreRejected,
     StoreUnavailable,
     TenureError,
+    UnknownStore,
     VersionConflict,
 )
 from tenure.model.events import Event
@@ -65,6 +66,14 @@ def test_sqlite_with_the_wal_reset_bug_is_refused(version: str) -> None:
 @pytest.mark.parametrize("version", ["3.51.3", "3.53.0", "3.54.1", "3.50.7", "3.44.6", "4.0.0"])
 def test_fixed_sqlite_is_accepted(version: str) -> None:
     refuse_wal_reset_bug(version)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("x\udcffy.db", "is not UTF-8.*rename it"), ("x\0y.db", "a null byte")]
+)
+def test_path_that_sqlite_cannot_be_told_is_refused(tmp_path: Path, name: str, said: str) -> None:
+    with pytest.raises(UnknownStore, match=said):
+        SQLiteStore(tmp_path / name)
 
 
 async def test_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:

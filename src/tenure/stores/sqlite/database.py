@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import apsw
 
-from tenure.model.errors import StoreError, StoreIncompatible, StoreUnavailable
+from tenure.model.errors import StoreError, StoreIncompatible, StoreUnavailable, UnknownStore
 from tenure.stores.lock_holder import who_holds
 from tenure.stores.sqlite.holdup import LOCK_PATIENCE, LockWait
 
@@ -95,6 +95,19 @@ def translation(path: Path, error: Exception, lock: LockWait | None = None) -> S
 
 def _writers_lock(path: Path) -> tuple[Path, int]:
     return Path(f"{path}-shm"), _WRITE_LOCK
+
+
+def usable(path: Path) -> Path:
+    """``UnknownStore`` for a name that SQLite cannot be told."""
+    try:
+        name = str(path).encode()
+    except UnicodeEncodeError as error:
+        raise UnknownStore(
+            f"the path {str(path)!r} is not UTF-8, and SQLite knows no other; rename it"
+        ) from error
+    if b"\0" in name:
+        raise UnknownStore(f"the path {str(path)!r} has a null byte in it")
+    return path
 
 
 def connect(path: Path, lock: LockWait) -> apsw.Connection:
