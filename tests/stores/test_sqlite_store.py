@@ -76,6 +76,19 @@ def test_path_that_sqlite_cannot_be_told_is_refused(tmp_path: Path, name: str, s
         SQLiteStore(tmp_path / name)
 
 
+async def test_full_disk_is_called_that(tmp_path: Path) -> None:
+    """By a limit of SQLite's own, which ends in the same error on every machine."""
+    path = tmp_path / "runs.db"
+    async with await SQLiteStore.open(path) as store:
+        await store._writer.run(store._writer.connection.pragma, "max_page_count", 1)
+        with pytest.raises(StoreUnavailable) as refused:
+            await store.create_run(new_run(definition="x" * 100_000))
+        assert str(refused.value) == (
+            f"no space left for {path}: nothing was written; free some and try again"
+        )
+        assert (await store.list_runs()).items == ()
+
+
 async def test_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     await (await SQLiteStore.open(path)).close()

@@ -90,6 +90,10 @@ def translation(path: Path, error: Exception, lock: LockWait | None = None) -> S
         return StoreUnavailable(
             who_holds(path, LOCK_PATIENCE if lock is None else lock.seconds, _writers_lock(path))
         )
+    if isinstance(error, apsw.IOError):
+        return StoreUnavailable(
+            f"{path}: {error}; look at the disk, its quota and the limits of file sizes"
+        )
     return StoreUnavailable(f"{path}: {error}")
 
 
