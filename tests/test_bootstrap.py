@@ -55,11 +55,25 @@ async def test_file(tmp_path: Path) -> None:
         ("sqlite://runs.db", "three slashes"),
         ("sqlite:///", "names no path"),
         ("file:///runs?x=1", "query"),
+        ("sqlite:///x%00y.db", r"x%00y\.db' has a null byte"),
+        ("file:///x%00y", "has a null byte"),
+        ("sqlite:///x%FFy.db", "is not UTF-8"),
+        ("file:///x\udcffy", "is not UTF-8"),
+        ("file:///new\nline", "line break or tab.*write it as %0A"),
+        ("sqlite:///tab\tbed.db", "line break or tab"),
     ],
 )
 def test_bad_urls_say_what_to_write_instead(url: str, said: str) -> None:
     with pytest.raises(UnknownStore, match=said):
         open_store(url)
+
+
+@pytest.mark.parametrize("kind", ["sqlite:///", "file://"])
+async def test_a_path_may_have_a_line_break_that_is_written_as_urls_have_it(
+    tmp_path: Path, kind: str
+) -> None:
+    async with open_store(f"{kind}{tmp_path}/new%0Aline"):
+        assert (tmp_path / "new\nline").exists()
 
 
 @pytest.mark.parametrize("below", ["", "/runs"])

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 ENTRY_POINTS = "tenure.stores"
 BROKERS = "tenure.brokers"
 
+_DROPPED = "\n\r\t"
+"""Python's URLs leave these out without a word: another path than the one that was written."""
+
 _log = logging.getLogger("tenure")
 _warned = threading.Event()
 
@@ -241,13 +244,18 @@ def _no_such_kind(what: str, scheme: str, group: str, own: Mapping[str, object])
 
 def _path(url: str) -> Path:
     """``scheme:///relative``, ``scheme:////absolute``; ``file:///absolute`` as everywhere."""
+    if any(sign in url for sign in _DROPPED):
+        raise UnknownStore(
+            f"{shown_address(url)!r} has a line break or tab in it; if the path has, write it as "
+            "%0A, %0D or %09"
+        )
     parts = urlsplit(url)
     if parts.netloc or parts.query or parts.fragment:
         raise UnknownStore(
             f"{shown_address(url)!r} names a host, query or fragment; write three slashes and a "
             f"path: {parts.scheme}:///runs"
         )
-    path = unquote(parts.path)
+    path = _unquoted(url, parts.path)
     if parts.scheme == "sqlite":
         path = path.removeprefix("/")
     if path == ":memory:":
@@ -257,6 +265,19 @@ def _path(url: str) -> Path:
             f"{shown_address(url)!r} names no path; for example {parts.scheme}:///runs"
         )
     return Path(path).expanduser()
+
+
+def _unquoted(url: str, quoted: str) -> str:
+    """What no file name can be is refused here: further on it would be some library's error, or a
+    file of another name."""
+    try:
+        path = unquote(quoted, errors="strict")
+        path.encode()
+    except UnicodeError as error:
+        raise UnknownStore(f"the path in {shown_address(url)!r} is not UTF-8; rename it") from error
+    if "\0" in path:
+        raise UnknownStore(f"the path in {shown_address(url)!r} has a null byte (%00) in it")
+    return path
 
 
 def default_actions() -> Mapping[str, Action]:

@@ -142,11 +142,30 @@ async def test_damaged_file_is_neither_written_nor_created_over(journal: Journal
     with pytest.raises((StoreIncompatible, RunExists)):
         await store.create_run(embedded_run(run_id=RUN_ID))
     with pytest.raises(StoreIncompatible, match="move it away"):
-        await store.list_runs()
+        await store.get_run(RUN_ID)
     assert path.read_bytes() == damaged
     path.rename(path.with_suffix(".damaged"))
     assert (await store.list_runs()).items == ()
     await store.close()
+
+
+async def test_damaged_run_is_left_out_of_lists_with_one_warning(
+    journal: Journal, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, content, starts = journal
+    async with FileStore(path.parent) as store:
+        await store.create_run(new_run(run_id="sound-run"))
+        path.write_bytes(flipped(content, starts[1] + 40))
+        for _ in range(3):
+            assert [run.run_id for run in (await store.list_runs()).items] == ["sound-run"]
+        (said,) = caplog.messages
+        assert said.startswith(f"run {RUN_ID} is left out of all lists: {path}, byte {starts[1]}:")
+        assert "Restore the file from a backup" in said
+        with pytest.raises(StoreIncompatible, match="damaged"):
+            await store.get_run(RUN_ID)
+
+        path.write_bytes(content)
+        assert len((await store.list_runs()).items) == 2
 
 
 async def test_newer_schema_is_refused_by_name(journal: Journal) -> None:
@@ -157,6 +176,8 @@ async def test_newer_schema_is_refused_by_name(journal: Journal) -> None:
     with pytest.raises(StoreIncompatible, match=f"schema {SCHEMA + 1}.*Upgrade") as refused:
         await store.get_run(RUN_ID)
     assert f"{path}, byte {starts[4]}" in str(refused.value)
+    with pytest.raises(StoreIncompatible, match="Upgrade"):  # the run is there, and sound
+        await store.list_runs()
     with pytest.raises(StoreIncompatible):
         await store.update_run(annotate(new_run(run_id=RUN_ID).snapshot, note=1))
     await store.close()

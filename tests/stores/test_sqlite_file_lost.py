@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import apsw
 import pytest
 
 from tenure.model.errors import StoreLost
@@ -58,3 +60,54 @@ async def test_a_file_that_is_put_back_is_the_same_again(tmp_path: Path) -> None
             await store.get_run(RUN_ID)
         away.rename(path)
         assert (await store.get_run(RUN_ID)).run_id == RUN_ID
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_commit_to_a_log_that_was_taken_away_is_not_acknowledged(
+    tmp_path: Path, replaced: bool
+) -> None:
+    path = tmp_path / "runs.db"
+    async with await SQLiteStore.open(path) as store:
+        await store.create_run(new_run())
+        log = Path(f"{path}-wal")
+        log.rename(tmp_path / "away")
+        if replaced:
+            log.touch()
+        said = "replaced by another file" if replaced else "removed or moved away"
+        for ask in (lambda: store.create_run(new_run()), store.list_runs):
+            with pytest.raises(StoreLost, match=rf"runs\.db-wal was {said}.*start again"):
+                await ask()
+
+
+async def test_lost_index_of_the_log_is_noticed_soon(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    async with await SQLiteStore.open(path) as store:
+        Path(f"{path}-shm").unlink()
+        for ask in (lambda: store.create_run(new_run()), store.list_runs):
+            answers = [await asyncio.gather(ask(), return_exceptions=True) for _ in range(4)]
+            (lost,) = [answer for (answer,) in answers if isinstance(answer, StoreLost)]
+            assert "runs.db-shm was removed" in str(lost)
+
+
+async def test_log_is_beside_the_file_that_a_link_leads_to(tmp_path: Path) -> None:
+    path, link = tmp_path / "runs.db", tmp_path / "link.db"
+    link.symlink_to(path)
+    async with await SQLiteStore.open(link) as store:
+        await store.create_run(new_run())
+        Path(f"{path}-wal").unlink()
+        with pytest.raises(StoreLost, match=r"runs\.db-wal was removed"):
+            await store.create_run(new_run())
+
+
+async def test_log_stays_the_same_while_others_come_and_go(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    async with await SQLiteStore.open(path) as store:
+        for _ in range(3):
+            async with await SQLiteStore.open(path) as other:
+                await other.create_run(new_run())
+            await store.create_run(new_run())
+        connection = apsw.Connection(str(path))
+        connection.execute("pragma wal_checkpoint(truncate)").fetchall()
+        connection.close()
+        await store.create_run(new_run())
+        assert len((await store.list_runs()).items) == 7

@@ -19,6 +19,7 @@ from tenure.model.errors import (
     StoreRejected,
     StoreUnavailable,
     TenureError,
+    UnknownStore,
     VersionConflict,
 )
 from tenure.model.events import Event
@@ -74,6 +75,27 @@ async def test_no_file_is_opened_with_such_a_sqlite(
 @pytest.mark.parametrize("version", ["3.51.3", "3.53.0", "3.54.1", "3.50.7", "3.44.6", "4.0.0"])
 def test_fixed_sqlite_is_accepted(version: str) -> None:
     refuse_wal_reset_bug(version)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("x\udcffy.db", "is not UTF-8.*rename it"), ("x\0y.db", "a null byte")]
+)
+def test_path_that_sqlite_cannot_be_told_is_refused(tmp_path: Path, name: str, said: str) -> None:
+    with pytest.raises(UnknownStore, match=said):
+        SQLiteStore(tmp_path / name)
+
+
+async def test_full_disk_is_called_that(tmp_path: Path) -> None:
+    """By a limit of SQLite's own, which ends in the same error on every machine."""
+    path = tmp_path / "runs.db"
+    async with await SQLiteStore.open(path) as store:
+        await store._writer.run(store._writer.connection.pragma, "max_page_count", 1)
+        with pytest.raises(StoreUnavailable) as refused:
+            await store.create_run(new_run(definition="x" * 100_000))
+        assert str(refused.value) == (
+            f"no space left for {path}: nothing was written; free some and try again"
+        )
+        assert (await store.list_runs()).items == ()
 
 
 async def test_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import apsw
@@ -14,8 +14,9 @@ from tenure.model.status import RunStatus
 from tenure.ports.log_store import LogKey
 from tenure.ports.upkeep import StoreReport
 from tenure.stores.sqlite import SQLiteStore
+from tenure.stores.sqlite.database import newest_schema
 from tenure.testing.contracts.acts import create, create_embedded, start_first_step
-from tenure.testing.factories import HOOK, end_run, fencing_of
+from tenure.testing.factories import HOOK, end_run, fencing_of, lease_request, new_run
 
 pytestmark = pytest.mark.slow
 
@@ -92,6 +93,27 @@ async def test_schema_of_a_newer_tenure_is_reported_and_left_alone(
     with pytest.raises(StoreIncompatible, match=r"schema 9999.*upgrade Tenure"):
         await store.migrate_store()
     assert (await store.check_store()).schema == 9999
+
+
+async def test_nothing_is_written_or_read_once_a_newer_tenure_has_migrated(
+    path: Path, store: SQLiteStore
+) -> None:
+    run = (await store.list_runs()).items[0]
+    execute(path, "pragma user_version = 9999")
+    asked: list[Callable[[], Awaitable[object]]] = [
+        lambda: store.create_run(new_run()),
+        lambda: store.update_runs([new_run()]),
+        lambda: store.claim_run(run.run_id, lease_request()),
+        lambda: store.claim_deliveries("token"),
+        lambda: store.get_run(run.run_id),
+        store.list_runs,
+        store.check_ready,
+    ]
+    for ask in asked:
+        with pytest.raises(StoreIncompatible, match=r"runs\.db has schema 9999.*upgrade Tenure"):
+            await ask()
+    execute(path, f"pragma user_version = {newest_schema()}")
+    assert run in (await store.list_runs()).items
 
 
 async def test_outdated_schema_is_reported(path: Path, store: SQLiteStore) -> None:

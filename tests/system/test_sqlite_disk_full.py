@@ -24,6 +24,9 @@ from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.factories import change_run, embedded_run
 
 ROOM = 400_000
+FULL = "no space left for {}: nothing was written; free some and try again"
+LIMITED = "{}: disk I/O error; look at the disk, its quota and the limits of file sizes"
+"""SQLite does not tell why else a file cannot grow."""
 
 
 async def fill_up(store: SQLiteStore, run: RunSnapshot) -> tuple[RunSnapshot, str]:
@@ -38,14 +41,14 @@ async def fill_up(store: SQLiteStore, run: RunSnapshot) -> tuple[RunSnapshot, st
 
 
 async def story(
-    database: Path, take_space: Callable[[], None], give_space: Callable[[], None]
+    database: Path, take_space: Callable[[], None], give_space: Callable[[], None], words: str
 ) -> None:
     async with await SQLiteStore.open(database) as store:
         new = embedded_run("owner-a")
         await store.create_run(new)
         take_space()
         run, said = await fill_up(store, await store.get_run(new.snapshot.run_id))
-        assert str(database) in said, said
+        assert said == words.format(database), said
         # What was acknowledged is there, and nothing of what was refused.
         assert await store.get_run(run.run_id) == run
         give_space()
@@ -65,7 +68,10 @@ def limit_file_size(size: int) -> None:
 async def limited_process(database: Path) -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     await story(
-        database, lambda: limit_file_size(ROOM), lambda: limit_file_size(resource.RLIM_INFINITY)
+        database,
+        lambda: limit_file_size(ROOM),
+        lambda: limit_file_size(resource.RLIM_INFINITY),
+        LIMITED,
     )
 
 
@@ -93,7 +99,7 @@ async def test_full_file_system(tmp_path: Path) -> None:
         ballast.write_bytes(b"x" * max(free.f_bavail * free.f_frsize - ROOM, 0))
 
     try:
-        await story(mounted / "runs.db", take_space, ballast.unlink)
+        await story(mounted / "runs.db", take_space, ballast.unlink, FULL)
     finally:
         subprocess.run(["umount", str(mounted)], check=True)
 

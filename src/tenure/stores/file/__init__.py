@@ -13,7 +13,7 @@ It is also the shortest honest answer to "what does a store need?": what a write
     records   what a line says, and how to replay it  names     which file is whose
     journal   one run's file and its replayed state  live      which runs have a living process
     runs      the port methods, blocking             listing   pages of summaries
-    store     the same, for asyncio
+    store     the same, for asyncio                  patience  how long a lock is waited for
 """
 
 from tenure.stores.file.store import FileStore

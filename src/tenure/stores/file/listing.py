@@ -1,20 +1,27 @@
-"""Pages of summaries. Every file is looked at; only those that changed are read again."""
+"""Pages of summaries. Every file is looked at; only those that changed are read again.
+
+A damaged one is left out, with a warning: it must not keep all others from being seen and run.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections import OrderedDict
 from typing import NamedTuple
 
 from tenure.model.codec import copied
-from tenure.model.errors import RunNotFound
+from tenure.model.errors import RunNotFound, StoreIncompatible
 from tenure.model.query import Page, RunFilter, bounded_limit, decode_cursor, encode_cursor
 from tenure.model.snapshot import RunSummary, summarize
 from tenure.stores.file.disk import reported
 from tenure.stores.file.journal import Identity, identity_of
 from tenure.stores.file.names import Names, run_of_journal, tie_break
+from tenure.stores.file.records import NewerSchema
 from tenure.stores.file.runs import FileRuns
+
+_log = logging.getLogger("tenure.stores")
 
 MAX_REMEMBERED = 10_000
 
@@ -32,6 +39,8 @@ class Listing:
         self._runs = runs
         self._lock = threading.Lock()
         self._rows: OrderedDict[str, _Row] = OrderedDict()
+        self._damaged: set[str] = set()
+        """Those that were told of."""
 
     def page(self, where: RunFilter, limit: int, cursor: str | None) -> Page[RunSummary]:
         before = decode_cursor("runs", cursor, 2) if cursor else None
@@ -63,9 +72,22 @@ class Listing:
             look = self._runs.look(run_id)
         except (RunNotFound, FileNotFoundError):
             return None
+        except StoreIncompatible as damage:
+            if isinstance(damage.__cause__, NewerSchema):
+                raise
+            self._warn_of(run_id, damage)
+            return None
         row = _Row((look.order, tie_break(run_id)), summarize(look.run), look.identity)
         self._remember(run_id, row)
         return row
+
+    def _warn_of(self, run_id: str, damage: StoreIncompatible) -> None:
+        """Once: whoever looks at the other runs looks often. Asked for by name it is refused."""
+        with self._lock:
+            if run_id in self._damaged:
+                return
+            self._damaged.add(run_id)
+        _log.warning("run %s is left out of all lists: %s", run_id, damage)
 
     def _remember(self, run_id: str, row: _Row) -> None:
         with self._lock:

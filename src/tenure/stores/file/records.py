@@ -83,12 +83,16 @@ def decode_record(payload: bytes, place: str) -> Record:
     return record
 
 
+class NewerSchema(Exception):
+    """Why a record cannot be read that is sound, as far as this version of Tenure can tell."""
+
+
 def _check_schema(schema: int, place: str) -> None:
     if schema > SCHEMA:
         raise StoreIncompatible(
             f"{place}: written with schema {schema}; this version of Tenure reads up to {SCHEMA}. "
             "Upgrade Tenure on this machine"
-        )
+        ) from NewerSchema(schema)
 
 
 def _schema_of(payload: bytes) -> int:

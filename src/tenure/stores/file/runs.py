@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from tenure.model.apply import apply
 from tenure.model.codec import storable
-from tenure.model.errors import RunNotFound, StoreError
+from tenure.model.errors import RunNotFound, StoreError, StoreUnavailable
 from tenure.model.events import Position, RecordedEvent
 from tenure.model.ids import check_run_id
 from tenure.model.judge import Circumstances
@@ -30,6 +30,7 @@ from tenure.stores.file.frames import frame
 from tenure.stores.file.journal import Identity, Journal
 from tenure.stores.file.live import LiveLocks
 from tenure.stores.file.names import Names, is_run_id, run_of_live
+from tenure.stores.file.patience import READ_PATIENCE, WRITE_PATIENCE, Patience
 from tenure.stores.file.records import (
     creation_record,
     encode_record,
@@ -53,6 +54,7 @@ class FileRuns:
     def __init__(self, names: Names, clock: Clock) -> None:
         self._names = names
         self._clock = clock
+        self._patience = Patience()
         self._live = LiveLocks(names)
         self._lock = threading.Lock()
         self._journals: OrderedDict[str, Journal] = OrderedDict()
@@ -160,25 +162,32 @@ class FileRuns:
     # Beginning and end
 
     def tidy(self) -> None:
-        """Remove what processes that were killed left lying around."""
+        """Remove what processes that were killed left lying around. It can wait for the next to
+        open the store: a file that somebody has locked is left alone."""
         sweep_temporaries(self._names.directory)
         with os.scandir(self._names.directory) as entries:
             dead = [run_id for entry in entries if (run_id := run_of_live(entry.name))]
         for run_id in dead:
             with suppress(OSError, StoreError):
-                self._locked(run_id, self._live.remove_if_dead)
+                self._locked(run_id, self._live.remove_if_dead, patience=0.0)
+
+    def hurry(self) -> None:
+        """Nobody is to wait any longer than for a moment: the store is being closed."""
+        self._patience.end()
 
     def close(self) -> None:
-        """Let go of every run; those that have not ended are dead from here on."""
+        """Let go of every run; those that have not ended are dead from here on, also if somebody
+        has a journal locked: then only the lock file, which nobody holds any more, is left over."""
         for run_id in self._live.ours():
-            with suppress(OSError):
-                self._locked(run_id, self._live.drop)
+            with suppress(OSError, StoreUnavailable):
+                self._locked(run_id, self._live.drop, patience=0.0)
             self._live.let_go(run_id)
 
-    def _locked(self, run_id: str, act: Callable[[str], None]) -> None:
+    def _locked(self, run_id: str, act: Callable[[str], None], *, patience: float) -> None:
         """Do it under the journal's lock, if there (still) is a journal."""
         try:
-            file = open_locked(self._names.journal(run_id), exclusive=True)
+            looks = self._patience.looks(patience)
+            file = open_locked(self._names.journal(run_id), exclusive=True, looks=looks)
         except FileNotFoundError:
             act(run_id)
             return
@@ -195,7 +204,8 @@ class FileRuns:
         path = self._names.journal(run_id)
         with reported(path):
             try:
-                file = open_locked(path, exclusive=exclusive)
+                looks = self._patience.looks(WRITE_PATIENCE if exclusive else READ_PATIENCE)
+                file = open_locked(path, exclusive=exclusive, looks=looks)
             except FileNotFoundError:
                 if not self._names.directory.is_dir():
                     raise

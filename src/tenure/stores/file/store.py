@@ -83,7 +83,8 @@ class FileStore:
         return await self._in_thread(self._runs.is_live, run_id)
 
     async def close(self) -> None:
-        """Waits for what is under way, then lets go of the runs this store holds.
+        """Waits for what is under way, then lets go of the runs this store holds. What waits for
+        another process is refused after a moment.
 
         Runs that have not ended are dead from here on: reconcile will find them.
         """
@@ -91,6 +92,7 @@ class FileStore:
         await asyncio.to_thread(self._shut_down)
 
     def _shut_down(self) -> None:
+        self._runs.hurry()
         self._threads.shutdown()
         self._runs.close()
 

@@ -6,6 +6,7 @@ import random
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from shlex import quote
@@ -13,13 +14,16 @@ from typing import TypeVar
 
 import apsw
 
-from tenure.model.errors import StoreError, StoreIncompatible, StoreUnavailable
-from tenure.stores.sqlite.holder import holder_of
+from tenure.model.errors import StoreError, StoreIncompatible, StoreUnavailable, UnknownStore
+from tenure.stores.lock_holder import who_holds
 from tenure.stores.sqlite.holdup import LOCK_PATIENCE, LockWait
 
 T = TypeVar("T")
 
 APPLICATION_ID = 0x54_4E_55_52  # "TNUR", so that `file` and we ourselves can tell
+
+_WRITE_LOCK = 120
+"""The byte of the ``-shm`` file that a writer locks (walformat: WAL_WRITE_LOCK)."""
 
 _FIXED_IN = (3, 51, 3)
 _BACKPORTS = {(3, 50): 7, (3, 44): 6}
@@ -83,28 +87,31 @@ def translation(path: Path, error: Exception, lock: LockWait | None = None) -> S
             f"no space left for {path}: nothing was written; free some and try again"
         )
     if isinstance(error, apsw.BusyError):
-        return StoreUnavailable(_held(path, LOCK_PATIENCE if lock is None else lock.seconds))
+        return StoreUnavailable(
+            who_holds(path, LOCK_PATIENCE if lock is None else lock.seconds, _writers_lock(path))
+        )
+    if isinstance(error, apsw.IOError):
+        return StoreUnavailable(
+            f"{path}: {error}; look at the disk, its quota and the limits of file sizes"
+        )
     return StoreUnavailable(f"{path}: {error}")
 
 
-def _held(path: Path, seconds: float) -> str:
-    """SQLite cannot take the lock away from whoever has it: a person must."""
-    holder = holder_of(path)
-    if holder is None:
-        return (
-            f"another process has held {path} for {seconds:.0f} s: look for a stopped or hung "
-            "process that has it open"
-        )
-    pid, stopped = holder
-    if stopped:
-        return (
-            f"another process has held {path} for {seconds:.0f} s: process {pid}, which is "
-            f"stopped; let it go on (kill -CONT {pid}) or end it (kill -KILL {pid})"
-        )
-    return (
-        f"another process has held {path} for {seconds:.0f} s: process {pid}; if it hangs, end it "
-        f"(kill -KILL {pid})"
-    )
+def _writers_lock(path: Path) -> tuple[Path, int]:
+    return Path(f"{path}-shm"), _WRITE_LOCK
+
+
+def usable(path: Path) -> Path:
+    """``UnknownStore`` for a name that SQLite cannot be told."""
+    try:
+        name = str(path).encode()
+    except UnicodeEncodeError as error:
+        raise UnknownStore(
+            f"the path {str(path)!r} is not UTF-8, and SQLite knows no other; rename it"
+        ) from error
+    if b"\0" in name:
+        raise UnknownStore(f"the path {str(path)!r} has a null byte in it")
+    return path
 
 
 def connect(path: Path, lock: LockWait) -> apsw.Connection:
@@ -177,18 +184,22 @@ def migrations() -> list[tuple[int, str]]:
     return sorted((int(entry.name[:4]), entry.read_text(encoding="utf-8")) for entry in found)
 
 
+@cache
+def newest_schema() -> int:
+    return migrations()[-1][0]
+
+
 def migrate(connection: apsw.Connection, path: Path) -> None:
     """Bring the schema to this version's, under the write lock; never touch a newer one."""
-    known = migrations()
-    newest = known[-1][0]
+    newest = newest_schema()
     with one_view(connection):  # somebody else may be migrating at this very moment
         if _schema_of(connection, path) == newest:
             return
-    with transaction(connection):
+    with _all_or_nothing(connection):
         present = _schema_of(connection, path)
         if present > newest:
             raise StoreIncompatible(_another_schema(path, present, newest))
-        for number, text in known:
+        for number, text in migrations():
             if number > present:
                 connection.execute(text)
         connection.execute(f"pragma application_id = {APPLICATION_ID}")
@@ -197,9 +208,18 @@ def migrate(connection: apsw.Connection, path: Path) -> None:
 
 def check_schema(connection: apsw.Connection, path: Path) -> None:
     """``StoreIncompatible`` if somebody has migrated it since it was opened."""
-    present, newest = _schema_of(connection, path), migrations()[-1][0]
+    present, newest = _schema_of(connection, path), newest_schema()
     if present != newest:
         raise StoreIncompatible(_another_schema(path, present, newest))
+
+
+def refuse_another_schema(connection: apsw.Connection) -> None:
+    """As ``check_schema``, quick enough to be asked in every transaction: one look at a page that
+    SQLite has read anyway. A newer Tenure may keep rules that this one would break."""
+    ((present,),) = connection.execute("pragma user_version")
+    if present != newest_schema():
+        path = Path(connection.filename)
+        raise StoreIncompatible(_another_schema(path, present, newest_schema()))
 
 
 def _another_schema(path: Path, present: int, newest: int) -> str:
@@ -219,7 +239,15 @@ def _schema_of(connection: apsw.Connection, path: Path) -> int:
 
 @contextmanager
 def transaction(connection: apsw.Connection) -> Iterator[None]:
-    """All or nothing. Takes the write lock at once, so that no reader turns writer too late."""
+    """All or nothing, in a database as this version of Tenure knows it."""
+    with _all_or_nothing(connection):
+        refuse_another_schema(connection)
+        yield
+
+
+@contextmanager
+def _all_or_nothing(connection: apsw.Connection) -> Iterator[None]:
+    """Takes the write lock at once, so that no reader turns writer too late."""
     connection.execute("begin immediate")
     try:
         yield

@@ -37,7 +37,7 @@ from tenure.stores.sqlite.changes import ChangeFeeding
 from tenure.stores.sqlite.checking import check, facts
 from tenure.stores.sqlite.choosing import Choosing
 from tenure.stores.sqlite.counting import Counting
-from tenure.stores.sqlite.database import check_schema, migrate
+from tenure.stores.sqlite.database import check_schema, migrate, usable
 from tenure.stores.sqlite.holdup import Holdup
 from tenure.stores.sqlite.leasing import Leasing
 from tenure.stores.sqlite.log_files import LogFiles
@@ -71,7 +71,7 @@ class SQLiteStore:
     ) -> None:
         """Open, and create or migrate if need be. Blocks for a moment; ``open`` does not. A lock
         that another process holds is waited for ``patience`` seconds, a minute unless given."""
-        self.path = Path(path).absolute()
+        self.path = usable(Path(path).absolute())
         lease_clock = LeaseClock(clock or SystemClock())
         self._threads: list[DatabaseThread] = []
         holdup = Holdup(self.path, patience)

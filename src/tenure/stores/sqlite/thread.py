@@ -28,11 +28,12 @@ from tenure.stores.sqlite.database import (
     migrate,
     one_view,
     patiently,
+    refuse_another_schema,
     translated,
     translation,
 )
 from tenure.stores.sqlite.holdup import Holdup, LockWait
-from tenure.stores.sqlite.on_disk import FileOnDisk
+from tenure.stores.sqlite.on_disk import FilesOnDisk
 
 T = TypeVar("T")
 
@@ -103,9 +104,10 @@ class DatabaseThread:
         try:
             self._lock.begin(monotonic())
             self._connection = connect(self._path, self._lock)
-            self._file = FileOnDisk(self._path)
+            self._files = FilesOnDisk(self._path)
             with translated(self._path, self._lock):
                 patiently(migrate, (self._connection, self._path), self._lock)
+            self._files.used_by(self._connection)
         except BaseException as error:  # noqa: BLE001  raised where the store is opened
             opened.set_exception(error)
             return
@@ -124,7 +126,7 @@ class DatabaseThread:
             self._lock.begin(job.asked_at, partial(self._unwanted, [job]))
             outcome = _Outcome(job, patiently(job.work, job.arguments, self._lock))
             self._lock.got_through()
-            self._file.check()
+            self._files.check()
         except BaseException as error:  # noqa: BLE001  handed to the caller, whatever it is
             outcome = self._failed(job, error)
         _answer(job.loop, (outcome,))
@@ -151,7 +153,7 @@ class ReadingThread(DatabaseThread):
             self._lock.begin(job.asked_at, partial(self._unwanted, jobs))
             outcomes = patiently(self._in_one_view, (jobs,), self._lock)
             self._lock.got_through()
-            self._file.check()
+            self._files.check()
         except BaseException as error:  # noqa: BLE001
             outcomes = [self._failed(each, error) for each in jobs]
         for loop, theirs in groupby(outcomes, key=lambda outcome: outcome.job.loop):
@@ -170,6 +172,7 @@ class ReadingThread(DatabaseThread):
         outcomes: list[_Outcome] = []
         while len(outcomes) < len(jobs):
             with one_view(self._connection):
+                refuse_another_schema(self._connection)
                 self._read_on(jobs, outcomes)
         return outcomes
 

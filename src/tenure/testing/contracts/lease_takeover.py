@@ -26,6 +26,23 @@ from tenure.testing.factories import (
 )
 
 
+async def race_for(frozen: RunSnapshot, owners: LeasingStore, others: LeasingStore) -> None:
+    """Its old owner writes through one store, somebody claims it through the other."""
+    written, taken = await asyncio.gather(
+        owners.update_run(finish_host(frozen, 0, "web1")),
+        claim(others, frozen.run_id, "worker-2"),
+        return_exceptions=True,
+    )
+    assert isinstance(taken, RunSnapshot)
+    finished = taken.steps[0].hosts["web1"].status == HostStatus.SUCCESS
+    if isinstance(written, Receipt):
+        assert finished
+    else:
+        # Lost, but perhaps applied before: its answer may have been.
+        assert isinstance(written, LeaseLost)
+    assert record_of(await owners.get_run(frozen.run_id)) == record_of(taken)
+
+
 class Takeovers(ContractHarness):
     async def _started(self, store: LeasingStore) -> RunSnapshot:
         """A run whose owner started the first step, under a lease that will not last."""
@@ -149,19 +166,7 @@ class Takeovers(ContractHarness):
         runs = [await self._started(store) for _ in range(10)]
         await self.expire_leases()
         for frozen in runs:
-            written, taken = await asyncio.gather(
-                store.update_run(finish_host(frozen, 0, "web1")),
-                claim(store, frozen.run_id, "worker-2"),
-                return_exceptions=True,
-            )
-            assert isinstance(taken, RunSnapshot)
-            finished = taken.steps[0].hosts["web1"].status == HostStatus.SUCCESS
-            if isinstance(written, Receipt):
-                assert finished
-            else:
-                # Lost, but perhaps applied before: its answer may have been.
-                assert isinstance(written, LeaseLost)
-            assert record_of(await store.get_run(frozen.run_id)) == record_of(taken)
+            await race_for(frozen, store, store)
 
     async def test_progress_ends_a_row_of_takeovers(self, store: LeasingStore) -> None:
         """What parks a run is takeovers without any host finishing."""

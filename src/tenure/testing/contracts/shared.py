@@ -25,6 +25,7 @@ from tenure.testing.contracts.acts import (
     write,
 )
 from tenure.testing.contracts.harness import ContractHarness, LeasingStore
+from tenure.testing.contracts.lease_takeover import race_for
 from tenure.testing.factories import (
     HOOK,
     annotate,
@@ -125,3 +126,16 @@ class SharedLeasesContract(ContractHarness):
             await store.update_run(owners_write(held))
         assert (lost.value.owner_id, lost.value.fence) == (None, held.fence)
         assert await store.get_run(run.run_id) == free
+
+    async def test_claim_is_never_torn_by_a_late_update_elsewhere(
+        self, store: LeasingStore, reopened: LeasingStore
+    ) -> None:
+        """One store may do the two in turn by itself; two of them race for each other's gaps."""
+        runs: list[RunSnapshot] = []
+        for _ in range(40):
+            run = await create(store)
+            held = await claim(store, run.run_id, "worker-1", seconds=self.lease_seconds)
+            runs.append(await start_first_step(store, held))
+        await self.expire_leases()
+        for frozen in runs:
+            await race_for(frozen, store, reopened)

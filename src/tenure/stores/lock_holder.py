@@ -1,0 +1,67 @@
+"""Which process holds a file that others wait for, as far as the system tells, and what to do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+_LOCKS = Path("/proc/locks")
+_STOPPED = ("T", "t")
+
+
+def who_holds(path: Path, seconds: float, writers: tuple[Path, int] | None = None) -> str:
+    """Nobody can take the lock away from whoever has it: a person must.
+
+    ``writers``: the file and byte that only those lock who write, if that is not all of ``path``.
+    """
+    held = f"another process has held {path} for {seconds:.0f} s"
+    pids = sorted(_holders(path) if writers is None else _writers(*writers), key=_goes_on)
+    if not pids:  # another system, another container, or the lock is free by now
+        return f"{held}: look for a stopped or hung process that has it open"
+    pid = pids[0]
+    if _goes_on(pid):
+        return f"{held}: process {pid}; if it hangs, end it (kill -KILL {pid})"
+    return (
+        f"{held}: process {pid}, which is stopped; let it go on (kill -CONT {pid}) or end it "
+        f"(kill -KILL {pid})"
+    )
+
+
+def _holders(path: Path) -> Iterator[int]:
+    """Readers too: who writes waits for them."""
+    return (int(fields[4]) for fields in _locks_on(path))
+
+
+def _writers(path: Path, byte: int) -> Iterator[int]:
+    for fields in _locks_on(path):
+        first, last = fields[6], fields[7]
+        covers = int(first) <= byte and (last == "EOF" or int(last) >= byte)
+        if covers and fields[3] == "WRITE":
+            yield int(fields[4])
+
+
+def _locks_on(path: Path) -> Iterator[list[str]]:
+    """From ``1: POSIX ADVISORY WRITE 812 fe:01:4711 120 120``; who waits has a field more."""
+    try:
+        inode = str(path.stat().st_ino)
+        locks = _LOCKS.read_text()
+    except OSError:
+        return
+    for line in locks.splitlines():
+        fields = line.split()
+        if len(fields) == 8 and fields[5].rpartition(":")[2] == inode and _is_known(fields[4]):
+            yield fields
+
+
+def _is_known(pid: str) -> bool:
+    """To us, and not ourselves: processes of other containers are 0 or -1 here."""
+    return int(pid) > 0 and int(pid) != os.getpid()
+
+
+def _goes_on(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return True
+    return state not in _STOPPED
