@@ -511,17 +511,22 @@ def test_a_lease_that_ran_out_does_not_prove_that_its_owner_is_gone(
     ],
 )
 @pytest.mark.parametrize("recovery", list(Recovery))
+@pytest.mark.parametrize("hours", [-1, 0, 1])
 async def test_one_that_was_claimed_and_never_began_is_not_about_to_start_for_ever(
-    seen: Presence, why: str, recovery: Recovery
+    seen: Presence, why: str, recovery: Recovery, hours: int
 ) -> None:
-    clock = ManualClock()
+    """``hours`` is by how much the clock of whoever asks is wrong."""
+    clock, wrong = ManualClock(), timedelta(hours=hours)
     store = InMemoryStore(clock)
     await store.create_run(new_run(run_id="run-00001", recovery=recovery))
     await store.claim_run("run-00001", lease_request(OWNER, seconds=60))
-    said = await explain_run(store, "run-00001", now=clock.now(), presence=lambda _: Presence.ALIVE)
+    there = Presence.ALIVE
+    now = clock.now() + wrong
+    said = await explain_run(store, "run-00001", now=now, presence=lambda _: there)
     assert said.reason is Why.CLAIMED
     clock.advance(360)
-    said = await explain_run(store, "run-00001", now=clock.now(), presence=lambda _: seen)
+    now = clock.now() + wrong
+    said = await explain_run(store, "run-00001", now=now, presence=lambda _: seen)
     assert said.text.startswith(f"its owner, process 812 on node7, {why}")
     # And what it says of whoever comes next is what a store does.
     assert await store.claim_runs(claim_request("next"))

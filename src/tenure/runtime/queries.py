@@ -18,6 +18,7 @@ from tenure.model.snapshot import HostState, RunSnapshot, RunSummary, StepState
 from tenure.model.status import HostStatus, Recovery, RunStatus, StepStatus
 from tenure.ports.liveness import Presence
 from tenure.ports.run_store import RunStateStore
+from tenure.ports.store_clock import StoreClock
 from tenure.ports.workers import WorkerInfo
 from tenure.runtime.owners import HANDED_OVER, Doubt, doubt_about, owner_label
 from tenure.runtime.workforce import present_workers, serving
@@ -63,10 +64,17 @@ async def explain_run(
 async def explain_as_read(
     store: RunStateStore, run: RunSnapshot, *, now: datetime, presence: Callable[[str], Presence]
 ) -> Explanation:
+    if _was_claimed(run) and isinstance(store, StoreClock):
+        now = await store.store_time()  # whether a lease is over no other clock can say
     doubt, workers = doubt_about(run, presence) or _not_begun(run, now, presence), None
     if not run.ended and (doubt is not None or run.owner_id is None):
         workers = await present_workers(store, presence)
     return explain(run, now, doubt=doubt, workers=workers)
+
+
+def _was_claimed(run: RunSnapshot) -> bool:
+    """And has not begun."""
+    return run.status is RunStatus.QUEUED and run.owner_id is not None
 
 
 def _not_begun(
@@ -75,7 +83,7 @@ def _not_begun(
     """Of a run that was claimed and never began: the record calls no owner lost that drove nothing,
     but its lease may be over all the same."""
     end = run.lease_expires_at
-    if run.status is not RunStatus.QUEUED or run.owner_id is None or end is None or end > now:
+    if not _was_claimed(run) or run.owner_id is None or end is None or end > now:
         return None
     return Doubt.SILENT if presence(run.owner_id) is Presence.ALIVE else Doubt.UNHEARD
 
