@@ -114,3 +114,25 @@ async def _watch_somebody_else(number: int) -> None:
 
 async def _result(work: Awaitable[object]) -> object:
     return await work
+
+
+async def test_listeners_of_other_threads_hang_up_when_the_store_is_closed(
+    counted: str, postgres_going: TestDatabase
+) -> None:
+    store, leave = PostgresStore(counted), asyncio.Event()
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    async def listen() -> None:
+        loops.append(asyncio.get_running_loop())
+        async with store.listen(["queue:default"], lambda: None):
+            await leave.wait()
+
+    thread = Thread(target=lambda: asyncio.run(listen()))
+    thread.start()
+    try:
+        await until_there_are(2, postgres_going)  # one of them to find out how hints are sealed
+        await store.close()
+        await until_there_are(0, postgres_going)
+    finally:
+        loops[0].call_soon_threadsafe(leave.set)
+        await asyncio.to_thread(thread.join)

@@ -25,9 +25,14 @@ def in_touch(time: Time, renew_interval: float) -> InTouch:
     """For long enough."""
     touch = InTouch(renew_interval)
     touch.rests(time.now + 1000)
-    time.now += renew_interval
-    assert touch.long_enough
+    assert later(touch, time, renew_interval)
     return touch
+
+
+def later(touch: InTouch, time: Time, seconds: float) -> bool:
+    """May it be judged then?"""
+    time.now += seconds
+    return touch.long_enough
 
 
 def is_answered_after(touch: InTouch, time: Time, seconds: float) -> bool:
@@ -47,10 +52,8 @@ async def test_an_answer_that_took_long_counts_as_none(
     touch = in_touch(time, renew_interval)
     assert is_answered_after(touch, time, patience)
     assert not is_answered_after(touch, time, patience + 0.1)
-    time.now += renew_interval - 0.05
-    assert not touch.long_enough
-    time.now += 0.1
-    assert touch.long_enough
+    assert not later(touch, time, renew_interval - 0.05)
+    assert later(touch, time, 0.1)
 
 
 async def test_a_store_that_always_takes_long_is_in_touch_after_a_lease(time: Time) -> None:
@@ -62,12 +65,8 @@ async def test_a_store_that_always_takes_long_is_in_touch_after_a_lease(time: Ti
 async def test_who_was_frozen_is_not_in_touch(time: Time) -> None:
     touch = in_touch(time, 2.0)
     touch.rests(time.now + 1)
-    time.now += 1.9
-    assert touch.long_enough
-    time.now += 0.2
-    assert not touch.long_enough
+    assert later(touch, time, 1.9)
+    assert not later(touch, time, 0.2)
     touch.rests(time.now + 1000)
-    time.now += 1.9
-    assert not touch.long_enough
-    time.now += 0.2
-    assert touch.long_enough
+    assert not later(touch, time, 1.9)
+    assert later(touch, time, 0.2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
 from hmac import compare_digest
 from typing import NamedTuple
@@ -73,9 +73,15 @@ class Listening:
             await ear.remove(listener)
 
     async def close(self) -> None:
-        ear = self._ears.pop(asyncio.get_running_loop(), None)
-        if ear is not None:
-            await ear.close()
+        """Also those of loops in other threads, which end theirs by themselves, in a moment."""
+        here = asyncio.get_running_loop()
+        for loop, ear in list(self._ears.items()):
+            if loop is here:
+                await ear.close()
+            else:
+                with suppress(RuntimeError):  # it has ended
+                    loop.call_soon_threadsafe(ear.hang_up)
+        self._ears.clear()
 
 
 class _Ear:
@@ -119,6 +125,10 @@ class _Ear:
         if task is not None:
             self._channels, self._hears = frozenset(), False
             await end(task, *self._former)
+
+    def hang_up(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
 
     async def _go_on(self, channels: frozenset[str]) -> None:
         failures = 0
