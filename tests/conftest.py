@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Worker processes are many to a test, and must be in time: those tests come first, one after
     another in one test process. Last, they would be left over, and meet in all of them. Last of all
     comes who asks for what goes on beside."""
-    items.sort(key=lambda item: "worker_processes" not in item.path.parts)
+    items.sort(key=lambda item: "workers" not in item.path.parts)
     items.sort(key=lambda item: item.name == beside.ASKING)
 
 

@@ -26,7 +26,7 @@ from tenure.testing.contracts.retention import ended
 from tenure.testing.factories import HOOK, cancel, unique
 from tests.postgres.database import migrated
 from tests.postgres.server import Server
-from tests.worker_processes.wrong_clock import with_clock
+from tests.system.workers.wrong_clock import with_clock
 
 pytestmark = pytest.mark.slow
 

@@ -9,8 +9,8 @@ from itertools import pairwise
 import pytest
 
 from tenure.model.status import RunStatus
-from tests.worker_processes.fleet import Fleet, Leases
-from tests.worker_processes.stalls import stalls
+from tests.system.workers.fleet import Fleet, Leases
+from tests.system.workers.stalls import stalls
 
 pytestmark = pytest.mark.slow
 

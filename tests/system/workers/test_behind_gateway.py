@@ -14,10 +14,10 @@ import tenure
 from tenure.client import HttpStore
 from tenure.model.status import RunStatus
 from tenure.model.update import LeaseRequest
-from tests.worker_processes.fleet import CUT_OFF, UNDER_LOAD, Fleet, Leases, WorkerProcess
-from tests.worker_processes.front import Front
-from tests.worker_processes.invariants import History, owner_name
-from tests.worker_processes.load import Load, bring
+from tests.system.workers.fleet import CUT_OFF, UNDER_LOAD, Fleet, Leases, WorkerProcess
+from tests.system.workers.front import Front
+from tests.system.workers.invariants import History, owner_name
+from tests.system.workers.load import Load, bring
 
 pytestmark = pytest.mark.slow
 

@@ -19,11 +19,11 @@ from msgspec import Struct
 import tenure
 from tenure.model.status import RunStatus
 from tests.cli.conftest import TENURE
-from tests.worker_processes.invariants import History, broken, owner_name
-from tests.worker_processes.odd_worker import Oddity
-from tests.worker_processes.witness import Line, Witness
+from tests.system.workers.invariants import History, broken, owner_name
+from tests.system.workers.odd_worker import Oddity
+from tests.system.workers.witness import Line, Witness
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PATIENCE = 40.0
 """Seconds, far beyond anything that goes well; a test that fails should not hang."""
 _OPEN = tenure.RunFilter(statuses=frozenset({RunStatus.QUEUED, RunStatus.RUNNING}))
@@ -163,7 +163,7 @@ class Fleet:
         name, leases = next(self._names), self.leases
         usual = {"lease": leases.lease, "renew": leases.renew, "poll": leases.poll}
         odd = Oddity(url=self.reached_at, name=name, **{**usual, **oddity})
-        argv = [sys.executable, "-m", "tests.worker_processes.odd_worker"]
+        argv = [sys.executable, "-m", "tests.system.workers.odd_worker"]
         return self._started(name, [*argv, msgspec.json.encode(odd).decode()], env)
 
     def _started(self, name: str, argv: Sequence[str], more: Mapping[str, str]) -> WorkerProcess:

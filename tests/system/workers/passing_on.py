@@ -7,7 +7,7 @@ from datetime import datetime
 from math import ceil
 from typing import NamedTuple
 
-from tests.worker_processes.invariants import History, owner_name
+from tests.system.workers.invariants import History, owner_name
 
 
 class Gap(NamedTuple):

@@ -14,9 +14,9 @@ import time
 import pytest
 
 from tenure.model.status import RunStatus
-from tests.worker_processes.fleet import UNDER_LOAD, Fleet
-from tests.worker_processes.load import Load, bring
-from tests.worker_processes.wrong_clock import (
+from tests.system.workers.fleet import UNDER_LOAD, Fleet
+from tests.system.workers.load import Load, bring
+from tests.system.workers.wrong_clock import (
     AHEAD,
     AHEAD_AND_TWICE_AS_FAST,
     BEHIND,

@@ -28,8 +28,8 @@ import tenure
 from tenure.model.leasing import ClaimRequest
 from tenure.model.status import RunStatus
 from tenure.model.update import LeaseRequest
-from tests.worker_processes.fleet import Fleet
-from tests.worker_processes.invariants import owner_name
+from tests.system.workers.fleet import Fleet
+from tests.system.workers.invariants import owner_name
 
 pytestmark = pytest.mark.slow
 

@@ -8,8 +8,8 @@ import pytest
 
 import tenure
 from tenure.model.status import RunStatus
-from tests.worker_processes.commanded import in_its_second_step
-from tests.worker_processes.fleet import Fleet, Leases, WorkerProcess, processes_of
+from tests.system.workers.commanded import in_its_second_step
+from tests.system.workers.fleet import Fleet, Leases, WorkerProcess, processes_of
 
 pytestmark = pytest.mark.slow
 

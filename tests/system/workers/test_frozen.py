@@ -14,8 +14,8 @@ import pytest
 from tenure.brokers.redis_streams import RedisStreams
 from tenure.model.status import RunStatus
 from tests.brokers.server import Server
-from tests.worker_processes.fleet import PATIENCE, Fleet, WorkerProcess
-from tests.worker_processes.standstill import POINTS
+from tests.system.workers.fleet import PATIENCE, Fleet, WorkerProcess
+from tests.system.workers.standstill import POINTS
 
 pytestmark = pytest.mark.slow
 

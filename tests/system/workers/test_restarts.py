@@ -9,10 +9,10 @@ import signal
 import pytest
 
 from tenure.model.status import RunStatus
-from tests.worker_processes.fleet import UNDER_LOAD, Fleet
-from tests.worker_processes.load import Load, bring
-from tests.worker_processes.passing_on import handed_over, percentile
-from tests.worker_processes.stalls import stalls
+from tests.system.workers.fleet import UNDER_LOAD, Fleet
+from tests.system.workers.load import Load, bring
+from tests.system.workers.passing_on import handed_over, percentile
+from tests.system.workers.stalls import stalls
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 

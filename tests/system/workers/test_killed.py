@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from tenure.model.status import RunStatus
-from tests.worker_processes.fleet import UNDER_LOAD, Fleet, Leases, WorkerProcess
-from tests.worker_processes.load import Load, bring
-from tests.worker_processes.passing_on import percentile, taken_over
-from tests.worker_processes.stalls import stalls
+from tests.system.workers.fleet import UNDER_LOAD, Fleet, Leases, WorkerProcess
+from tests.system.workers.load import Load, bring
+from tests.system.workers.passing_on import percentile, taken_over
+from tests.system.workers.stalls import stalls
 
 RUNS, WORKERS, EACH = 150, 4, 3
 AT_ONCE = WORKERS * EACH - 2

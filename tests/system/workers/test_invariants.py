@@ -13,8 +13,8 @@ from msgspec.structs import replace
 import tenure
 from tenure.model.events import RecordedEvent
 from tenure.model.status import RunStatus
-from tests.worker_processes.invariants import History, broken
-from tests.worker_processes.witness import Line, parsed
+from tests.system.workers.invariants import History, broken
+from tests.system.workers.witness import Line, parsed
 
 RUN = "run-00001"
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)

@@ -9,7 +9,7 @@ from itertools import count
 
 from tests.cli.conftest import TENURE
 from tests.free_port import free_port
-from tests.worker_processes.fleet import PATIENCE, Fleet, WorkerProcess
+from tests.system.workers.fleet import PATIENCE, Fleet, WorkerProcess
 
 
 class Front:

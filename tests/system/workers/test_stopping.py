@@ -10,8 +10,8 @@ from time import monotonic
 import pytest
 
 from tests.postgres.server import Server
-from tests.worker_processes.away import away
-from tests.worker_processes.fleet import PATIENCE, Fleet, Leases, WorkerProcess, processes_of
+from tests.system.workers.away import away
+from tests.system.workers.fleet import PATIENCE, Fleet, Leases, WorkerProcess, processes_of
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 import tenure
 from tenure.model.events import RecordedEvent
 from tenure.model.status import TERMINAL_RUN
-from tests.worker_processes.witness import Line
+from tests.system.workers.witness import Line
 
 ENDS = frozenset(f"run.{status}" for status in TERMINAL_RUN)
 

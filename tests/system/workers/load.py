@@ -8,7 +8,7 @@ import random
 from msgspec import Struct
 
 import tenure
-from tests.worker_processes.fleet import PATIENCE, Fleet
+from tests.system.workers.fleet import PATIENCE, Fleet
 
 
 class Load(Struct, frozen=True, kw_only=True):

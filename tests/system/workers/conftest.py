@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.postgres.database import TestDatabase
-from tests.worker_processes.fleet import Fleet
+from tests.system.workers.fleet import Fleet
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

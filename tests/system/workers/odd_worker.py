@@ -1,7 +1,7 @@
 """A worker with something odd about it: it comes to a standstill at one exact point, its event loop
 has no time for it, or it believes to be on another machine.
 
-``python -m tests.worker_processes.odd_worker ODDITY`` (as JSON) serves until SIGTERM. It says when
+``python -m tests.system.workers.odd_worker ODDITY`` (as JSON) serves until SIGTERM. It says when
 it freezes, and of each write that ends after that how it was answered.
 """
 
@@ -20,7 +20,7 @@ from msgspec import Struct
 
 import tenure
 from tenure.bootstrap import open_broker
-from tests.worker_processes.standstill import Broker, Standstill, Store, say
+from tests.system.workers.standstill import Broker, Standstill, Store, say
 
 
 class Oddity(Struct, frozen=True, kw_only=True):

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.worker_processes.commanded import in_its_second_step, submitted
-from tests.worker_processes.fleet import Fleet, Leases
+from tests.system.workers.commanded import in_its_second_step, submitted
+from tests.system.workers.fleet import Fleet, Leases
 
 pytestmark = pytest.mark.slow
 

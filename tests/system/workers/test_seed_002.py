@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from tenure.model.status import Recovery, RunStatus
-from tests.worker_processes.fleet import Fleet
+from tests.system.workers.fleet import Fleet
 
 pytestmark = pytest.mark.slow
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tenure
 from tenure.model.status import StepStatus
-from tests.worker_processes.fleet import Fleet, WorkerProcess
+from tests.system.workers.fleet import Fleet, WorkerProcess
 
 LONG = """
 version: v1

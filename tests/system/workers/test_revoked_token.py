@@ -9,8 +9,8 @@ import pytest
 from tenure.client import HttpStore
 from tenure.model.access import Role, Token, digest_of, written
 from tenure.model.status import RunStatus
-from tests.worker_processes.fleet import Fleet, Leases
-from tests.worker_processes.front import Front
+from tests.system.workers.fleet import Fleet, Leases
+from tests.system.workers.front import Front
 
 pytestmark = pytest.mark.slow
 
