@@ -10,12 +10,14 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from threading import Barrier, Thread
+from threading import Barrier, Event, Thread
 
 import pytest
 
 from tenure.stores.postgres import PostgresStore
+from tenure.stores.postgres.address import Address
 from tenure.stores.postgres.connections import Purpose
+from tenure.stores.postgres.servers import Servers
 from tenure.testing.factories import new_run
 from tests.postgres.database import TestDatabase
 from tests.postgres.test_connection_count import count, until_there_are
@@ -69,6 +71,23 @@ def test_loops_that_have_ended_are_forgotten_once(
     assert count(postgres_going) <= 3 * THREADS
     asyncio.run(store.close())
     asyncio.run(until_there_are(0, postgres_going))
+
+
+def test_servers_are_there_while_another_thread_puts_them_in_order(restless: None) -> None:
+    servers = Servers(Address.parse("postgresql://one,two,three/runs"))
+    over = Event()
+
+    def put_in_order() -> None:
+        while not over.is_set():
+            servers._ask_first(servers._in_order[-1])
+
+    thread = Thread(target=put_in_order)
+    thread.start()
+    try:
+        assert {len(servers._in_order) for _ in range(100_000)} == {3}
+    finally:
+        over.set()
+        thread.join()
 
 
 async def test_store_is_closed_while_loops_of_other_threads_go_on(

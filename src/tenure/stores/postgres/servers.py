@@ -30,14 +30,14 @@ class Servers:
     def __init__(self, address: Address) -> None:
         keep_to_ourselves()
         self._address = address
-        self._in_order = one_by_one(_settings(conninfo_to_dict(address.conninfo)))
+        self._in_order = tuple(one_by_one(_settings(conninfo_to_dict(address.conninfo))))
         self._answered: Server = {}
 
     async def connect(self) -> Line:
         """``StoreUnavailable`` tells what each server answered; of a single one that is neither
         silent nor a replica the driver's error does."""
         unreached: list[Unreached] = []
-        for named in list(self._in_order):
+        for named in self._in_order:
             try:
                 addresses = await self._look_up(named)
             except _NOT_REACHED as error:
@@ -50,12 +50,17 @@ class Servers:
                     unreached.append(Unreached(server, error))
                 else:
                     self._answered = server
-                    self._in_order.sort(key=lambda each: each != named)
+                    self._ask_first(named)
                     return line
         refused, last = refusal(self._address, unreached), unreached[-1].error
         if refused is last:
             raise refused
         raise refused from last
+
+    def _ask_first(self, named: Server) -> None:
+        """Another order, not the same list in another one: a list has nothing in it while it is
+        sorted, and loops of other threads read it."""
+        self._in_order = tuple(sorted(self._in_order, key=lambda each: each != named))
 
     async def _look_up(self, named: Server) -> list[Server]:
         """One for each of its addresses."""
