@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 from time import perf_counter
 
@@ -71,3 +71,10 @@ def seconds(work: Callable[[], object]) -> float:
 
 def typical(samples: Iterable[float]) -> float:
     return median(samples)
+
+
+def typical_turn(ours: Sequence[float], limits: Sequence[float]) -> tuple[float, float]:
+    """Ours and its limit in the turn whose ratio is the middle one. A machine that becomes slower
+    does so between turns: what stands beside each other met the same one."""
+    turns = sorted(zip(ours, limits, strict=True), key=lambda turn: turn[0] / turn[1])
+    return turns[len(turns) // 2]

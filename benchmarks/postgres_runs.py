@@ -7,13 +7,12 @@ import asyncio
 import re
 import subprocess
 from pathlib import Path
-from statistics import median
 from time import perf_counter
 
 from tests.postgres.server import Server, programs
 
 import tenure
-from benchmarks.figures import Figure
+from benchmarks.figures import Figure, typical, typical_turn
 from benchmarks.postgres_server import commits, durable_server, fresh_store
 from benchmarks.rivals import dbos_rate
 from benchmarks.runs import many_runs, no_op_workflow
@@ -22,7 +21,7 @@ from tenure.system import settle_down
 RUNS = 3000
 EVENTS = 5
 SECONDS = 4
-ROUNDS = 3
+TURNS = 5
 EVENT = '[{"type":"host.success","status":"success","step":"step-1","step_index":1,"host":"local"}]'
 TABLE = "create table events (id bigserial primary key, run text, at timestamptz, body text)"
 SCRIPT = f"insert into events (run, at, body) values ('run', clock_timestamp(), '{EVENT}');\n"
@@ -35,13 +34,13 @@ def measure() -> list[Figure]:
     with durable_server() as server:
         server.execute("create database bare")
         server.execute(TABLE, "bare")
-        for _ in range(ROUNDS):  # in turn, so that both meet the same troubles of the machine
+        for _ in range(TURNS):  # so that both meet the same troubles of the machine
             limits.append(_pgbench(server))
             rate, share = asyncio.run(_ours(server))
             rates.append(rate)
             shares.append(share)
         rival = dbos_rate(server)
-    ours, limit, per_run = median(rates), median(limits), median(shares)
+    ours, limit = typical_turn(rates, limits)
     return [
         Figure(
             name="postgres: 3-step runs, 200 in flight, against pgbench -c 32",
@@ -53,14 +52,14 @@ def measure() -> list[Figure]:
         Figure(
             name="postgres: transactions per 3-step run, against 0.5",
             unit="transactions",
-            ours=per_run,
+            ours=typical(shares),
             limit=0.5,
             at_most=1.0,
         ),
         Figure(
             name="postgres: 3-step runs, against DBOS",
             unit="runs/s",
-            ours=ours,
+            ours=typical(rates),
             limit=rival,
             at_least=15,
         ),
