@@ -35,9 +35,9 @@ from psycopg.abc import PQGen
 from psycopg.abc import Transformer as Form
 from psycopg.adapt import PyFormat, Transformer
 from psycopg.errors import Diagnostic, InvalidSqlStatementName, error_from_result
-from psycopg.pq import ExecStatus
+from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.pq.abc import PGconn, PGresult
-from psycopg.waiting import Ready, Wait
+from psycopg.waiting import Ready, Wait, wait_async
 
 from tenure.stores.postgres.arrays import ArrayDumper
 
@@ -140,11 +140,18 @@ class Line(psycopg.AsyncConnection[Row]):
         return [None, form] if new else [form]
 
     async def wait(self, gen: PQGen[T], *args: Any, **more: Any) -> T:
-        """The driver watches the socket itself, and not any longer than it waits."""
+        """The driver watches the socket itself, and not any longer than it waits. Cancelled, it
+        would ask the server to stop, and wait for that: of a server that says nothing, ten
+        seconds."""
         self._watch_no_more()
         if self._encrypted:
             gen = _looking_again(gen)
-        return await super().wait(gen, *args, **more)
+        try:
+            return await wait_async(gen, self.pgconn.socket, *args, **more)
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+                self._end()
+            raise
 
     async def rollback(self) -> None:
         """After which the driver has the server forget all that was prepared."""
