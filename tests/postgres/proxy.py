@@ -16,6 +16,7 @@ class Proxy:
         self._silent = False
         self._answers_to_lose = 0
         self._said_before = b""
+        self._late = 0.0
         self._requests_pass = asyncio.Event()
         self._requests_pass.set()
         self._answers_pass = asyncio.Event()
@@ -43,6 +44,10 @@ class Proxy:
     def say_before_next_answer(self, data: bytes) -> None:
         """As if the server had."""
         self._said_before = data
+
+    def answer_late(self, seconds: float) -> None:
+        """As over a long way."""
+        self._late = seconds
 
     def read_no_more(self) -> None:
         """Of what clients send."""
@@ -102,6 +107,7 @@ class Proxy:
                     break
                 if answers:
                     await self._answers_pass.wait()
+                    await asyncio.sleep(self._late)
                     data, self._said_before = self._said_before + data, b""
                 target.write(data)
                 await target.drain()

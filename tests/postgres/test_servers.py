@@ -14,6 +14,7 @@ import pytest
 from tenure.model.errors import StoreUnavailable, UnknownStore
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.address import Address
+from tenure.stores.postgres.connections import Purpose
 from tests.postgres.database import TestDatabase
 from tests.postgres.server import Server
 
@@ -115,7 +116,8 @@ async def test_a_name_that_means_another_server_by_now_is_looked_up_again(
     url = f"postgresql://tenure@db.example:{postgres_server.port}/shared?{HASTE}"
     async with PostgresStore(url) as store:
         await store.list_runs()
-        await store._connections._lanes[asyncio.get_running_loop()]["reading"].close()  # type: ignore[index]
+        (line,) = store._connections._lanes[asyncio.get_running_loop()][Purpose.READING].idle
+        line.hang_up()
         names["db.example"] = ["127.0.0.3"]
         with pytest.raises(StoreUnavailable, match="refused"):
             await store.list_runs()

@@ -21,13 +21,13 @@ _spare: defaultdict[Address, list[Line]] = defaultdict(list)
 
 
 class _WarmConnections(Connections):
-    async def _connect(self, any_schema: bool) -> Line:
+    async def _connect(self, *, any_schema: bool) -> Line:
         spare = _spare[self.address]
         while spare and not any_schema:
             connection = spare.pop()
             if not connection.closed:
                 return connection
-        return await super()._connect(any_schema)
+        return await super()._connect(any_schema=any_schema)
 
     async def close(self) -> None:
         for lane in (lane for each in self._lanes.values() for lane in each.values()):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import select
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from enum import StrEnum
@@ -23,6 +22,7 @@ from tenure.cancelling import times_cancelled
 from tenure.model.errors import StoreUnavailable, TenureError
 from tenure.stores.postgres.address import Address
 from tenure.stores.postgres.failures import DRIVER_ERRORS, translation
+from tenure.stores.postgres.lane import Lane
 from tenure.stores.postgres.line import Line
 from tenure.stores.postgres.migrating import check_schema, schema_of
 from tenure.stores.postgres.server_clock import ServerClock
@@ -44,28 +44,6 @@ class Purpose(StrEnum):
     OUTPUT = "output"
 
 
-class _Lane:
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.free = asyncio.Semaphore(size)
-        self.idle: list[Line] = []
-
-    async def take(self) -> Line | None:
-        while self.idle:
-            try:
-                connection = self.idle.pop()
-            except IndexError:
-                break  # the store is being closed, by another thread
-            if _is_quiet(connection):
-                return connection
-            await connection.close()
-        return None
-
-    async def close(self) -> None:
-        while (connection := await self.take()) is not None:
-            await connection.close()
-
-
 class Connections:
     def __init__(self, address: Address, clock: ServerClock) -> None:
         self.address = address
@@ -73,7 +51,7 @@ class Connections:
         self._clock = clock
         self._pid = os.getpid()
         self._closed = False
-        self._lanes: dict[asyncio.AbstractEventLoop, dict[Purpose, _Lane]] = {}
+        self._lanes: dict[asyncio.AbstractEventLoop, dict[Purpose, Lane]] = {}
         self._fitted_at = -inf
         """When the schema was last seen to be ours."""
 
@@ -83,12 +61,12 @@ class Connections:
     ) -> AsyncIterator[Session]:
         """For one call. ``any_schema``: for whoever looks after the schema itself."""
         cancelled_before = times_cancelled()
-        lane = await self._lane(purpose)
+        lane = self._lane(purpose)
         await self._wait_for_room(lane, purpose)
         watchdog: Watchdog | None = None
         connection: Line | None = None
         try:
-            connection = await lane.take() or await self._connect(any_schema)
+            connection = lane.take() or await self._made(lane, any_schema)
             watchdog = Watchdog(connection, seconds or self.address.statement_timeout)
             if not any_schema and monotonic() - self._fitted_at > LOOK_EVERY:
                 await self._look_at_schema(connection)
@@ -116,7 +94,7 @@ class Connections:
             if connection is not None:
                 # One that was told to stop may be told so a moment later, in somebody else's call.
                 keep = not any_schema and not (watchdog is not None and watchdog.tripped)
-                await self._give_back(lane, connection, keep=keep)
+                _give_back(lane, connection, keep=keep)
             lane.free.release()
 
     @asynccontextmanager
@@ -127,7 +105,7 @@ class Connections:
         try:
             yield connection
         finally:
-            await connection.close()
+            connection.hang_up()
 
     async def check_schema(self) -> None:
         """As it is now. ``StoreIncompatible``."""
@@ -142,7 +120,7 @@ class Connections:
         if os.getpid() != self._pid:
             return  # the connections are the parent's
         for lane in (lane for each in list(lanes.values()) for lane in each.values()):
-            await lane.close()
+            lane.close()
 
     def _check_usable(self) -> None:
         if os.getpid() != self._pid:
@@ -153,26 +131,26 @@ class Connections:
         if self._closed:
             raise StoreUnavailable(f"{self.address.place}: this store has been closed")
 
-    async def _lane(self, purpose: Purpose) -> _Lane:
+    def _lane(self, purpose: Purpose) -> Lane:
         self._check_usable()
         loop = asyncio.get_running_loop()
         lanes = self._lanes.get(loop)
         if lanes is None:
-            await self._forget_ended_loops()
+            self._forget_ended_loops()
             few = self.address.connections
             sizes = {Purpose.KEEPING: 1, Purpose.OUTPUT: 1}
-            made = {each: _Lane(sizes.get(each, few)) for each in Purpose}
+            made = {each: Lane(sizes.get(each, few)) for each in Purpose}
             lanes = self._lanes.setdefault(loop, made)
         return lanes[purpose]
 
-    async def _forget_ended_loops(self) -> None:
+    def _forget_ended_loops(self) -> None:
         """Loops of other threads come, end and are forgotten meanwhile."""
         for loop in list(self._lanes):
             if loop.is_closed():
                 for lane in self._lanes.pop(loop, {}).values():
-                    await lane.close()
+                    lane.close()
 
-    async def _wait_for_room(self, lane: _Lane, purpose: Purpose) -> None:
+    async def _wait_for_room(self, lane: Lane, purpose: Purpose) -> None:
         if not lane.free.locked():
             await lane.free.acquire()  # at once
             return
@@ -186,7 +164,12 @@ class Connections:
                 "is slow, or the store URL allows too few: ?connections="
             ) from None
 
-    async def _connect(self, any_schema: bool) -> Line:
+    async def _made(self, lane: Lane, any_schema: bool) -> Line:
+        if any_schema:
+            return await self._connect(any_schema=True)
+        return await lane.make(lambda: self._connect(any_schema=False))
+
+    async def _connect(self, *, any_schema: bool) -> Line:
         """Also finds out whether this is a server, and a schema, to decide anything on."""
         connection = await self._servers.connect()
         if not any_schema:
@@ -197,7 +180,7 @@ class Connections:
                     told = (connection.info.backend_pid,)
                     await connection.execute(SQL["for_prepared_statements"], told, prepare=False)
             except BaseException:
-                await connection.close()
+                connection.hang_up()
                 raise
             finally:
                 watchdog.stop()
@@ -209,21 +192,11 @@ class Connections:
         check_schema(self.address.place, await schema_of(connection))
         self._fitted_at = now
 
-    async def _give_back(self, lane: _Lane, connection: Line, *, keep: bool) -> None:
-        idle = connection.pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE
-        if idle and keep and not connection.unconfirmed:
-            lane.idle.append(connection)
-            if self._closed:  # looked at last: another thread may just have closed what was idle
-                await lane.close()
-        else:
-            # Whatever was begun ends with the connection; a polite farewell might never return.
-            await connection.close()
 
-
-def _is_quiet(connection: Line) -> bool:
-    """An idle connection has nothing to say, unless that it has ended."""
-    if connection.closed:
-        return False
-    poll = select.poll()
-    poll.register(connection.fileno(), select.POLLIN)
-    return not poll.poll(0)
+def _give_back(lane: Lane, connection: Line, *, keep: bool) -> None:
+    idle = connection.pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE
+    if idle and keep and not connection.unconfirmed:
+        lane.keep(connection)
+    else:
+        # Whatever was begun ends with the connection; a polite farewell might never return.
+        connection.hang_up()

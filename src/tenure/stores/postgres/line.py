@@ -150,7 +150,7 @@ class Line(psycopg.AsyncConnection[Row]):
             return await wait_async(gen, self.pgconn.socket, *args, **more)
         except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
             if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
-                self._end()
+                self.hang_up()
             raise
 
     async def rollback(self) -> None:
@@ -159,8 +159,7 @@ class Line(psycopg.AsyncConnection[Row]):
         await super().rollback()
 
     async def close(self) -> None:
-        """From any thread, also when its loop has ended."""
-        self._end()
+        self.hang_up()
 
     def __del__(self, *as_the_drivers: Any) -> None:
         if self._closed or os.getpid() != self._pid:
@@ -168,11 +167,12 @@ class Line(psycopg.AsyncConnection[Row]):
         try:
             super().__del__(*as_the_drivers)  # warns
         finally:
-            self._end()
+            self.hang_up()
 
-    def _end(self) -> None:
-        """A loop that goes on in another thread is not meddled with: it lets go by itself, in a
-        moment. In a process that was forked all of this is the parent's."""
+    def hang_up(self) -> None:
+        """From any thread, also when its loop has ended. A loop that goes on in another thread is
+        not meddled with: it lets go by itself, in a moment. In a process that was forked all of
+        this is the parent's."""
         if os.getpid() != self._pid:
             return
         self._closed = True
