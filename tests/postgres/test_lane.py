@@ -60,6 +60,7 @@ async def test_it_is_there_for_who_asks_next(postgres_going: TestDatabase, far_a
             while not await in_time(store.renew_leases([lease], 60.0)):
                 assert not lane(store, Purpose.KEEPING).idle
         assert await asyncio.to_thread(count, postgres_going) == 1  # the same one all the time
+        assert len(lane(store, Purpose.KEEPING).idle) == 1  # and nobody else's meanwhile
 
 
 async def test_it_waits_if_nobody_asks(far_away: str, proxy: Proxy) -> None:
