@@ -20,12 +20,12 @@ from tenure.stores.postgres.batch import Batch
 from tenure.stores.postgres.connections import Connections, Purpose
 from tenure.stores.postgres.deciding import Deciding, NotRemembered, not_remembered
 from tenure.stores.postgres.failures import DATA_ERRORS
-from tenure.stores.postgres.line import Row
 from tenure.stores.postgres.names import must_exist
 from tenure.stores.postgres.offers import Offers
 from tenure.stores.postgres.patience import PAUSES, pause
 from tenure.stores.postgres.rows import Head, head_of, record_of, steps_of, to_write
 from tenure.stores.postgres.session import Session
+from tenure.stores.postgres.watched import Row
 from tenure.stores.recent import Known
 from tenure.stores.record_rows import Text
 

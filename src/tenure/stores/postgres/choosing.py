@@ -11,12 +11,12 @@ from tenure.model.snapshot import RunSummary
 from tenure.stores.postgres.connections import Connections
 from tenure.stores.postgres.connections import Purpose as Lane
 from tenure.stores.postgres.failures import DATA_ERRORS
-from tenure.stores.postgres.line import Row
 from tenure.stores.postgres.listing import Values, conditions_of, status_and_workflow
 from tenure.stores.postgres.patience import Busy
 from tenure.stores.postgres.rows import Head, head_of, head_row, summary_of
 from tenure.stores.postgres.session import Call, Session
 from tenure.stores.postgres.statements import FRAGMENTS
+from tenure.stores.postgres.watched import Row
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

@@ -23,9 +23,9 @@ from tenure.model.update import LeaseRequest, NewRun, Receipt, Update, Write, re
 from tenure.model.wakeups import news
 from tenure.stores.lives import Life
 from tenure.stores.postgres.batch import Batch
-from tenure.stores.postgres.line import Row
 from tenure.stores.postgres.rows import Head, ToWriteRow, head_of, steps_of, to_write
 from tenure.stores.postgres.session import Call, Session
+from tenure.stores.postgres.watched import Row
 from tenure.stores.recent import Known, Recent
 from tenure.stores.step_rows import started
 

@@ -1,55 +1,33 @@
-"""A connection, as this store needs it.
+"""A connection, as this store needs it: quick.
 
-*Confirmed.* A commit that is stopped while it waits for its replica, by us or by a person, succeeds
-all the same: it is on the disk of this server, and perhaps on no other. The server says so in a
-warning. Whoever took that for an acknowledgement would lose it with the server.
-
-*Quick.* What every run waits for is asked without the driver's cursors, timers and registrations:
-for a lone write they take longer than all the rest that we do. Such a question is
+What every run waits for is asked without the driver's cursors, timers and registrations: for a lone
+write they take longer than all the rest that we do. Such a question is
 
 *sent*      at once, or as far as the system takes it; the loop tells when it takes more.
 *waited for*  the loop tells when there is something to read; all that came is read then.
 *answered*  or the connection has ended: whoever asked is woken up.
 *given up*  whoever asked was cancelled. Nobody knows what became of it: the connection ends too.
-
-The loop goes on watching a connection that is idle, so that it need not be told to each time. If
-one says something that nobody asked for, it is watched no longer: who takes it next sees that, and
-lets it go. The loop knows it by a weak reference: a connection that everybody has dropped ends.
-
-*To the end.* What came over TLS older versions of libpq read as far as they have room for it. The
-rest is no longer in the socket, so nobody tells that it is there: who reads looks again.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from functools import partial
-from typing import Any, TypeVar
-from weakref import ReferenceType, ref
+from typing import Any
 
 import psycopg
-from psycopg.abc import PQGen
 from psycopg.abc import Transformer as Form
 from psycopg.adapt import PyFormat, Transformer
-from psycopg.errors import Diagnostic, InvalidSqlStatementName, error_from_result
-from psycopg.pq import ExecStatus, TransactionStatus
+from psycopg.errors import InvalidSqlStatementName, error_from_result
+from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
-from psycopg.waiting import Ready, Wait, wait_async
 
 from tenure.stores.postgres.arrays import ArrayDumper
+from tenure.stores.postgres.watched import LOOKS_AGAIN, Row, WatchedConnection
 
-Row = tuple[Any, ...]
 Question = tuple[str, Sequence[Any]]
 """A statement and its values."""
-T = TypeVar("T")
 
-_WAITING_FOR_A_REPLICA = "SyncRepWaitForLSN"
-"""Where in the server the warning comes from: its words are in whatever language it speaks."""
-LOOKS_AGAIN = 0 if psycopg.pq.version() >= 180_000 else 32
-"""Over TLS, more than the records that may have come at once: nothing tells how much is left."""
 _ANSWERS = frozenset(
     {
         ExecStatus.COMMAND_OK,
@@ -61,20 +39,10 @@ _ANSWERS = frozenset(
 )
 
 
-class Line(psycopg.AsyncConnection[Row]):
-    unconfirmed = False
-    """Something that was written on it may be lost with its server."""
-    _closed = True  # while it is being made
-
+class Line(WatchedConnection):
     def __init__(self, pgconn: PGconn) -> None:
-        self._watching: asyncio.AbstractEventLoop | None = None
-        self._number = -1
-        """Of its socket, while it is watched."""
-        self._pid = os.getpid()
-        self._encrypted = pgconn.ssl_in_use
         super().__init__(pgconn)
         self.adapters.register_dumper(list, ArrayDumper)
-        self.add_notice_handler(partial(_hear, ref(self)))
         self._statements: dict[tuple[str, tuple[int, ...]], bytes] = {}
         """The names of those that the server has been told to prepare."""
         self._named = 0
@@ -139,49 +107,28 @@ class Line(psycopg.AsyncConnection[Row]):
         self.pgconn.send_query_prepared(name, given, param_formats=form.formats)
         return [None, form] if new else [form]
 
-    async def wait(self, gen: PQGen[T], *args: Any, **more: Any) -> T:
-        """The driver watches the socket itself, and not any longer than it waits. Cancelled, it
-        would ask the server to stop, and wait for that: of a server that says nothing, ten
-        seconds."""
-        self._watch_no_more()
-        if self._encrypted:
-            gen = _looking_again(gen)
-        try:
-            return await wait_async(gen, self.pgconn.socket, *args, **more)
-        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
-            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
-                self.hang_up()
-            raise
-
     async def rollback(self) -> None:
         """After which the driver has the server forget all that was prepared."""
         self._statements.clear()
         await super().rollback()
 
-    async def close(self) -> None:
-        self.hang_up()
-
-    def __del__(self, *as_the_drivers: Any) -> None:
-        if self._closed or os.getpid() != self._pid:
+    def readable(self) -> None:
+        if self._asked is None:
+            super().readable()
             return
         try:
-            super().__del__(*as_the_drivers)  # warns
-        finally:
-            self.hang_up()
-
-    def hang_up(self) -> None:
-        """From any thread, also when its loop has ended. A loop that goes on in another thread is
-        not meddled with: it lets go by itself, in a moment. In a process that was forked all of
-        this is the parent's."""
-        if os.getpid() != self._pid:
+            self.pgconn.consume_input()
+            whole = self._collect()
+            for _ in range(LOOKS_AGAIN if self._encrypted else 0):
+                if whole:
+                    break
+                self.pgconn.consume_input()
+                whole = self._collect()
+        except Exception as error:  # noqa: BLE001  (raised where somebody waits for it)
+            self._fail(error)
             return
-        self._closed = True
-        loop, self._watching = self._watching, None
-        if loop is None or loop is asyncio._get_running_loop() or not loop.is_running():
-            _let_go(loop, self._number, self.pgconn)
-            return
-        with suppress(RuntimeError):  # it has just ended
-            loop.call_soon_threadsafe(_let_go, loop, self._number, self.pgconn)
+        if whole and not self._asked.done():
+            self._asked.set_result(self._came)
 
     async def _results(self) -> list[PGresult]:
         loop = asyncio.get_running_loop()
@@ -197,23 +144,11 @@ class Line(psycopg.AsyncConnection[Row]):
             self._asked, self._came = None, []
         return results
 
-    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._watching is not loop:
-            self._watch_no_more()
-            self._number = self.fileno()
-            loop.add_reader(self._number, _read, ref(self))
-            self._watching = loop
-
-    def _watch_no_more(self) -> None:
-        loop, self._watching = self._watching, None
-        if loop is not None:
-            _forget(loop, self._number)
-
     def _send_more(self) -> None:
         try:
             if not self.pgconn.flush() and self._watching is not None:
                 self._watching.remove_writer(self._number)
-        except Exception as error:  # noqa: BLE001  (as in ``_read``)
+        except Exception as error:  # noqa: BLE001  (as in ``readable``)
             self._fail(error)
 
     def _collect(self) -> bool:
@@ -238,62 +173,6 @@ class Line(psycopg.AsyncConnection[Row]):
         self._watch_no_more()  # now: the number of its socket may be somebody else's in a moment
 
 
-def _read(watched: ReferenceType[Line]) -> None:
-    line = watched()
-    if line is None:
-        return
-    if line._asked is None:
-        line._watch_no_more()
-        return
-    try:
-        line.pgconn.consume_input()
-        whole = line._collect()
-        for _ in range(LOOKS_AGAIN if line._encrypted else 0):
-            if whole:
-                break
-            line.pgconn.consume_input()
-            whole = line._collect()
-    except Exception as error:  # noqa: BLE001  (raised where somebody waits for it)
-        line._fail(error)
-        return
-    if whole and not line._asked.done():
-        line._asked.set_result(line._came)
-
-
-def _looking_again(gen: PQGen[T]) -> PQGen[T]:
-    """What the driver does when there is something to read it does a few times more."""
-    try:
-        wanted = next(gen)
-        while True:
-            ready = yield wanted
-            wanted = gen.send(ready)
-            for _ in range(LOOKS_AGAIN if ready & Ready.R else 0):
-                if not wanted & Wait.R:
-                    break
-                wanted = gen.send(Ready.R)
-    except StopIteration as end:
-        answer: T = end.value
-        return answer
-
-
-def _forget(loop: asyncio.AbstractEventLoop, number: int) -> None:
-    for forget in (loop.remove_writer, loop.remove_reader):
-        with suppress(OSError):  # the driver may have closed the socket
-            forget(number)
-
-
-def _let_go(loop: asyncio.AbstractEventLoop | None, number: int, pgconn: PGconn) -> None:
-    if loop is not None:
-        _forget(loop, number)  # before the number is somebody else's
-    pgconn.finish()
-
-
 def _rows(form: Form, result: PGresult) -> list[Row]:
     form.set_pgresult(result)
     return form.load_rows(0, result.ntuples, tuple)
-
-
-def _hear(line: ReferenceType[Line], notice: Diagnostic) -> None:
-    told = line()
-    if told is not None and notice.source_function == _WAITING_FOR_A_REPLICA:
-        told.unconfirmed = True

@@ -16,10 +16,11 @@ import msgspec
 from tenure.cancelling import end
 from tenure.stores.postgres.channels import LISTEN, channel_of
 from tenure.stores.postgres.connections import Connections, Purpose
-from tenure.stores.postgres.line import LOOKS_AGAIN, Line
+from tenure.stores.postgres.line import Line
 from tenure.stores.postgres.offers import Offers
 from tenure.stores.postgres.patience import pause
 from tenure.stores.postgres.statements import SQL
+from tenure.stores.postgres.watched import LOOKS_AGAIN
 
 _log = logging.getLogger("tenure.stores")
 

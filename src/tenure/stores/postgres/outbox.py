@@ -14,12 +14,12 @@ from tenure.stores.postgres.connections import Connections, Purpose
 from tenure.stores.postgres.delivery_rows import Changed, Kept, changed, delivery_of
 from tenure.stores.postgres.failures import DATA_ERRORS
 from tenure.stores.postgres.index_ranges import newest_of
-from tenure.stores.postgres.line import Row
 from tenure.stores.postgres.listing import Values
 from tenure.stores.postgres.names import can_be_stored
 from tenure.stores.postgres.patience import PAUSES, Busy, pause
 from tenure.stores.postgres.session import Call, Session
 from tenure.stores.postgres.statements import FRAGMENTS
+from tenure.stores.postgres.watched import Row
 
 _NEWEST = 1 << 62
 _ORIGINS_AT_ONCE = 500

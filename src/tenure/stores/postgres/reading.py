@@ -17,11 +17,11 @@ from tenure.model.status import Recovery
 from tenure.stores.postgres.connections import Connections, Purpose
 from tenure.stores.postgres.failures import DATA_ERRORS
 from tenure.stores.postgres.gathering import Gathering
-from tenure.stores.postgres.line import Row
 from tenure.stores.postgres.listing import newest
 from tenure.stores.postgres.names import can_exist, must_exist
 from tenure.stores.postgres.rows import snapshot_of, summary_of
 from tenure.stores.postgres.statements import SQL
+from tenure.stores.postgres.watched import Row
 
 _NEWEST = 1 << 62
 _journal = msgspec.json.Decoder(tuple[int, datetime, int, tuple[Event, ...]])

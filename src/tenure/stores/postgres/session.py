@@ -11,9 +11,10 @@ from typing import Any
 import psycopg
 
 from tenure.model.errors import StoreIncompatible
-from tenure.stores.postgres.line import Line, Row
+from tenure.stores.postgres.line import Line
 from tenure.stores.postgres.server_clock import ServerClock
 from tenure.stores.postgres.statements import SQL
+from tenure.stores.postgres.watched import Row
 
 Call = tuple[str | Any, ...]
 """A statement's name and its values."""

@@ -9,7 +9,7 @@ from tenure.model.access import Token
 from tenure.model.codec import decode
 from tenure.stores import record_rows
 from tenure.stores.postgres.connections import Connections, Purpose
-from tenure.stores.postgres.line import Row
+from tenure.stores.postgres.watched import Row
 
 _tokens = msgspec.json.Decoder(Token)
 
