@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from tenure.model.errors import NotRunnable
 from tenure.model.snapshot import HostState, ItemState, RunSnapshot, StepState
-from tenure.model.status import ENDED_HOST, ENDED_STEP, HostStatus, StepStatus
+from tenure.model.status import ENDED_HOST, ENDED_STEP, HostStatus, RunStatus, StepStatus
 from tenure.model.update import Changes, HostChange, ItemChange, StepChange
 from tenure.runtime.draft import Draft
 from tenure.runtime.executor import Outcome
@@ -54,6 +54,8 @@ def resume(unfolding: Unfolding, run: RunSnapshot) -> Resumed:
     begun: dict[Start, ItemState] = {}
     draft = Draft()
     unfolding.proceed(draft)
+    if run.status is RunStatus.QUEUED and (first := draft.changes()).steps:
+        return Resumed(first, [])  # the record has nothing of it
     while not (missing := _missing(draft.changes(), run)).steps:
         begun.update((start, _state(run, start)) for start in _taken(unfolding))
         ended = _first_to_end(begun)

@@ -68,9 +68,7 @@ class Beginnings:
         head, snapshot, digest = record_of(record)
         if snapshot.status is RunStatus.QUEUED:
             self._deciding.remember(head, snapshot.steps)
-        # What else is remembered of a run that has not begun cannot be changed by who gets it.
-        given = copied(snapshot) if snapshot.annotations else snapshot
-        return WaitingRun(snapshot=given, definition_digest=digest)
+        return WaitingRun(snapshot=copied(snapshot), definition_digest=digest)
 
     async def begin(self, beginning: Beginning) -> Receipt:
         run_id = must_exist(beginning.run_id)

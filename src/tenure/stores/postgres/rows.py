@@ -188,25 +188,33 @@ def to_write(text: str) -> ToWriteRow:
 
 def snapshot_of(found: str) -> RunSnapshot:
     """As a reader sees it now."""
-    return _whole(decode(_records, found))
+    row = decode(_records, found)
+    head = _told_in_utc(row.head)
+    return _present(head, _whole(head, row))
 
 
 def record_of(found: Text) -> Record:
     row = decode(_records, found)
-    return Record(head_of(row.head, row.callbacks), _whole(row), row.definition_digest)
-
-
-def _whole(row: RecordRow) -> RunSnapshot:
     head = _told_in_utc(row.head)
+    run = _whole(head, row)
+    bare = replace(run, steps=(), vars={})
+    live = bool(head.lease_live)
+    return Record(
+        Head(head.seq, bare, head.claim_id, head.lease_expires_at, live),
+        _present(head, run),
+        row.definition_digest,
+    )
+
+
+def _whole(head: HeadRow, row: RecordRow) -> RunSnapshot:
     steps = assembled(head.status, head.finished_at, row.plan, row.steps or (), row.tasks or ())
-    run = _run(
+    return _run(
         head,
         **_spec(row.summary),
         callbacks=row.callbacks or (),
         vars=row.vars or {},
         steps=steps,
     )
-    return _present(head, run)
 
 
 def summary_of(found: str) -> RunSummary:

@@ -68,6 +68,23 @@ class BeginningsContract(ContractHarness):
         (claimed,) = await store.claim_runs(claim_request())
         assert claimed.definition_digest == found.definition_digest
 
+    async def test_what_is_found_shares_nothing_with_the_store(self, store: BeginningStore) -> None:
+        """Not even with what the store remembers for whoever begins it."""
+        run = await create(store, labels={"team": "web"})
+        (found,) = await store.find_waiting(["default"], limit=2)
+        changed = found.snapshot
+        beginning = begin_run(run)
+        changed.labels["team"] = "overwritten"
+        changed.steps[0].hosts["web1"].vars["kept"] = "overwritten"
+        changed.steps[0].hosts.clear()
+        changed.counts.steps[StepStatus.FAILED] = 7
+        await store.begin_run(beginning)
+        now = await store.get_run(run.run_id)
+        assert now.labels == {"team": "web"}
+        assert now.steps[0].hosts["web1"].vars == {}
+        assert len(now.steps[0].hosts) == len(run.steps[0].hosts)
+        assert StepStatus.FAILED not in now.counts.steps
+
     async def test_what_was_given_back_waits_as_it_stands(self, store: BeginningStore) -> None:
         run = await write(store, start_step(await claim(store, (await create(store)).run_id)))
         await store.release_lease(run.run_id, fencing_of(run), unique("release"))
