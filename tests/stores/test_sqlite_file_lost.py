@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from asyncio.subprocess import PIPE
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import apsw
 import pytest
 
-from tenure.model.errors import StoreLost
+from tenure.model.errors import StoreLost, StoreUnavailable
 from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.factories import embedded_run, new_run, start_step
 
@@ -111,3 +113,50 @@ async def test_log_stays_the_same_while_others_come_and_go(tmp_path: Path) -> No
         connection.close()
         await store.create_run(new_run())
         assert len((await store.list_runs()).items) == 7
+
+
+OTHER = """
+import asyncio, sys
+from tenure.model.errors import StoreLost, StoreUnavailable
+from tenure.stores.sqlite import SQLiteStore
+from tenure.testing.factories import new_run
+
+
+async def main():
+    async with await SQLiteStore.open(sys.argv[1]) as store:
+        await store.create_run(new_run(run_id=sys.argv[2]))
+        print("written", flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("linked", [False, True])
+async def test_nobody_begins_a_new_log_while_others_have_the_old_one(
+    tmp_path: Path, linked: bool
+) -> None:
+    """As they end, their log is brought into the file, over whatever came there meanwhile."""
+    path, link = tmp_path / "runs.db", tmp_path / "link.db"
+    link.symlink_to(path)
+    opened = link if linked else path
+    other = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", OTHER, path, RUN_ID, stdin=PIPE, stdout=PIPE
+    )
+    assert other.stdin is not None
+    assert other.stdout is not None
+    try:
+        assert await other.stdout.readline() == b"written\n"
+        async with await SQLiteStore.open(opened) as store:  # its log is there
+            assert [run.run_id for run in (await store.list_runs()).items] == [RUN_ID]
+        Path(f"{path}-wal").unlink()
+        Path(f"{path}-shm").unlink()
+        with pytest.raises(StoreUnavailable, match=rf"runs\.db-wal was.*process {other.pid}"):
+            await SQLiteStore.open(opened)
+    finally:
+        other.stdin.close()
+        await other.wait()
+    async with await SQLiteStore.open(opened) as store:
+        assert [run.run_id for run in (await store.list_runs()).items] == [RUN_ID]

@@ -28,6 +28,11 @@ def who_holds(path: Path, seconds: float, writers: tuple[Path, int] | None = Non
     )
 
 
+def readers_of(path: Path) -> list[int]:
+    """Other processes that read ``path`` and keep it from being changed meanwhile."""
+    return sorted({int(fields[4]) for fields in _locks_on(path) if fields[3] == "READ"})
+
+
 def _holders(path: Path) -> Iterator[int]:
     """Readers too: who writes waits for them."""
     return (int(fields[4]) for fields in _locks_on(path))

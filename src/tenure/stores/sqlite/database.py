@@ -16,6 +16,7 @@ import apsw
 
 from tenure.model.errors import StoreError, StoreIncompatible, StoreUnavailable, UnknownStore
 from tenure.stores.lock_holder import who_holds
+from tenure.stores.sqlite.abandoned_log import refuse_abandoned_log
 from tenure.stores.sqlite.holdup import LOCK_PATIENCE, LockWait
 
 T = TypeVar("T")
@@ -121,6 +122,7 @@ def connect(path: Path, lock: LockWait) -> apsw.Connection:
     quick, and a disk that fails is an error instead of the end of the process.
     """
     refuse_wal_reset_bug()
+    refuse_abandoned_log(path, lock)
     try:
         connection = apsw.Connection(str(path))
     except apsw.CantOpenError as error:

@@ -1,0 +1,34 @@
+"""Nobody begins a new log beside a database whose log was taken away under those who use it.
+
+They notice, and stop; as the last of them ends, SQLite brings what they wrote from the log they
+still have into the file. Whoever had begun a new log by then would lose that, and its own runs:
+two logs would be written into the same pages. So who comes anew waits until they have ended.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from time import monotonic
+
+from tenure.model.errors import StoreUnavailable
+from tenure.stores.lock_holder import readers_of
+from tenure.stores.sqlite.holdup import LockWait
+
+_SETTLED = 1.0
+"""Seconds. Somebody may just be opening the file, or closing it."""
+
+
+def refuse_abandoned_log(path: Path, lock: LockWait) -> None:
+    """``path`` is about to be opened."""
+    database = path.resolve()  # the log is where links lead to
+    log = Path(f"{database}-wal")
+    deadline = monotonic() + _SETTLED
+    while not log.exists() and (pids := readers_of(database)):
+        if monotonic() > deadline:
+            others = ", ".join(map(str, pids))
+            raise StoreUnavailable(
+                f"{log} was removed or moved away while others had the database open (process "
+                f"{others}): stop them and start again. What they wrote last is saved as they stop "
+                "by themselves; it is lost if they are killed"
+            )
+        lock.pause(0.01)
