@@ -11,6 +11,7 @@ import pytest
 from tenure.model.outbox import Delivered
 from tenure.model.status import DeliveryState
 from tenure.stores.postgres import PostgresStore
+from tenure.stores.postgres.line import Line
 from tenure.stores.postgres.session import Session
 from tenure.stores.postgres.statements import SQL
 from tenure.testing.contracts.acts import claim, create, start_first_step
@@ -55,13 +56,18 @@ class Watching:
 async def test_statements_that_need_care_get_it(
     postgres_database: TestDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watching, execute = Watching(), Session._execute
+    watching, execute, send = Watching(), Session._execute, Line._send
 
-    async def watched(session: Session, sql: str, values: Sequence[Any]) -> Any:
+    async def executed(session: Session, sql: str, values: Sequence[Any]) -> Any:
         watching.asked(id(session.connection), sql)
         return await execute(session, sql, values)
 
-    monkeypatch.setattr(Session, "_execute", watched)
+    def sent(line: Line, sql: str, values: Sequence[Any]) -> Any:
+        watching.asked(id(line), sql)
+        return send(line, sql, values)
+
+    monkeypatch.setattr(Session, "_execute", executed)
+    monkeypatch.setattr(Line, "_send", sent)
     async with PostgresStore(postgres_database.url) as store:
         run = await create(store, callbacks=(HOOK,))
         await start_first_step(store, await claim(store, run.run_id, "worker-1"))

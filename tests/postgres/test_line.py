@@ -83,34 +83,77 @@ async def test_refusal_is_raised_and_the_line_goes_on(line: Line) -> None:
 async def test_several_are_one_transaction(line: Line) -> None:
     await line.execute("create temporary table kept (number integer)")
     insert = "insert into kept values ($1::integer) returning number"
-    assert await line.ask_in_turn((insert, [number]) for number in (1, 2)) == [[(1,)], [(2,)]]
+    answers = await line.ask_in_turn([[(insert, [number]) for number in (1, 2)]])
+    assert answers == [[(1,)], [(2,)]]
     with pytest.raises(psycopg.errors.DivisionByZero):
         await line.ask_in_turn(
-            [(insert, [3]), ("select 1 / $1::integer", [0]), (insert, [4]), ("select 5", [])]
+            [[(insert, [3]), ("select 1 / $1::integer", [0]), (insert, [4]), ("select 5", [])]]
         )
     assert await line.ask("select number from kept order by 1", []) == [(1,), (2,)]
+
+
+async def test_several_parts_are_one_transaction_if_they_begin_one(line: Line) -> None:
+    await line.execute("create temporary table kept (number integer)")
+    insert = "insert into kept values ($1::integer) returning number"
+    parts: list[list[Question]] = [
+        [("begin", []), (insert, [1])],
+        [(insert, [2]), (insert, [3])],
+        [("commit", [])],
+    ]
+    assert await line.ask_in_turn(parts) == [[], [(1,)], [(2,)], [(3,)], []]
+    parts[1] = [("select 1 / $1::integer", [0]), (insert, [5])]
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        await line.ask_in_turn(parts)
+    assert line.pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE
+    assert await line.ask_in_turn([]) == []
+    assert await line.ask("select number from kept order by 1", []) == [(1,), (2,), (3,)]
+
+
+def state_of(line: Line, database: TestDatabase) -> tuple[str, str | None]:
+    with psycopg.connect(database.url, autocommit=True) as other:
+        found = other.execute(
+            "select state, wait_event from pg_stat_activity where pid = %s",
+            [line.info.backend_pid],
+        ).fetchone()
+    assert found is not None
+    return found
 
 
 async def test_server_works_on_one_while_the_next_is_made(
     line: Line, postgres_database: TestDatabase
 ) -> None:
+    """And when it has done that, it knows that it waits: there is a limit to that, which there is
+    not to a question of which it has half."""
+    seen: list[str] = []
     await line.ask("select pg_sleep(0)::text, $1::text", ["prepared"])
-    with psycopg.connect(postgres_database.url, autocommit=True) as other:
-        seen: list[str] = []
 
-        def questions() -> Iterator[Question]:
-            yield "select pg_sleep(0.5)::text, $1::text", ["first"]
-            end_by = time.monotonic() + SOON
-            while not seen and time.monotonic() < end_by:
-                found = other.execute(
-                    "select wait_event from pg_stat_activity where pid = %s and state = 'active'",
-                    [line.info.backend_pid],
-                )
-                seen.extend(str(event) for (event,) in found if event == "PgSleep")
-            yield "select $1::text", ["second"]
+    def parts() -> Iterator[list[Question]]:
+        yield [("begin", []), ("select pg_sleep(0.5)::text, $1::text", ["first"])]
+        end_by = time.monotonic() + SOON
+        while "idle in transaction" not in seen and time.monotonic() < end_by:
+            state, event = state_of(line, postgres_database)
+            seen.append(event if state == "active" and event is not None else state)
+        yield [("select $1::text", ["second"]), ("commit", [])]
 
-        assert await line.ask_in_turn(questions()) == [[("", "first")], [("second",)]]
-    assert seen == ["PgSleep"]
+    assert await line.ask_in_turn(parts()) == [[], [("", "first")], [("second",)], []]
+    assert "PgSleep" in seen
+    assert seen[-1] == "idle in transaction"
+
+
+async def test_nothing_of_a_part_leaves_before_the_rest(
+    line: Line, postgres_database: TestDatabase
+) -> None:
+    """Or the server would have locked what it was asked for, and wait for us to go on."""
+    await line.execute("create table if not exists public.half (number integer)")
+    seen: list[str] = []
+
+    def questions() -> Iterator[Question]:
+        yield "insert into public.half values ($1::integer)", [1]
+        seen.extend(state_of(line, postgres_database)[0] for _ in range(20))
+        yield "drop table public.half", []
+
+    await line.ask_in_turn([questions()])
+    assert set(seen) == {"idle"}
 
 
 async def test_what_cannot_be_made_undoes_the_rest(
@@ -118,12 +161,12 @@ async def test_what_cannot_be_made_undoes_the_rest(
 ) -> None:
     await line.execute("create table if not exists public.undone (number integer)")
 
-    def questions() -> Iterator[Question]:
-        yield "insert into public.undone values ($1::integer)", [1]
+    def parts() -> Iterator[list[Question]]:
+        yield [("begin", []), ("insert into public.undone values ($1::integer)", [1])]
         raise ValueError("cannot be made")
 
     with pytest.raises(ValueError, match="cannot be made"):
-        await line.ask_in_turn(questions())
+        await line.ask_in_turn(parts())
     assert line.closed
     with psycopg.connect(postgres_database.url, autocommit=True) as other:
         assert other.execute("select count(*) from public.undone").fetchone() == (0,)

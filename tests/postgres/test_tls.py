@@ -74,7 +74,7 @@ async def test_megabytes_there_and_back(line: Line) -> None:
 
 
 async def test_parts_of_a_trip(line: Line) -> None:
-    answers = await line.ask_in_turn((ROWS, [size]) for size in SIZES)
+    answers = await line.ask_in_turn([(ROWS, [size])] for size in SIZES)
     assert [len(rows[2][0]) for rows in answers] == [*SIZES]
 
 

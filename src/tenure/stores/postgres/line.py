@@ -48,31 +48,38 @@ class Line(WatchedConnection):
         self._named = 0
         self._asked: asyncio.Future[list[PGresult]] | None = None
         self._came: list[PGresult] = []
+        self._owed = 0
+        """Parts whose end has not come."""
 
     async def ask(self, sql: str, values: Sequence[Any]) -> list[Row]:
         """A statement that is asked again and again, alone in its trip and its transaction."""
-        (rows,) = await self.ask_in_turn([(sql, values)])
+        (rows,) = await self.ask_in_turn([[(sql, values)]])
         return rows
 
-    async def ask_in_turn(self, questions: Iterable[Question]) -> list[list[Row]]:
-        """Several in one trip and one transaction. Each is on its way before the next is looked at:
-        if they are made one by one, the server works on one while the next is made."""
+    async def ask_in_turn(self, parts: Iterable[Iterable[Question]]) -> list[list[Row]]:
+        """All in one trip. Each part is on its way before the next is looked at: if they are made
+        one by one, the server works on one while the next is made. A part that is in no transaction
+        is one by itself."""
         self._watch(asyncio.get_running_loop())
         self.pgconn.enter_pipeline_mode()
         forms: list[Form | None] = []
         prepared = len(self._statements)
+        self._owed = 0
         try:
-            for sql, values in questions:
-                forms += self._send(sql, values)
-                self.pgconn.flush()
-            self.pgconn.pipeline_sync()
+            for questions in parts:
+                for sql, values in questions:
+                    forms += self._send(sql, values)
+                # With it they leave together: a server that has one of them and not this one would
+                # hold for us what it has locked, for as long as it does not hear from us.
+                self.pgconn.pipeline_sync()
+                self._owed += 1
         except BaseException:
             if forms or self.broken:
                 await self.close()  # and what was sent is undone
             else:
                 self.pgconn.exit_pipeline_mode()
             raise
-        results = await self._results()
+        results = await self._results() if self._owed else []
         self.pgconn.exit_pipeline_mode()
         for result in results:
             if result.status == ExecStatus.FATAL_ERROR:
@@ -159,7 +166,10 @@ class Line(WatchedConnection):
             if result is None:  # the end of one statement
                 ends += 1
             elif result.status == ExecStatus.PIPELINE_SYNC:
-                return True
+                ends, self._owed = 0, self._owed - 1
+                if not self._owed:
+                    return True
+                continue
             else:
                 ends = 0
                 self._came.append(result)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from time import monotonic
@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 
 from tenure.model.errors import StoreIncompatible
-from tenure.stores.postgres.line import Line
+from tenure.stores.postgres.line import Line, Question
 from tenure.stores.postgres.server_clock import ServerClock
 from tenure.stores.postgres.statements import SQL
 from tenure.stores.postgres.watched import Row
@@ -67,15 +67,13 @@ class Session:
     async def together(self, *calls: Call) -> list[list[Row]]:
         """All in one trip; if none of them begins a transaction, all in one."""
         self._sent_at = monotonic()
-        async with self.connection.pipeline():
-            cursors = [await self._execute(SQL[name], values) for name, *values in calls]
-        return [await _rows(cursor) for cursor in cursors]
+        return await self.connection.ask_in_turn([[_question(call) for call in calls]])
 
     async def in_turn(self, calls: Iterable[Call]) -> list[list[Row]]:
-        """As ``together``; if they are made one by one, the server works on one while the next is
-        made, and nobody else comes between."""
+        """As ``together``, in a transaction; if they are made one by one, the server works on one
+        while the next is made. Whoever stops in between keeps nothing locked for long."""
         self._sent_at = monotonic()
-        return await self.connection.ask_in_turn((SQL[name], values) for name, *values in calls)
+        return (await self.connection.ask_in_turn(_in_transaction(calls)))[len(_FIRST) : -1]
 
     @asynccontextmanager
     async def undone_on_error(self) -> AsyncIterator[None]:
@@ -118,3 +116,20 @@ async def _rows(cursor: psycopg.AsyncCursor[Row]) -> list[Row]:
 
 
 _OPEN = (psycopg.pq.TransactionStatus.INTRANS, psycopg.pq.TransactionStatus.INERROR)
+
+_FIRST: tuple[Call, ...] = (("begin",), ("carefully",))
+
+
+def _in_transaction(calls: Iterable[Call]) -> Iterator[list[Question]]:
+    """Each on its own way to the server, the first with the words that begin it."""
+    before: tuple[Call, ...] = _FIRST
+    for call in calls:
+        yield [_question(each) for each in (*before, call)]
+        before = ()
+    if not before:
+        yield [_question(("commit",))]
+
+
+def _question(call: Call) -> Question:
+    name, *values = call
+    return SQL[name], values
