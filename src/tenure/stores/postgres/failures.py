@@ -15,7 +15,7 @@ DATA_ERRORS = (
     OverflowError,
 )
 """What is wrong with a value, told apart from what is wrong with the server."""
-DRIVER_ERRORS = (psycopg.Error, UnicodeEncodeError, OverflowError, OSError)
+DRIVER_ERRORS = (psycopg.Error, UnicodeEncodeError, OverflowError, OSError, NotImplementedError)
 
 
 def translation(place: str, error: Exception) -> StoreError:
@@ -31,6 +31,12 @@ def translation(place: str, error: Exception) -> StoreError:
         return StoreIncompatible(
             f"{place} lets this user do too little ({said}): grant it the schema 'tenure', or "
             "migrate with the user that owns it"
+        )
+    if isinstance(error, NotImplementedError):
+        return StoreIncompatible(
+            f"{place} tells times in a style that cannot be read ({said}): it seems that a pooler "
+            "does not keep the one of each client. Set it for the role: alter role … set datestyle "
+            "= 'ISO'"
         )
     if isinstance(error, errors.InvalidSqlStatementName):
         return StoreIncompatible(
