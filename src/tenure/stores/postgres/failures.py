@@ -20,6 +20,12 @@ DRIVER_ERRORS = (psycopg.Error, UnicodeEncodeError, OverflowError, OSError, NotI
 
 def translation(place: str, error: Exception) -> StoreError:
     said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if is_full_queue(error):
+        return StoreUnavailable(
+            f"the queue of notifications of the server {place} is full ({said}): somebody listens, "
+            "in this or another database, and does not end his transaction. Until he does, hints "
+            "are lost, and what they tell of is found by looking"
+        )
     if isinstance(error, DATA_ERRORS):
         return StoreError(f"no such value can be looked up in {place}: {said}")
     if isinstance(error, errors.ReadOnlySqlTransaction):
@@ -58,6 +64,12 @@ def translation(place: str, error: Exception) -> StoreError:
     return StoreUnavailable(f"{place}: {said}")
 
 
+def is_full_queue(error: BaseException | None) -> bool:
+    """Of notifications. Nothing is wrong with any value, and nothing was written; but the code is
+    that of a value which is too large, so it is known by where in the server it was met."""
+    return isinstance(error, psycopg.Error) and error.diag.source_function == _TELLING
+
+
 def _is_out_of_space(error: Exception) -> bool:
     """A limit on the size of files or a quota has no code of its own: it is known by where in the
     server it was met. (What the server says is in its own language.)"""
@@ -67,3 +79,4 @@ def _is_out_of_space(error: Exception) -> bool:
 
 
 _EXTENDING = ("mdextend", "mdzeroextend")
+_TELLING = "PreCommit_Notify"

@@ -103,6 +103,10 @@ select set_config('synchronous_commit', 'off', true),
   array(select pg_notify(channel, topics)::text
     from unnest($1::text[], $2::text[]) as t(channel, topics))
 
+-- name: make_room_for_hints
+-- It answers when it has swept up what all have heard.
+select pg_notification_queue_usage()
+
 -- name: clock
 select tenure.clock()
 
