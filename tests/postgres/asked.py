@@ -38,6 +38,7 @@ NO_PLAN = {
     "oldest_at_work",
     "may_read_seal",
     "announce",
+    "make_room_for_hints",
 }
 MAY_READ_ALL = {
     "schema",  # a row per version of the schema

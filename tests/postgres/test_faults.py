@@ -6,7 +6,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable
 from datetime import timedelta
-from time import monotonic
+from time import monotonic, sleep
 
 import psycopg
 import pytest
@@ -16,6 +16,7 @@ from tenure.model.snapshot import RunSnapshot
 from tenure.model.update import Receipt
 from tenure.ports.log_store import LogKey
 from tenure.stores.postgres import PostgresStore
+from tenure.stores.postgres.connections import Purpose
 from tenure.testing.contracts.acts import create_embedded, lease_of
 from tenure.testing.factories import change_run, embedded_run, fencing_of, new_run, start_step
 from tests.postgres.database import migrated
@@ -221,6 +222,17 @@ async def test_run_that_somebody_locked_delays_no_other(
         assert (await store.update_run(start_step(runs[1]))).version == 2
 
 
+async def test_process_that_stood_still_is_told_so_and_of_no_replica(
+    postgres_server: Server, database: str
+) -> None:
+    async with PostgresStore(postgres_server.url(database)) as store:
+        await store.list_runs()
+        with pytest.raises(StoreUnavailable, match=r"took longer than 0\.05 s") as raised:
+            await _stand_still(store, 0.05)
+        assert "stood still" in str(raised.value)
+        assert "replica" not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("code", "kind", "said"),
     [
@@ -265,6 +277,14 @@ async def test_full_disk_is_a_clear_error_and_loses_nothing() -> None:
             receipt = await store.update_run(change_run(run, message="there is space again"))
             assert receipt.version == run.version + 1
             assert (await store.check_store()).problems == ()
+
+
+async def _stand_still(store: PostgresStore, seconds: float) -> None:
+    """For twice as long as the call may take, with the answer there."""
+    async with store._connections.session(Purpose.READING, seconds=seconds) as session:
+        await session.all("clock")
+        sleep(2 * seconds)
+        await asyncio.sleep(0.01)
 
 
 async def _fill_up(store: PostgresStore, run: RunSnapshot) -> tuple[RunSnapshot, str]:

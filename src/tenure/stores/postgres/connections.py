@@ -71,10 +71,15 @@ class Connections:
             if not any_schema and monotonic() - self._fitted_at > LOOK_EVERY:
                 await self._look_at_schema(connection)
             yield Session(connection, self._clock, self.address.prepared)
-            if watchdog.tripped or connection.unconfirmed:
+            if connection.unconfirmed:
                 raise StoreUnavailable(
                     f"{self.address.place}: the call was stopped while it waited, for a replica it "
                     "seems, and may or may not last"
+                )
+            if watchdog.tripped:
+                raise StoreUnavailable(
+                    f"{self.address.place}: the call took longer than {watchdog.seconds:g} s (this "
+                    "process may have stood still), and may or may not last"
                 )
         except TenureError:
             raise

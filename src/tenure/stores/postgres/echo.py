@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import aclosing
 from uuid import uuid4
 
-from tenure.stores.postgres.announcing import announcement
+from tenure.stores.postgres.announcing import announcing
 from tenure.stores.postgres.channels import LISTEN, channel_of
 from tenure.stores.postgres.connections import Connections, Purpose
 from tenure.stores.postgres.failures import DRIVER_ERRORS, translation
@@ -28,7 +28,7 @@ async def hears_itself(connections: Connections) -> bool | None:
         async with connections.own_line() as line:
             await line.execute(SQL[LISTEN[channel_of(topic)]], prepare=False)
             async with connections.session(Purpose.READING) as session:
-                await session.together(("begin",), announcement([topic]), ("commit",))
+                await session.together(*announcing([topic], after_full_queue=True))
             async with aclosing(line.notifies(timeout=_PATIENCE)) as heard:
                 async for hint in heard:
                     if topic in hint.payload:

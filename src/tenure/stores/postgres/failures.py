@@ -15,11 +15,17 @@ DATA_ERRORS = (
     OverflowError,
 )
 """What is wrong with a value, told apart from what is wrong with the server."""
-DRIVER_ERRORS = (psycopg.Error, UnicodeEncodeError, OverflowError, OSError)
+DRIVER_ERRORS = (psycopg.Error, UnicodeEncodeError, OverflowError, OSError, NotImplementedError)
 
 
 def translation(place: str, error: Exception) -> StoreError:
     said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if is_full_queue(error):
+        return StoreUnavailable(
+            f"the queue of notifications of the server {place} is full ({said}): somebody listens, "
+            "in this or another database, and does not end his transaction. Until he does, hints "
+            "are lost, and what they tell of is found by looking"
+        )
     if isinstance(error, DATA_ERRORS):
         return StoreError(f"no such value can be looked up in {place}: {said}")
     if isinstance(error, errors.ReadOnlySqlTransaction):
@@ -31,6 +37,12 @@ def translation(place: str, error: Exception) -> StoreError:
         return StoreIncompatible(
             f"{place} lets this user do too little ({said}): grant it the schema 'tenure', or "
             "migrate with the user that owns it"
+        )
+    if isinstance(error, NotImplementedError):
+        return StoreIncompatible(
+            f"{place} tells times in a style that cannot be read ({said}): it seems that a pooler "
+            "does not keep the one of each client. Set it for the role: alter role … set datestyle "
+            "= 'ISO'"
         )
     if isinstance(error, errors.InvalidSqlStatementName):
         return StoreIncompatible(
@@ -52,6 +64,12 @@ def translation(place: str, error: Exception) -> StoreError:
     return StoreUnavailable(f"{place}: {said}")
 
 
+def is_full_queue(error: BaseException | None) -> bool:
+    """Of notifications. Nothing is wrong with any value, and nothing was written; but the code is
+    that of a value which is too large, so it is known by where in the server it was met."""
+    return isinstance(error, psycopg.Error) and error.diag.source_function == _TELLING
+
+
 def _is_out_of_space(error: Exception) -> bool:
     """A limit on the size of files or a quota has no code of its own: it is known by where in the
     server it was met. (What the server says is in its own language.)"""
@@ -61,3 +79,4 @@ def _is_out_of_space(error: Exception) -> bool:
 
 
 _EXTENDING = ("mdextend", "mdzeroextend")
+_TELLING = "PreCommit_Notify"

@@ -11,7 +11,7 @@ import re
 from functools import cache
 from importlib.resources import files
 
-from psycopg import errors
+from psycopg import IsolationLevel, errors
 
 from tenure.model.errors import StoreIncompatible
 from tenure.stores.postgres.line import Line
@@ -56,7 +56,8 @@ def check_schema(place: str, present: int) -> None:
 async def schema_of(connection: Line) -> int:
     """Zero: there is none."""
     try:
-        cursor = await connection.execute(SQL["schema"], prepare=False)
+        told = (connection.info.backend_pid,)
+        cursor = await connection.execute(SQL["schema"], told, prepare=False)
     except (errors.UndefinedTable, errors.InvalidSchemaName):
         return 0
     row = await cursor.fetchone()
@@ -64,7 +65,9 @@ async def schema_of(connection: Line) -> int:
 
 
 async def migrate(connection: Line, place: str) -> None:
-    """All or nothing, and by one process at a time. A newer schema is refused."""
+    """All or nothing, and by one process at a time: who waited for another sees what that one did.
+    A newer schema is refused."""
+    await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
     async with connection.transaction():
         await connection.execute("select pg_advisory_xact_lock($1)", (_LOCK,), prepare=False)
         await connection.execute("create schema if not exists tenure")

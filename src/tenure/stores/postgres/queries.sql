@@ -51,7 +51,9 @@ select seq, version, updated_at, fence, update_id, changed_in, events
 from ok where update_id is not null
 
 -- name: begin
-begin
+-- Whatever the role has been given for its transactions: what was locked is then looked at as it is,
+-- not as it was when the transaction began.
+begin isolation level read committed
 
 -- name: commit
 commit
@@ -101,12 +103,21 @@ select set_config('synchronous_commit', 'off', true),
   array(select pg_notify(channel, topics)::text
     from unnest($1::text[], $2::text[]) as t(channel, topics))
 
+-- name: make_room_for_hints
+-- It answers when it has swept up what all have heard.
+select pg_notification_queue_usage()
+
 -- name: clock
 select tenure.clock()
 
 -- name: schema
--- The first words on every connection. Times are told in UTC; poolers keep this setting.
-select coalesce(max(number), 0), set_config('timezone', 'UTC', false) from tenure.migrations
+-- The first words on every connection. Times are told in UTC, in the style that the driver reads;
+-- poolers keep these settings. Statements alone see what is committed, as transactions do (`begin`): no
+-- pooler keeps that, so it is set only on a connection that nobody else uses (as below the planner's).
+select coalesce(max(number), 0), set_config('timezone', 'UTC', false),
+  set_config('datestyle', 'ISO', false), case when pg_backend_pid() = $1::integer then
+    set_config('default_transaction_isolation', 'read committed', false) end
+from tenure.migrations
 
 -- fragment: created
 -- In order of their ids: two creators of the same never wait for each other in a circle. A text that

@@ -15,13 +15,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from psycopg.errors import ProgramLimitExceeded
+
 from tenure.model.errors import RunNotFound, StoreRejected, StoreUnavailable, TenureError
 from tenure.model.update import NewRun, Receipt, Write, run_id_of
 from tenure.stores.incoming import checked, told_apart
 from tenure.stores.postgres.announcing import Announcing
 from tenure.stores.postgres.connections import Connections, Purpose
 from tenure.stores.postgres.deciding import Decided, Deciding, NotRemembered, send_in_turn
-from tenure.stores.postgres.failures import DATA_ERRORS
+from tenure.stores.postgres.failures import DATA_ERRORS, is_full_queue
 from tenure.stores.postgres.names import can_exist
 from tenure.stores.postgres.patience import pause, pauses_for
 from tenure.stores.postgres.session import Session
@@ -87,11 +89,26 @@ class Writing:
         self, session: Session, work: list[_Numbered], outcomes: dict[int, Outcome]
     ) -> Exception | None:
         try:
-            await self._attempt(session, work, outcomes)
+            await self._attempt_without_hints_if_need_be(session, work, outcomes)
         except DATA_ERRORS as error:
+            if is_full_queue(error):
+                raise  # somebody else tells with what we write: a trigger
             self._forget(work)
             return error
         return None
+
+    async def _attempt_without_hints_if_need_be(
+        self, session: Session, work: list[_Numbered], outcomes: dict[int, Outcome]
+    ) -> None:
+        """If the server cannot take hints now, nothing that they came with was written."""
+        try:
+            await self._attempt(session, work, outcomes)
+        except ProgramLimitExceeded as error:
+            if not is_full_queue(error):
+                raise
+            self._announcing.none_aboard()
+            self._forget(work)
+            await self._attempt(session, work, outcomes)
 
     def _forget(self, work: list[_Numbered]) -> None:
         self._deciding.forget(run_id_of(write) for _, write in work)
