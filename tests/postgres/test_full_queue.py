@@ -4,7 +4,6 @@ lost, and nothing else is."""
 from __future__ import annotations
 
 import asyncio
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -19,7 +18,7 @@ from tenure.testing.contracts.acts import create, create_embedded, write
 from tenure.testing.contracts.wakeups import listening
 from tenure.testing.factories import cancel, embedded_run, new_run
 from tests.postgres.database import migrated
-from tests.postgres.server import Server, programs
+from tests.postgres.server import Server
 from tests.runtime.puppets import PATIENCE
 
 pytestmark = pytest.mark.slow
@@ -31,10 +30,7 @@ A_WHILE = 0.12
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    """With room for half a megabyte. Older ones have eight gigabytes, whatever they are told."""
-    said = subprocess.run([programs() / "postgres", "--version"], capture_output=True, text=True)
-    if int(said.stdout.split()[2].partition(".")[0]) < 17:
-        pytest.skip("its queue cannot be made small")
+    """With room for half a megabyte."""
     with Server(max_notify_queue_pages="64") as server:
         server.execute("create database tenure")
         server.execute("create database elsewhere")
