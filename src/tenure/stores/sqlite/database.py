@@ -9,15 +9,16 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from shlex import quote
 from typing import TypeVar
 
 import apsw
 
 from tenure.model.errors import StoreError, StoreIncompatible, StoreUnavailable, UnknownStore
 from tenure.stores.lock_holder import who_holds
+from tenure.stores.place import absolute
 from tenure.stores.sqlite.abandoned_log import refuse_abandoned_log
 from tenure.stores.sqlite.holdup import LOCK_PATIENCE, LockWait
+from tenure.stores.sqlite.not_opened import why_not_opened
 
 T = TypeVar("T")
 
@@ -102,17 +103,16 @@ def _writers_lock(path: Path) -> tuple[Path, int]:
     return Path(f"{path}-shm"), _WRITE_LOCK
 
 
-def usable(path: Path) -> Path:
+def usable(path: str | Path) -> Path:
     """``UnknownStore`` for a name that SQLite cannot be told."""
+    whole = absolute(path)
     try:
-        name = str(path).encode()
+        str(whole).encode()
     except UnicodeEncodeError as error:
         raise UnknownStore(
-            f"the path {str(path)!r} is not UTF-8, and SQLite knows no other; rename it"
+            f"the path {str(whole)!r} is not UTF-8, and SQLite knows no other; rename it"
         ) from error
-    if b"\0" in name:
-        raise UnknownStore(f"the path {str(path)!r} has a null byte in it")
-    return path
+    return whole
 
 
 def connect(path: Path, lock: LockWait) -> apsw.Connection:
@@ -126,7 +126,7 @@ def connect(path: Path, lock: LockWait) -> apsw.Connection:
     try:
         connection = apsw.Connection(str(path))
     except apsw.CantOpenError as error:
-        raise StoreUnavailable(_why_not_opened(path, error)) from error
+        raise StoreUnavailable(why_not_opened(path, error)) from error
     with translated(path, lock):
         # A plan is made once and kept. SQLite would make it anew for each value bound, in case a
         # partial index suits that very value: for our small statements several times their cost.
@@ -138,19 +138,6 @@ def connect(path: Path, lock: LockWait) -> apsw.Connection:
         connection.execute("pragma temp_store = memory")
         connection.execute("pragma mmap_size = 0")  # some systems' SQLite would
     return connection
-
-
-def _why_not_opened(path: Path, error: apsw.CantOpenError) -> str:
-    """No folder is made for it: a path with a typo would look like a healthy store without runs."""
-    folder = path.parent
-    if folder.is_dir():
-        return f"cannot open {path}: {error}. Check that its folder is writable"
-    if folder.exists():
-        return f"cannot open {path}: {folder} is no folder. Look at the path"
-    return (
-        f"cannot open {path}: there is no folder {folder}. Look at the path; if it is right, make "
-        f"the folder: mkdir -p {quote(str(folder))}"
-    )
 
 
 def patiently(work: Callable[..., T], arguments: tuple[object, ...], lock: LockWait) -> T:

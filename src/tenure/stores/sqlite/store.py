@@ -71,7 +71,7 @@ class SQLiteStore:
     ) -> None:
         """Open, and create or migrate if need be. Blocks for a moment; ``open`` does not. A lock
         that another process holds is waited for ``patience`` seconds, a minute unless given."""
-        self.path = usable(Path(path).absolute())
+        self.path = usable(path)
         lease_clock = LeaseClock(clock or SystemClock())
         self._threads: list[DatabaseThread] = []
         holdup = Holdup(self.path, patience)
