@@ -20,12 +20,11 @@ _SETTLED = 1.0
 
 
 def refuse_abandoned_log(path: Path, lock: LockWait) -> None:
-    """``path`` is about to be opened."""
-    database = os.path.realpath(path)  # the log is where links lead to
-    log = f"{database}-wal"
+    """``path`` is about to be opened; no part of it is a link."""
+    log = f"{path}-wal"
     deadline = monotonic() + _SETTLED
     # What may not be looked at is not there for us, nor has it readers: opening it is refused.
-    while not os.path.exists(log) and (pids := readers_of(Path(database))):
+    while not os.path.exists(log) and (pids := readers_of(path)):
         if monotonic() > deadline:
             others = ", ".join(map(str, pids))
             raise StoreUnavailable(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 from collections.abc import Callable, Iterator
@@ -104,15 +105,19 @@ def _writers_lock(path: Path) -> tuple[Path, int]:
 
 
 def usable(path: str | Path) -> Path:
-    """``UnknownStore`` for a name that SQLite cannot be told."""
-    whole = absolute(path)
+    """Where links lead to: there SQLite has its own files, and whoever comes by another name finds
+    ours too. ``UnknownStore`` for a name that SQLite cannot be told."""
+    return _tellable(Path(os.path.realpath(_tellable(absolute(path)))))
+
+
+def _tellable(path: Path) -> Path:
     try:
-        str(whole).encode()
+        str(path).encode()
     except UnicodeEncodeError as error:
         raise UnknownStore(
-            f"the path {str(whole)!r} is not UTF-8, and SQLite knows no other; rename it"
+            f"the path {str(path)!r} is not UTF-8, and SQLite knows no other; rename it"
         ) from error
-    return whole
+    return path
 
 
 def connect(path: Path, lock: LockWait) -> apsw.Connection:
