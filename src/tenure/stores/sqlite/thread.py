@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import apsw
 
-from tenure.model.errors import StoreUnavailable
+from tenure.model.errors import StoreLost, StoreUnavailable
 from tenure.stores.sqlite.database import (
     DRIVER_ERRORS,
     connect,
@@ -126,10 +126,17 @@ class DatabaseThread:
             self._lock.begin(job.asked_at, partial(self._unwanted, [job]))
             outcome = _Outcome(job, patiently(job.work, job.arguments, self._lock))
             self._lock.got_through()
-            self._files.check()
         except BaseException as error:  # noqa: BLE001  handed to the caller, whatever it is
             outcome = self._failed(job, error)
-        _answer(job.loop, (outcome,))
+        _answer(job.loop, self._unless_lost([outcome]))
+
+    def _unless_lost(self, outcomes: list[_Outcome]) -> list[_Outcome]:
+        """A refusal is an answer too: none is given from files that nobody else sees."""
+        try:
+            self._files.check()
+        except StoreLost as lost:
+            return [_Outcome(one.job, None, lost) for one in outcomes]
+        return outcomes
 
     def _failed(self, job: _Job, error: BaseException) -> _Outcome:
         if not isinstance(error, apsw.BusyError):
@@ -153,9 +160,9 @@ class ReadingThread(DatabaseThread):
             self._lock.begin(job.asked_at, partial(self._unwanted, jobs))
             outcomes = patiently(self._in_one_view, (jobs,), self._lock)
             self._lock.got_through()
-            self._files.check()
         except BaseException as error:  # noqa: BLE001
             outcomes = [self._failed(each, error) for each in jobs]
+        outcomes = self._unless_lost(outcomes)
         for loop, theirs in groupby(outcomes, key=lambda outcome: outcome.job.loop):
             _answer(loop, tuple(theirs))
 
