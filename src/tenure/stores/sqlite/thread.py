@@ -124,11 +124,16 @@ class DatabaseThread:
     def _do(self, job: _Job) -> None:
         try:
             self._lock.begin(job.asked_at, partial(self._unwanted, [job]))
-            outcome = _Outcome(job, patiently(job.work, job.arguments, self._lock))
+            outcome = _Outcome(job, patiently(self._in_our_schema, (job,), self._lock))
             self._lock.got_through()
         except BaseException as error:  # noqa: BLE001  handed to the caller, whatever it is
             outcome = self._failed(job, error)
         _answer(job.loop, self._unless_lost([outcome]))
+
+    def _in_our_schema(self, job: _Job) -> Any:
+        """Not all work is done in transactions, which look once more."""
+        refuse_another_schema(self._connection)
+        return job.work(*job.arguments)
 
     def _unless_lost(self, outcomes: list[_Outcome]) -> list[_Outcome]:
         """A refusal is an answer too: none is given from files that nobody else sees."""
