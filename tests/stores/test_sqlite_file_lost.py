@@ -99,10 +99,36 @@ async def test_nothing_is_refused_by_what_a_lost_log_says(tmp_path: Path) -> Non
             lambda: store.release_lease(RUN_ID, Fencing("owner", 7), "an-update"),
             lambda: store.append(RUN_ID, Fencing("owner", 7), OUT, 0, b"late"),
             lambda: store.get_run("nowhere"),
+            store.check_store,
         ]
         for ask in asked:
             with pytest.raises(StoreLost, match=r"runs\.db-wal was removed"):
                 await ask()
+        assert not Path(f"{path}-wal").exists()
+
+
+LISTS = """
+import apsw, sys
+for (run_id,) in apsw.Connection(sys.argv[1]).execute("select run_id from runs order by run_id"):
+    print(run_id)
+"""
+
+
+async def test_who_is_refused_keeps_nobody_from_saving_what_is_in_a_lost_log(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "runs.db"
+    one, other = await SQLiteStore.open(path), await SQLiteStore.open(path)
+    await one.create_run(new_run(run_id="order-of-one"))
+    await other.create_run(new_run(run_id="order-of-other"))
+    Path(f"{path}-wal").unlink()
+    await one.close()
+    with pytest.raises(StoreUnavailable) as refused:
+        await SQLiteStore.open(path)
+    assert refused.value.__traceback__ is not None  # with all that was at hand when it was raised
+    await other.close()
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", LISTS, path, stdout=PIPE)
+    assert (await process.communicate())[0].split() == [b"order-of-one", b"order-of-other"]
 
 
 async def test_lost_index_of_the_log_is_noticed_soon(tmp_path: Path) -> None:

@@ -104,8 +104,10 @@ async def test_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
     connection = apsw.Connection(str(path))
     connection.pragma("user_version", 9999)
     connection.close()
-    with pytest.raises(StoreIncompatible, match=r"schema 9999.*upgrade Tenure"):
+    with pytest.raises(StoreIncompatible, match=r"schema 9999.*upgrade Tenure") as refused:
         await SQLiteStore.open(path)
+    assert refused.value.__traceback__ is not None  # with all that was at hand when it was raised
+    assert list(tmp_path.iterdir()) == [path]  # the last who closes it removes the others
     assert apsw.Connection(str(path)).pragma("user_version") == 9999
 
 

@@ -132,17 +132,25 @@ def connect(path: Path, lock: LockWait) -> apsw.Connection:
         connection = apsw.Connection(str(path))
     except apsw.CantOpenError as error:
         raise StoreUnavailable(why_not_opened(path, error)) from error
-    with translated(path, lock):
-        # A plan is made once and kept. SQLite would make it anew for each value bound, in case a
-        # partial index suits that very value: for our small statements several times their cost.
-        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-        connection.set_busy_handler(_patience(lock))
-        patiently(connection.pragma, ("journal_mode", "wal"), lock)
-        connection.execute("pragma synchronous = full")
-        connection.execute("pragma cache_size = -16000")
-        connection.execute("pragma temp_store = memory")
-        connection.execute("pragma mmap_size = 0")  # some systems' SQLite would
+    try:
+        with translated(path, lock):
+            _set_up(connection, lock)
+    except BaseException:
+        connection.close()
+        raise
     return connection
+
+
+def _set_up(connection: apsw.Connection, lock: LockWait) -> None:
+    # A plan is made once and kept. SQLite would make it anew for each value bound, in case a
+    # partial index suits that very value: for our small statements several times their cost.
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+    connection.set_busy_handler(_patience(lock))
+    patiently(connection.pragma, ("journal_mode", "wal"), lock)
+    connection.execute("pragma synchronous = full")
+    connection.execute("pragma cache_size = -16000")
+    connection.execute("pragma temp_store = memory")
+    connection.execute("pragma mmap_size = 0")  # some systems' SQLite would
 
 
 def patiently(work: Callable[..., T], arguments: tuple[object, ...], lock: LockWait) -> T:

@@ -345,6 +345,7 @@ class SQLiteStore:
 
     async def check_store(self) -> StoreReport:
         """On a connection of its own, so that nobody waits for it."""
+        self._reader.check_files()
         return await asyncio.to_thread(check, self.path, self._files)
 
     async def migrate_store(self) -> StoreReport:

@@ -83,10 +83,20 @@ class DatabaseThread:
                 f"{self._path}: this store was opened before the process forked; open it anew"
             )
         with self._guard:
-            if self._closing.is_set():
-                raise StoreUnavailable(f"{self._path}: this store has been closed")
+            self._refuse_if_closed()
             self._jobs.put(_Job(loop, answer, work, arguments, monotonic()))
         return await answer
+
+    def check_files(self) -> None:
+        """``StoreLost``. For whoever opens a connection of its own: SQLite would begin a new log in
+        the place of one that was taken away."""
+        with self._guard:
+            self._refuse_if_closed()
+            self._files.check()
+
+    def _refuse_if_closed(self) -> None:
+        if self._closing.is_set():
+            raise StoreUnavailable(f"{self._path}: this store has been closed")
 
     def close(self) -> None:
         """Finish what was asked for, then let go of the file."""
@@ -102,12 +112,7 @@ class DatabaseThread:
 
     def _serve(self, opened: Future[None]) -> None:
         try:
-            self._lock.begin(monotonic())
-            self._connection = connect(self._path, self._lock)
-            self._files = FilesOnDisk(self._path)
-            with translated(self._path, self._lock):
-                patiently(migrate, (self._connection, self._path), self._lock)
-            self._files.used_by(self._connection)
+            self._open()
         except BaseException as error:  # noqa: BLE001  raised where the store is opened
             opened.set_exception(error)
             return
@@ -116,6 +121,20 @@ class DatabaseThread:
         while (job := self._jobs.get()) is not None:
             self._do(job)
         self._connection.close()
+
+    def _open(self) -> None:
+        """What is refused is let go of at once: as long as anybody has the file, nobody brings its
+        log into it."""
+        self._lock.begin(monotonic())
+        self._connection = connect(self._path, self._lock)
+        try:
+            self._files = FilesOnDisk(self._path)
+            with translated(self._path, self._lock):
+                patiently(migrate, (self._connection, self._path), self._lock)
+            self._files.used_by(self._connection)
+        except BaseException:
+            self._connection.close()
+            raise
 
     def _unwanted(self, jobs: Sequence[_Job]) -> bool:
         """Who closes waits for every answer that is owed to somebody, and for no other."""
