@@ -324,6 +324,8 @@ async def test_creation_times_never_fall(tmp_path: Path) -> None:
         await store.create_run(new_run(run_id="the-second"))
         listed = (await store.list_runs(RunFilter(created_from=before))).items
         assert [run.run_id for run in listed] == ["the-second", "the-first"]
+        assert [run.created_at for run in listed] == [before, before]
+        assert (await store.list_runs(RunFilter(created_to=before))).items == ()
 
 
 @pytest.mark.parametrize("boot_id", ["a-lower-boot", "zz-a-higher-boot"])
