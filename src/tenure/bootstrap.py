@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from tenure.model.errors import UnknownBroker, UnknownStore
 from tenure.model.outbox import Delivery
@@ -25,6 +25,7 @@ from tenure.ports.broker import Broker
 from tenure.ports.run_store import RunStateStore
 from tenure.ports.sender import CallbackSender, NotTaken
 from tenure.ports.transport import Transport
+from tenure.stores.place import absolute
 from tenure.wire.addresses import shown_address
 from tenure.workflow.spec import CallbackSpec
 
@@ -90,11 +91,11 @@ def open_store(url: str | None = None, *, patience: float | None = None) -> Open
 
 def not_there_yet(url: str) -> Path | None:
     """Where opening ``url`` would create a store; ``None`` if one is there, or if only its own
-    kind can tell. ``UnknownStore``."""
+    kind can tell. ``UnknownStore``, ``StoreUnavailable``."""
     scheme = url.partition(":")[0].lower()
     if scheme not in _ON_DISK:
         return None
-    path = _path(url).absolute()
+    path = absolute(_path(url))
     try:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -249,11 +250,11 @@ def _path(url: str) -> Path:
             f"{shown_address(url)!r} has a line break or tab in it; if the path has, write it as "
             "%0A, %0D or %09"
         )
-    parts = urlsplit(url)
-    if parts.netloc or parts.query or parts.fragment:
+    parts = _split(url)
+    if parts is None or parts.netloc or parts.query or parts.fragment:
         raise UnknownStore(
             f"{shown_address(url)!r} names a host, query or fragment; write three slashes and a "
-            f"path: {parts.scheme}:///runs"
+            f"path: {url.partition(':')[0]}:///runs"
         )
     path = _unquoted(url, parts.path)
     if parts.scheme == "sqlite":
@@ -264,7 +265,21 @@ def _path(url: str) -> Path:
         raise UnknownStore(
             f"{shown_address(url)!r} names no path; for example {parts.scheme}:///runs"
         )
-    return Path(path).expanduser()
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise UnknownStore(
+            f"{shown_address(url)!r} is below a home folder that is not known here; write the "
+            "whole path"
+        ) from error
+
+
+def _split(url: str) -> SplitResult | None:
+    """``None`` for one whose host is none."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return None
 
 
 def _unquoted(url: str, quoted: str) -> str:

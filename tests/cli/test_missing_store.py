@@ -50,6 +50,24 @@ def test_a_folder_that_is_not_there_either_is_named(cli: Cli) -> None:
     assert f"runs.db (nor the folder {cli.folder}/no/such), as --store has it" in refused.err
 
 
+LONG = "x" * 300
+
+
+@pytest.mark.parametrize(
+    ("store", "code"),
+    [
+        ("sqlite:///~nosuchuser/runs.db", 2),
+        (f"sqlite:///{LONG}/runs.db", 6),
+        (f"file:{LONG}/runs", 6),
+    ],
+    ids=["nobody's", "long", "long folder"],
+)
+def test_a_path_that_leads_nowhere_is_no_defect_of_ours(cli: Cli, store: str, code: int) -> None:
+    refused = cli.call("list", "--store", store)
+    assert refused.code == code
+    assert refused.err.startswith("Error: ")
+
+
 def test_the_message_says_who_named_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     (cli.folder / "tenure.toml").write_text('store = "sqlite:///runs.db"')
     assert f"as {cli.folder}/tenure.toml has it" in cli.call("list").err

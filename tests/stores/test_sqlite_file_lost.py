@@ -10,12 +10,16 @@ from pathlib import Path
 
 import apsw
 import pytest
+from msgspec.structs import replace
 
 from tenure.model.errors import StoreLost, StoreUnavailable
+from tenure.model.update import Fencing
+from tenure.ports.log_store import LogKey
 from tenure.stores.sqlite import SQLiteStore
-from tenure.testing.factories import embedded_run, new_run, start_step
+from tenure.testing.factories import cancel, embedded_run, lease_request, new_run, start_step
 
 RUN_ID = "order-1234"
+OUT = LogKey(step=0, host="web1", stream="stdout")
 
 
 def remove(path: Path) -> None:
@@ -79,6 +83,52 @@ async def test_commit_to_a_log_that_was_taken_away_is_not_acknowledged(
         for ask in (lambda: store.create_run(new_run()), store.list_runs):
             with pytest.raises(StoreLost, match=rf"runs\.db-wal was {said}.*start again"):
                 await ask()
+
+
+async def test_nothing_is_refused_by_what_a_lost_log_says(tmp_path: Path) -> None:
+    """A refusal is an answer, too: elsewhere the run may be there, or free."""
+    path = tmp_path / "runs.db"
+    async with await SQLiteStore.open(path) as store:
+        await store.create_run(embedded_run("owner", run_id=RUN_ID))
+        run = await store.get_run(RUN_ID)
+        Path(f"{path}-wal").unlink()
+        asked: list[Callable[[], Awaitable[object]]] = [
+            lambda: store.create_run(new_run(run_id=RUN_ID)),
+            lambda: store.update_run(cancel(replace(run, run_id="nowhere"))),
+            lambda: store.claim_run(RUN_ID, lease_request("another")),
+            lambda: store.release_lease(RUN_ID, Fencing("owner", 7), "an-update"),
+            lambda: store.append(RUN_ID, Fencing("owner", 7), OUT, 0, b"late"),
+            lambda: store.get_run("nowhere"),
+            store.check_store,
+        ]
+        for ask in asked:
+            with pytest.raises(StoreLost, match=r"runs\.db-wal was removed"):
+                await ask()
+        assert not Path(f"{path}-wal").exists()
+
+
+LISTS = """
+import apsw, sys
+for (run_id,) in apsw.Connection(sys.argv[1]).execute("select run_id from runs order by run_id"):
+    print(run_id)
+"""
+
+
+async def test_who_is_refused_keeps_nobody_from_saving_what_is_in_a_lost_log(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "runs.db"
+    one, other = await SQLiteStore.open(path), await SQLiteStore.open(path)
+    await one.create_run(new_run(run_id="order-of-one"))
+    await other.create_run(new_run(run_id="order-of-other"))
+    Path(f"{path}-wal").unlink()
+    await one.close()
+    with pytest.raises(StoreUnavailable) as refused:
+        await SQLiteStore.open(path)
+    assert refused.value.__traceback__ is not None  # with all that was at hand when it was raised
+    await other.close()
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", LISTS, path, stdout=PIPE)
+    assert (await process.communicate())[0].split() == [b"order-of-one", b"order-of-other"]
 
 
 async def test_lost_index_of_the_log_is_noticed_soon(tmp_path: Path) -> None:

@@ -104,8 +104,10 @@ async def test_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
     connection = apsw.Connection(str(path))
     connection.pragma("user_version", 9999)
     connection.close()
-    with pytest.raises(StoreIncompatible, match=r"schema 9999.*upgrade Tenure"):
+    with pytest.raises(StoreIncompatible, match=r"schema 9999.*upgrade Tenure") as refused:
         await SQLiteStore.open(path)
+    assert refused.value.__traceback__ is not None  # with all that was at hand when it was raised
+    assert list(tmp_path.iterdir()) == [path]  # the last who closes it removes the others
     assert apsw.Connection(str(path)).pragma("user_version") == 9999
 
 
@@ -322,6 +324,8 @@ async def test_creation_times_never_fall(tmp_path: Path) -> None:
         await store.create_run(new_run(run_id="the-second"))
         listed = (await store.list_runs(RunFilter(created_from=before))).items
         assert [run.run_id for run in listed] == ["the-second", "the-first"]
+        assert [run.created_at for run in listed] == [before, before]
+        assert (await store.list_runs(RunFilter(created_to=before))).items == ()
 
 
 @pytest.mark.parametrize("boot_id", ["a-lower-boot", "zz-a-higher-boot"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 _LOCKS = Path("/proc/locks")
@@ -16,10 +17,12 @@ def who_holds(path: Path, seconds: float, writers: tuple[Path, int] | None = Non
     ``writers``: the file and byte that only those lock who write, if that is not all of ``path``.
     """
     held = f"another process has held {path} for {seconds:.0f} s"
-    pids = sorted(_holders(path) if writers is None else _writers(*writers), key=_goes_on)
+    pids = sorted(_holders(path) if writers is None else _writers(*writers), key=_suspicion)
     if not pids:  # another system, another container, or the lock is free by now
         return f"{held}: look for a stopped or hung process that has it open"
     pid = pids[0]
+    if pid == os.getpid():
+        return f"this process has held {path} for {seconds:.0f} s: see what else of it has it open"
     if _goes_on(pid):
         return f"{held}: process {pid}; if it hangs, end it (kill -KILL {pid})"
     return (
@@ -30,7 +33,8 @@ def who_holds(path: Path, seconds: float, writers: tuple[Path, int] | None = Non
 
 def readers_of(path: Path) -> list[int]:
     """Other processes that read ``path`` and keep it from being changed meanwhile."""
-    return sorted({int(fields[4]) for fields in _locks_on(path) if fields[3] == "READ"})
+    pids = {int(fields[4]) for fields in _locks_on(path) if fields[3] == "READ"}
+    return sorted(pids - {os.getpid()})
 
 
 def _holders(path: Path) -> Iterator[int]:
@@ -49,19 +53,47 @@ def _writers(path: Path, byte: int) -> Iterator[int]:
 def _locks_on(path: Path) -> Iterator[list[str]]:
     """From ``1: POSIX ADVISORY WRITE 812 fe:01:4711 120 120``; who waits has a field more."""
     try:
-        inode = str(path.stat().st_ino)
+        seen = path.stat()
         locks = _LOCKS.read_text()
     except OSError:
         return
     for line in locks.splitlines():
         fields = line.split()
-        if len(fields) == 8 and fields[5].rpartition(":")[2] == inode and _is_known(fields[4]):
+        if len(fields) == 8 and _is_known(fields[4]) and _is_file(seen, fields[5], fields[4]):
             yield fields
 
 
 def _is_known(pid: str) -> bool:
-    """To us, and not ourselves: processes of other containers are 0 or -1 here."""
-    return int(pid) > 0 and int(pid) != os.getpid()
+    """To us: processes of other containers are 0 or -1 here."""
+    return int(pid) > 0
+
+
+def _is_file(seen: os.stat_result, named: str, pid: str) -> bool:
+    """``fe:01:4711``: a number is one file's on its own device only. Some file systems (btrfs,
+    overlays) go by another device here than where they are asked: then the process must have the
+    very file open, or somebody who has nothing to do with it would be named."""
+    device = f"{os.major(seen.st_dev):02x}:{os.minor(seen.st_dev):02x}"
+    if named == f"{device}:{seen.st_ino}":
+        return True
+    return named.rpartition(":")[2] == str(seen.st_ino) and _has_open(pid, seen)
+
+
+def _has_open(pid: str, seen: os.stat_result) -> bool:
+    """As far as we may see."""
+    try:
+        names = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return False
+    for name in names:
+        with suppress(OSError):  # closed meanwhile
+            if os.path.samestat(os.stat(f"/proc/{pid}/fd/{name}"), seen):
+                return True
+    return False
+
+
+def _suspicion(pid: int) -> tuple[bool, bool]:
+    """Who is stopped comes first, and we ourselves come last."""
+    return pid == os.getpid(), _goes_on(pid)
 
 
 def _goes_on(pid: int) -> bool:

@@ -33,6 +33,8 @@ _ADVICE = {
     errno.ENOENT: "check that the store's directory is still there",
     errno.EEXIST: _NO_DIRECTORY,
     errno.ENOTDIR: _NO_DIRECTORY,
+    errno.ENAMETOOLONG: "choose a shorter path",
+    errno.ELOOP: "look at the path",
     errno.ENOLCK: _NO_LOCKS,
     errno.EOPNOTSUPP: _NO_LOCKS,
     errno.EIO: "check the disk; then send the same call again",
@@ -52,13 +54,14 @@ def reported(path: Path) -> Iterator[None]:
 def make_directory(path: Path) -> None:
     """If it is not there. Nothing above it is made: a path with a typo would look like a healthy
     store without runs."""
-    if not path.parent.exists():
-        raise StoreUnavailable(
-            f"cannot open {path}: there is no folder {path.parent}. Look at the path; if it is "
-            f"right, make the folder: mkdir -p {quote(str(path.parent))}"
-        )
     with reported(path):
-        path.mkdir(exist_ok=True)
+        try:
+            path.mkdir(exist_ok=True)
+        except FileNotFoundError as error:
+            raise StoreUnavailable(
+                f"cannot open {path}: there is no folder {path.parent}. Look at the path; if it is "
+                f"right, make the folder: mkdir -p {quote(str(path.parent))}"
+            ) from error
 
 
 class OpenFile:

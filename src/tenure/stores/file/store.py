@@ -7,7 +7,6 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import ParamSpec, Self, TypeVar
 
 from tenure.model.codec import copied
@@ -21,6 +20,7 @@ from tenure.stores.file.disk import make_directory, reported
 from tenure.stores.file.listing import Listing
 from tenure.stores.file.names import Names
 from tenure.stores.file.runs import FileRuns
+from tenure.stores.place import absolute
 from tenure.system import SystemClock
 
 P = ParamSpec("P")
@@ -41,7 +41,7 @@ class FileStore:
     durable = True
 
     def __init__(self, directory: str | os.PathLike[str], clock: Clock | None = None) -> None:
-        names = Names(Path(directory).absolute())
+        names = Names(absolute(directory))
         make_directory(names.directory)
         self._runs = FileRuns(names, clock or SystemClock())
         self._listing = Listing(names, self._runs)

@@ -7,6 +7,7 @@ two logs would be written into the same pages. So who comes anew waits until the
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from time import monotonic
 
@@ -19,11 +20,11 @@ _SETTLED = 1.0
 
 
 def refuse_abandoned_log(path: Path, lock: LockWait) -> None:
-    """``path`` is about to be opened."""
-    database = path.resolve()  # the log is where links lead to
-    log = Path(f"{database}-wal")
+    """``path`` is about to be opened; no part of it is a link."""
+    log = f"{path}-wal"
     deadline = monotonic() + _SETTLED
-    while not log.exists() and (pids := readers_of(database)):
+    # What may not be looked at is not there for us, nor has it readers: opening it is refused.
+    while not os.path.exists(log) and (pids := readers_of(path)):
         if monotonic() > deadline:
             others = ", ".join(map(str, pids))
             raise StoreUnavailable(

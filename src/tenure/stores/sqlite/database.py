@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 from collections.abc import Callable, Iterator
@@ -9,15 +10,16 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from shlex import quote
 from typing import TypeVar
 
 import apsw
 
 from tenure.model.errors import StoreError, StoreIncompatible, StoreUnavailable, UnknownStore
 from tenure.stores.lock_holder import who_holds
+from tenure.stores.place import absolute
 from tenure.stores.sqlite.abandoned_log import refuse_abandoned_log
 from tenure.stores.sqlite.holdup import LOCK_PATIENCE, LockWait
+from tenure.stores.sqlite.not_opened import why_not_opened
 
 T = TypeVar("T")
 
@@ -102,16 +104,19 @@ def _writers_lock(path: Path) -> tuple[Path, int]:
     return Path(f"{path}-shm"), _WRITE_LOCK
 
 
-def usable(path: Path) -> Path:
-    """``UnknownStore`` for a name that SQLite cannot be told."""
+def usable(path: str | Path) -> Path:
+    """Where links lead to: there SQLite has its own files, and whoever comes by another name finds
+    ours too. ``UnknownStore`` for a name that SQLite cannot be told."""
+    return _tellable(Path(os.path.realpath(_tellable(absolute(path)))))
+
+
+def _tellable(path: Path) -> Path:
     try:
-        name = str(path).encode()
+        str(path).encode()
     except UnicodeEncodeError as error:
         raise UnknownStore(
             f"the path {str(path)!r} is not UTF-8, and SQLite knows no other; rename it"
         ) from error
-    if b"\0" in name:
-        raise UnknownStore(f"the path {str(path)!r} has a null byte in it")
     return path
 
 
@@ -126,31 +131,26 @@ def connect(path: Path, lock: LockWait) -> apsw.Connection:
     try:
         connection = apsw.Connection(str(path))
     except apsw.CantOpenError as error:
-        raise StoreUnavailable(_why_not_opened(path, error)) from error
-    with translated(path, lock):
-        # A plan is made once and kept. SQLite would make it anew for each value bound, in case a
-        # partial index suits that very value: for our small statements several times their cost.
-        connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-        connection.set_busy_handler(_patience(lock))
-        patiently(connection.pragma, ("journal_mode", "wal"), lock)
-        connection.execute("pragma synchronous = full")
-        connection.execute("pragma cache_size = -16000")
-        connection.execute("pragma temp_store = memory")
-        connection.execute("pragma mmap_size = 0")  # some systems' SQLite would
+        raise StoreUnavailable(why_not_opened(path, error)) from error
+    try:
+        with translated(path, lock):
+            _set_up(connection, lock)
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
-def _why_not_opened(path: Path, error: apsw.CantOpenError) -> str:
-    """No folder is made for it: a path with a typo would look like a healthy store without runs."""
-    folder = path.parent
-    if folder.is_dir():
-        return f"cannot open {path}: {error}. Check that its folder is writable"
-    if folder.exists():
-        return f"cannot open {path}: {folder} is no folder. Look at the path"
-    return (
-        f"cannot open {path}: there is no folder {folder}. Look at the path; if it is right, make "
-        f"the folder: mkdir -p {quote(str(folder))}"
-    )
+def _set_up(connection: apsw.Connection, lock: LockWait) -> None:
+    # A plan is made once and kept. SQLite would make it anew for each value bound, in case a
+    # partial index suits that very value: for our small statements several times their cost.
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+    connection.set_busy_handler(_patience(lock))
+    patiently(connection.pragma, ("journal_mode", "wal"), lock)
+    connection.execute("pragma synchronous = full")
+    connection.execute("pragma cache_size = -16000")
+    connection.execute("pragma temp_store = memory")
+    connection.execute("pragma mmap_size = 0")  # some systems' SQLite would
 
 
 def patiently(work: Callable[..., T], arguments: tuple[object, ...], lock: LockWait) -> T:

@@ -71,7 +71,7 @@ class SQLiteStore:
     ) -> None:
         """Open, and create or migrate if need be. Blocks for a moment; ``open`` does not. A lock
         that another process holds is waited for ``patience`` seconds, a minute unless given."""
-        self.path = usable(Path(path).absolute())
+        self.path = usable(path)
         lease_clock = LeaseClock(clock or SystemClock())
         self._threads: list[DatabaseThread] = []
         holdup = Holdup(self.path, patience)
@@ -345,6 +345,7 @@ class SQLiteStore:
 
     async def check_store(self) -> StoreReport:
         """On a connection of its own, so that nobody waits for it."""
+        self._reader.check_files()
         return await asyncio.to_thread(check, self.path, self._files)
 
     async def migrate_store(self) -> StoreReport:

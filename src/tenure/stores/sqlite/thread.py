@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import apsw
 
-from tenure.model.errors import StoreUnavailable
+from tenure.model.errors import StoreLost, StoreUnavailable
 from tenure.stores.sqlite.database import (
     DRIVER_ERRORS,
     connect,
@@ -83,10 +83,20 @@ class DatabaseThread:
                 f"{self._path}: this store was opened before the process forked; open it anew"
             )
         with self._guard:
-            if self._closing.is_set():
-                raise StoreUnavailable(f"{self._path}: this store has been closed")
+            self._refuse_if_closed()
             self._jobs.put(_Job(loop, answer, work, arguments, monotonic()))
         return await answer
+
+    def check_files(self) -> None:
+        """``StoreLost``. For whoever opens a connection of its own: SQLite would begin a new log in
+        the place of one that was taken away."""
+        with self._guard:
+            self._refuse_if_closed()
+            self._files.check()
+
+    def _refuse_if_closed(self) -> None:
+        if self._closing.is_set():
+            raise StoreUnavailable(f"{self._path}: this store has been closed")
 
     def close(self) -> None:
         """Finish what was asked for, then let go of the file."""
@@ -102,12 +112,7 @@ class DatabaseThread:
 
     def _serve(self, opened: Future[None]) -> None:
         try:
-            self._lock.begin(monotonic())
-            self._connection = connect(self._path, self._lock)
-            self._files = FilesOnDisk(self._path)
-            with translated(self._path, self._lock):
-                patiently(migrate, (self._connection, self._path), self._lock)
-            self._files.used_by(self._connection)
+            self._open()
         except BaseException as error:  # noqa: BLE001  raised where the store is opened
             opened.set_exception(error)
             return
@@ -117,6 +122,20 @@ class DatabaseThread:
             self._do(job)
         self._connection.close()
 
+    def _open(self) -> None:
+        """What is refused is let go of at once: as long as anybody has the file, nobody brings its
+        log into it."""
+        self._lock.begin(monotonic())
+        self._connection = connect(self._path, self._lock)
+        try:
+            self._files = FilesOnDisk(self._path)
+            with translated(self._path, self._lock):
+                patiently(migrate, (self._connection, self._path), self._lock)
+            self._files.used_by(self._connection)
+        except BaseException:
+            self._connection.close()
+            raise
+
     def _unwanted(self, jobs: Sequence[_Job]) -> bool:
         """Who closes waits for every answer that is owed to somebody, and for no other."""
         return self._closing.is_set() and all(job.answer.done() for job in jobs)
@@ -124,12 +143,24 @@ class DatabaseThread:
     def _do(self, job: _Job) -> None:
         try:
             self._lock.begin(job.asked_at, partial(self._unwanted, [job]))
-            outcome = _Outcome(job, patiently(job.work, job.arguments, self._lock))
+            outcome = _Outcome(job, patiently(self._in_our_schema, (job,), self._lock))
             self._lock.got_through()
-            self._files.check()
         except BaseException as error:  # noqa: BLE001  handed to the caller, whatever it is
             outcome = self._failed(job, error)
-        _answer(job.loop, (outcome,))
+        _answer(job.loop, self._unless_lost([outcome]))
+
+    def _in_our_schema(self, job: _Job) -> Any:
+        """Not all work is done in transactions, which look once more."""
+        refuse_another_schema(self._connection)
+        return job.work(*job.arguments)
+
+    def _unless_lost(self, outcomes: list[_Outcome]) -> list[_Outcome]:
+        """A refusal is an answer too: none is given from files that nobody else sees."""
+        try:
+            self._files.check()
+        except StoreLost as lost:
+            return [_Outcome(one.job, None, lost) for one in outcomes]
+        return outcomes
 
     def _failed(self, job: _Job, error: BaseException) -> _Outcome:
         if not isinstance(error, apsw.BusyError):
@@ -153,9 +184,9 @@ class ReadingThread(DatabaseThread):
             self._lock.begin(job.asked_at, partial(self._unwanted, jobs))
             outcomes = patiently(self._in_one_view, (jobs,), self._lock)
             self._lock.got_through()
-            self._files.check()
         except BaseException as error:  # noqa: BLE001
             outcomes = [self._failed(each, error) for each in jobs]
+        outcomes = self._unless_lost(outcomes)
         for loop, theirs in groupby(outcomes, key=lambda outcome: outcome.job.loop):
             _answer(loop, tuple(theirs))
 
