@@ -85,6 +85,16 @@ select secret from tenure.seal limit 1
 -- name: may_read_seal
 select has_table_privilege('tenure.seal', 'select')
 
+-- name: may_use_seal
+select has_table_privilege('tenure.seal', 'select')
+  and has_function_privilege('tenure.sealed(text)', 'execute')
+
+-- name: functions_out_of_reach
+-- Everybody may execute a function, unless somebody has taken that away, perhaps beforehand.
+select p.oid::regprocedure::text from pg_proc p
+where p.pronamespace = 'tenure'::regnamespace and not has_function_privilege(p.oid, 'execute')
+order by 1
+
 -- name: make_seal
 insert into tenure.seal (secret) select gen_random_uuid()::text || gen_random_uuid()::text
 where not exists (select from tenure.seal)
@@ -189,7 +199,8 @@ select tenure.clock(),
 
 -- name: create_plain_run
 -- One that comes alone and waits for somebody to own it. It is announced with its record, as
--- `waiting_runs` would show it, if the server can carry that much.
+-- `waiting_runs` would show it, if the server can carry that much. Who may not execute what seals it
+-- may not ask this at all, whatever comes of it: `create_plain_runs` is for him.
 with ok as (
   insert into tenure.runs (run_id, workflow_name, status, version, fence, takeovers,
     takeovers_without_progress, recovery, queue, rank, ready_at, readiness, approved, run_after,
