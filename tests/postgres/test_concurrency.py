@@ -177,9 +177,7 @@ async def test_who_create_the_same_runs_in_another_order_do_not_wait_in_a_circle
     with psycopg.connect(url, autocommit=True) as somebody:
         somebody.execute(SLOWLY.format("tenure.runs"))
     runs = [new() for _ in range(3)]
-    outcomes = await asyncio.gather(
-        stores[0].update_runs(runs), stores[1].update_runs(runs[::-1])
-    )
+    outcomes = await asyncio.gather(stores[0].update_runs(runs), stores[1].update_runs(runs[::-1]))
     for receipts in outcomes:
         assert [type(receipt) for receipt in receipts] == [Receipt] * 3
 
