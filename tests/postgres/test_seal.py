@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from time import monotonic
 from typing import Any
 
 import psycopg
@@ -18,6 +19,7 @@ from tenure.testing.contracts.acts import create, create_embedded
 from tenure.testing.contracts.wakeups import listening
 from tenure.testing.factories import change_run, new_run
 from tests.postgres.server import Server
+from tests.postgres.test_offered import waiting
 
 pytestmark = pytest.mark.slow
 
@@ -28,6 +30,10 @@ do $$ begin if not exists (select from pg_roles where rolname = 'sealing') then
 grant usage on schema tenure to sealing;
 grant all on all tables in schema tenure to sealing;
 grant usage on all sequences in schema tenure to sealing
+"""
+NO_SEALING = """
+revoke execute on all functions in schema tenure from public;
+grant execute on function tenure.clock() to sealing
 """
 
 
@@ -78,11 +84,7 @@ async def test_who_could_create_runs_before_there_was_one_still_can(
     ("lost", "problem"),
     [
         ("revoke all on tenure.seal from sealing", "grant select on tenure.seal"),
-        (
-            "revoke execute on all functions in schema tenure from public;"
-            "grant execute on function tenure.clock() to sealing",
-            "may not execute tenure.sealed(text)",
-        ),
+        (NO_SEALING, "may not execute tenure.sealed(text)"),
         ("delete from tenure.seal", "tenure store migrate"),
     ],
     ids=["no right to read", "no right to seal", "no row"],
@@ -120,6 +122,26 @@ async def test_role_that_may_not_ask_for_the_time_is_told_so(url: str) -> None:
         execute(url, "grant execute on all functions in schema tenure to sealing")
         assert (await store.check_store()).problems == ()
         await submissions(store)
+
+
+async def test_role_that_is_given_the_right_seals_after_a_while(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with PostgresStore(url) as store:
+        await store.migrate_store()
+    execute(url, RIGHTS)
+    execute(url, NO_SEALING)
+    async with waiting(url) as who, PostgresStore(of_another_role(url)) as store:
+        await create(store, queue="another-one")
+        execute(url, "grant execute on all functions in schema tenure to sealing")
+        later = monotonic() + 61.0
+        monkeypatch.setattr("tenure.stores.postgres.writing.monotonic", lambda: later)
+        await asyncio.sleep(0.12)
+        run = await create(store)
+        await who.hears()
+        offered = who.store.offered_run(["default"])
+        assert offered is not None
+        assert offered.snapshot.run_id == run.run_id
 
 
 async def test_lost_one_is_made_anew(url: str) -> None:
