@@ -37,6 +37,8 @@ NO_PLAN = {
     "listen_to_queues",
     "oldest_at_work",
     "may_read_seal",
+    "may_use_seal",
+    "functions_out_of_reach",
     "announce",
     "make_room_for_hints",
 }

@@ -9,7 +9,7 @@ from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.connections import Purpose
 from tenure.testing.contracts.acts import create, create_embedded, write
 from tenure.testing.contracts.changes import Reader
-from tenure.testing.factories import change_run, fencing_of, start_step
+from tenure.testing.factories import begin_run, change_run, fencing_of, start_step
 from tests.postgres.database import TestDatabase
 
 pytestmark = pytest.mark.slow
@@ -52,6 +52,23 @@ async def test_versions_of_a_run_keep_their_order_whichever_transaction_began_fi
         versions = [event.version for event in feed.events]
         assert versions == sorted(versions)
         assert versions[-1] == 3
+
+
+async def test_beginning_comes_after_the_creation_whichever_transaction_began_first(
+    postgres_database: TestDatabase,
+) -> None:
+    async with PostgresStore(postgres_database.url) as store:
+        async with store._connections.session(Purpose.WRITING) as early:
+            await early.all("begin")
+            await early.built("select pg_current_xact_id()::text", ())
+            run = await create(store)
+            await store._beginnings._begin(early, begin_run(run))
+            await early.all("commit")
+        feed = Reader(store)
+        await feed.until({run.run_id: await store.read_events(run.run_id)})
+        versions = [event.version for event in feed.events]
+        assert versions == sorted(versions)
+        assert versions[-1] == 2
 
 
 async def test_restored_dump_of_a_busier_server_joins_the_feed_when_migrated(

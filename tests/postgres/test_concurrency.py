@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import psycopg
 import pytest
@@ -21,11 +21,19 @@ from tenure.model.errors import (
 from tenure.model.events import Event
 from tenure.model.outbox import Delivered
 from tenure.model.snapshot import RunSnapshot
-from tenure.model.update import NewDelivery, Receipt, Update
+from tenure.model.update import NewDelivery, NewRun, Receipt, Update
 from tenure.ports.batch import ParallelBatches
 from tenure.stores.postgres import PostgresStore
 from tenure.testing.contracts.acts import create, create_embedded
-from tenure.testing.factories import HOOK, annotate, change_run, lease_request, unique
+from tenure.testing.factories import (
+    HOOK,
+    annotate,
+    change_run,
+    embedded_run,
+    lease_request,
+    new_run,
+    unique,
+)
 from tests.postgres.database import migrated
 from tests.postgres.server import Server
 
@@ -152,3 +160,37 @@ async def test_as_many_batches_as_connections_are_under_way(url: str) -> None:
                 await asyncio.sleep(0.005)
         for batch in batches:
             assert [type(outcome) for outcome in await batch] == [Receipt]
+
+
+SLOWLY = """
+create function tenure.slowly() returns trigger language plpgsql
+  as $$ begin perform pg_sleep(0.2); return new; end $$;
+create trigger slowly before insert on {} for each row execute function tenure.slowly()
+"""
+"""Time enough for two to come in each other's way."""
+
+
+@pytest.mark.parametrize("new", [new_run, embedded_run])
+async def test_who_create_the_same_runs_in_another_order_do_not_wait_in_a_circle(
+    url: str, stores: list[PostgresStore], new: Callable[[], NewRun]
+) -> None:
+    with psycopg.connect(url, autocommit=True) as somebody:
+        somebody.execute(SLOWLY.format("tenure.runs"))
+    runs = [new() for _ in range(3)]
+    outcomes = await asyncio.gather(stores[0].update_runs(runs), stores[1].update_runs(runs[::-1]))
+    for receipts in outcomes:
+        assert [type(receipt) for receipt in receipts] == [Receipt] * 3
+
+
+async def test_who_bring_the_same_texts_in_another_order_do_not_wait_in_a_circle(
+    url: str, stores: list[PostgresStore]
+) -> None:
+    with psycopg.connect(url, autocommit=True) as somebody:
+        somebody.execute(SLOWLY.format("tenure.definitions"))
+    texts = [f"name: {number}" for number in range(3)]
+    outcomes = await asyncio.gather(
+        stores[0].update_runs([new_run(definition=text) for text in texts]),
+        stores[1].update_runs([new_run(definition=text) for text in reversed(texts)]),
+    )
+    for receipts in outcomes:
+        assert [type(receipt) for receipt in receipts] == [Receipt] * 3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import cycle
@@ -17,7 +17,7 @@ from tenure.model.access import Role, Token
 from tenure.model.errors import StoreUnavailable
 from tenure.model.events import Event
 from tenure.model.outbox import Delivered
-from tenure.model.update import Update
+from tenure.model.update import Receipt, Update, Write, run_id_of
 from tenure.ports.log_store import LogKey
 from tenure.ports.workers import WorkerInfo
 from tenure.stores.postgres import PostgresStore
@@ -40,6 +40,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 T = TypeVar("T")
 
 WRITERS = 8
+RUNS_AT_ONCE = 100
+"""Of those who write many runs in one call."""
 KILLS = 20
 OUT = LogKey(step=0, host="web1", stream="stdout")
 
@@ -51,6 +53,21 @@ async def persistently(call: Callable[[], Awaitable[T]]) -> T:
             return await call()
         except StoreUnavailable:
             await asyncio.sleep(0.02)
+
+
+async def persistently_all(store: PostgresStore, writes: Iterable[Write]) -> dict[str, Receipt]:
+    """As above, of a batch: those of it that were not answered, until all are."""
+    left = {run_id_of(write): write for write in writes}
+    receipts: dict[str, Receipt] = {}
+    while left:
+        outcomes = await persistently(partial(store.update_runs, list(left.values())))
+        for run_id, outcome in zip(list(left), outcomes, strict=True):
+            if isinstance(outcome, Receipt):
+                receipts[run_id] = outcome
+                del left[run_id]
+            else:
+                assert isinstance(outcome, StoreUnavailable), outcome
+    return receipts
 
 
 @asynccontextmanager
@@ -65,18 +82,25 @@ async def two_stores(url: str) -> AsyncIterator[tuple[PostgresStore, PostgresSto
 
 class Load:
     """Owners that write their runs again and again, and remember what they were promised. They take
-    turns with the stores: half of them have their statements prepared."""
+    turns with the stores: half of them have their statements prepared. On each store one of them
+    writes many runs in one call."""
 
     def __init__(self, *stores: PostgresStore) -> None:
+        self._each = stores
         self._stores = cycle(stores)
         self.acknowledged: dict[str, int] = {}
         self.writes = 0
+        self.batches = 0
 
     @asynccontextmanager
     async def at_work(self) -> AsyncIterator[None]:
         writers = [
             asyncio.create_task(self._write(next(self._stores), f"owner-{i}"))
             for i in range(WRITERS)
+        ]
+        writers += [
+            asyncio.create_task(self._write_many(store, f"owner-of-many-{i}"))
+            for i, store in enumerate(self._each)
         ]
         try:
             yield
@@ -98,11 +122,23 @@ class Load:
             assert receipt.version == run.version + 1
             run = replace(run, version=receipt.version)
 
+    async def _write_many(self, store: PostgresStore, owner_id: str) -> None:
+        new = [embedded_run(owner_id) for _ in range(RUNS_AT_ONCE)]
+        receipts = await persistently_all(store, new)
+        runs = [replace(each.snapshot, version=1, owner_id=owner_id, fence=1) for each in new]
+        while True:
+            self.acknowledged |= {run_id: each.version for run_id, each in receipts.items()}
+            self.batches += 1
+            updates = [_telling(change_run(run, message=f"write {run.version}")) for run in runs]
+            receipts = await persistently_all(store, updates)
+            assert {each.version for each in receipts.values()} == {runs[0].version + 1}
+            runs = [replace(run, version=run.version + 1) for run in runs]
+
     async def progress(self, writes: int) -> None:
-        """Until there are so many more: clients go on."""
-        goal = self.writes + writes
+        """Until there are so many more, and of the large ones another: clients go on."""
+        goal, batches = self.writes + writes, self.batches
         async with asyncio.timeout(60):
-            while self.writes < goal:
+            while self.writes < goal or self.batches == batches:
                 await asyncio.sleep(0.005)
 
     async def verify(self, store: PostgresStore) -> None:

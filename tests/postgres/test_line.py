@@ -174,8 +174,9 @@ async def test_what_cannot_be_made_undoes_the_rest(
 
 
 async def test_after_a_rollback_it_is_prepared_anew(line: Line) -> None:
-    """The driver has the server forget everything then."""
+    """The driver has the server forget everything then, if it had anything prepared itself."""
     assert await line.ask("select $1::integer", [1]) == [(1,)]
+    await line.execute("select 1", prepare=True)
     await line.execute("begin", prepare=False)
     await line.rollback()
     assert await line.ask("select $1::integer", [2]) == [(2,)]

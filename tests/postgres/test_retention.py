@@ -367,6 +367,30 @@ async def test_text_stays_that_a_run_is_just_being_created_with(
     assert (await store.check_store()).problems == ()
 
 
+async def test_text_stays_that_came_to_be_used_while_it_was_looked_for(
+    store: PostgresStore, other: PostgresStore, gate: Gate
+) -> None:
+    """What the look shows is as old as its beginning; when it locks the text, whoever used it has
+    committed, and holds it no longer."""
+    await ended(store, definition=TEXT)
+    await gate.close_before(
+        """create function gate_of_texts() returns boolean language plpgsql volatile as $$ begin
+          if current_query() like '%distinct p.definition_digest%' then perform gate(); end if;
+          return true;
+        end $$;
+        alter table tenure.pruned rename to noted;
+        create view tenure.pruned as select * from tenure.noted where gate_of_texts()"""
+    )
+    pruning = asyncio.create_task(store.prune_runs(0.0))
+    await gate.waiting(1, pruning)
+    assert not pruning.done()
+    run = await create(other, definition=TEXT)
+    await gate.open()
+    assert await pruning == 1
+    assert await other.get_definition(run.run_id) == TEXT
+    assert (await other.check_store()).problems == ()
+
+
 async def test_text_that_is_just_being_removed_comes_with_the_next_run(
     store: PostgresStore, other: PostgresStore, gate: Gate
 ) -> None:

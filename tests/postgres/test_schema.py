@@ -51,6 +51,42 @@ async def test_many_migrate_at_once_and_it_happens_once(url: str) -> None:
         await store.close()
 
 
+@pytest.fixture
+def plain_role(url: str, postgres_server: Server) -> str:
+    """The store's URL for a role that may create nothing in its database."""
+    postgres_server.execute(
+        "do $$ begin if not exists (select from pg_roles where rolname = 'plain') then "
+        "create role plain login; end if; end $$"
+    )
+    return url.replace("//tenure@", "//plain@")
+
+
+async def test_schema_that_somebody_made_for_the_role_is_filled_by_it(
+    plain_role: str, postgres_server: Server
+) -> None:
+    """To make one takes a right on the whole database, which not everybody gives away."""
+    postgres_server.execute("create schema tenure authorization plain", "schemas")
+    async with PostgresStore(plain_role) as store:
+        for _ in range(2):
+            assert (await store.migrate_store()).schema == newest_schema()
+        assert (await store.check_store()).problems == ()
+        await store.create_run(new_run())
+
+
+async def test_role_that_may_not_make_the_schema_is_told_what_it_takes(plain_role: str) -> None:
+    async with PostgresStore(plain_role) as store:
+        with pytest.raises(StoreIncompatible, match="create schema tenure authorization"):
+            await store.migrate_store()
+
+
+async def test_schema_of_somebody_else_is_not_migrated(plain_role: str, url: str) -> None:
+    async with PostgresStore(url) as owner:
+        await owner.migrate_store()
+    async with PostgresStore(plain_role) as store:
+        with pytest.raises(StoreIncompatible, match="migrate with the user that owns it"):
+            await store.migrate_store()
+
+
 async def test_newer_schema_is_refused_by_all_but_the_check(url: str) -> None:
     async with PostgresStore(url) as store:
         await store.migrate_store()

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from time import monotonic
 from typing import Any
 
 import psycopg
 import pytest
 
+from tenure.model.errors import StoreIncompatible
+from tenure.model.update import Receipt
 from tenure.model.wakeups import topic_of_queue
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.migrating import migrations, newest_schema
-from tenure.testing.contracts.acts import create
+from tenure.testing.contracts.acts import create, create_embedded
 from tenure.testing.contracts.wakeups import listening
-from tenure.testing.factories import new_run
+from tenure.testing.factories import change_run, new_run
 from tests.postgres.server import Server
+from tests.postgres.test_offered import waiting
 
 pytestmark = pytest.mark.slow
 
@@ -26,6 +30,10 @@ do $$ begin if not exists (select from pg_roles where rolname = 'sealing') then
 grant usage on schema tenure to sealing;
 grant all on all tables in schema tenure to sealing;
 grant usage on all sequences in schema tenure to sealing
+"""
+NO_SEALING = """
+revoke execute on all functions in schema tenure from public;
+grant execute on function tenure.clock() to sealing
 """
 
 
@@ -46,10 +54,14 @@ def execute(url: str, sql: str) -> None:
 
 
 async def submissions(store: PostgresStore) -> None:
-    """Some of which let their hints ride."""
+    """Some of which let their hints ride; the first come at once."""
+    await asyncio.gather(*(store.create_run(new_run()) for _ in range(4)))
     for _ in range(3):
         await store.create_run(new_run())
         await asyncio.sleep(0.12)
+    run, other = await create_embedded(store), new_run()
+    for outcome in await store.update_runs([change_run(run, message="on"), other]):
+        assert isinstance(outcome, Receipt)
 
 
 async def test_who_could_create_runs_before_there_was_one_still_can(
@@ -72,18 +84,20 @@ async def test_who_could_create_runs_before_there_was_one_still_can(
     ("lost", "problem"),
     [
         ("revoke all on tenure.seal from sealing", "grant select on tenure.seal"),
+        (NO_SEALING, "may not execute tenure.sealed(text)"),
         ("delete from tenure.seal", "tenure store migrate"),
     ],
-    ids=["no right", "no row"],
+    ids=["no right to read", "no right to seal", "no row"],
 )
+@pytest.mark.parametrize("prepared", ["yes", "no"])
 async def test_without_it_runs_are_created_and_hints_are_heard(
-    url: str, lost: str, problem: str, caplog: Any
+    url: str, lost: str, problem: str, prepared: str, caplog: Any
 ) -> None:
     async with PostgresStore(url) as store:
         await store.migrate_store()
     execute(url, RIGHTS)
     execute(url, lost)
-    async with PostgresStore(of_another_role(url)) as store:
+    async with PostgresStore(f"{of_another_role(url)}?prepared={prepared}") as store:
         assert problem in " ".join((await store.check_store()).problems)
         await submissions(store)
         with caplog.at_level(logging.WARNING):
@@ -92,6 +106,42 @@ async def test_without_it_runs_are_created_and_hints_are_heard(
                 await create(other)
                 await heard.wait()
         assert caplog.text.count("begin a moment later") == 1
+
+
+async def test_role_that_may_not_ask_for_the_time_is_told_so(url: str) -> None:
+    async with PostgresStore(url) as store:
+        await store.migrate_store()
+    execute(url, RIGHTS)
+    execute(url, "revoke execute on all functions in schema tenure from public")
+    async with PostgresStore(of_another_role(url)) as store:
+        (problem,) = (await store.check_store()).problems
+        assert "may not execute tenure.clock(), tenure.sealed(text)" in problem
+        assert "grant execute on all functions in schema tenure" in problem
+        with pytest.raises(StoreIncompatible, match="clock"):
+            await store.create_run(new_run())
+        execute(url, "grant execute on all functions in schema tenure to sealing")
+        assert (await store.check_store()).problems == ()
+        await submissions(store)
+
+
+async def test_role_that_is_given_the_right_seals_after_a_while(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with PostgresStore(url) as store:
+        await store.migrate_store()
+    execute(url, RIGHTS)
+    execute(url, NO_SEALING)
+    async with waiting(url) as who, PostgresStore(of_another_role(url)) as store:
+        await create(store, queue="another-one")
+        execute(url, "grant execute on all functions in schema tenure to sealing")
+        later = monotonic() + 61.0
+        monkeypatch.setattr("tenure.stores.postgres.writing.monotonic", lambda: later)
+        await asyncio.sleep(0.12)
+        run = await create(store)
+        await who.hears()
+        offered = who.store.offered_run(["default"])
+        assert offered is not None
+        assert offered.snapshot.run_id == run.run_id
 
 
 async def test_lost_one_is_made_anew(url: str) -> None:

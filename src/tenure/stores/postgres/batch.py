@@ -44,6 +44,8 @@ class Batch:
         self._deliveries: list[DeliveryRow] = []
         self._digests: dict[str, str] = {}
         """Of the definitions that runs of this batch have: each goes along once."""
+        self.may_seal = True
+        """Whether a run that comes alone may be announced with its record."""
 
     def __bool__(self) -> bool:
         return bool(self._runs)
@@ -55,7 +57,8 @@ class Batch:
             told = record_rows.text(self._deliveries)
             return ("create_runs", *self._of_runs(), *self._of_steps(), told, list(aboard))
         run = self._runs[0]
-        if len(self._runs) == 1 and isinstance(run, NewRunRow) and alone.waits(run):
+        is_alone = len(self._runs) == 1 and self.may_seal
+        if is_alone and isinstance(run, NewRunRow) and alone.waits(run):
             return alone.creation(run, record_rows.text(self._events[0]), aboard)
         return ("create_plain_runs", *self._of_runs(), list(aboard))
 

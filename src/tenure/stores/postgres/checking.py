@@ -77,6 +77,26 @@ async def _disorder(session: Session) -> AsyncIterator[str]:
     (count,) = await session.one("unused_definitions")
     if count:
         yield f"There are workflow texts that no run uses: {count}. Run `tenure store migrate`."
+    async for problem in _lacking_rights(session):
+        yield problem
+    (count,) = await session.one("unfinished_prunes")
+    if count:
+        yield (
+            f"Pruned runs have left rows behind: {count}. Prune once more, unless a prune is at "
+            "work right now."
+        )
+
+
+async def _lacking_rights(session: Session) -> AsyncIterator[str]:
+    """Of a role that does not own the schema. Other tables are not looked at: what lacks there is
+    said by whoever meets it, while the seal is done without."""
+    functions = [name for (name,) in await session.all("functions_out_of_reach")]
+    if functions:
+        yield (
+            f"This role may not execute {', '.join(functions)}, so calls are refused, or runs "
+            "begin a moment later than they could. Give it the right: grant execute on all "
+            "functions in schema tenure to its name."
+        )
     (may_read,) = await session.one("may_read_seal")
     if not may_read:
         yield (
@@ -85,9 +105,3 @@ async def _disorder(session: Session) -> AsyncIterator[str]:
         )
     elif await session.first("seal") is None:
         yield "There is nothing to seal announcements with. Run `tenure store migrate`."
-    (count,) = await session.one("unfinished_prunes")
-    if count:
-        yield (
-            f"Pruned runs have left rows behind: {count}. Prune once more, unless a prune is at "
-            "work right now."
-        )

@@ -156,8 +156,8 @@ class _Ear:
     async def _seal(self) -> str | None:
         """``None``: nothing that hints bring along can be believed. They are heard all the same."""
         async with self._connections.session(Purpose.READING) as session:
-            (may_read,) = await session.one("may_read_seal")
-            found = await session.first("seal") if may_read else None
+            (may_use,) = await session.one("may_use_seal")
+            found = await session.first("seal") if may_use else None
         if found is None and not self._told_of_no_seal:
             self._told_of_no_seal = True
             _log.warning(_NO_SEAL, self._connections.address.place)

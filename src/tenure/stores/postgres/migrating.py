@@ -70,7 +70,7 @@ async def migrate(connection: Line, place: str) -> None:
     await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
     async with connection.transaction():
         await connection.execute("select pg_advisory_xact_lock($1)", (_LOCK,), prepare=False)
-        await connection.execute("create schema if not exists tenure")
+        await _make_schema(connection, place)
         await connection.execute(
             "create table if not exists tenure.migrations (number integer primary key, "
             "at timestamptz not null default clock_timestamp())"
@@ -91,6 +91,23 @@ async def migrate(connection: Line, place: str) -> None:
             await connection.execute(SQL["make_seal"])  # somebody may have lost it
         await _remove_unused_texts(connection)
         await connection.execute(SQL["confirm"])  # also if somebody else has done it all
+
+
+async def _make_schema(connection: Line, place: str) -> None:
+    """Only if there is none: that takes a right on the whole database, even where it is there, and
+    somebody may have made it for a role that has no such right."""
+    found = await connection.execute("select to_regnamespace('tenure') is null", prepare=False)
+    if await found.fetchone() == (False,):
+        return
+    try:
+        await connection.execute("create schema tenure")
+    except errors.InsufficientPrivilege as error:
+        said = str(error).splitlines()[0]
+        raise StoreIncompatible(
+            f"{place} has no schema 'tenure', and this user may not make it ({said}): have "
+            "somebody who may say `create schema tenure authorization` with this user's name "
+            "there, and migrate again"
+        ) from error
 
 
 async def _remove_unused_texts(connection: Line) -> None:

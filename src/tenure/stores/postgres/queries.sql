@@ -87,6 +87,16 @@ select secret from tenure.seal limit 1
 -- name: may_read_seal
 select has_table_privilege('tenure.seal', 'select')
 
+-- name: may_use_seal
+select has_table_privilege('tenure.seal', 'select')
+  and has_function_privilege('tenure.sealed(text)', 'execute')
+
+-- name: functions_out_of_reach
+-- Everybody may execute a function, unless somebody has taken that away, perhaps beforehand.
+select p.oid::regprocedure::text from pg_proc p
+where p.pronamespace = 'tenure'::regnamespace and not has_function_privilege(p.oid, 'execute')
+order by 1
+
 -- name: make_seal
 insert into tenure.seal (secret) select gen_random_uuid()::text || gen_random_uuid()::text
 where not exists (select from tenure.seal)
@@ -120,9 +130,11 @@ select coalesce(max(number), 0), set_config('timezone', 'UTC', false),
 from tenure.migrations
 
 -- fragment: created
--- In order of their ids: two creators of the same never wait for each other in a circle. A text that
--- is there already is held, not written, so that no prune removes it before the commit; any number may
--- hold it at once. One that somebody else has just brought is held by touching nothing of it.
+-- What is there already is left out: the insert alone would wait for whoever is just changing it, and
+-- all others with it. In order of their ids: two creators of the same never wait for each other in a
+-- circle. A text that is there already is held, not written, so that no prune removes it before the
+-- commit; any number may hold it at once. One that somebody else has just brought is held by touching
+-- nothing of it.
 with given as materialized (
   select * from rows from (json_to_recordset($1::json) as (i integer, run_id text, workflow_name text,
     status text, version bigint, fence bigint, owner_id text, claim_id text, seconds float8,
@@ -141,7 +153,8 @@ with given as materialized (
     tenure.clock() + make_interval(secs => g.seconds), 0, 0, g.recovery, g.queue, g.rank,
     g.ready_at, g.readiness, g.approved, g.run_after, g.updated_at, g.started_at, g.updated_at, g.counts,
     g.detail::json
-  from given g order by g.run_id collate "C"
+  from given g where (select 1 from tenure.runs r where r.run_id = g.run_id limit 1) is null
+  order by g.run_id collate "C"
   on conflict (run_id) do nothing
   returning seq, run_id, lease_expires_at, changed_in
 ), ok as materialized (
@@ -200,14 +213,16 @@ select tenure.clock(),
 
 -- name: create_plain_run
 -- One that comes alone and waits for somebody to own it. It is announced with its record, as
--- `waiting_runs` would show it, if the server can carry that much.
+-- `waiting_runs` would show it, if the server can carry that much. Who may not execute what seals it
+-- may not ask this at all, whatever comes of it: `create_plain_runs` is for him.
 with ok as (
   insert into tenure.runs (run_id, workflow_name, status, version, fence, takeovers,
     takeovers_without_progress, recovery, queue, rank, ready_at, readiness, approved, run_after,
     created_at, updated_at, counts, detail)
-  values ($1::text, $2::text, $3::text, $4::bigint, $5::bigint, 0, 0, $6::text, $7::text,
+  select $1::text, $2::text, $3::text, $4::bigint, $5::bigint, 0, 0, $6::text, $7::text,
     $8::smallint, $9::timestamptz, $10::smallint, $11::boolean, $12::timestamptz,
-    $13::timestamptz, $13::timestamptz, $14::json, $15::json)
+    $13::timestamptz, $13::timestamptz, $14::json, $15::json
+  where (select 1 from tenure.runs where run_id = $1::text limit 1) is null
   on conflict (run_id) do nothing
   returning seq, changed_in
 ), specs as (
