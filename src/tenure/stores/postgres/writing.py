@@ -17,9 +17,7 @@ from datetime import datetime
 from math import inf
 from time import monotonic
 
-from psycopg.errors import InsufficientPrivilege
-
-from psycopg.errors import ProgramLimitExceeded
+from psycopg.errors import InsufficientPrivilege, ProgramLimitExceeded
 
 from tenure.model.errors import RunNotFound, StoreRejected, StoreUnavailable, TenureError
 from tenure.model.update import NewRun, Receipt, Write, run_id_of
