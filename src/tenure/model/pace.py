@@ -10,20 +10,19 @@ from __future__ import annotations
 from tenure.model.leasing import Request, in_time, late_after
 
 _OFTEN = 3
-_WELL_BEYOND = 2
 
 
 class Pace:
     """Of one store, as one process sees it. A store is
 
     - *quick* at first, and again with every answer that is not late;
-    - *away* with a late answer, or one that took well longer than it usually does, and until it is
-      known to be slow: every late answer was then perhaps held up by the same thing;
-    - *slow* after a stretch of late answers: several in a row that lasted for a lease, and none of
-      them well beyond those before. Its answers count as if they were in time.
+    - *away* with an answer that is later than it usually is, and with all late ones after that,
+      until it is known to be slow: they may have been held up by the same thing;
+    - *slow* after a stretch of late answers: several in a row, for as long as a lease, and none
+      that was later than usual. Then what takes as long as usual counts as if it were in time.
 
-    How long it usually takes is the longest answer of the last whole stretch and of the one under
-    way. So an outage at the start is forgotten, and one that comes again and again is not news.
+    What is usual is the longest answer of the last whole stretch and of the one under way. So an
+    outage is forgotten some time after, and what comes again and again is no outage.
     """
 
     def __init__(self) -> None:
@@ -48,7 +47,7 @@ class Pace:
         if waited <= late:
             self._usual = self._longest = 0.0
             return False
-        if waited > _WELL_BEYOND * max(self._usual, self._longest) + late:
+        if waited - max(self._usual, self._longest) > late:
             self._usual = 0.0
             self._begin(waited, now)
             return True
