@@ -38,6 +38,18 @@ def test_what_is_asked_of_the_store_before_it_counts() -> None:
         client.close()
 
 
+def test_those_it_does_not_take_keep_no_others_from_it() -> None:
+    store = Between(InMemoryStore())
+    store.rules["list_workers"] = late
+    with House(store) as house:
+        expired, behind = house.run(create(store)), house.run(create(store))
+        house.run(claim(store, expired.run_id, "owner-a", seconds=0.01))
+        client = house.client(house.tokens()["worker"])
+        taken = client("POST", "/v1/claims", CLAIM | {"limit": 1, "dead_owners": ["owner-c"]})
+        assert [each["run_id"] for each in taken.json["leases"]] == [behind.run_id]
+        client.close()
+
+
 def test_who_reconciles_through_it_then_leaves_owners_alone() -> None:
     store = Between(InMemoryStore())
     with House(store) as house:

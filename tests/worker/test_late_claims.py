@@ -13,11 +13,12 @@ import apsw
 import pytest
 
 from tenure.model.errors import LeaseHeld
-from tenure.model.leasing import LATE, in_time
+from tenure.model.leasing import LATE, Purpose, in_time
+from tenure.model.status import Recovery
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.sqlite import SQLiteStore
-from tenure.testing.contracts.acts import claim, create
-from tenure.testing.factories import claim_request, lease_request
+from tenure.testing.contracts.acts import claim, create, create_embedded
+from tenure.testing.factories import claim_request, fencing_of, lease_request, unique
 from tests.postgres.database import TestDatabase
 from tests.postgres.proxy import Proxy
 from tests.postgres.server import Server
@@ -96,6 +97,24 @@ async def test_it_takes_no_expired_lease_and_the_next_does(store: tuple[Any, Awa
     assert (await opened.get_run(run.run_id)).owner_id == "owner-a"
     (taken,) = await opened.claim_runs(claim_request("owner-b", seconds=SHORT, limit=5))
     assert (taken.snapshot.run_id, taken.snapshot.takeovers) == (run.run_id, 1)
+
+
+@pytest.mark.parametrize("purpose", Purpose)
+async def test_those_it_does_not_take_keep_no_others_from_it(
+    store: tuple[Any, Away], purpose: Purpose
+) -> None:
+    """Though they come first, and are as many as were asked for."""
+    opened, away = store
+    recovery = Recovery.RESUME if purpose is Purpose.EXECUTE else Recovery.INTERRUPT
+    for _ in range(2):
+        await create_embedded(opened, "owner-a", seconds=BRIEF, recovery=recovery)
+    free = await create_embedded(opened, "owner-a", recovery=recovery)
+    await opened.release_lease(free.run_id, fencing_of(free), unique("release"))
+    request = claim_request("owner-b", seconds=SHORT, limit=2, purpose=purpose)
+    (taken,) = await _late(away, opened.claim_runs(request))
+    assert taken.snapshot.run_id == free.run_id
+    (again,) = await opened.claim_runs(request)
+    assert again.lease.fence == taken.lease.fence
 
 
 async def test_nor_does_the_claim_of_a_single_run(store: tuple[Any, Away]) -> None:

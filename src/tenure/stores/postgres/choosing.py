@@ -29,6 +29,12 @@ class Found(NamedTuple):
     """When it was read, by the server's clock."""
 
 
+class Picked(NamedTuple):
+    repeated: list[Found]
+    """Held under this very claim already: then nothing else is taken."""
+    claimable: list[Found]
+
+
 class Choosing:
     """Each process counts its own claims: of every ten the oldest goes first, whoever claims."""
 
@@ -38,17 +44,23 @@ class Choosing:
     def count(self, claims: int) -> None:
         self._claims += claims
 
-    async def pick(
-        self, session: Session, request: ClaimRequest
-    ) -> tuple[list[Found], list[Found]]:
+    async def pick(self, session: Session, request: ClaimRequest) -> Picked:
         """Begin a transaction; lock what is held under this very claim already, and what might be
         claimed. More may be locked than is taken: the commit lets go of it.
 
         ``Busy`` if somebody else is writing one that is held already. The others alone would be
         taken for all of them: whoever sent the claim again would never hear of that one."""
+        return await self._pick(session, request, ("begin",))
+
+    async def pick_anew(self, session: Session, request: ClaimRequest) -> Picked:
+        """In place of what was picked before, and in the same trip lets go of it: whoever has what
+        is not taken may want to renew it meanwhile."""
+        return await self._pick(session, request, ("commit",), ("begin",))
+
+    async def _pick(self, session: Session, request: ClaimRequest, *beginning: Call) -> Picked:
         limit, dead = max(request.limit, 0), sorted(request.dead_owners)
         calls: list[Call] = [
-            ("begin",),
+            *beginning,
             ("carefully",),
             ("held_under_claim", request.owner_id, request.claim_id),
         ]
@@ -60,13 +72,13 @@ class Choosing:
             calls.append(("pick_by_priority", queues, limit, request.expired, dead))
             if oldest:
                 calls.append(("pick_by_age", queues, oldest, request.expired, dead))
-        _, _, held, *found = await session.together(*calls)
+        _, held, *found = (await session.together(*calls))[len(beginning) :]
         if any(head is None for head, _ in held):
             raise Busy
         if request.purpose is Purpose.RECONCILE:
-            return _found(held), _found(found[0])
+            return Picked(_found(held), _found(found[0]))
         by_age = found[2] if len(found) > 2 else []
-        return _found(held), self._in_order(_found(found[1]), _found(by_age), limit)
+        return Picked(_found(held), self._in_order(_found(found[1]), _found(by_age), limit))
 
     def _oldest_among(self, limit: int) -> int:
         return sum(self._is_the_oldests_turn(place) for place in range(limit))

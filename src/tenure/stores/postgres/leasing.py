@@ -105,8 +105,13 @@ class Leasing:
         )
         async with session.undone_on_error():
             repeated, picked = await self._choosing.pick(session, request)
-            if not self._pace.in_time(request, asked_at, monotonic()).expired:
-                picked = [each for each in picked if _is_free(each.head.run, request)]
+            careful = self._pace.in_time(request, asked_at, monotonic())
+            if not careful.expired:
+                free = [each for each in picked if _is_free(each.head.run, request)]
+                if len(free) < len(picked) == request.limit and not repeated:
+                    # The expired ones were in the way of others.
+                    repeated, free = await self._choosing.pick_anew(session, careful)
+                picked = free
             batch = Batch()
             taken: list[Head] = []
             for head, at in repeated or picked:

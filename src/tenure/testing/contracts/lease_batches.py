@@ -157,6 +157,18 @@ class ClaimsInBatches(ContractHarness):
         bold = await store.claim_runs(claim_request("worker-2", limit=5, expired=True))
         assert _ids(bold) == [expired.run_id]
 
+    async def test_those_left_alone_keep_nothing_else_from_being_claimed(
+        self, store: LeasingStore
+    ) -> None:
+        """However many they are, and though they come first."""
+        for _ in range(3):
+            run = await create(store, priority=5)
+            await claim(store, run.run_id, "worker-1", seconds=self.lease_seconds)
+        fresh = await create(store)
+        await self.expire_leases()
+        careful = await store.claim_runs(claim_request("worker-2", limit=2, expired=False))
+        assert _ids(careful) == [fresh.run_id]
+
     async def test_lease_of_an_owner_proven_dead_counts_as_ended(self, store: LeasingStore) -> None:
         dead, alive = await create(store), await create(store)
         await claim(store, dead.run_id, "worker-dead")
