@@ -30,7 +30,7 @@ async def test_one_that_was_told_to_stop(postgres_database: TestDatabase) -> Non
     """It may hear of that a moment later, in somebody else's call."""
     async with PostgresStore(f"{postgres_database.url}?statement_timeout=0.5") as store:
         before = await _backend(store)
-        with pytest.raises(StoreUnavailable, match="took longer than 0.5 s"):
+        with pytest.raises(StoreUnavailable, match=r"took longer than 0\.5 s"):
             async with store._connections.session(Purpose.READING):
                 await asyncio.sleep(0.6)  # nothing is asked: there is nothing to stop
         assert await _backend(store) != before
