@@ -22,6 +22,7 @@ from tenure.ports.event_log import EventLog
 from tenure.ports.liveness import LiveRuns
 from tenure.ports.run_store import RunStateStore
 from tenure.stores.file import FileStore, disk, journal, runs
+from tenure.stores.file.turn import Turn
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.clock import ManualClock
 from tenure.testing.contracts.acts import record_of
@@ -163,9 +164,9 @@ async def test_listing_reads_only_what_changed(
     read: list[str] = []
     look = runs.FileRuns.look
 
-    def counted(self: runs.FileRuns, run_id: str) -> runs.Look:
+    def counted(self: runs.FileRuns, run_id: str, turn: Turn) -> runs.Look:
         read.append(run_id)
-        return look(self, run_id)
+        return look(self, run_id, turn)
 
     monkeypatch.setattr(runs.FileRuns, "look", counted)
     assert len((await store.list_runs()).items) == 5

@@ -9,17 +9,19 @@ import logging
 import os
 import threading
 from collections import OrderedDict
+from contextlib import suppress
 from typing import NamedTuple
 
 from tenure.model.codec import copied
 from tenure.model.errors import RunNotFound, StoreIncompatible
 from tenure.model.query import Page, RunFilter, bounded_limit, decode_cursor, encode_cursor
 from tenure.model.snapshot import RunSummary, summarize
-from tenure.stores.file.disk import reported
+from tenure.stores.file.disk import Locked, reported
 from tenure.stores.file.journal import Identity, identity_of
 from tenure.stores.file.names import Names, run_of_journal, tie_break
 from tenure.stores.file.records import NewerSchema
 from tenure.stores.file.runs import FileRuns
+from tenure.stores.file.turn import Turn
 
 _log = logging.getLogger("tenure.stores")
 
@@ -33,6 +35,14 @@ class _Row(NamedTuple):
     identity: Identity | None
 
 
+class Choice(NamedTuple):
+    """What a page is to show."""
+
+    where: RunFilter
+    limit: int
+    cursor: str | None
+
+
 class Listing:
     def __init__(self, names: Names, runs: FileRuns) -> None:
         self._names = names
@@ -42,34 +52,23 @@ class Listing:
         self._damaged: set[str] = set()
         """Those that were told of."""
 
-    def page(self, where: RunFilter, limit: int, cursor: str | None) -> Page[RunSummary]:
-        before = decode_cursor("runs", cursor, 2) if cursor else None
-        limit = bounded_limit(limit)
-        found = [
-            row
-            for row in self._all_rows()
-            if (before is None or row.position < before) and where.matches(row.summary)
-        ]
-        found.sort(key=lambda row: row.position, reverse=True)
-        page = found[:limit]
-        return Page(
-            items=tuple(copied(row.summary) for row in page),
-            cursor=encode_cursor("runs", *page[-1].position) if len(found) > limit else None,
-        )
-
-    def _all_rows(self) -> list[_Row]:
+    def gather(self, turn: Turn) -> Gathered:
+        """All rows but those of runs that are locked just now."""
         with reported(self._names.directory), os.scandir(self._names.directory) as entries:
-            named = [(run_id, entry) for entry in entries if (run_id := run_of_journal(entry.name))]
-        rows = (self._row(run_id, entry) for run_id, entry in named)
-        return [row for row in rows if row is not None]
+            named = {run_id: entry for entry in entries if (run_id := run_of_journal(entry.name))}
+        gathered = Gathered(self, named)
+        with suppress(Locked):
+            gathered.look_at_the_rest(turn)
+        return gathered
 
-    def _row(self, run_id: str, entry: os.DirEntry[str]) -> _Row | None:
+    def row(self, run_id: str, entry: os.DirEntry[str], turn: Turn) -> _Row | None:
+        """``None``: there is nothing to show. ``Locked``."""
         known = self._rows.get(run_id)
         try:
             # Whether an owner lives is a fact of this moment: such runs are looked at each time.
             if known and not known.summary.owner_id and known.identity == identity_of(entry.stat()):
                 return known
-            look = self._runs.look(run_id)
+            look = self._runs.look(run_id, turn)
         except (RunNotFound, FileNotFoundError):
             return None
         except StoreIncompatible as damage:
@@ -95,3 +94,43 @@ class Listing:
             self._rows[run_id] = row
             while len(self._rows) > MAX_REMEMBERED:
                 self._rows.popitem(last=False)
+
+
+class Gathered:
+    """What one list has seen so far: who waits for a run that is locked keeps all others."""
+
+    def __init__(self, listing: Listing, named: dict[str, os.DirEntry[str]]) -> None:
+        self._listing = listing
+        self._left = named
+        self._rows: list[_Row] = []
+
+    def look_at_the_rest(self, turn: Turn) -> None:
+        """At all of them, whichever are locked. ``Locked`` if some were."""
+        locked: Locked | None = None
+        for run_id, entry in list(self._left.items()):
+            try:
+                row = self._listing.row(run_id, entry, turn)
+            except Locked as found:
+                locked = found
+                continue
+            del self._left[run_id]
+            if row is not None:
+                self._rows.append(row)
+        if locked is not None:
+            raise locked
+
+    def page(self, choice: Choice, turn: Turn) -> Page[RunSummary]:
+        before = decode_cursor("runs", choice.cursor, 2) if choice.cursor else None
+        limit = bounded_limit(choice.limit)
+        self.look_at_the_rest(turn)
+        found = [
+            row
+            for row in self._rows
+            if (before is None or row.position < before) and choice.where.matches(row.summary)
+        ]
+        found.sort(key=lambda row: row.position, reverse=True)
+        page = found[:limit]
+        return Page(
+            items=tuple(copied(row.summary) for row in page),
+            cursor=encode_cursor("runs", *page[-1].position) if len(found) > limit else None,
+        )
