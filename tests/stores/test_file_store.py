@@ -353,6 +353,24 @@ async def test_nothing_is_acknowledged_before_it_is_synced(
     assert synced == [grown, grown]
 
 
+async def test_new_store_is_as_durable_as_its_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else all of it may be gone after a power failure, whatever was synced in it."""
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def noted(fd: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    await FileStore(tmp_path / "new").close()
+    assert synced == [str(tmp_path)]
+    await FileStore(tmp_path / "new").close()
+    assert synced == [str(tmp_path)]
+
+
 async def test_missing_directory_is_not_an_empty_store(tmp_path: Path) -> None:
     store = FileStore(tmp_path / "gone")
     await store.create_run(new_run(run_id="lost-with-it"))

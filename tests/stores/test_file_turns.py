@@ -196,6 +196,32 @@ async def test_those_who_wait_for_one_run_leave_the_threads_to_the_others(direct
         assert (await store.get_run(HELD)).version == 21
 
 
+async def test_who_waits_when_the_store_is_closed_gets_a_moment(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "_CLOSING_PATIENCE", FOR_EVER)
+    store = FileStore(directory)
+    async with asyncio.timeout(PATIENCE):
+        with locked(journal_of(directory), fcntl.LOCK_EX):
+            writing = write(store)
+            await gate_is_held(directory)
+            closing = asyncio.ensure_future(store.close())
+            await asyncio.wait([closing], timeout=0.1)
+            assert not closing.done()
+        await asyncio.gather(writing, closing)
+    async with FileStore(directory) as other:
+        assert (await other.get_run(HELD)).version == 2
+
+
+def test_look_that_outlives_its_call_waits_for_nothing(directory: Path) -> None:
+    path, gate_path = journal_of(directory), directory / ".some.gate"
+    with Turn(Patience(), FOR_EVER) as turn:
+        pass
+    with locked(path, fcntl.LOCK_EX), pytest.raises(Locked):
+        turn.look(lambda turn: turn.lock(path, gate_path, exclusive=True))
+    assert not gate_path.exists()
+
+
 class Hours:
     """A clock that the test moves."""
 
@@ -275,11 +301,11 @@ def test_patience_is_what_the_guide_promises() -> None:
     assert promise in " ".join(guide.read_text().split())
 
 
-def test_the_more_wait_the_less_often_each_looks() -> None:
+def test_the_more_is_under_way_the_less_often_each_looks() -> None:
     patience = Patience()
     alone = [patience.pause(20) for _ in range(20)]
     for _ in range(400):
-        patience.one_more_waits()
+        patience.one_more()
     assert min(patience.pause(20) for _ in range(20)) > 10 * max(alone)
 
 

@@ -49,14 +49,16 @@ def reported(path: Path) -> Iterator[None]:
 
 def make_directory(path: Path) -> None:
     """If it is not there. Nothing above it is made: a path with a typo would look like a healthy
-    store without runs."""
+    store without runs. A new one is durable before anything in it is."""
     if not path.parent.exists():
         raise StoreUnavailable(
             f"cannot open {path}: there is no folder {path.parent}. Look at the path; if it is "
             f"right, make the folder: mkdir -p {quote(str(path.parent))}"
         )
     with reported(path):
-        path.mkdir(exist_ok=True)
+        if not path.is_dir():
+            path.mkdir(exist_ok=True)
+            sync_directory(path.parent)
 
 
 class OpenFile:

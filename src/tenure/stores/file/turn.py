@@ -33,6 +33,7 @@ class Turn:
         self._gate = Gate()
 
     def __enter__(self) -> Self:
+        self._patience.one_more()
         return self
 
     def __exit__(
@@ -41,9 +42,9 @@ class Turn:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        """Who is canceled may leave a look under way in its thread: it waits for nothing more."""
         self._gate.end()
-        if self._looks:
-            self._patience.one_less_waits()
+        self._patience.one_less()
 
     def look(self, work: Callable[[Turn], T]) -> T:
         """``Locked``: pause, and look again. ``StoreUnavailable``: that was the last time."""
@@ -62,7 +63,6 @@ class Turn:
     def _note(self, path: Path) -> None:
         if not self._looks:
             self._seen_first = holders_of(path)
-            self._patience.one_more_waits()
         self._looks += 1
 
     def pause(self) -> float:
