@@ -52,6 +52,7 @@ class Journal:
         self._end = 0
         self._inode = 0
         self._newest_header = b""
+        self._passed_over = b""
         self.order = 0
         """Place of the run among its siblings."""
 
@@ -77,6 +78,7 @@ class Journal:
         if tail.start == 0:
             self._forget()
             self._inode = tail.status.st_ino
+        self._passed_over = b""
         self._read_on(BytesIO(tail.content))
         if self._run is None:
             raise StoreIncompatible(f"{self._path}: the record at byte 0 is damaged. {_WHAT_TO_DO}")
@@ -95,6 +97,7 @@ class Journal:
             payload = unframe(line)
             if payload is None:
                 self._check_nothing_follows(line, file)
+                self._passed_over = line
                 return
             place = self._place(self._end)
             record = decode_record(payload, place)
@@ -139,6 +142,18 @@ class Journal:
                 os.ftruncate(fd, end)
             raise
         self._take(line, record, run)
+
+    @property
+    def doubt(self) -> str | None:
+        """What to say of the last look: what ends the file, and is passed over, may once have been
+        acknowledged. The newline is written last, so it hardly is a write that was cut short."""
+        if not self._passed_over.endswith(b"\n"):
+            return None
+        return (
+            f"{self._place(self._end)}: the last line is no record, and is passed over as a write "
+            "that was never acknowledged. If the machine has not lost power since, it was, and the "
+            "file is damaged: restore it from a backup before the run is written again"
+        )
 
     def identity(self, tail: Tail) -> Identity | None:
         """``None`` while a write that was cut short hangs on: the next one may be as long."""

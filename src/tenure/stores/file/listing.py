@@ -1,11 +1,11 @@
 """Pages of summaries. Every file is looked at; only those that changed are read again.
 
-A damaged one is left out, with a warning: it must not keep all others from being seen and run.
+One that is damaged or may not be read is left out, with a warning: it must not keep all others from
+being seen and run.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections import OrderedDict
@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from tenure.model.codec import copied
-from tenure.model.errors import RunNotFound, StoreIncompatible
+from tenure.model.errors import RunNotFound, StoreError, StoreIncompatible, StoreUnavailable
 from tenure.model.query import Page, RunFilter, bounded_limit, decode_cursor, encode_cursor
 from tenure.model.snapshot import RunSummary, summarize
 from tenure.stores.file.disk import Locked, reported
@@ -21,9 +21,8 @@ from tenure.stores.file.journal import Identity, identity_of
 from tenure.stores.file.names import Names, run_of_journal, tie_break
 from tenure.stores.file.records import NewerSchema
 from tenure.stores.file.runs import FileRuns
+from tenure.stores.file.told import Told
 from tenure.stores.file.turn import Turn
-
-_log = logging.getLogger("tenure.stores")
 
 MAX_REMEMBERED = 10_000
 
@@ -49,8 +48,7 @@ class Listing:
         self._runs = runs
         self._lock = threading.Lock()
         self._rows: OrderedDict[str, _Row] = OrderedDict()
-        self._damaged: set[str] = set()
-        """Those that were told of."""
+        self._left_out = Told()
 
     def gather(self, turn: Turn) -> Gathered:
         """All rows but those of runs that are locked just now."""
@@ -74,19 +72,28 @@ class Listing:
         except StoreIncompatible as damage:
             if isinstance(damage.__cause__, NewerSchema):
                 raise
-            self._warn_of(run_id, damage)
+            self._leave_out(run_id, damage)
             return None
+        except StoreUnavailable as failure:
+            if not self._is_of_this_file(failure):
+                raise
+            self._leave_out(run_id, failure)
+            return None
+        self._left_out.is_over(run_id)
         row = _Row((look.order, tie_break(run_id)), summarize(look.run), look.identity)
         self._remember(run_id, row)
         return row
 
-    def _warn_of(self, run_id: str, damage: StoreIncompatible) -> None:
-        """Once: whoever looks at the other runs looks often. Asked for by name it is refused."""
-        with self._lock:
-            if run_id in self._damaged:
-                return
-            self._damaged.add(run_id)
-        _log.warning("run %s is left out of all lists: %s", run_id, damage)
+    def _is_of_this_file(self, failure: StoreUnavailable) -> bool:
+        """And not of the disk, the process or the directory, in which case it is of all files."""
+        cause = failure.__cause__
+        if isinstance(cause, PermissionError):
+            return os.access(self._names.directory, os.X_OK)
+        return isinstance(cause, IsADirectoryError)
+
+    def _leave_out(self, run_id: str, why: StoreError) -> None:
+        """Asked for by name it is refused."""
+        self._left_out.warn(run_id, f"run {run_id} is left out of all lists: {why}")
 
     def _remember(self, run_id: str, row: _Row) -> None:
         with self._lock:

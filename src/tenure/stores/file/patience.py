@@ -40,7 +40,7 @@ class Patience:
         return random.uniform(pause / 2, pause)  # noqa: S311
 
     def one_more(self) -> None:
-        """Call is under way."""
+        """A call is under way."""
         with self._changed:
             self._under_way += 1
 

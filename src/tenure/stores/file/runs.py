@@ -46,6 +46,7 @@ from tenure.stores.file.records import (
     events_of,
     update_record,
 )
+from tenure.stores.file.told import Told
 from tenure.stores.file.turn import Turn
 from tenure.stores.file.written import Written
 
@@ -77,6 +78,7 @@ class FileRuns:
         self._names = names
         self._clock = clock
         self._live = LiveLocks(names)
+        self._doubted = Told()
         self._lock = threading.Lock()
         self._journals: OrderedDict[str, Journal] = OrderedDict()
         self._newest_order = 0
@@ -219,6 +221,7 @@ class FileRuns:
             journal = self._journal(run_id)
             with journal.lock, self._lock_file(run_id, turn, exclusive=True) as fd:
                 journal.catch_up(fd)
+                self._tell_of(run_id, journal)
                 yield fd, journal
 
     @contextmanager
@@ -232,11 +235,18 @@ class FileRuns:
                 tail, is_held = journal.fetch(fd), self._live.is_held(run_id)
                 file.unlock()
                 journal.take_in(tail)
+                self._tell_of(run_id, journal)
                 run, order, identity = journal.run, journal.order, journal.identity(tail)
                 written = journal.written()
             # By the lock that its process holds: such a lease has no hour at which it ends.
             is_live = run.owner_id is not None and is_held
             yield Seen(fd, run, is_live, order, identity, written)
+
+    def _tell_of(self, run_id: str, journal: Journal) -> None:
+        if journal.doubt is None:
+            self._doubted.is_over(run_id)
+        else:
+            self._doubted.warn(run_id, journal.doubt)
 
     def _lock_file(self, run_id: str, turn: Turn, *, exclusive: bool) -> OpenFile:
         """Only with the journal's own lock: then whom it meets are other stores, and the threads
