@@ -182,6 +182,16 @@ async def test_run_that_is_damaged_again_is_told_of_again(
             assert len((await store.list_runs()).items) == 1
 
 
+async def test_run_that_is_left_out_for_another_reason_is_told_of_again(
+    journal: Journal, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with FileStore(journal.path.parent) as store:
+        for damage in (b"garbage\n" + journal.content, b"", b""):
+            journal.path.write_bytes(damage)
+            assert (await store.list_runs()).items == ()
+    assert len(caplog.messages) == 2
+
+
 async def test_run_that_may_not_be_read_is_left_out_of_lists_with_one_warning(
     journal: Journal, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,15 +13,15 @@ class Told:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._runs: set[str] = set()
+        self._said: dict[str, str] = {}
 
     def warn(self, run_id: str, words: str) -> None:
         with self._lock:
-            if run_id in self._runs:
+            if self._said.get(run_id) == words:
                 return
-            self._runs.add(run_id)
+            self._said[run_id] = words
         _log.warning("%s", words)
 
     def is_over(self, run_id: str) -> None:
         with self._lock:
-            self._runs.discard(run_id)
+            self._said.pop(run_id, None)
