@@ -174,11 +174,12 @@ async def test_run_that_is_damaged_again_is_told_of_again(
 ) -> None:
     path, content, _ = journal
     async with FileStore(path.parent) as store:
-        for times in (1, 2):
+        for times in (1, 2, 3):
             path.write_bytes(b"garbage\n" + content)
             assert (await store.list_runs()).items == ()
             assert len(caplog.messages) == times
             path.write_bytes(content)
+            os.utime(path, ns=(0, 0))  # as a backup has it: the list knows that one
             assert len((await store.list_runs()).items) == 1
 
 

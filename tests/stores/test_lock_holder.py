@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tenure.model.errors import StoreUnavailable
+from tenure.stores.file.disk import Locked
+from tenure.stores.file.patience import Patience
+from tenure.stores.file.turn import Turn
 from tenure.stores.lock_holder import holders_of, who_holds
 
 WRITES, READS = 2, 1
@@ -112,3 +116,22 @@ def test_who_is_stopped_is_named_first(path: Path, how: int) -> None:
 
 def test_nobody_can_be_seen(path: Path) -> None:
     assert "look for a stopped or hung process" in who_holds(path, 10.0, seen_first=frozenset())
+
+
+def test_who_was_first_seen_with_another_file_has_not_held_this_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list may wait for one after the other."""
+    now = [1000.0]
+    monkeypatch.setattr("tenure.stores.file.patience.monotonic", lambda: now[0])
+    monkeypatch.setattr("tenure.stores.file.turn.monotonic", lambda: now[0])
+    other, gate = path.with_name("other"), path.with_name(".gate")
+    os.link(path, other)  # so that one process has both locked
+    with held(path, WRITES, "stopped") as pid, Turn(Patience(), 10.0) as turn:
+        with pytest.raises(Locked):
+            turn.look(lambda turn: turn.lock(other, gate, exclusive=False))
+        now[0] += 10.0
+        with pytest.raises(StoreUnavailable, match=f"locked for 10 s, now by process {pid}, which"):
+            turn.look(lambda turn: turn.lock(path, gate, exclusive=False))
+        with pytest.raises(StoreUnavailable, match=f"has held {other} for 10 s: process {pid},"):
+            turn.look(lambda turn: turn.lock(other, gate, exclusive=False))

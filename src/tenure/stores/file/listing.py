@@ -65,6 +65,7 @@ class Listing:
         try:
             # Whether an owner lives is a fact of this moment: such runs are looked at each time.
             if known and not known.summary.owner_id and known.identity == identity_of(entry.stat()):
+                self._left_out.is_over(run_id)
                 return known
             look = self._runs.look(run_id, turn)
         except (RunNotFound, FileNotFoundError):

@@ -28,8 +28,8 @@ class Turn:
         self._since = monotonic()
         """When it was asked for, whenever the first look is."""
         self._looks = 0
-        self._seen_first: frozenset[int] = frozenset()
-        """Who had the file then."""
+        self._seen_first: dict[Path, frozenset[int]] = {}
+        """Who had the file that was locked at the first look."""
         self._gate = Gate()
 
     def __enter__(self) -> Self:
@@ -54,15 +54,16 @@ class Turn:
         except Locked as locked:
             if last:
                 waited = monotonic() - self._since
+                seen_first = self._seen_first.get(locked.path, frozenset())
                 raise StoreUnavailable(
-                    who_holds(locked.path, waited, seen_first=self._seen_first)
+                    who_holds(locked.path, waited, seen_first=seen_first)
                 ) from None
             self._note(locked.path)
             raise
 
     def _note(self, path: Path) -> None:
         if not self._looks:
-            self._seen_first = holders_of(path)
+            self._seen_first[path] = holders_of(path)
         self._looks += 1
 
     def pause(self) -> float:
