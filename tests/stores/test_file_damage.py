@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -9,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from tenure.model.codec import encode
-from tenure.model.errors import RunExists, StoreIncompatible
+from tenure.model.errors import RunExists, StoreIncompatible, StoreUnavailable
 from tenure.stores.file import FileStore
 from tenure.stores.file.frames import ends_with_record, frame, unframe
 from tenure.stores.file.records import SCHEMA
@@ -166,6 +167,111 @@ async def test_damaged_run_is_left_out_of_lists_with_one_warning(
 
         path.write_bytes(content)
         assert len((await store.list_runs()).items) == 2
+
+
+async def test_run_that_is_damaged_again_is_told_of_again(
+    journal: Journal, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, content, _ = journal
+    async with FileStore(path.parent) as store:
+        for times in (1, 2, 3):
+            path.write_bytes(b"garbage\n" + content)
+            assert (await store.list_runs()).items == ()
+            assert len(caplog.messages) == times
+            path.write_bytes(content)
+            os.utime(path, ns=(0, 0))  # as a backup has it: the list knows that one
+            assert len((await store.list_runs()).items) == 1
+
+
+async def test_run_that_is_left_out_for_another_reason_is_told_of_again(
+    journal: Journal, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with FileStore(journal.path.parent) as store:
+        for damage in (b"garbage\n" + journal.content, b"", b""):
+            journal.path.write_bytes(damage)
+            assert (await store.list_runs()).items == ()
+    assert len(caplog.messages) == 2
+
+
+async def test_run_that_may_not_be_read_is_left_out_of_lists_with_one_warning(
+    journal: Journal, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = os.open
+
+    def refused(path: str | Path, *how: int) -> int:
+        if Path(path) == journal.path:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return opened(path, *how)
+
+    async with FileStore(journal.path.parent) as store:
+        await store.create_run(new_run(run_id="sound-run"))
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", refused)
+            for _ in range(3):
+                assert [run.run_id for run in (await store.list_runs()).items] == ["sound-run"]
+            (said,) = caplog.messages
+            assert said.startswith(f"run {RUN_ID} is left out of all lists: {journal.path}: ")
+            assert "check owner and mode" in said
+            with pytest.raises(StoreUnavailable, match="check owner and mode"):
+                await store.get_run(RUN_ID)
+            patch.setattr(os, "access", lambda *_: False)
+            with pytest.raises(StoreUnavailable, match="check owner and mode"):
+                await store.list_runs()
+        assert len((await store.list_runs()).items) == 2
+
+
+async def test_directory_in_the_place_of_a_run_is_left_out_of_lists(
+    journal: Journal, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal.path.unlink()
+    journal.path.mkdir()
+    async with FileStore(journal.path.parent) as store:
+        await store.create_run(new_run(run_id="sound-run"))
+        for _ in range(3):
+            assert [run.run_id for run in (await store.list_runs()).items] == ["sound-run"]
+        (said,) = caplog.messages
+        assert said.startswith(f"run {RUN_ID} is left out of all lists: {journal.path}: ")
+
+
+async def test_disk_that_fails_fails_the_list(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would look like an empty store."""
+
+    def broken(*_: object) -> bytes:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    async with FileStore(journal.path.parent) as store:
+        await store.get_run(RUN_ID)
+        monkeypatch.setattr(os, "pread", broken)
+        with pytest.raises(StoreUnavailable, match="check the disk"):
+            await store.list_runs()
+
+
+async def test_end_that_may_have_been_acknowledged_is_told_of_once(
+    journal: Journal, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write that was cut short has no newline: that is written last."""
+    monkeypatch.setattr("tenure.stores.file.runs.MAX_REPLAYED", 1)
+    path, content, starts = journal
+    async with FileStore(path.parent) as store:
+        await store.create_run(new_run(run_id="sound-run"))
+        for times in (1, 2):
+            path.write_bytes(flipped(content, starts[3] + 40))
+            for _ in range(3):
+                await store.get_run("sound-run")
+                assert (await store.get_run(RUN_ID)).version == 3
+            assert len(caplog.messages) == times
+            assert caplog.messages[-1].startswith(f"{path}, byte {starts[3]}: the last line is no")
+            path.write_bytes(content)
+            assert (await store.get_run(RUN_ID)).version == 4
+            await store.get_run("sound-run")  # and what is known of the other is forgotten
+        path.write_bytes(content[:-1])
+        assert (await store.get_run(RUN_ID)).version == 3
+        assert len(caplog.messages) == 2
+        path.write_bytes(flipped(content, starts[3] + 40))
+        assert await write_one_more(path) == 4
+        assert len(caplog.messages) == 3
 
 
 async def test_newer_schema_is_refused_by_name(journal: Journal) -> None:

@@ -15,11 +15,12 @@ from time import monotonic
 import pytest
 
 from tenure.model.errors import StoreUnavailable
-from tenure.stores.file import FileStore, runs
+from tenure.stores.file import FileStore
 from tenure.testing.factories import annotate, embedded_run, new_run
 
 PATIENCE = 20.0
 HELD, FREE = "held-run", "free-run"
+STORE = "tenure.stores.file.store"
 
 HOLDER = """
 import fcntl, os, signal, sys
@@ -34,8 +35,8 @@ WRITER, READER = 2, 1
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "READ_PATIENCE", 0.05)
-    monkeypatch.setattr(runs, "WRITE_PATIENCE", 0.1)
+    monkeypatch.setattr(f"{STORE}.READ_PATIENCE", 0.05)
+    monkeypatch.setattr(f"{STORE}.WRITE_PATIENCE", 0.1)
 
 
 @contextmanager
@@ -100,7 +101,7 @@ async def test_stopped_reader_holds_up_writers_only(tmp_path: Path) -> None:
 
 
 async def test_who_can_wait_for_it_gets_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "READ_PATIENCE", PATIENCE)
+    monkeypatch.setattr(f"{STORE}.READ_PATIENCE", PATIENCE)
     async with asyncio.timeout(PATIENCE), await two_runs(tmp_path) as store:
         with stopped(tmp_path) as pid:
             asked = asyncio.ensure_future(store.get_run(HELD))
@@ -114,7 +115,7 @@ async def test_closing_waits_neither_for_it_nor_for_those_who_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More of them than the store has threads."""
-    monkeypatch.setattr(runs, "WRITE_PATIENCE", 1000.0)
+    monkeypatch.setattr(f"{STORE}.WRITE_PATIENCE", 1000.0)
     store = FileStore(tmp_path)
     await store.create_run(embedded_run(run_id=HELD))
     run = await store.get_run(HELD)
@@ -137,7 +138,7 @@ async def test_opening_does_not_wait_to_tidy_up(
     owner = FileStore(tmp_path)
     await owner.create_run(embedded_run(run_id=HELD))
     await owner.create_run(new_run(run_id=FREE))
-    monkeypatch.setattr(runs, "WRITE_PATIENCE", 1000.0)
+    monkeypatch.setattr(f"{STORE}.WRITE_PATIENCE", 1000.0)
     async with asyncio.timeout(PATIENCE), FileStore(tmp_path) as store:
         with stopped(tmp_path):
             assert (await store.get_run(FREE)).run_id == FREE

@@ -22,6 +22,7 @@ from tenure.ports.event_log import EventLog
 from tenure.ports.liveness import LiveRuns
 from tenure.ports.run_store import RunStateStore
 from tenure.stores.file import FileStore, disk, journal, runs
+from tenure.stores.file.turn import Turn
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.clock import ManualClock
 from tenure.testing.contracts.acts import record_of
@@ -163,9 +164,9 @@ async def test_listing_reads_only_what_changed(
     read: list[str] = []
     look = runs.FileRuns.look
 
-    def counted(self: runs.FileRuns, run_id: str) -> runs.Look:
+    def counted(self: runs.FileRuns, run_id: str, turn: Turn) -> runs.Look:
         read.append(run_id)
-        return look(self, run_id)
+        return look(self, run_id, turn)
 
     monkeypatch.setattr(runs.FileRuns, "look", counted)
     assert len((await store.list_runs()).items) == 5
@@ -350,6 +351,24 @@ async def test_nothing_is_acknowledged_before_it_is_synced(
     assert synced == [grown]
     await store.update_run(update)
     assert synced == [grown, grown]
+
+
+async def test_new_store_is_as_durable_as_its_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else all of it may be gone after a power failure, whatever was synced in it."""
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def noted(fd: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    await FileStore(tmp_path / "new").close()
+    assert synced == [str(tmp_path)]
+    await FileStore(tmp_path / "new").close()
+    assert synced == [str(tmp_path)]
 
 
 async def test_missing_directory_is_not_an_empty_store(tmp_path: Path) -> None:

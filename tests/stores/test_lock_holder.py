@@ -22,10 +22,6 @@ sys.stdin.read()
 Opening = Callable[..., int]
 ANOTHER_DEVICE = "fff:7ffff"
 
-pytestmark = pytest.mark.skipif(
-    not Path("/proc/locks").exists(), reason="the system does not tell who has a lock"
-)
-
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:

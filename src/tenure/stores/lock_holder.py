@@ -11,24 +11,49 @@ _LOCKS = Path("/proc/locks")
 _STOPPED = ("T", "t")
 
 
-def who_holds(path: Path, seconds: float, writers: tuple[Path, int] | None = None) -> str:
+def who_holds(
+    path: Path,
+    seconds: float,
+    writers: tuple[Path, int] | None = None,
+    *,
+    seen_first: frozenset[int] | None = None,
+) -> str:
     """Nobody can take the lock away from whoever has it: a person must.
 
     ``writers``: the file and byte that only those lock who write, if that is not all of ``path``.
+    ``seen_first``: who had it at the beginning of those seconds, if somebody looked. Who was not
+    among them has not held it all the time, and who reads and goes on is not to blame.
     """
-    held = f"another process has held {path} for {seconds:.0f} s"
-    pids = sorted(_holders(path) if writers is None else _writers(*writers), key=_suspicion)
-    if not pids:  # another system, another container, or the lock is free by now
-        return f"{held}: look for a stopped or hung process that has it open"
-    pid = pids[0]
-    if pid == os.getpid():
-        return f"this process has held {path} for {seconds:.0f} s: see what else of it has it open"
-    if _goes_on(pid):
-        return f"{held}: process {pid}; if it hangs, end it (kill -KILL {pid})"
-    return (
-        f"{held}: process {pid}, which is stopped; let it go on (kill -CONT {pid}) or end it "
-        f"(kill -KILL {pid})"
+    held = f"another process has held {path} for {seconds:.0f} s:"
+    writes = _holders(path) if writers is None else dict.fromkeys(_writers(*writers), True)
+    if not writes:  # another system, another container, or the lock is free by now
+        return f"{held} look for a stopped or hung process that has it open"
+    unseen = writes.keys() - (seen_first or frozenset())
+    ours = os.getpid()
+    pid = min(
+        writes, key=lambda pid: (pid == ours, _goes_on(pid), not writes[pid], pid in unseen, pid)
     )
+    if pid == ours:
+        return f"this process has held {path} for {seconds:.0f} s: see what else of it has it open"
+    if pid in unseen:
+        held = f"{path} has been locked for {seconds:.0f} s, now by"
+    if not _goes_on(pid):
+        return (
+            f"{held} process {pid}, which is stopped; let it go on (kill -CONT {pid}) or end it "
+            f"(kill -KILL {pid})"
+        )
+    if writes[pid] and (pid not in unseen or seen_first is None):
+        return f"{held} process {pid}; if it hangs, end it (kill -KILL {pid})"
+    what = "written" if writes[pid] else "read"
+    return (
+        f"{path} has been {what} by others all the time for {seconds:.0f} s, now by process "
+        f"{', '.join(map(str, sorted(writes)))}; send the same call again"
+    )
+
+
+def holders_of(path: Path) -> frozenset[int]:
+    """Other processes that have ``path`` locked, to read or to write it."""
+    return frozenset(_holders(path))
 
 
 def readers_of(path: Path) -> list[int]:
@@ -37,9 +62,12 @@ def readers_of(path: Path) -> list[int]:
     return sorted(pids - {os.getpid()})
 
 
-def _holders(path: Path) -> Iterator[int]:
-    """Readers too: who writes waits for them."""
-    return (int(fields[4]) for fields in _locks_on(path))
+def _holders(path: Path) -> dict[int, bool]:
+    """And whether each of them writes. Readers too: who writes waits for them."""
+    found: dict[int, bool] = {}
+    for fields in _locks_on(path):
+        found[int(fields[4])] = found.get(int(fields[4]), False) or fields[3] == "WRITE"
+    return found
 
 
 def _writers(path: Path, byte: int) -> Iterator[int]:
@@ -89,11 +117,6 @@ def _has_open(pid: str, seen: os.stat_result) -> bool:
             if os.path.samestat(os.stat(f"/proc/{pid}/fd/{name}"), seen):
                 return True
     return False
-
-
-def _suspicion(pid: int) -> tuple[bool, bool]:
-    """Who is stopped comes first, and we ourselves come last."""
-    return pid == os.getpid(), _goes_on(pid)
 
 
 def _goes_on(pid: int) -> bool:

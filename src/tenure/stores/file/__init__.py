@@ -12,8 +12,11 @@ It is also the shortest honest answer to "what does a store need?": what a write
     frames    a record as one checksummed line       disk      locked files, syncing, errors
     records   what a line says, and how to replay it  names     which file is whose
     journal   one run's file and its replayed state  live      which runs have a living process
-    runs      the port methods, blocking             listing   pages of summaries
+    written   its records, to be read without a lock  birth     a journal appears whole
+    runs      the port methods, in a thread          listing   pages of summaries
     store     the same, for asyncio                  patience  how long a lock is waited for
+    turn      one call's waiting for a lock          gate      who waits to write gets a turn
+    told      what need not be said again
 """
 
 from tenure.stores.file.store import FileStore

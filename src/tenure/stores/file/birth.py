@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tenure.stores.file.disk import OpenFile, sync, write_all
+from tenure.stores.file.disk import Locked, OpenFile, open_locked, sync, write_all
 from tenure.stores.file.names import Names, is_temporary
 
 
@@ -23,10 +23,10 @@ def create_file(names: Names, run_id: str, content: bytes) -> Iterator[bool]:
 
     If the block fails the file is taken back.
     """
-    path, temporary = names.journal(run_id), names.temporary(run_id)
-    with OpenFile(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL) as fd:
+    path = names.journal(run_id)
+    temporary, file = _temporary_file(names, run_id)
+    with file as fd:
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
             write_all(fd, content, 0)
             sync(fd)
             created = _link(temporary, path)
@@ -39,6 +39,22 @@ def create_file(names: Names, run_id: str, content: bytes) -> Iterator[bool]:
                 with suppress(OSError):
                     path.unlink()
             raise
+
+
+def _temporary_file(names: Names, run_id: str) -> tuple[Path, OpenFile]:
+    """Locked. Until it is, somebody who sweeps takes it for what a dead writer left."""
+    while True:
+        path = names.temporary(run_id)
+        file = OpenFile(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        try:
+            file.lock(fcntl.LOCK_EX)
+            if os.fstat(file.fd).st_nlink:
+                return path, file
+        except BaseException:
+            file.close()
+            path.unlink(missing_ok=True)
+            raise
+        file.close()
 
 
 def _link(temporary: Path, path: Path) -> bool:
@@ -54,6 +70,5 @@ def sweep_temporaries(directory: Path) -> None:
     with os.scandir(directory) as entries:
         found = [Path(entry.path) for entry in entries if is_temporary(entry.name)]
     for path in found:
-        with suppress(OSError), OpenFile(path, os.O_RDWR) as fd:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with suppress(OSError, Locked), open_locked(path, exclusive=True):
             path.unlink()

@@ -5,14 +5,12 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
-from time import monotonic
 
 from tenure.model.errors import StoreUnavailable
-from tenure.stores.lock_holder import who_holds
 
 _NO_SPACE = "free some space and send the same call again"
 _NO_RIGHT = "check owner and mode of the directory and its files, and the mount options"
@@ -53,8 +51,10 @@ def reported(path: Path) -> Iterator[None]:
 
 def make_directory(path: Path) -> None:
     """If it is not there. Nothing above it is made: a path with a typo would look like a healthy
-    store without runs."""
+    store without runs. A new one is durable before anything in it is."""
     with reported(path):
+        if path.is_dir():
+            return
         try:
             path.mkdir(exist_ok=True)
         except FileNotFoundError as error:
@@ -62,6 +62,7 @@ def make_directory(path: Path) -> None:
                 f"cannot open {path}: there is no folder {path.parent}. Look at the path; if it is "
                 f"right, make the folder: mkdir -p {quote(str(path.parent))}"
             ) from error
+        sync_directory(path.parent)
 
 
 class OpenFile:
@@ -89,6 +90,9 @@ class OpenFile:
             return False
         return True
 
+    def unlock(self) -> None:
+        fcntl.flock(self.fd, fcntl.LOCK_UN)
+
     def close(self) -> None:
         _open.discard(self)
         if not self.closed:
@@ -107,24 +111,32 @@ def _let_go_after_fork() -> None:
 os.register_at_fork(after_in_child=_let_go_after_fork)
 
 
-def open_locked(path: Path, *, exclusive: bool, looks: Iterable[None]) -> OpenFile:
-    """The file, while nobody else writes it. ``FileNotFoundError`` if there is none;
-    ``StoreUnavailable`` if it was locked at all the ``looks``.
+class Locked(Exception):
+    """Somebody else has the file just now."""
 
-    A file that was taken back while we waited for its lock is not the one we asked for.
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path))
+        self.path = path
+
+
+def open_locked(path: Path, *, exclusive: bool) -> OpenFile:
+    """The file, while nobody else writes it. ``FileNotFoundError`` if there is none; ``Locked``.
+
+    A file that was taken back between our opening and locking it is not the one we asked for.
     """
     flags, how = (os.O_RDWR, fcntl.LOCK_EX) if exclusive else (os.O_RDONLY, fcntl.LOCK_SH)
-    since = monotonic()
-    for _ in looks:
+    while True:
         file = OpenFile(path, flags)
         try:
-            if file.lock(how | fcntl.LOCK_NB) and os.fstat(file.fd).st_nlink:
+            locked = not file.lock(how | fcntl.LOCK_NB)
+            if not locked and os.fstat(file.fd).st_nlink:
                 return file
         except BaseException:
             file.close()
             raise
         file.close()
-    raise StoreUnavailable(who_holds(path, monotonic() - since))
+        if locked:
+            raise Locked(path)
 
 
 def write_all(fd: int, data: bytes, offset: int) -> None:

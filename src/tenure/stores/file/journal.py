@@ -1,15 +1,16 @@
 """One run's file, and the run that comes of reading it.
 
 What was read once is kept: later looks read only what was appended since, by whichever process.
-Every method needs the file locked (``disk.locked``) and ``Journal.lock`` held.
+Every method needs ``Journal.lock`` held, those that are given the file need that locked, too. So a
+reader has the file locked only while it fetches bytes; what they mean it finds out afterwards.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -19,6 +20,7 @@ from tenure.model.update import NewRun
 from tenure.stores.file.disk import sync, write_all
 from tenure.stores.file.frames import HEADER_SIZE, ends_with_record, frame, unframe
 from tenure.stores.file.records import Record, decode_record, encode_record, replay
+from tenure.stores.file.written import Written, place_in
 
 
 class Identity(NamedTuple):
@@ -27,6 +29,14 @@ class Identity(NamedTuple):
     inode: int
     size: int
     changed: int
+
+
+class Tail(NamedTuple):
+    """What was found behind the records that were known, as bytes."""
+
+    status: os.stat_result
+    start: int
+    content: bytes
 
 
 class Journal:
@@ -42,9 +52,9 @@ class Journal:
         self._end = 0
         self._inode = 0
         self._newest_header = b""
+        self._passed_over = b""
         self.order = 0
         """Place of the run among its siblings."""
-        """What its first owner asked for."""
 
     @property
     def run(self) -> RunSnapshot:
@@ -54,14 +64,22 @@ class Journal:
 
     def catch_up(self, fd: int) -> None:
         """Take in what was appended since the last look. A write cut short is passed over."""
+        self.take_in(self.fetch(fd))
+
+    def fetch(self, fd: int) -> Tail:
         status = os.fstat(fd)
-        if not self._is_continuation(fd, status):
+        start = self._end if self._is_continuation(fd, status) else 0
+        with open(fd, "rb", closefd=False) as file:
+            file.seek(start)
+            return Tail(status, start, file.read(status.st_size - start))
+
+    def take_in(self, tail: Tail) -> None:
+        """What was fetched just before."""
+        if tail.start == 0:
             self._forget()
-            self._inode = status.st_ino
-        if status.st_size > self._end:
-            with open(fd, "rb", closefd=False) as file:
-                file.seek(self._end)
-                self._read_on(file)
+            self._inode = tail.status.st_ino
+        self._passed_over = b""
+        self._read_on(BytesIO(tail.content))
         if self._run is None:
             raise StoreIncompatible(f"{self._path}: the record at byte 0 is damaged. {_WHAT_TO_DO}")
 
@@ -79,6 +97,7 @@ class Journal:
             payload = unframe(line)
             if payload is None:
                 self._check_nothing_follows(line, file)
+                self._passed_over = line
                 return
             place = self._place(self._end)
             record = decode_record(payload, place)
@@ -124,32 +143,27 @@ class Journal:
             raise
         self._take(line, record, run)
 
-    def identity(self, fd: int) -> Identity | None:
+    @property
+    def doubt(self) -> str | None:
+        """What to say of the last look: what ends the file, and is passed over, may once have been
+        acknowledged. The newline is written last, so it hardly is a write that was cut short."""
+        if not self._passed_over.endswith(b"\n"):
+            return None
+        return (
+            f"{self._place(self._end)}: the last line is no record, and is passed over as a write "
+            "that was never acknowledged. If the machine has not lost power since, it was, and the "
+            "file is damaged: restore it from a backup before the run is written again"
+        )
+
+    def identity(self, tail: Tail) -> Identity | None:
         """``None`` while a write that was cut short hangs on: the next one may be as long."""
-        status = os.fstat(fd)
-        if status.st_size != self._end:
-            return None
-        return identity_of(status)
+        return identity_of(tail.status) if tail.status.st_size == self._end else None
 
-    def record(self, fd: int, version: int) -> Record | None:
-        """The record that made ``version``; ``None`` if there is no such version yet."""
-        if not 1 <= version <= len(self._starts):
-            return None
-        start = self._starts[version - 1]
-        end = self._starts[version] if version < len(self._starts) else self._end
-        payload = unframe(os.pread(fd, end - start, start))
-        if payload is None:
-            raise StoreIncompatible(f"{self._place(start)}: damaged since it was first read")
-        return decode_record(payload, self._place(start))
-
-    def records(self, fd: int, first: int) -> Iterator[Record]:
-        for version in range(max(first, 1), len(self._starts) + 1):
-            record = self.record(fd, version)
-            if record is not None:
-                yield record
+    def written(self) -> Written:
+        return Written(self._path, self._starts, len(self._starts), self._end)
 
     def _place(self, offset: int) -> str:
-        return f"{self._path}, byte {offset}"
+        return place_in(self._path, offset)
 
 
 _WHAT_TO_DO = "Restore the file from a backup, or move it away to go on without this run"

@@ -1,27 +1,28 @@
 """Pages of summaries. Every file is looked at; only those that changed are read again.
 
-A damaged one is left out, with a warning: it must not keep all others from being seen and run.
+One that is damaged or may not be read is left out, with a warning: it must not keep all others from
+being seen and run.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections import OrderedDict
+from contextlib import suppress
 from typing import NamedTuple
 
 from tenure.model.codec import copied
-from tenure.model.errors import RunNotFound, StoreIncompatible
+from tenure.model.errors import RunNotFound, StoreError, StoreIncompatible, StoreUnavailable
 from tenure.model.query import Page, RunFilter, bounded_limit, decode_cursor, encode_cursor
 from tenure.model.snapshot import RunSummary, summarize
-from tenure.stores.file.disk import reported
+from tenure.stores.file.disk import Locked, reported
 from tenure.stores.file.journal import Identity, identity_of
 from tenure.stores.file.names import Names, run_of_journal, tie_break
 from tenure.stores.file.records import NewerSchema
 from tenure.stores.file.runs import FileRuns
-
-_log = logging.getLogger("tenure.stores")
+from tenure.stores.file.told import Told
+from tenure.stores.file.turn import Turn
 
 MAX_REMEMBERED = 10_000
 
@@ -33,61 +34,67 @@ class _Row(NamedTuple):
     identity: Identity | None
 
 
+class Choice(NamedTuple):
+    """What a page is to show."""
+
+    where: RunFilter
+    limit: int
+    cursor: str | None
+
+
 class Listing:
     def __init__(self, names: Names, runs: FileRuns) -> None:
         self._names = names
         self._runs = runs
         self._lock = threading.Lock()
         self._rows: OrderedDict[str, _Row] = OrderedDict()
-        self._damaged: set[str] = set()
-        """Those that were told of."""
+        self._left_out = Told()
 
-    def page(self, where: RunFilter, limit: int, cursor: str | None) -> Page[RunSummary]:
-        before = decode_cursor("runs", cursor, 2) if cursor else None
-        limit = bounded_limit(limit)
-        found = [
-            row
-            for row in self._all_rows()
-            if (before is None or row.position < before) and where.matches(row.summary)
-        ]
-        found.sort(key=lambda row: row.position, reverse=True)
-        page = found[:limit]
-        return Page(
-            items=tuple(copied(row.summary) for row in page),
-            cursor=encode_cursor("runs", *page[-1].position) if len(found) > limit else None,
-        )
-
-    def _all_rows(self) -> list[_Row]:
+    def gather(self, turn: Turn) -> Gathered:
+        """All rows but those of runs that are locked just now."""
         with reported(self._names.directory), os.scandir(self._names.directory) as entries:
-            named = [(run_id, entry) for entry in entries if (run_id := run_of_journal(entry.name))]
-        rows = (self._row(run_id, entry) for run_id, entry in named)
-        return [row for row in rows if row is not None]
+            named = {run_id: entry for entry in entries if (run_id := run_of_journal(entry.name))}
+        gathered = Gathered(self, named)
+        with suppress(Locked):
+            gathered.look_at_the_rest(turn)
+        return gathered
 
-    def _row(self, run_id: str, entry: os.DirEntry[str]) -> _Row | None:
+    def row(self, run_id: str, entry: os.DirEntry[str], turn: Turn) -> _Row | None:
+        """``None``: there is nothing to show. ``Locked``."""
         known = self._rows.get(run_id)
         try:
             # Whether an owner lives is a fact of this moment: such runs are looked at each time.
             if known and not known.summary.owner_id and known.identity == identity_of(entry.stat()):
+                self._left_out.is_over(run_id)
                 return known
-            look = self._runs.look(run_id)
+            look = self._runs.look(run_id, turn)
         except (RunNotFound, FileNotFoundError):
             return None
         except StoreIncompatible as damage:
             if isinstance(damage.__cause__, NewerSchema):
                 raise
-            self._warn_of(run_id, damage)
+            self._leave_out(run_id, damage)
             return None
+        except StoreUnavailable as failure:
+            if not self._is_of_this_file(failure):
+                raise
+            self._leave_out(run_id, failure)
+            return None
+        self._left_out.is_over(run_id)
         row = _Row((look.order, tie_break(run_id)), summarize(look.run), look.identity)
         self._remember(run_id, row)
         return row
 
-    def _warn_of(self, run_id: str, damage: StoreIncompatible) -> None:
-        """Once: whoever looks at the other runs looks often. Asked for by name it is refused."""
-        with self._lock:
-            if run_id in self._damaged:
-                return
-            self._damaged.add(run_id)
-        _log.warning("run %s is left out of all lists: %s", run_id, damage)
+    def _is_of_this_file(self, failure: StoreUnavailable) -> bool:
+        """And not of the disk, the process or the directory, in which case it is of all files."""
+        cause = failure.__cause__
+        if isinstance(cause, PermissionError):
+            return os.access(self._names.directory, os.X_OK)
+        return isinstance(cause, IsADirectoryError)
+
+    def _leave_out(self, run_id: str, why: StoreError) -> None:
+        """Asked for by name it is refused."""
+        self._left_out.warn(run_id, f"run {run_id} is left out of all lists: {why}")
 
     def _remember(self, run_id: str, row: _Row) -> None:
         with self._lock:
@@ -95,3 +102,43 @@ class Listing:
             self._rows[run_id] = row
             while len(self._rows) > MAX_REMEMBERED:
                 self._rows.popitem(last=False)
+
+
+class Gathered:
+    """What one list has seen so far: who waits for a run that is locked keeps all others."""
+
+    def __init__(self, listing: Listing, named: dict[str, os.DirEntry[str]]) -> None:
+        self._listing = listing
+        self._left = named
+        self._rows: list[_Row] = []
+
+    def look_at_the_rest(self, turn: Turn) -> None:
+        """At all of them, whichever are locked. ``Locked`` if some were."""
+        locked: Locked | None = None
+        for run_id, entry in list(self._left.items()):
+            try:
+                row = self._listing.row(run_id, entry, turn)
+            except Locked as found:
+                locked = found
+                continue
+            del self._left[run_id]
+            if row is not None:
+                self._rows.append(row)
+        if locked is not None:
+            raise locked
+
+    def page(self, choice: Choice, turn: Turn) -> Page[RunSummary]:
+        before = decode_cursor("runs", choice.cursor, 2) if choice.cursor else None
+        limit = bounded_limit(choice.limit)
+        self.look_at_the_rest(turn)
+        found = [
+            row
+            for row in self._rows
+            if (before is None or row.position < before) and choice.where.matches(row.summary)
+        ]
+        found.sort(key=lambda row: row.position, reverse=True)
+        page = found[:limit]
+        return Page(
+            items=tuple(copied(row.summary) for row in page),
+            cursor=encode_cursor("runs", *page[-1].position) if len(found) > limit else None,
+        )

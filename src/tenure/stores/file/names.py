@@ -9,12 +9,13 @@ from secrets import token_hex
 from tenure.model.errors import InvalidRunId
 from tenure.model.ids import check_run_id
 
-_JOURNAL, _LIVE, _TEMPORARY = ".journal", ".live", ".tmp"
+_JOURNAL, _LIVE, _TEMPORARY, _GATE = ".journal", ".live", ".tmp", ".gate"
 
 
 class Names:
     """Run ids make good file names, except where upper and lower case are one: so a few digits
-    of the id's hash are added. Temporary names start with a dot, which no run id does."""
+    of the id's hash are added. What comes and goes has a name that starts with a dot, which no
+    run id does."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -28,6 +29,9 @@ class Names:
     def temporary(self, run_id: str) -> Path:
         return self.directory / f".{run_id}.{token_hex(6)}{_TEMPORARY}"
 
+    def gate(self, run_id: str) -> Path:
+        return self.directory / f".{run_id}.{_digest(run_id)}{_GATE}"
+
 
 def run_of_journal(name: str) -> str | None:
     return _run_of(name, _JOURNAL)
@@ -38,7 +42,7 @@ def run_of_live(name: str) -> str | None:
 
 
 def is_temporary(name: str) -> bool:
-    return name.startswith(".") and name.endswith(_TEMPORARY)
+    return name.startswith(".") and name.endswith((_TEMPORARY, _GATE))
 
 
 def _run_of(name: str, suffix: str) -> str | None:

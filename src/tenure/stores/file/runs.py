@@ -1,7 +1,9 @@
-"""The port methods over files, blocking; ``store`` calls them in threads.
+"""The port methods over files; ``store`` calls them in threads.
 
 A write locks the run's journal, takes in what others appended, asks the model, appends one
-record, syncs. A read locks it shared, so that it never shows a write that is not durable yet.
+record, syncs. A read locks it shared, so that it never shows a write that is not durable yet, and
+only while it fetches what was appended: records do not change. None waits for a lock of another
+process: it ends with ``Locked``, and is called again.
 """
 
 from __future__ import annotations
@@ -10,13 +12,14 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
-from typing import NamedTuple
+from pathlib import Path
+from typing import NamedTuple, NoReturn
 
 from tenure.model.apply import apply
 from tenure.model.codec import storable
-from tenure.model.errors import RunNotFound, StoreError, StoreUnavailable
+from tenure.model.errors import RunNotFound
 from tenure.model.events import Position, RecordedEvent
 from tenure.model.ids import check_run_id
 from tenure.model.judge import Circumstances
@@ -25,18 +28,27 @@ from tenure.model.snapshot import RunSnapshot
 from tenure.model.update import NewRun, Receipt, Update, receipt
 from tenure.ports.clock import Clock
 from tenure.stores.file.birth import create_file, sweep_temporaries
-from tenure.stores.file.disk import open_locked, reported, sync, sync_directory
+from tenure.stores.file.disk import (
+    Locked,
+    OpenFile,
+    open_locked,
+    reported,
+    sync,
+    sync_directory,
+)
 from tenure.stores.file.frames import frame
 from tenure.stores.file.journal import Identity, Journal
 from tenure.stores.file.live import LiveLocks
 from tenure.stores.file.names import Names, is_run_id, run_of_live
-from tenure.stores.file.patience import READ_PATIENCE, WRITE_PATIENCE, Patience
 from tenure.stores.file.records import (
     creation_record,
     encode_record,
     events_of,
     update_record,
 )
+from tenure.stores.file.told import Told
+from tenure.stores.file.turn import Turn
+from tenure.stores.file.written import Written
 
 MAX_REPLAYED = 256
 """Runs kept in memory as replayed; the others are read again when asked for."""
@@ -50,19 +62,30 @@ class Look(NamedTuple):
     identity: Identity | None
 
 
+class Seen(NamedTuple):
+    """What a journal said when it was locked; its records may still be read."""
+
+    fd: int
+    run: RunSnapshot
+    is_live: bool
+    order: int
+    identity: Identity | None
+    written: Written
+
+
 class FileRuns:
     def __init__(self, names: Names, clock: Clock) -> None:
         self._names = names
         self._clock = clock
-        self._patience = Patience()
         self._live = LiveLocks(names)
+        self._doubted = Told()
         self._lock = threading.Lock()
         self._journals: OrderedDict[str, Journal] = OrderedDict()
         self._newest_order = 0
 
     # Writing
 
-    def create(self, new: NewRun) -> Receipt:
+    def create(self, new: NewRun, turn: Turn) -> Receipt:
         run_id = check_run_id(new.snapshot.run_id)
         path = self._names.journal(run_id)
         with reported(path):
@@ -71,7 +94,7 @@ class FileRuns:
                     return born
                 # Not found: whoever was faster failed in the end and took the file back.
                 with suppress(RunNotFound):
-                    return self._created_before(new)
+                    return self._created_before(new, turn)
 
     def _create(self, new: NewRun) -> Receipt | None:
         """``None`` if somebody else was faster."""
@@ -103,10 +126,10 @@ class FileRuns:
             self._newest_order = max(self._newest_order + 1, round(at.timestamp() * 1_000_000))
             return self._newest_order
 
-    def _created_before(self, new: NewRun) -> Receipt:
+    def _created_before(self, new: NewRun, turn: Turn) -> Receipt:
         run_id = new.snapshot.run_id
-        with self._open(run_id, exclusive=True) as (fd, journal):
-            first = journal.record(fd, 1)
+        with self._open_to_write(run_id, turn) as (fd, journal):
+            first = journal.written().record(fd, 1)
             check_repeated(journal.run, first.write.update_id if first else None, new)
             if new.lease is not None and new.lease.owner_id == journal.run.owner_id:
                 self._live.hold_unless_held(run_id)
@@ -115,13 +138,13 @@ class FileRuns:
             sync_directory(self._names.directory)
             return receipt(journal.run, 1)
 
-    def update(self, update: Update) -> Receipt:
-        with self._open(update.run_id, exclusive=True) as (fd, journal):
+    def update(self, update: Update, turn: Turn) -> Receipt:
+        with self._open_to_write(update.run_id, turn) as (fd, journal):
             before = journal.run
             update = storable(update.run_id, update)
             at = self._clock.now()
             circumstances = Circumstances(
-                lease_live=self._is_live(before),
+                lease_live=before.owner_id is not None and self._live.is_held(update.run_id),
                 applied_id=_applied_id(journal, fd, update.base_version),
             )
             applied = apply(before, update, at=at, circumstances=circumstances)
@@ -136,27 +159,27 @@ class FileRuns:
 
     # Reading
 
-    def look(self, run_id: str) -> Look:
-        with self._open(run_id, exclusive=False) as (fd, journal):
-            seen = present(journal.run, lease_live=self._is_live(journal.run), expires_at=None)
-            return Look(seen, journal.order, journal.identity(fd))
+    def look(self, run_id: str, turn: Turn) -> Look:
+        with self._open_to_read(run_id, turn) as seen:
+            run = present(seen.run, lease_live=seen.is_live, expires_at=None)
+            return Look(run, seen.order, seen.identity)
 
-    def is_live(self, run_id: str) -> bool:
-        with self._open(run_id, exclusive=False) as (_, journal):
-            return self._is_live(journal.run)
+    def is_live(self, run_id: str, turn: Turn) -> bool:
+        with self._open_to_read(run_id, turn) as seen:
+            return seen.is_live
 
-    def events(self, run_id: str, after: Position, limit: int) -> list[RecordedEvent]:
+    def events(self, run_id: str, after: Position, limit: int, turn: Turn) -> list[RecordedEvent]:
         found: list[RecordedEvent] = []
-        with self._open(run_id, exclusive=False) as (fd, journal):
-            for record in journal.records(fd, after.version):
+        with self._open_to_read(run_id, turn) as seen:
+            for record in seen.written.records(seen.fd, after.version):
                 found += (event for event in events_of(record) if event.position > after)
                 if len(found) >= limit:
                     break
         return found[: max(limit, 1)]
 
-    def definition(self, run_id: str) -> str | None:
-        with self._open(run_id, exclusive=False) as (fd, journal):
-            first = journal.record(fd, 1)
+    def definition(self, run_id: str, turn: Turn) -> str | None:
+        with self._open_to_read(run_id, turn) as seen:
+            first = seen.written.record(seen.fd, 1)
             return first.write.definition if first and isinstance(first.write, NewRun) else None
 
     # Beginning and end
@@ -168,26 +191,21 @@ class FileRuns:
         with os.scandir(self._names.directory) as entries:
             dead = [run_id for entry in entries if (run_id := run_of_live(entry.name))]
         for run_id in dead:
-            with suppress(OSError, StoreError):
-                self._locked(run_id, self._live.remove_if_dead, patience=0.0)
-
-    def hurry(self) -> None:
-        """Nobody is to wait any longer than for a moment: the store is being closed."""
-        self._patience.end()
+            with suppress(OSError, Locked):
+                self._locked(run_id, self._live.remove_if_dead)
 
     def close(self) -> None:
         """Let go of every run; those that have not ended are dead from here on, also if somebody
         has a journal locked: then only the lock file, which nobody holds any more, is left over."""
         for run_id in self._live.ours():
-            with suppress(OSError, StoreUnavailable):
-                self._locked(run_id, self._live.drop, patience=0.0)
+            with suppress(OSError, Locked):
+                self._locked(run_id, self._live.drop)
             self._live.let_go(run_id)
 
-    def _locked(self, run_id: str, act: Callable[[str], None], *, patience: float) -> None:
-        """Do it under the journal's lock, if there (still) is a journal."""
+    def _locked(self, run_id: str, act: Callable[[str], None]) -> None:
+        """Do it under the journal's lock, if there (still) is a journal. ``Locked``."""
         try:
-            looks = self._patience.looks(patience)
-            file = open_locked(self._names.journal(run_id), exclusive=True, looks=looks)
+            file = open_locked(self._names.journal(run_id), exclusive=True)
         except FileNotFoundError:
             act(run_id)
             return
@@ -197,26 +215,52 @@ class FileRuns:
     # Means
 
     @contextmanager
-    def _open(self, run_id: str, *, exclusive: bool) -> Iterator[tuple[int, Journal]]:
-        """The run's journal, locked and read to its end. ``RunNotFound``."""
-        if not is_run_id(run_id):
-            raise RunNotFound(run_id)
-        path = self._names.journal(run_id)
-        with reported(path):
-            try:
-                looks = self._patience.looks(WRITE_PATIENCE if exclusive else READ_PATIENCE)
-                file = open_locked(path, exclusive=exclusive, looks=looks)
-            except FileNotFoundError:
-                if not self._names.directory.is_dir():
-                    raise
-                raise RunNotFound(run_id) from None
-            with file as fd:
-                journal = self._journal(run_id)
-                with journal.lock:
-                    journal.catch_up(fd)
-                    yield fd, journal
+    def _open_to_write(self, run_id: str, turn: Turn) -> Iterator[tuple[int, Journal]]:
+        """The run's journal, locked and read to its end. ``RunNotFound``, ``Locked``."""
+        with reported(self._path(run_id)):
+            journal = self._journal(run_id)
+            with journal.lock, self._lock_file(run_id, turn, exclusive=True) as fd:
+                journal.catch_up(fd)
+                self._tell_of(run_id, journal)
+                yield fd, journal
+
+    @contextmanager
+    def _open_to_read(self, run_id: str, turn: Turn) -> Iterator[Seen]:
+        """What the run's journal says, and nothing is locked. ``RunNotFound``, ``Locked``."""
+        with reported(self._path(run_id)), ExitStack() as opened:
+            journal = self._journal(run_id)
+            with journal.lock:
+                file = self._lock_file(run_id, turn, exclusive=False)
+                fd = opened.enter_context(file)
+                tail, is_held = journal.fetch(fd), self._live.is_held(run_id)
+                file.unlock()
+                journal.take_in(tail)
+                self._tell_of(run_id, journal)
+                run, order, identity = journal.run, journal.order, journal.identity(tail)
+                written = journal.written()
+            # By the lock that its process holds: such a lease has no hour at which it ends.
+            is_live = run.owner_id is not None and is_held
+            yield Seen(fd, run, is_live, order, identity, written)
+
+    def _tell_of(self, run_id: str, journal: Journal) -> None:
+        if journal.doubt is None:
+            self._doubted.is_over(run_id)
+        else:
+            self._doubted.warn(run_id, journal.doubt)
+
+    def _lock_file(self, run_id: str, turn: Turn, *, exclusive: bool) -> OpenFile:
+        """Only with the journal's own lock: then whom it meets are other stores, and the threads
+        of this one take turns without them."""
+        path, gate = self._names.journal(run_id), self._names.gate(run_id)
+        try:
+            return turn.lock(path, gate, exclusive=exclusive)
+        except FileNotFoundError:
+            self._refuse(run_id)
 
     def _journal(self, run_id: str) -> Journal:
+        """Of a run that is there: who asks for others drives nothing out of our memory."""
+        if not self._path(run_id).exists():
+            self._refuse(run_id)
         with self._lock:
             journal = self._journals.pop(run_id, None)
             if journal is None:
@@ -226,14 +270,20 @@ class FileRuns:
                 self._journals.popitem(last=False)
             return journal
 
-    def _is_live(self, run: RunSnapshot) -> bool:
-        """By the lock that its process holds: such a lease has no hour at which it ends."""
-        return run.owner_id is not None and self._live.is_held(run.run_id)
+    def _path(self, run_id: str) -> Path:
+        if not is_run_id(run_id):
+            raise RunNotFound(run_id)
+        return self._names.journal(run_id)
+
+    def _refuse(self, run_id: str) -> NoReturn:
+        """It is not there; but a store that is not there has not lost one run."""
+        os.stat(self._names.directory)
+        raise RunNotFound(run_id)
 
 
 def _applied_id(journal: Journal, fd: int, base_version: int | None) -> str | None:
     """Asked only when the base is stale: whose write took its place."""
     if base_version is None or base_version >= journal.run.version:
         return None
-    record = journal.record(fd, base_version + 1)
+    record = journal.written().record(fd, base_version + 1)
     return record.write.update_id if record else None

@@ -1,4 +1,5 @@
-"""The file store as asyncio sees it: every call is one piece of work in a thread."""
+"""The file store as asyncio sees it: every call is one piece of work in a thread, done again after
+a pause while another process has the run locked."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, Self, TypeVar
+from typing import Self, TypeVar
 
 from tenure.model.codec import copied
 from tenure.model.errors import StoreUnavailable
@@ -16,14 +17,15 @@ from tenure.model.query import Page, RunFilter
 from tenure.model.snapshot import RunSnapshot, RunSummary
 from tenure.model.update import NewRun, Receipt, Update
 from tenure.ports.clock import Clock
-from tenure.stores.file.disk import make_directory, reported
-from tenure.stores.file.listing import Listing
+from tenure.stores.file.disk import Locked, make_directory, reported
+from tenure.stores.file.listing import Choice, Listing
 from tenure.stores.file.names import Names
+from tenure.stores.file.patience import READ_PATIENCE, WRITE_PATIENCE, Patience
 from tenure.stores.file.runs import FileRuns
+from tenure.stores.file.turn import Turn
 from tenure.stores.place import absolute
 from tenure.system import SystemClock
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 _THREADS = 4
@@ -45,6 +47,7 @@ class FileStore:
         make_directory(names.directory)
         self._runs = FileRuns(names, clock or SystemClock())
         self._listing = Listing(names, self._runs)
+        self._patience = Patience()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="tenure-file")
         self._directory = names.directory
         self._tidy_lock = threading.Lock()
@@ -58,29 +61,36 @@ class FileStore:
         await self.close()
 
     async def create_run(self, new: NewRun) -> Receipt:
-        return await self._in_thread(self._runs.create, new)
+        return await self._in_turn(WRITE_PATIENCE, lambda turn: self._runs.create(new, turn))
 
     async def update_run(self, update: Update) -> Receipt:
-        return await self._in_thread(self._runs.update, update)
+        return await self._in_turn(WRITE_PATIENCE, lambda turn: self._runs.update(update, turn))
 
     async def get_run(self, run_id: str) -> RunSnapshot:
-        return await self._in_thread(lambda: copied(self._runs.look(run_id).run))
+        return await self._in_turn(
+            READ_PATIENCE, lambda turn: copied(self._runs.look(run_id, turn).run)
+        )
 
     async def list_runs(
         self, where: RunFilter = RunFilter(), *, limit: int = 50, cursor: str | None = None
     ) -> Page[RunSummary]:
-        return await self._in_thread(self._listing.page, where, limit, cursor)
+        choice = Choice(where, limit, cursor)
+        gathered = await self._in_turn(READ_PATIENCE, self._listing.gather)
+        # Counted from here: to look at all files may take longer than one of them is waited for.
+        return await self._in_turn(READ_PATIENCE, lambda turn: gathered.page(choice, turn))
 
     async def read_events(
         self, run_id: str, after: Position = Position(), *, limit: int = 1000
     ) -> list[RecordedEvent]:
-        return await self._in_thread(self._runs.events, run_id, after, limit)
+        return await self._in_turn(
+            READ_PATIENCE, lambda turn: self._runs.events(run_id, after, limit, turn)
+        )
 
     async def get_definition(self, run_id: str) -> str | None:
-        return await self._in_thread(self._runs.definition, run_id)
+        return await self._in_turn(READ_PATIENCE, lambda turn: self._runs.definition(run_id, turn))
 
     async def is_live(self, run_id: str) -> bool:
-        return await self._in_thread(self._runs.is_live, run_id)
+        return await self._in_turn(READ_PATIENCE, lambda turn: self._runs.is_live(run_id, turn))
 
     async def close(self) -> None:
         """Waits for what is under way, then lets go of the runs this store holds. What waits for
@@ -92,22 +102,34 @@ class FileStore:
         await asyncio.to_thread(self._shut_down)
 
     def _shut_down(self) -> None:
-        self._runs.hurry()
+        self._patience.end()
         self._threads.shutdown()
         self._runs.close()
 
-    async def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def _in_turn(self, seconds: float, work: Callable[[Turn], T]) -> T:
         if self._closed:
-            raise StoreUnavailable(f"{self._directory}: this store object is closed; open another")
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(
-            self._threads, lambda: self._tidily(work, *args, **kwargs)
-        )
+            raise self._refusal()
+        with Turn(self._patience, seconds) as turn:
+            while True:
+                try:
+                    return await self._in_thread(lambda: self._tidily(lambda: turn.look(work)))
+                except Locked:
+                    await asyncio.sleep(turn.pause())  # noqa: TID251 - the system tells nobody
 
-    def _tidily(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        try:
+            answer = self._threads.submit(work)
+        except RuntimeError:
+            raise self._refusal() from None
+        return await asyncio.wrap_future(answer)
+
+    def _refusal(self) -> StoreUnavailable:
+        return StoreUnavailable(f"{self._directory}: this store object is closed; open another")
+
+    def _tidily(self, work: Callable[[], T]) -> T:
         with self._tidy_lock:
             if not self._tidied:
                 with reported(self._directory):
                     self._runs.tidy()
                 self._tidied = True
-        return work(*args, **kwargs)
+        return work()
