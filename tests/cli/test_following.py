@@ -15,7 +15,8 @@ from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import Recovery, RunStatus
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.clock import ManualClock
-from tenure.testing.factories import embedded_run, end_run, start_step
+from tenure.testing.contracts.acts import claim, create
+from tenure.testing.factories import cancel, embedded_run, end_run, start_step
 
 OWNER = "node7/boot-1/4026531836/812/99887766/0badcafe"
 PATIENCE = 10.0
@@ -49,9 +50,17 @@ async def begun(store: InMemoryStore, **fields: Any) -> RunSnapshot:
     return await store.get_run(run.run_id)
 
 
-async def followed(store: Any, run: RunSnapshot, onlooker: Onlooker, *, dead: bool) -> RunSnapshot:
+async def explained(run: RunSnapshot) -> str:
+    return f"why it is {run.status}"
+
+
+async def followed(
+    store: Any, run: RunSnapshot, onlooker: Onlooker, *, dead: bool = False, patience: float = 0.0
+) -> RunSnapshot:
     async with asyncio.timeout(PATIENCE):
-        return await follow(store, run.run_id, onlooker.view, 0.001, lambda owner: dead)
+        return await follow(
+            store, run.run_id, onlooker.view, 0.001, lambda owner: dead, explained, patience
+        )
 
 
 async def test_nobody_waits_for_an_interrupted_process() -> None:
@@ -90,7 +99,9 @@ async def test_process_that_ends_while_it_is_asked_for_is_waited_for_by_nobody()
     run = await begun(store)
     looks = iter([False])
     async with asyncio.timeout(PATIENCE):
-        await follow(store, run.run_id, onlooker.view, 0.001, lambda owner: next(looks, True))
+        await follow(
+            store, run.run_id, onlooker.view, 0.001, lambda owner: next(looks, True), explained
+        )
     assert onlooker.notices == []
 
 
@@ -126,4 +137,55 @@ async def test_a_process_that_ended_after_its_work_is_not_taken_for_a_dead_one()
     ended = await followed(EndsMeanwhile(store), run, onlooker, dead=True)
     assert ended.status is RunStatus.FAILED
     assert onlooker.types[-1] == "run.failed"
+    assert onlooker.notices == []
+
+
+class Looks:
+    """A store that counts how often somebody looked at a run, and says so."""
+
+    def __init__(self, store: InMemoryStore) -> None:
+        self._store = store
+        self._some = asyncio.Condition()
+        self._number = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def get_run(self, run_id: str) -> RunSnapshot:
+        async with self._some:
+            self._number += 1
+            self._some.notify_all()
+        return await self._store.get_run(run_id)
+
+    async def more(self, number: int) -> None:
+        async with self._some:
+            wanted = self._number + number
+            await self._some.wait_for(lambda: self._number >= wanted)
+
+
+async def test_why_nobody_begins_a_run_is_said_once() -> None:
+    store, onlooker = Looks(InMemoryStore()), Onlooker()
+    run = await create(store)
+    following = asyncio.create_task(followed(store, run, onlooker))
+    async with asyncio.timeout(PATIENCE):
+        await onlooker.noticed.wait()
+        await store.more(5)
+    await store.update_run(cancel(run))
+    assert (await following).status is RunStatus.CANCELED
+    assert onlooker.notices == ["why it is queued"]
+
+
+@pytest.mark.parametrize("claimed", [False, True], ids=["too soon", "about to begin"])
+async def test_run_that_may_begin_any_moment_needs_no_explanation(claimed: bool) -> None:
+    store, onlooker = Looks(InMemoryStore()), Onlooker()
+    run = await create(store)
+    if claimed:
+        run = await claim(store, run.run_id, OWNER)
+    patience = 0.0 if claimed else 1000.0
+    following = asyncio.create_task(followed(store, run, onlooker, patience=patience))
+    async with asyncio.timeout(PATIENCE):
+        await store.more(5)
+    held = run if claimed else await claim(store, run.run_id, OWNER)
+    await store.update_run(end_run(held, RunStatus.FAILED))
+    assert (await following).status is RunStatus.FAILED
     assert onlooker.notices == []

@@ -51,6 +51,20 @@ def test_a_queued_run_says_what_it_waits_for(cli: Cli) -> None:
     assert cli.call("status", run_id, "--json").json["status"] == "queued"
 
 
+@pytest.mark.parametrize("flags", [(), ("--json",)], ids=["plain", "json"])
+def test_who_waits_for_a_worker_that_is_not_there_is_told(cli: Cli, flags: tuple[str, ...]) -> None:
+    """In the words of ``tenure explain``, and not where programs read."""
+    waiting = cli.start("submit", cli.workflow(GREET), "--wait", *flags)
+    assert waiting.stderr is not None
+    said = waiting.stderr.readline()
+    assert "no worker serves queue 'default'; start one: tenure worker" in said
+    assert said == cli.call("explain", "latest").out
+    assert cli.call("cancel", "latest").code == 0
+    done = finish(waiting)
+    assert done.code == 3
+    assert "no worker serves" not in done.out + done.err
+
+
 def test_a_store_from_which_no_worker_could_take_it_is_refused(cli: Cli) -> None:
     store = f"file://{cli.home}/runs"
     refused = cli.call("submit", cli.workflow(GREET), "--store", store)

@@ -24,6 +24,24 @@ def test_version_option() -> None:
     assert run("--version").stdout == f"tenure {tenure.__version__}\n"
 
 
+def test_command_is_found_by_its_package_too() -> None:
+    """Also with verbs, errors and exit codes: it is the same command."""
+
+    def by_package(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "tenure", *arguments], capture_output=True, text=True
+        )
+
+    assert by_package("--version").stdout == f"tenure {tenure.__version__}\n"
+    for arguments in (["--help"], ["no-such-verb"]):
+        answer, expected = by_package(*arguments), run(*arguments)
+        assert (answer.returncode, answer.stdout, answer.stderr) == (
+            expected.returncode,
+            expected.stdout,
+            expected.stderr,
+        )
+
+
 def test_version_as_json() -> None:
     facts = json.loads(run("version", "--json").stdout)
     assert facts["tenure"] == tenure.__version__

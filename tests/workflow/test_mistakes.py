@@ -128,8 +128,13 @@ TOP = [
     ("handlers: [{name: a, action: cmd.run}]", "7:12: handlers[0].args: cmd.run needs 'cmd'"),
     (
         "handlers: [{name: a, action: env.set, args: {env: {}}, loop: [1]}]",
-        "7:56: handlers[0].loop: unknown key 'loop'; there is name, action, args, when, retries, "
-        "timeout, become",
+        "7:56: handlers[0].loop: unknown key 'loop'; "
+        "it runs after each item of the step that notifies it",
+    ),
+    (
+        "handlers: [{name: a, action: env.set, args: {env: {}}, notify: [b]}]",
+        "7:56: handlers[0].notify: unknown key 'notify'; there is name, action, args, when, "
+        "retries, timeout, become",
     ),
 ]
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from tenure.cli.differences import as_planned, changes_between
 from tenure.cli.viewing import View
 from tenure.model.events import Position, RecordedEvent
 from tenure.model.snapshot import HostState, RunSnapshot
-from tenure.model.status import HostStatus, Recovery
+from tenure.model.status import HostStatus, Recovery, RunStatus
 from tenure.ports.event_log import EventLog
 from tenure.ports.log_store import LogKey, LogStore
 from tenure.ports.recorder import OutputChunk, OutputRecorder, RunBeginning
@@ -20,6 +21,9 @@ from tenure.runtime.waiting import pause
 _PAGE = 1000
 _MOST_HOSTS = 4
 _WINDOW = 4096
+PATIENCE = 3.0
+"""Seconds. A queued run that a worker sees begins sooner; of one that does not, somebody who waits
+wants to know why."""
 
 
 async def follow(
@@ -28,9 +32,13 @@ async def follow(
     view: View,
     interval: float,
     proven_dead: Callable[[str], bool],
+    explain: Callable[[RunSnapshot], Awaitable[str]],
+    patience: float = PATIENCE,
 ) -> RunSnapshot:
     """Tell the view what happens, from the beginning, until the run has ended or will never move
-    again; the run as it then stands."""
+    again; the run as it then stands. ``explain`` says why one that nobody begins is not moving."""
+    clock = asyncio.get_running_loop().time
+    since = clock()
     run = await store.get_run(run_id)
     for recorder in view.recorders:
         if isinstance(recorder, RunBeginning):
@@ -38,7 +46,7 @@ async def follow(
     listeners = [each for each in view.recorders if isinstance(each, OutputRecorder)]
     glimpses = _Glimpses(store) if listeners and isinstance(store, LogStore) else None
     told = _Told(store)
-    last_look = warned = False
+    last_look = warned = explained = False
     while True:
         async for event in told.since(run):
             for recorder in view.recorders:
@@ -56,6 +64,9 @@ async def follow(
             if not warned and (doubt := _doubt(run, proven_dead)):
                 warned = True
                 view.notice(doubt)
+            if not explained and _is_unbegun(run) and clock() - since >= patience:
+                explained = True
+                view.notice(await explain(run))
             await pause(interval)
         run = await store.get_run(run_id)
 
@@ -69,6 +80,11 @@ def is_abandoned(run: RunSnapshot, proven_dead: Callable[[str], bool]) -> bool:
         and run.owner_id is not None
         and proven_dead(run.owner_id)
     )
+
+
+def _is_unbegun(run: RunSnapshot) -> bool:
+    """And nobody is about to begin it."""
+    return run.status is RunStatus.QUEUED and run.owner_id is None
 
 
 def _doubt(run: RunSnapshot, proven_dead: Callable[[str], bool]) -> str | None:

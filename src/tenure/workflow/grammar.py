@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
 
 from tenure.model.status import Recovery
+from tenure.workflow import other_names
 from tenure.workflow.catalogue import Catalogue
 from tenure.workflow.nodes import Entries, Items, Node, Path, Scalar, plain
 from tenure.workflow.reading import Reading
@@ -106,18 +108,20 @@ class Work(Part, frozen=True):
     """A step or handler: knows which of its unknown keys are arguments of its action."""
 
     catalogue: Catalogue = {}
+    left_to_others: Mapping[str, str] = {}
+    """Keys that belong elsewhere, and what happens here without them."""
 
     def hint_for(self, name: str, node: Entries) -> str:
         action = node.entries.get("action")
         spec = self.catalogue.get(action.text) if isinstance(action, Scalar) else None
         if spec and name in {argument.name for argument in spec.arguments}:
             return f"it is an argument of {spec.name}: put it under 'args'"
-        if action is None and name in _COMMANDS:
+        if action is None and name in other_names.FOR_COMMANDS:
             return "write action: shell.run and args: {script: …}"
         meant = spec.meant_by(name) if spec else None
         if meant is not None:
             return f"it is the argument {meant.name!r} here: put it under 'args'"
-        return Part.hint_for(self, name, node)
+        return self.left_to_others.get(name) or Part.hint_for(self, name, node)
 
 
 TEXT = Words()
@@ -177,32 +181,6 @@ _STEP = [
         "what to do with what was running when its worker died",
     ),
 ]
-_INSTEAD = {
-    "with": "args",
-    "depends_on": "needs",
-    "retry": "retries",
-    "timeout_sec": "timeout",
-    "with_items": "loop",
-    "hosts": "targets",
-    "serial": "rolling",
-    "ignore_errors": "continue_on_error",
-    "on_error": "continue_on_error",
-    "become_user": "become",
-    "register": "expect_vars",
-    "if": "when",
-}
-_COMMANDS = ("run", "shell", "command", "cmd", "script", "exec")
-"""What a step that is a command is called elsewhere."""
-_INSTEAD_AT_THE_TOP = {
-    "hosts": "inventory.hosts",
-    "groups": "inventory.groups",
-    "tasks": "steps",
-    "jobs": "steps",
-    "env": "vars",
-    "variables": "vars",
-    "webhooks": "callbacks",
-    "id": "name",
-}
 HOST = Part(
     HostSpec,
     [
@@ -273,8 +251,14 @@ CALLBACK = Part(
 
 
 def grammar(catalogue: Catalogue) -> Part:
-    step = Work(Step, _STEP, _INSTEAD, catalogue=catalogue)
-    handler = Work(Handler, _WORK, _INSTEAD, catalogue=catalogue)
+    step = Work(Step, _STEP, other_names.IN_A_STEP, catalogue=catalogue)
+    handler = Work(
+        Handler,
+        _WORK,
+        other_names.IN_A_HANDLER,
+        catalogue=catalogue,
+        left_to_others=other_names.LEFT_TO_THE_STEP,
+    )
     return Part(
         Workflow,
         [
@@ -302,5 +286,5 @@ def grammar(catalogue: Catalogue) -> Part:
             Key("validation_env", TEXT, "from older files; has no effect"),
             Key("tests", ListOf(Anything()), "from older files; has no effect"),
         ],
-        _INSTEAD_AT_THE_TOP,
+        other_names.AT_THE_TOP,
     )

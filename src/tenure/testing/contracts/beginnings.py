@@ -26,9 +26,11 @@ from tenure.testing.contracts.acts import (
     write,
 )
 from tenure.testing.contracts.harness import BeginningStore, ContractHarness
+from tenure.testing.contracts.run_lives import ASKS, AT_BIRTH
 from tenure.testing.factories import (
     CHATTY,
     annotate,
+    approve,
     begin_run,
     cancel,
     claim_request,
@@ -59,6 +61,13 @@ class BeginningsContract(ContractHarness):
         assert [one.snapshot.run_id for one in found] == [high.run_id, other.run_id, low.run_id]
         assert [one.snapshot for one in await store.find_waiting(["default"], limit=1)] == [high]
         assert await store.find_waiting(["empty"], limit=10) == []
+
+    async def test_waiting_run_is_found_with_its_whole_record(self, store: BeginningStore) -> None:
+        run = await create(store, approval=ASKS, **AT_BIRTH)
+        await write(store, approve(run, note="as agreed"))
+        run = await write(store, annotate(run, ticket=4711))
+        (found,) = await store.find_waiting([run.queue], limit=2)
+        assert found.snapshot == run
 
     async def test_looking_changes_nothing(self, store: BeginningStore) -> None:
         run = await create(store)

@@ -8,10 +8,12 @@ from threading import Thread
 from typing import TypeVar
 
 from tenure.model.query import RunFilter
+from tenure.model.snapshot import summarize
 from tenure.model.status import RunStatus
 from tenure.ports.keeping import KeptApart, LeaseKeeping
 from tenure.testing.contracts.acts import create_embedded, lease_of, write
 from tenure.testing.contracts.harness import ApartKeptStore, ContractHarness
+from tenure.testing.contracts.run_lives import AT_BIRTH
 from tenure.testing.factories import cancel, end_run, start_step
 
 T = TypeVar("T")
@@ -48,10 +50,10 @@ class KeptApartContract(ContractHarness):
         assert not renewal.ok
 
     async def test_requests_are_seen(self, store: ApartKeptStore) -> None:
-        run = await create_embedded(store, "owner-a")
-        await write(store, cancel(run))
+        run = await create_embedded(store, "owner-a", **AT_BIRTH)
+        run = await write(store, cancel(run))
         page = _held_up(store, lambda line: line.list_runs(RunFilter(owner_id="owner-a")))
-        assert [each.run_id for each in page.items] == [run.run_id]
+        assert page.items == (summarize(run),)
         assert page.items[0].cancel_requested_at is not None
 
 

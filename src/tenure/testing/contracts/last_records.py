@@ -11,7 +11,9 @@ from tenure.model.status import HostStatus, RunStatus, StepKind, StepStatus
 from tenure.model.update import Changes, HostChange, ItemChange, StepChange
 from tenure.ports.last_records import LastRecords
 from tenure.testing.contracts.acts import UNKNOWN_RUN_IDS, create_embedded, record_of, write
+from tenure.testing.contracts.followed import FollowedRun
 from tenure.testing.contracts.harness import ContractHarness, RememberingStore
+from tenure.testing.contracts.run_lives import LIVES, Life
 from tenure.testing.factories import (
     HOOK,
     annotate,
@@ -51,6 +53,16 @@ class LastRecordsContract(ContractHarness):
         last = store.last_record(run.run_id)
         assert last is not None
         assert record_of(last) == record_of(run)
+
+    @pytest.mark.parametrize("life", LIVES.values(), ids=LIVES)
+    async def test_record_is_whole_whatever_happened_before(
+        self, store: RememberingStore, life: Life
+    ) -> None:
+        """As it was when it ended: somebody may have noted something since."""
+        followed = FollowedRun(store)
+        await life(followed)
+        last = store.last_record(followed.seen[-1].run_id)
+        assert last is None or record_of(last) in [record_of(run) for run in followed.seen]
 
     async def test_record_is_given_away(self, store: RememberingStore) -> None:
         run = await create_embedded(store)

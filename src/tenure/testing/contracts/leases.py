@@ -9,12 +9,20 @@ from tenure.testing.contracts.lease_claims import Claims
 from tenure.testing.contracts.lease_discovery import RunnableDiscovery
 from tenure.testing.contracts.lease_fairness import ClaimOrder
 from tenure.testing.contracts.lease_reconcile import Reconciling
+from tenure.testing.contracts.lease_records import WholeClaims
 from tenure.testing.contracts.lease_renewal import Renewals
 from tenure.testing.contracts.lease_takeover import Takeovers
 
 
 class LeaseStoreContract(
-    Claims, ClaimsInBatches, ClaimOrder, Renewals, Takeovers, Reconciling, RunnableDiscovery
+    Claims,
+    ClaimsInBatches,
+    ClaimOrder,
+    Renewals,
+    Takeovers,
+    Reconciling,
+    RunnableDiscovery,
+    WholeClaims,
 ):
     """Claim, renew, release, discover: each part in a file of its own."""
 

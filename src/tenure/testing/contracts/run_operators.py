@@ -60,6 +60,20 @@ class OperatorUpdates(ContractHarness):
         assert ended.steps[0].hosts["web1"].status == HostStatus.UNKNOWN
         assert ended.unconfirmed_hosts == ("web1", "web2")
 
+    async def test_writes_are_judged_by_the_lease_that_readers_see(
+        self, store: RunStateStore
+    ) -> None:
+        """It may end at an hour, which is then shown, or with the process that has it. Where an
+        owner is called lost, a cancel waits for nobody; where it is not, nothing is ended for it.
+        """
+        run = await create_embedded(store, seconds=self.lease_seconds)
+        await self.expire_leases()
+        seen = await store.get_run(run.run_id)
+        assert seen.owner_lost or seen.lease_expires_at is None
+        after = await write(store, cancel(run))
+        assert after.status == (RunStatus.CANCELED if seen.owner_lost else RunStatus.RUNNING)
+        assert after.cancel_requested_at is not None
+
     @pytest.mark.parametrize("owned", [True, False])
     async def test_cancel_is_idempotent_by_content(self, store: RunStateStore, owned: bool) -> None:
         run = await (create_embedded(store) if owned else create(store))

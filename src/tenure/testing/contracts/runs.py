@@ -10,6 +10,7 @@ from tenure.testing.contracts.run_endings import RunEndings
 from tenure.testing.contracts.run_few import FewAmongMany
 from tenure.testing.contracts.run_listing import RunListing
 from tenure.testing.contracts.run_operators import OperatorUpdates
+from tenure.testing.contracts.run_records import WholeRecords
 from tenure.testing.contracts.run_transitions import RunTransitions
 from tenure.testing.contracts.run_updates import RunUpdates
 
@@ -24,6 +25,7 @@ class RunStateStoreContract(
     RunEndings,
     RunListing,
     FewAmongMany,
+    WholeRecords,
 ):
     """Create, update, get, list: each part tells one side of it, in a file of its own."""
 
