@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tenure.runtime.in_touch import InTouch
+from tenure.runtime.in_touch import Contact, InTouch
 
 
 class Time:
@@ -23,7 +23,7 @@ async def time(monkeypatch: pytest.MonkeyPatch) -> Time:
 
 def in_touch(time: Time, renew_interval: float) -> InTouch:
     """For long enough."""
-    touch = InTouch(renew_interval)
+    touch = InTouch(Contact(renew_interval))
     touch.rests(time.now + 1000)
     assert later(touch, time, renew_interval)
     return touch

@@ -16,6 +16,7 @@ import pytest
 from tenure.model.leasing import Lease, Renewal
 from tenure.ports.keeping import LeaseKeeping
 from tenure.runtime.holdings import Holding
+from tenure.runtime.in_touch import Contact, InTouch
 from tenure.runtime.keeper import Keeper
 from tenure.runtime.lease_timing import Timing
 from tenure.runtime.stop import NOT_RENEWED
@@ -121,7 +122,9 @@ class Kept:
         self.store = store
         self.line = store.line
         self.windows = Windows()
-        self.keeper = Keeper(store, "me", timing, self.windows)
+        self.keeper = Keeper(
+            store, "me", timing, InTouch(Contact(timing.renew_interval)), self.windows
+        )
         self.canceled: list[str] = []
         self.lost: list[str] = []
 
