@@ -133,6 +133,28 @@ async def test_just_started(workers: Workers, door: Door) -> None:
     assert door.careful
 
 
+async def test_just_started_on_a_store_with_much_to_look_through(
+    workers: Workers, door: Door
+) -> None:
+    """What a dead process left behind is marked first: only then it is there to judge others."""
+
+    async def take_long(real: Any, *args: Any, **kwargs: Any) -> Any:
+        await asyncio.sleep(CAREFUL)
+        return await real(*args, **kwargs)
+
+    served: list[float] = []
+
+    async def serves(real: Any, *args: Any) -> Any:
+        door.rules.clear()
+        door.rules["claim_runs"] = door._claim
+        served.append(asyncio.get_running_loop().time())
+        return await real(*args)
+
+    door.rules |= {"list_runs": take_long, "list_owners": take_long, "heartbeat": serves}
+    bold = await at_work(workers, door)
+    assert bold >= served[0] + CAREFUL - EVERY
+
+
 async def test_after_an_error(workers: Workers, door: Door) -> None:
     await at_work(workers, door)
     door.fails = True
