@@ -35,7 +35,8 @@ class Contact:
 
 class InTouch:
     """As one of those sees it who ask: each has a pace of its own, for how long a store always
-    takes depends on what it is asked; and each knows when it means to go on."""
+    takes depends on what it is asked; and each knows when it means to go on. It counts from when
+    it began, too."""
 
     def __init__(self, contact: Contact) -> None:
         self._contact = contact

@@ -76,7 +76,6 @@ class Session:
         self.combiner = Combiner(store, self.writing)
         self.keeper = Keeper(store, identity.owner_id, timing, InTouch(self.contact), windows)
         self.operators = Operators(store, identity.new_id, told)
-        self._reconciles = InTouch(self.contact)
         self.reconciler = Reconciler(
             store,
             identity.owner_id,
@@ -84,7 +83,7 @@ class Session:
             identity.presence,
             identity.runner_id,
             told,
-            self._reconciles,
+            InTouch(self.contact),
         )
         self._forgetting = _forgetting(store, retention)
         self._has_leases = isinstance(store, LeaseStore)
@@ -114,7 +113,6 @@ class Session:
             await self._listening.enter_async_context(
                 self.store.listen(topics, self.keeper.look_now)
             )
-        self.contact.lost()  # who has just begun judges nobody yet
         if self._has_leases and not self.attended:
             self._reconciling = asyncio.create_task(self._keep_reconciling())
 
@@ -137,7 +135,7 @@ class Session:
                 await end(self._reconciling)
 
     async def _keep_reconciling(self) -> None:
-        loop, touch = asyncio.get_running_loop(), self._reconciles
+        loop, touch = asyncio.get_running_loop(), InTouch(self.contact)
         complained = False
         while True:
             touch.rests(loop.time() + self._interval)
