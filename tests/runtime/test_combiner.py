@@ -7,12 +7,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from examples.custom_store import DocumentStore, KeyValueService
 
 from tenure.model.errors import RunExists, RunNotFound, StoreRejected, StoreUnavailable
 from tenure.model.query import Page, RunFilter
 from tenure.model.snapshot import RunSnapshot, RunSummary
 from tenure.model.update import NewRun, Receipt, Update, Write, run_id_of
+from tenure.ports.batch import BatchUpdates
 from tenure.runtime.combiner import LARGEST_BATCH, Combiner
+from tenure.runtime.in_touch import Contact, InTouch
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.factories import annotate, new_run
 from tests.runtime.puppets import PATIENCE
@@ -294,3 +297,70 @@ async def test_a_drivers_own_error_is_an_unknown_outcome_and_never_leaks() -> No
     assert isinstance(caught.value.__cause__, RuntimeError)
     with pytest.raises(StoreUnavailable):
         await combiner.write(annotate(new_run().snapshot, note=1))
+
+
+class TestWhatIsHeardOfTheStore:
+    """By those who judge owners that did not renew."""
+
+    @pytest.fixture
+    async def contact(self) -> Contact:
+        contact = Contact(20.0)
+        contact.since = 0.0
+        return contact
+
+    async def test_nothing_while_it_answers(self, contact: Contact) -> None:
+        store = InMemoryStore()
+        combiner = Combiner(store, InTouch(contact))
+        run = new_run()
+        await combiner.write(run)
+        with pytest.raises(RunExists):
+            await combiner.write(new_run(run_id=run.snapshot.run_id))
+        assert not contact.since
+
+    async def test_that_it_fails(self, contact: Contact) -> None:
+        class Failing(InMemoryStore):
+            async def update_runs(self, writes: Sequence[Write]) -> list[Any]:
+                raise StoreUnavailable("the network is down")
+
+        with pytest.raises(StoreUnavailable):
+            await Combiner(Failing(), InTouch(contact)).write(new_run())
+        assert contact.since
+
+    async def test_that_it_takes_nothing_of_a_batch(self, contact: Contact) -> None:
+        with pytest.raises(StoreUnavailable):
+            await Combiner(Locked(), InTouch(contact)).write(new_run(run_id="locked-run"))
+        assert contact.since
+
+    async def test_not_that_one_run_of_many_is_locked(self, contact: Contact) -> None:
+        combiner = Combiner(Locked(), InTouch(contact))
+        writes = combiner.write(new_run(run_id="locked-run")), combiner.write(new_run())
+        locked, other = await asyncio.gather(*writes, return_exceptions=True)
+        assert isinstance(locked, StoreUnavailable)
+        assert isinstance(other, Receipt)
+        assert not contact.since
+
+    async def test_that_a_write_alone_fails(self, contact: Contact) -> None:
+        store = DocumentStore(KeyValueService())
+        assert not isinstance(store, BatchUpdates)
+        combiner = Combiner(store, InTouch(contact))
+        await combiner.write(new_run())
+        assert not contact.since
+
+        async def fail(new: NewRun) -> Receipt:
+            raise ConnectionError("the driver's own")
+
+        store.create_run = fail  # type: ignore[method-assign]
+        with pytest.raises(StoreUnavailable):
+            await combiner.write(new_run())
+        assert contact.since
+
+
+class Locked(InMemoryStore):
+    """Somebody has locked the run of that name."""
+
+    async def update_runs(self, writes: Sequence[Write]) -> list[Any]:
+        outcomes = await super().update_runs(writes)
+        return [
+            StoreUnavailable("locked") if run_id_of(write) == "locked-run" else outcome
+            for write, outcome in zip(writes, outcomes, strict=True)
+        ]

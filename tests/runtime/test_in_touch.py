@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from tenure.runtime.in_touch import InTouch
+from tenure.model.errors import RunNotFound, StoreUnavailable
+from tenure.runtime.in_touch import Contact, InTouch
 
 
 class Time:
@@ -23,7 +24,7 @@ async def time(monkeypatch: pytest.MonkeyPatch) -> Time:
 
 def in_touch(time: Time, renew_interval: float) -> InTouch:
     """For long enough."""
-    touch = InTouch(renew_interval)
+    touch = InTouch(Contact(renew_interval))
     touch.rests(time.now + 1000)
     assert later(touch, time, renew_interval)
     return touch
@@ -70,3 +71,83 @@ async def test_who_was_frozen_is_not_in_touch(time: Time) -> None:
     touch.rests(time.now + 1000)
     assert not later(touch, time, 1.9)
     assert later(touch, time, 0.2)
+
+
+async def test_what_one_of_them_meets_all_have_met(time: Time) -> None:
+    contact = Contact(2.0)
+    claims, writes = InTouch(contact), InTouch(contact)
+    claims.rests(time.now + 1000)
+    assert later(claims, time, 2.0)
+    writes.lost()
+    assert not later(claims, time, 1.9)
+    assert later(claims, time, 0.2)
+
+
+async def test_how_long_a_store_always_takes_depends_on_what_it_is_asked(time: Time) -> None:
+    """Quick answers to others do not make slow ones a sign that it was away."""
+    contact = Contact(2.0)
+    claims, writes = InTouch(contact), InTouch(contact)
+    claims.rests(time.now + 1000)
+    for _ in range(8):
+        sent_at, time.now = time.now, time.now + 1.5
+        claims.answered(sent_at)
+        writes.answered(time.now)
+    assert claims.long_enough
+
+
+async def test_that_one_means_to_go_on_says_nothing_of_others(time: Time) -> None:
+    """Who reconciles may take long over it, or ends while the others go on."""
+    contact = Contact(2.0)
+    claims, reconciles = InTouch(contact), InTouch(contact)
+    claims.rests(time.now + 1000)
+    reconciles.rests(time.now + 1)
+    assert later(claims, time, 5.0)
+    reconciles.rests(time.now + 1)
+    assert claims.long_enough
+    assert not reconciles.long_enough
+
+
+class TestAsked:
+    async def ask(self, touch: InTouch, time: Time, seconds: float, error: Exception | None) -> str:
+        async def answer() -> str:
+            time.now += seconds
+            if error is not None:
+                raise error
+            return "said"
+
+        return await touch.asked(answer())
+
+    async def test_an_answer_in_time(self, time: Time) -> None:
+        touch = in_touch(time, 2.0)
+        assert await self.ask(touch, time, 0.9, None) == "said"
+        assert touch.long_enough
+
+    async def test_one_that_is_late(self, time: Time) -> None:
+        touch = in_touch(time, 2.0)
+        assert await self.ask(touch, time, 1.1, None) == "said"
+        assert not touch.long_enough
+
+    @pytest.mark.parametrize(("seconds", "answers"), [(0.9, True), (1.1, False)])
+    async def test_a_refusal_is_an_answer(
+        self, time: Time, seconds: float, *, answers: bool
+    ) -> None:
+        touch = in_touch(time, 2.0)
+        with pytest.raises(RunNotFound):
+            await self.ask(touch, time, seconds, RunNotFound("a-run-to-ask"))
+        assert touch.long_enough is answers
+
+    async def test_none_at_all(self, time: Time) -> None:
+        touch = in_touch(time, 2.0)
+        with pytest.raises(StoreUnavailable):
+            await self.ask(touch, time, 0.1, StoreUnavailable("the network is down"))
+        assert not touch.long_enough
+
+    async def test_what_was_away_for_long_is_not_always_as_slow_as_that(self, time: Time) -> None:
+        """Failures count as such, however long they take: the answer after them is late."""
+        touch = in_touch(time, 2.0)
+        for _ in range(8):
+            with pytest.raises(StoreUnavailable):
+                await self.ask(touch, time, 1.5, StoreUnavailable("no answer in time"))
+        assert later(touch, time, 2.0)
+        await self.ask(touch, time, 1.5, None)
+        assert not touch.long_enough

@@ -16,6 +16,7 @@ import tenure
 from tenure.model.errors import StoreUnavailable
 from tenure.model.leasing import Lease, Purpose
 from tenure.model.status import RunStatus
+from tenure.runtime.in_touch import Contact, InTouch
 from tenure.runtime.keeper import Keeper
 from tenure.runtime.lease_timing import Timing
 from tenure.runtime.stop import NOT_RENEWED
@@ -110,7 +111,7 @@ class Kept:
 
     def __init__(self, timing: Timing = SHORT) -> None:
         self.store: Any = Between(InMemoryStore())
-        self.keeper = Keeper(self.store, "me", timing)
+        self.keeper = Keeper(self.store, "me", timing, InTouch(Contact(timing.renew_interval)))
         self.calls = Calls()
         self.asked: list[float] = []
         self.store.rules["renew_leases"] = self._renewed

@@ -16,6 +16,7 @@ import pytest
 from tenure.model.leasing import Lease, Renewal
 from tenure.ports.keeping import LeaseKeeping
 from tenure.runtime.holdings import Holding
+from tenure.runtime.in_touch import Contact, InTouch
 from tenure.runtime.keeper import Keeper
 from tenure.runtime.lease_timing import Timing
 from tenure.runtime.stop import NOT_RENEWED
@@ -121,7 +122,8 @@ class Kept:
         self.store = store
         self.line = store.line
         self.windows = Windows()
-        self.keeper = Keeper(store, "me", timing, self.windows)
+        self.contact = Contact(timing.renew_interval)
+        self.keeper = Keeper(store, "me", timing, InTouch(self.contact), self.windows)
         self.canceled: list[str] = []
         self.lost: list[str] = []
 
@@ -162,6 +164,18 @@ NewKeeper = Callable[..., Kept]
 
 def keeper_threads() -> list[str]:
     return [each.name for each in threading.enumerate() if each.name == "tenure-keeper"]
+
+
+async def test_that_the_store_did_not_answer_is_heard_where_the_runs_are_driven(
+    new_keeper: NewKeeper,
+) -> None:
+    """There it is decided whether leases of others may be taken."""
+    kept = new_keeper()
+    kept.line.hangs.set()
+    await kept.hold()
+    began = kept.contact.since
+    await kept.line.until(lambda: kept.contact.since > began)
+    kept.line.hangs.clear()
 
 
 class TestABusyLoop:

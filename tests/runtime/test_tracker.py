@@ -11,13 +11,19 @@ import pytest
 import tenure
 from tenure.model.errors import LeaseLost, StoreUnavailable
 from tenure.model.leasing import Purpose
-from tenure.model.status import RunStatus
-from tenure.model.update import NewRun, Update
+from tenure.model.status import HostStatus, RunStatus, StepStatus
+from tenure.model.update import Changes, HostChange, NewRun, StepChange, Update
 from tenure.ports.action import TaskResult
 from tenure.ports.event_log import EventLog
+from tenure.runtime.audience import Audience
+from tenure.runtime.combiner import Combiner
+from tenure.runtime.holdings import Holding
+from tenure.runtime.tracker import RunTracker
 from tenure.stores.memory import InMemoryStore
+from tenure.system import new_update_id
 from tenure.testing.clock import ManualClock
-from tenure.testing.factories import lease_request
+from tenure.testing.contracts.acts import create
+from tenure.testing.factories import HOSTS, lease_request
 from tenure.testing.faults import Fault, FaultyStore
 from tests.runtime.conftest import NewRunner
 from tests.runtime.puppets import Between, Onlooker, Outage, Puppet, shell, step, workflow
@@ -344,3 +350,20 @@ class TestLeaseLost:
         clock.advance(3600)
         act.let_go("one/local")
         assert (await running).status is RunStatus.SUCCESS
+
+
+async def test_a_run_is_given_back_also_if_nothing_else_may_be_said(memory: InMemoryStore) -> None:
+    """All there was to write were starts, and its owner no longer trusts its lease."""
+    run = await create(memory, run_id=RUN_ID)
+    claimed = await memory.claim_run(RUN_ID, lease_request("me"))
+    audience = Audience((), run, memory)
+    tracker = RunTracker(claimed.snapshot, Combiner(memory).write, new_update_id, audience)
+    tracker.own(claimed)
+    tracker.holding = Holding(RUN_ID, claimed.lease, 0.0, lambda: None, lambda _: None)
+    tracker.holding.trusted_until = 0.0
+    start = StepChange(
+        status=StepStatus.RUNNING, hosts={HOSTS[0]: HostChange(status=HostStatus.RUNNING)}
+    )
+    await tracker.record(Changes(steps={0: start}), release=True)
+    left = await memory.get_run(RUN_ID)
+    assert (left.owner_id, left.steps[0].status) == (None, StepStatus.PENDING)

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tenure
-from tenure.model.errors import StoreUnavailable
+from tenure.model.errors import StillRunning, StoreUnavailable
 from tenure.model.leasing import ClaimRequest, Purpose
 from tenure.model.status import Recovery, RunStatus
 from tenure.ports.action import Task, TaskResult
 from tenure.testing.factories import lease_request
+from tenure.workflow.spec import Verify
 from tests.runtime.puppets import PATIENCE, Between, Outage, Puppet, step, workflow
 from tests.worker.conftest import NEXT, SHORT, Workers
 
@@ -113,6 +115,58 @@ async def test_all_that_ended_is_written(workers: Workers, act: Puppet, disk: Di
     run = await workers.ended(run_id)
     assert (run.status, run.takeovers) == (RunStatus.SUCCESS, 1)
     assert sorted(act.begun) == ["one/a", "one/b", "one/c"]
+
+
+async def test_of_what_nobody_saw_end_nothing_is_written(
+    workers: Workers, act: Puppet, disk: Disk
+) -> None:
+    """Whoever goes on does with it as its step says."""
+    act.hold("one/a", "one/b")
+    act.results["one/b"] = StillRunning("process 1234 could not be killed")
+    workers.start(store=disk.door, timing=SHORT)
+    run_id = await workers.submit(workflow(step("one"), hosts=("a", "b")))
+    await act.begins("one/a", "one/b")
+    disk.fills()
+    act.let_go("one/a")
+    await disk.refuses_an_update()
+    act.let_go("one/b")
+    await asyncio.sleep(SHORT.trust)
+    disk.takes_updates()
+    await workers.until(run_id, lambda run: run.steps[0].hosts["a"].status == "success")
+    disk.is_free()
+    run = await workers.ended(run_id)
+    assert (run.status, run.takeovers) == (RunStatus.SUCCESS, 1)
+    assert act.begun == ["one/a", "one/b", "one/b#2"]
+    unseen = [each.fence for each in await workers.events(run_id) if each.type == "host.unknown"]
+    assert unseen == [2], "said by who took it over"
+
+
+async def test_what_a_probe_found_is_not_taken_for_the_task_s_own_end(
+    workers: Workers, act: Puppet, disk: Disk, tmp_path: Path
+) -> None:
+    """It ended before its owner gave the run up: the next one asks again."""
+    gate = tmp_path / "gate"
+    probe = f"test $TENURE_HOST = b || until test -e {gate}; do sleep 0.05; done; exit 1"
+    act.hold("one/a", "one/b")
+    lost = workers.start(timing=SHORT)
+    played = workflow(step("one", verify=Verify(cmd=probe)), hosts=("a", "b"))
+    run_id = await workers.submit(played)
+    await act.begins("one/a", "one/b")
+    await workers.kill(lost)
+    act.hold("one/b#2")
+    workers.start(store=disk.door, timing=SHORT)
+    await act.begins("one/b#2")
+    disk.fills()
+    act.let_go("one/b#2")
+    await disk.refuses_an_update()
+    gate.touch()
+    await asyncio.sleep(SHORT.trust)
+    disk.takes_updates()
+    await workers.until(run_id, lambda run: run.steps[0].hosts["b"].status == "success")
+    disk.is_free()
+    run = await workers.ended(run_id)
+    assert (run.status, run.takeovers) == (RunStatus.SUCCESS, 2)
+    assert run.steps[0].hosts["a"].status == "success"
 
 
 async def test_one_that_does_not_resume_ends_without_a_further_start(

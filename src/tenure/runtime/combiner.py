@@ -16,6 +16,7 @@ from tenure.model.errors import StoreIncompatible, StoreLost, StoreUnavailable, 
 from tenure.model.update import Receipt, Update, Write, run_id_of
 from tenure.ports.batch import BatchUpdates, ParallelBatches
 from tenure.ports.run_store import RunStateStore
+from tenure.runtime.in_touch import InTouch
 
 LARGEST_BATCH = 500
 
@@ -25,10 +26,11 @@ _Pending = tuple[Write, "asyncio.Future[Receipt]"]
 class Combiner:
     """If the store can have several batches under way, each is at most its share of what waits:
     while it works on one, what comes of the other is done here. All in one, store and process
-    would take turns."""
+    would take turns. ``touch`` hears how each commit went; ``None``: nobody judges others by it."""
 
-    def __init__(self, store: RunStateStore) -> None:
+    def __init__(self, store: RunStateStore, touch: InTouch | None = None) -> None:
         self._store = store
+        self._touch = touch
         self._batches = store if isinstance(store, BatchUpdates) else None
         self._at_once = store.batches_at_once if isinstance(store, ParallelBatches) else 1
         self._under_way = 0
@@ -40,7 +42,8 @@ class Combiner:
     def write(self, write: Write) -> Awaitable[Receipt]:
         """Raises what the store's single call would."""
         if self._batches is None:
-            return self._alone(write)
+            alone = self._alone(write)
+            return alone if self._touch is None else self._touch.asked(alone)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Receipt] = loop.create_future()
         self._pending.append((write, answer))
@@ -88,12 +91,27 @@ class Combiner:
             self._under_way -= 1
 
     async def _send_batch(self, store: BatchUpdates, batch: list[_Pending]) -> None:
+        sent_at = asyncio.get_running_loop().time()
         try:
-            _answer(batch, await store.update_runs([write for write, _ in batch]))
+            outcomes = await store.update_runs([write for write, _ in batch])
+            _answer(batch, outcomes)
         except BaseException as error:
             _answer_all(batch, error)
             if not isinstance(error, Exception):
                 raise
+            self._note(sent_at, answered=False)
+        else:
+            # A run that somebody has locked is no outage, if others of its batch are written.
+            away = all(isinstance(outcome, StoreUnavailable) for outcome in outcomes)
+            self._note(sent_at, answered=not away)
+
+    def _note(self, sent_at: float, *, answered: bool) -> None:
+        if self._touch is None:
+            return
+        if answered:
+            self._touch.answered(sent_at)
+        else:
+            self._touch.lost()
 
     def _next_batch(self) -> list[_Pending]:
         free = self._at_once - self._under_way + 1

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from traceback import format_exception
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tenure.model.beginning import Beginning
 from tenure.model.errors import LeaseLost, NotRunnable
 from tenure.model.leasing import ClaimedRun, Lease
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import Recovery, RunStatus
-from tenure.model.update import Changes, Fencing, LeaseRequest, RunChange
+from tenure.model.update import Changes, Fencing, LeaseRequest, Receipt, RunChange
 from tenure.ports.beginnings import Beginnings
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.masking import NOTHING_SECRET, Masking
@@ -201,9 +202,12 @@ class EmbeddedRun:
     async def _take(self, store: Beginnings) -> RunStatus:
         """What ``begin_run`` raises if somebody else was faster."""
 
+        def begin_run(beginning: Beginning) -> Awaitable[Receipt]:
+            return self._session.writing.asked(store.begin_run(beginning))
+
         async def begin(changes: Changes) -> Changes:
             request, sent_at = self._request(), asyncio.get_running_loop().time()
-            lease = await self._tracker.take(_begun(changes), store, request)
+            lease = await self._tracker.take(_begun(changes), begin_run, request)
             self._hold(lease, sent_at)
             if self._planned.recovery is Recovery.RESUME and not self._tracker.is_trusted:
                 self.stop()  # what was to begin does so elsewhere

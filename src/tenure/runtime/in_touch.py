@@ -3,29 +3,67 @@
 An expired lease says that its owner did not renew. If the store was away, or this process was
 frozen (perhaps with everybody else), nobody could: for one renew interval after that, and after the
 start, expired leases are left alone, so that their owners get the chance to come back first.
+
+Whoever of this process met the error, it is all of it that was out of touch: a worker without room
+claims nothing while the store is away, and hears of it by its writes, renewals and heartbeats.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
+from typing import TypeVar
 
+from tenure.model.errors import StoreUnavailable, TenureError
 from tenure.model.leasing import LATE
 from tenure.model.pace import Pace
 
+T = TypeVar("T")
 
-class InTouch:
-    """Of one event loop."""
+
+class Contact:
+    """Of one event loop with one store, for all who ask it something."""
 
     def __init__(self, renew_interval: float) -> None:
-        self._needed = renew_interval
+        self.needed = renew_interval
+        self.lost()
+
+    def lost(self) -> None:
+        """The store did not answer: it counts from now."""
+        self.since = asyncio.get_running_loop().time()
+
+
+class InTouch:
+    """As one of those sees it who ask: each has a pace of its own, for how long a store always
+    takes depends on what it is asked; and each knows when it means to go on. It counts from when
+    it began, too."""
+
+    def __init__(self, contact: Contact) -> None:
+        self._contact = contact
+        self._needed = contact.needed
         self._pace = Pace()
-        self._since = self._due = asyncio.get_running_loop().time()
+        self._awake_since = self._due = asyncio.get_running_loop().time()
 
     @property
     def long_enough(self) -> bool:
         """Expired leases may be taken."""
-        lasted = asyncio.get_running_loop().time() - self._since
+        since = max(self._contact.since, self._awake_since)
+        lasted = asyncio.get_running_loop().time() - since
         return lasted >= self._needed and not self._was_frozen
+
+    async def asked(self, answer: Awaitable[T]) -> T:
+        """What the store says to it; how that went is noted."""
+        sent_at = asyncio.get_running_loop().time()
+        try:
+            said = await answer
+        except StoreUnavailable:
+            self.lost()
+            raise
+        except TenureError:
+            self.answered(sent_at)
+            raise
+        self.answered(sent_at)
+        return said
 
     def answered(self, sent_at: float) -> None:
         """What was asked at that moment of the loop's time. Who waited for long was out of touch,
@@ -36,12 +74,12 @@ class InTouch:
 
     def lost(self) -> None:
         """The store did not answer."""
-        self._since = asyncio.get_running_loop().time()
+        self._contact.lost()
 
     def rests(self, until: float) -> None:
-        """This process means to go on at that moment of the loop's time, or before."""
+        """This one means to go on at that moment of the loop's time, or before."""
         if self._was_frozen:
-            self.lost()
+            self._awake_since = asyncio.get_running_loop().time()
         self._due = until
 
     def asks(self) -> None:

@@ -25,6 +25,7 @@ from tenure.ports.lease_store import LeaseStore
 from tenure.ports.run_store import RunStateStore
 from tenure.ports.trust import TrustWindows
 from tenure.runtime.holdings import Holding, Holdings
+from tenure.runtime.in_touch import InTouch
 from tenure.runtime.keeper_thread import Apart
 from tenure.runtime.lease_timing import Timing
 from tenure.runtime.rounds import Rounds
@@ -49,11 +50,14 @@ class Keeper:
         store: RunStateStore,
         owner_id: str,
         timing: Timing,
+        touch: InTouch,
         windows: TrustWindows | None = None,
     ) -> None:
         self._has_leases = isinstance(store, LeaseStore)
         self._holdings = Holdings(timing, windows)
-        rounds = partial(Rounds, holdings=self._holdings, owner_id=owner_id, timing=timing)
+        rounds = partial(
+            Rounds, holdings=self._holdings, owner_id=owner_id, timing=timing, touch=touch
+        )
         self._place: Place
         if self._has_leases and isinstance(store, KeptApart):
             self._place = Apart(store, self._holdings, rounds, timing.pace)

@@ -15,7 +15,7 @@ own fence: whoever else might own it by then makes the write fail.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -33,6 +33,7 @@ from tenure.ports.run_store import RunStateStore
 from tenure.runtime.approvals import Approvals
 from tenure.runtime.callbacks import Told
 from tenure.runtime.ending import end_run
+from tenure.runtime.in_touch import InTouch
 from tenure.runtime.owners import HELD, all_runs, owned_runs
 from tenure.runtime.patience import surely
 from tenure.runtime.waiting import pause
@@ -69,7 +70,8 @@ class EndedRuns(NamedTuple):
 
 
 class Reconciler:
-    """``presence`` tells of an owner id what can be seen of its process."""
+    """``presence`` tells of an owner id what can be seen of its process. ``touch`` hears how claims
+    went; ``None``: nobody judges others by it later."""
 
     def __init__(
         self,
@@ -79,6 +81,7 @@ class Reconciler:
         presence: Callable[[str], Presence],
         runner_id: str | None = None,
         told: Told | None = None,
+        touch: InTouch | None = None,
     ) -> None:
         self._store = store
         self._told = told
@@ -86,6 +89,7 @@ class Reconciler:
         self._new_id = new_id
         self._presence = presence
         self._runner_id = runner_id
+        self._touch = touch
         self._approvals = Approvals(store, new_id, told)
 
     async def mark_at_start(self) -> None:
@@ -151,8 +155,9 @@ class Reconciler:
                 break
         return ended
 
-    @staticmethod
-    async def _claim(store: LeaseStore, request: ClaimRequest) -> tuple[list[ClaimedRun], bool]:
+    async def _claim(
+        self, store: LeaseStore, request: ClaimRequest
+    ) -> tuple[list[ClaimedRun], bool]:
         """Also whether expired leases may still be claimed: not after an error, for then their
         owners may have met it too, and get the chance to come back first."""
 
@@ -160,7 +165,11 @@ class Reconciler:
             nonlocal request
             request = replace(request, expired=False)
 
-        claimed = await surely(lambda: store.claim_runs(request), failed=be_careful)
+        def send() -> Awaitable[list[ClaimedRun]]:
+            claim = store.claim_runs(request)
+            return claim if self._touch is None else self._touch.asked(claim)
+
+        claimed = await surely(send, failed=be_careful)
         return claimed, request.expired
 
     async def _without_leases(self, reason: str) -> list[RunSnapshot]:

@@ -19,6 +19,7 @@ from tenure.model.query import RunFilter
 from tenure.ports.keeping import LeaseKeeping
 from tenure.ports.run_store import RunStateStore
 from tenure.runtime.holdings import Holding, Holdings
+from tenure.runtime.in_touch import InTouch
 from tenure.runtime.lease_timing import Timing
 from tenure.runtime.waiting import happens_within
 
@@ -58,6 +59,7 @@ class Rounds:
         holdings: Holdings,
         owner_id: str,
         timing: Timing,
+        touch: InTouch,
     ) -> None:
         self._store = store
         self._leases = store if isinstance(store, LeaseKeeping) else None
@@ -65,6 +67,8 @@ class Rounds:
         self._holdings = holdings
         self._owner_id = owner_id
         self._timing = timing
+        self._touch = touch
+        """Of the loop that drives the runs: spoken to through ``tell``."""
         self._roll = RollCall(tell)
         self._look_now = look_now
         self._complained: set[str] = set()
@@ -103,6 +107,7 @@ class Rounds:
                 else:
                     await self._look_for_requests()
         except Exception as error:  # noqa: BLE001  whatever it is, leases must be tried again
+            self._tell(self._touch.lost)
             self._complain(
                 "the store does not answer for the leases of %s (%s); their tasks are stopped "
                 "if it does not before the leases end",
@@ -141,6 +146,7 @@ class Rounds:
     ) -> None:
         seconds = self._timing.lease_duration
         renewals = await store.renew_leases([lease for _, lease in held], seconds)
+        self._tell(partial(self._touch.answered, sent_at))
         lost: list[Holding] = []
         canceled: list[Holding] = []
         for (holding, _), renewal in zip(held, renewals, strict=True):

@@ -11,6 +11,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from tenure.cancelling import end, times_cancelled
+from tenure.model.errors import StoreUnavailable, TenureError
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.update import MAX_LEASE_SECONDS
 from tenure.model.wakeups import topic_of_owner
@@ -26,7 +27,7 @@ from tenure.ports.wakeups import Wakeups
 from tenure.runtime.callbacks import Callbacks
 from tenure.runtime.combiner import Combiner
 from tenure.runtime.hinting import Hinting
-from tenure.runtime.in_touch import InTouch
+from tenure.runtime.in_touch import Contact, InTouch
 from tenure.runtime.keeper import Keeper
 from tenure.runtime.lease_timing import Timing
 from tenure.runtime.operators import Operators
@@ -70,8 +71,10 @@ class Session:
         self.callbacks = callbacks
         self.hinting = hinting
         told = callbacks.told if callbacks is not None else None
-        self.combiner = Combiner(store)
-        self.keeper = Keeper(store, identity.owner_id, timing, windows)
+        self.contact = Contact(timing.renew_interval)
+        self.writing = InTouch(self.contact)
+        self.combiner = Combiner(store, self.writing)
+        self.keeper = Keeper(store, identity.owner_id, timing, InTouch(self.contact), windows)
         self.operators = Operators(store, identity.new_id, told)
         self.reconciler = Reconciler(
             store,
@@ -80,6 +83,7 @@ class Session:
             identity.presence,
             identity.runner_id,
             told,
+            InTouch(self.contact),
         )
         self._forgetting = _forgetting(store, retention)
         self._has_leases = isinstance(store, LeaseStore)
@@ -131,7 +135,7 @@ class Session:
                 await end(self._reconciling)
 
     async def _keep_reconciling(self) -> None:
-        loop, touch = asyncio.get_running_loop(), InTouch(self.timing.renew_interval)
+        loop, touch = asyncio.get_running_loop(), InTouch(self.contact)
         complained = False
         while True:
             touch.rests(loop.time() + self._interval)
@@ -139,7 +143,8 @@ class Session:
             try:
                 ended = await self.reconciler.reconcile(LATER, expired=lambda: touch.long_enough)
             except Exception as error:  # noqa: BLE001  whatever it is, it must be tried again
-                touch.lost()
+                if isinstance(error, StoreUnavailable) or not isinstance(error, TenureError):
+                    touch.lost()  # else it has answered, if only that it refuses
                 if not complained:
                     why = str(error) or type(error).__name__
                     _log.warning("cannot look for abandoned runs (%s); it is tried again", why)

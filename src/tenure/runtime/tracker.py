@@ -34,7 +34,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from tenure.model.beginning import beginning_of
+from tenure.model.beginning import Beginning, beginning_of
 from tenure.model.compose import effect_of, new_run
 from tenure.model.errors import StoreUnavailable, VersionConflict
 from tenure.model.events import Event
@@ -50,7 +50,6 @@ from tenure.model.update import (
     Update,
     Write,
 )
-from tenure.ports.beginnings import Beginnings
 from tenure.runtime.audience import Audience
 from tenure.runtime.callbacks import Told
 from tenure.runtime.holdings import Holding
@@ -109,13 +108,16 @@ class RunTracker:
         return _lease_of(receipt, request.owner_id)
 
     async def take(
-        self, changes: Changes, store: Beginnings, request: LeaseRequest
+        self,
+        changes: Changes,
+        begin_run: Callable[[Beginning], Awaitable[Receipt]],
+        request: LeaseRequest,
     ) -> Lease | None:
         """Claim the run, which waits, with its first intents, in one commit. What ``begin_run``
         raises."""
         run = self._known
         beginning = beginning_of(run, changes, request, self._new_id(), self._ids)
-        send = partial(store.begin_run, beginning)
+        send = partial(begin_run, beginning)
         receipt = await surely(send, ENDLESS, self._note_stuck)
         self.fencing = beginning.fencing
         self._audience.join(run.version)

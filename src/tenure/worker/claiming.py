@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 
 from msgspec.structs import replace
 
 from tenure.model.errors import StoreUnavailable, TenureError
-from tenure.model.leasing import ClaimRequest
+from tenure.model.leasing import ClaimedRun, ClaimRequest
 from tenure.model.status import Recovery
 from tenure.model.update import LeaseRequest
 from tenure.ports.lease_store import LeaseStore
@@ -81,13 +81,14 @@ class Claims:
         def be_careful(error: StoreUnavailable) -> None:
             nonlocal request
             request = replace(request, expired=False)
-            self._touch.lost()
             self._note_trouble(error)
+
+        def send() -> Awaitable[list[ClaimedRun]]:
+            return self._touch.asked(self._store.claim_runs(request))
 
         sent_at = asyncio.get_running_loop().time()
         self._touch.asks()
-        claimed = await surely(lambda: self._store.claim_runs(request), ENDLESS, be_careful)
-        self._touch.answered(sent_at)
+        claimed = await surely(send, ENDLESS, be_careful)
         if claimed or request.expired:
             self._answered()
         return [Claim(run, sent_at) for run in claimed]
@@ -104,13 +105,10 @@ class Claims:
         )
         sent_at = asyncio.get_running_loop().time()
         try:
-            claimed = await self._store.claim_run(run_id, request)
+            claimed = await self._touch.asked(self._store.claim_run(run_id, request))
         except StoreUnavailable as error:
-            self._touch.lost()
             self._note_trouble(error)
             raise
-        finally:
-            self._touch.answered(sent_at)
         return Claim(claimed, sent_at)
 
     async def give_back(self, claims: Sequence[Claim]) -> None:

@@ -6,12 +6,10 @@ wait, or one that somebody has begun before, they are claimed: each worker then 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from tenure.model.errors import StoreUnavailable
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
 from tenure.ports.beginnings import Beginnings, Offering
@@ -42,24 +40,20 @@ class Lone:
         """The run that waits, or none; ``None``: whatever it is, it is to be claimed."""
         if self._store is None:
             return None
-        sent_at = asyncio.get_running_loop().time()
         try:
-            found = await self._store.find_waiting(self._queues, limit=2)
-            if len(found) > 1:  # one may be about to begin here: the other waits all the same
-                return None
-            if not found or found[0].snapshot.run_id in self._shift:
-                return []  # nothing, or what was seen before its beginning was written
-            if not self._can_begin(found[0].snapshot):
-                return None
-            work = await self._preparing.work(found[0])
-        except StoreUnavailable:
-            self._touch.lost()
-            return None
+            return await self._touch.asked(self._seen(self._store))
         except Exception:  # noqa: BLE001  (whoever claims it says what is wrong)
             return None
-        finally:
-            self._touch.answered(sent_at)
-        return [replace(work, waits=self._store)]
+
+    async def _seen(self, store: Beginnings) -> list[Work] | None:
+        found = await store.find_waiting(self._queues, limit=2)
+        if len(found) > 1:  # one may be about to begin here: the other waits all the same
+            return None
+        if not found or found[0].snapshot.run_id in self._shift:
+            return []  # nothing, or what was seen before its beginning was written
+        if not self._can_begin(found[0].snapshot):
+            return None
+        return [replace(await self._preparing.work(found[0]), waits=store)]
 
     def at_hand(self) -> Work | None:
         """The run that waits, if it came with its hint and all else is known: nobody is asked, so

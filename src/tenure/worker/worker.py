@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 from tenure.assembly import Assembly
 from tenure.cancelling import end, finished_within, times_cancelled
-from tenure.model.errors import StoreUnavailable, TenureError
+from tenure.model.errors import TenureError
 from tenure.model.wakeups import topic_of_queue
 from tenure.ports.action import Action
 from tenure.ports.broker import Broker
@@ -168,12 +168,12 @@ class Worker:
         store = session.store
         if not isinstance(store, LeaseStore) or not isinstance(store, Definitions):
             raise not_servable(type(store).__name__)
-        touch = InTouch(self._parts.timing.renew_interval)
+        touch = InTouch(session.contact)
         claims = Claims(session, store, self._queues, touch)
         preparing = Preparing(store, self._made_ready, self._secrets)
         shift = Shift(session, store, self._parts.around, preparing, self._wake.set)
         room = Room(shift, self._pace.concurrency)
-        lone = Lone(store, self._queues, preparing, shift, touch)
+        lone = Lone(store, self._queues, preparing, shift, InTouch(session.contact))
         self._duty = Duty(claims, lone, shift, room, touch, self._pace, self._wake)
         hearing = await self._new_hearing(claims, shift, room)
         for at_once in self._told_to_end:
@@ -181,7 +181,7 @@ class Worker:
         try:
             async with (
                 self._listening(store, hearing, self._duty),
-                self._tending(store, claims, shift, touch),
+                self._tending(store, claims, shift, InTouch(session.contact)),
                 _going_on(hearing),
             ):
                 if on_duty is not None:
@@ -228,7 +228,9 @@ class Worker:
         nobody would notice a worker that has none."""
         registry = store if isinstance(store, WorkerRegistry) else None
         if registry is not None:
-            await surely(lambda: registry.heartbeat(self._info(shift), self._listed_for))
+            await surely(
+                lambda: touch.asked(registry.heartbeat(self._info(shift), self._listed_for))
+            )
         with suppress(TenureError):
             await claims.look_for_the_dead()
         tending = asyncio.create_task(self._tend(registry, claims, shift, touch))
@@ -246,17 +248,19 @@ class Worker:
         """A store that does not take our word takes no renewal either (its disk may be full): then
         its owners are not to be judged, though looks that find nothing to claim go well."""
         unheard = False
+
+        async def say_and_look(info: WorkerInfo) -> bool:
+            if registry is not None:
+                await registry.heartbeat(info, self._listed_for)
+            return await claims.look_for_the_dead()
+
         while True:
             info = self._info(shift)
             try:
-                if registry is not None:
-                    await registry.heartbeat(info, self._listed_for)
-                if await claims.look_for_the_dead():
+                if await touch.asked(say_and_look(info)):
                     self._wake.set()
                 unheard = False
             except Exception as error:  # noqa: BLE001  whatever it is, it must be tried again
-                if isinstance(error, StoreUnavailable):
-                    touch.lost()
                 _log.log(logging.DEBUG if unheard else logging.WARNING, _UNHEARD, error)
                 unheard = True
             if info.draining:

@@ -28,6 +28,9 @@ from tenure.stores.postgres.watched import LOOKS_AGAIN, Row, WatchedConnection
 Question = tuple[str, Sequence[Any]]
 """A statement and its values."""
 
+_MOST_PREPARED = 200
+"""Statements on one connection: more than there are that every run needs. Lists have many shapes,
+and the server keeps a plan for each."""
 _ANSWERS = frozenset(
     {
         ExecStatus.COMMAND_OK,
@@ -99,14 +102,14 @@ class Line(WatchedConnection):
         """For each result that is owed now what reads it, if anybody wants to."""
         form: Form = Transformer.from_context(self)
         given = form.dump_sequence(values, [PyFormat.AUTO] * len(values))
-        if self.prepare_threshold is None:
+        key = sql, form.types or ()
+        name = self._statements.get(key)
+        new = name is None
+        if self.prepare_threshold is None or (new and len(self._statements) >= _MOST_PREPARED):
             self.pgconn.send_query_params(
                 sql.encode(), given, param_types=form.types, param_formats=form.formats
             )
             return [form]
-        key = sql, form.types or ()
-        name = self._statements.get(key)
-        new = name is None
         if name is None:
             self._named += 1
             name = self._statements[key] = f"tenure_{self._named}".encode()

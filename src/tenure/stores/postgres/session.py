@@ -59,10 +59,8 @@ class Session:
 
     async def carefully(self, sql: str, values: Sequence[Any]) -> list[Row]:
         """As ``built``, with no table read as a whole."""
-        async with self.connection.pipeline():
-            await self._execute(SQL["carefully"], ())
-            cursor = await self._execute(sql, values)
-        return await cursor.fetchall()
+        parts = [[_question(("carefully",)), (sql, values)]]
+        return (await self.connection.ask_in_turn(parts))[-1]
 
     async def together(self, *calls: Call) -> list[list[Row]]:
         """All in one trip; if none of them begins a transaction, all in one."""
