@@ -63,7 +63,7 @@ def test_who_wants_to_write_is_told_in_time_whom_to_let_go_on(
     }
     refused = cli.call(command, *arguments[command])
     assert (refused.code, refused.out) == (6, "")
-    assert "runs.db for " in refused.err
+    assert "runs.db has been locked for " in refused.err
     assert f"process {stopped.pid}, which is stopped" in refused.err
     assert f"kill -CONT {stopped.pid}" in refused.err
     stopped.kill()
