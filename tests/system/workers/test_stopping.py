@@ -110,7 +110,7 @@ async def test_one_signal_is_enough_in_half_a_minute(
     worker, run_id = await at_work(fleet, "0.2s")
     with absence:
         worker.send(signal.SIGTERM)
-        assert await ends_within(worker, HALF_A_MINUTE) == 0
+        assert await ends_within(worker, HALF_A_MINUTE) == 0, worker.complaints
         assert not processes_of([run_id])
     assert "the store does not take 1 run back" in worker.complaints
     spoken_plainly(worker)
@@ -124,5 +124,5 @@ async def test_an_idle_one_goes_soon(fleet: Fleet, absence: AbstractContextManag
     with absence:
         await says(worker, "the store does not answer")
         worker.send(signal.SIGTERM)
-        assert await ends_within(worker, HALF_A_MINUTE) == 0
+        assert await ends_within(worker, HALF_A_MINUTE) == 0, worker.complaints
     spoken_plainly(worker)
