@@ -15,6 +15,7 @@ from benchmarks.workload import OWNER, created, three_steps
 from tenure.model.errors import TenureError
 from tenure.model.leasing import Lease
 from tenure.runtime.holdings import Holding
+from tenure.runtime.in_touch import Contact, InTouch
 from tenure.runtime.keeper import Keeper
 from tenure.runtime.lease_timing import Timing
 from tenure.stores.postgres import PostgresStore
@@ -33,7 +34,7 @@ def measure() -> list[Figure]:
 async def _measure(server: Server) -> list[Figure]:
     store = await fresh_store(server, "leases")
     timing = Timing(lease_duration=SECONDS, renew_interval=EVERY)
-    keeper = Keeper(store, OWNER, timing)
+    keeper = Keeper(store, OWNER, timing, InTouch(Contact(EVERY)))
     async with store:
         leases = await _held(store)
         sent_at = asyncio.get_running_loop().time()
