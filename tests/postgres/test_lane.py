@@ -11,6 +11,7 @@ from tenure.model.errors import StoreUnavailable
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.connections import Purpose
 from tenure.stores.postgres.lane import Lane
+from tenure.stores.postgres.line import Line
 from tenure.testing.contracts.acts import create_embedded, lease_of
 from tests.postgres.database import TestDatabase
 from tests.postgres.proxy import Proxy
@@ -105,3 +106,37 @@ async def test_what_was_lent_when_the_store_was_closed_ends_when_it_comes_back(
     await store.close()
     await asking
     await until_there_are(0, postgres_going)
+
+
+async def test_what_comes_back_sooner_is_taken_instead(far_away: str) -> None:
+    async with PostgresStore(far_away) as store:
+        await store.list_runs()
+        first = asyncio.create_task(store.list_runs())
+        await asyncio.sleep(0)
+        second = asyncio.create_task(store.list_runs())
+        await asyncio.gather(first, second)
+        reading = lane(store, Purpose.READING)
+        assert len(reading.idle) == len(reading._left) == 1  # one is still being made
+        async with asyncio.timeout(ENOUGH):
+            while reading._left:
+                await asyncio.sleep(0.01)
+        assert len(reading.idle) == 2
+
+
+async def test_what_came_back_to_who_was_cancelled_is_kept(postgres_going: TestDatabase) -> None:
+    async def never() -> Line:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async with PostgresStore(postgres_going.url) as store:
+        await store.list_runs()
+        (line,) = lane(store, Purpose.READING).idle
+        other = Lane(2)
+        asking = asyncio.create_task(other.make(never))
+        await asyncio.sleep(0)
+        other.keep(line)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        assert other.idle == [line]
+        other.close()

@@ -147,3 +147,31 @@ async def test_workflow_that_is_new_here_is_looked_up(
         run = await workers.ended(await workers.submit(workflow(step("new"))))
     assert run.status is RunStatus.SUCCESS
     assert door.count("get_definition") == 1
+
+
+async def test_it_is_not_held_up_by_a_claim_that_is_due_soon(
+    workers: Workers, act: Puppet, door: Between, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two claims there is an interval, a little less or a little more: here a lot more."""
+    monkeypatch.setattr("tenure.worker.duty.random.uniform", lambda *_: 200.0)
+    workers.start(store=door, poll_interval=0.1)
+    await workers.ended(await workers.submit(KNOWN))
+    await rests(door)
+    await asyncio.sleep(0.2)
+    run = await workers.ended(await workers.submit(KNOWN))
+    assert run.status is RunStatus.SUCCESS
+    assert (door.count("begin_run"), door.count("claim_runs")) == (1, 0)
+
+
+async def test_however_many_come_so_the_others_are_claimed_in_time(
+    workers: Workers, act: Puppet, door: Between
+) -> None:
+    """What time brings about, a lease that ends or a run whose hour has come, has no hint."""
+    workers.start(store=door, poll_interval=0.25)
+    await workers.ended(await workers.submit(KNOWN))
+    await rests(door)
+    for _ in range(12):
+        await workers.ended(await workers.submit(KNOWN))
+        await asyncio.sleep(0.13)
+    assert door.count("begin_run") >= 6
+    assert door.count("claim_runs") >= 4

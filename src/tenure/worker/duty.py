@@ -80,10 +80,7 @@ class Duty:
             self._wake.set()
 
     def _begin_what_came(self) -> bool:
-        now = asyncio.get_running_loop().time()
         if self._draining or self._wake.is_set() or not self._room.at_once:
-            return False
-        if now >= min(self._claim_by, self._look_by):
             return False
         work = self._lone.at_hand()
         if work is not None:
@@ -129,7 +126,7 @@ class Duty:
             if alone is not None:
                 self._begin(alone)
                 return False
-            self._claim_by = now + self._pace.poll_interval
+            self._claim_by = now + self._interval()
             claimed = await self._claims.next(asked)
             if self._draining:
                 await self._claims.give_back(claimed)
@@ -153,10 +150,17 @@ class Duty:
                 self._shift.take(work)
             self._room.looked(found_all=True)
 
-    async def _look_away(self) -> None:
+    def _interval(self) -> float:
         """Workers that all looked at the same moment would take it from one another."""
-        wait = self._pace.poll_interval * random.uniform(0.75, 1.25)  # noqa: S311
-        self._touch.rests(asyncio.get_running_loop().time() + wait)
+        return self._pace.poll_interval * random.uniform(0.75, 1.25)  # noqa: S311
+
+    async def _look_away(self) -> None:
+        """Until it is time to claim, however many runs come with their hints meanwhile."""
+        now = asyncio.get_running_loop().time()
+        wait = self._claim_by - now
+        if wait <= 0:  # there was no room
+            wait = self._interval()
+        self._touch.rests(now + wait)
         self._rests = True
         try:
             if not await happens_within(self._wake, wait):

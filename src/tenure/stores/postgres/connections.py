@@ -33,7 +33,8 @@ from tenure.stores.postgres.watchdog import Watchdog
 
 LOOK_EVERY = 5.0
 """Seconds. Somebody may migrate the store while we use it: so long may pass until that is noticed.
-A look is a trip, made by the call that comes next."""
+A look is a trip, made by the call that comes next; after half of that time by the next that only
+reads, so that in a process that does both no write waits for it."""
 
 
 class Purpose(StrEnum):
@@ -68,7 +69,7 @@ class Connections:
         try:
             connection = lane.take() or await self._made(lane, any_schema)
             watchdog = Watchdog(connection, seconds or self.address.statement_timeout)
-            if not any_schema and monotonic() - self._fitted_at > LOOK_EVERY:
+            if not any_schema and self._is_time_to_look(purpose):
                 await self._look_at_schema(connection)
             yield Session(connection, self._clock, self.address.prepared)
             if connection.unconfirmed:
@@ -191,10 +192,16 @@ class Connections:
                 watchdog.stop()
         return connection
 
+    def _is_time_to_look(self, purpose: Purpose) -> bool:
+        early = purpose is Purpose.READING
+        return monotonic() - self._fitted_at > (LOOK_EVERY / 2 if early else LOOK_EVERY)
+
     async def _look_at_schema(self, connection: Line) -> None:
         """Once it was not ours every call looks, until it is again."""
-        self._fitted_at, now = -inf, monotonic()
-        check_schema(self.address.place, await schema_of(connection))
+        now = monotonic()
+        present = await schema_of(connection)
+        self._fitted_at = -inf
+        check_schema(self.address.place, present)
         self._fitted_at = now
 
 

@@ -4,7 +4,8 @@ One that is being made outlives who asked for it. To make one takes several trip
 runs out of patience took his along, nobody would ever have one on a slow network. It is
 
 *made for*  whoever asked, and is his when it is there;
-*left*      he was cancelled: whoever asks next waits for it, instead of beginning again;
+*left*      he was cancelled, or got one that somebody else no longer needed, which was sooner:
+            whoever asks next waits for it, instead of beginning again;
 *idle*      it is there, and nobody waits for it.
 """
 
@@ -27,6 +28,8 @@ class Lane:
         self.free = asyncio.Semaphore(size)
         self.idle: list[Line] = []
         self._left: set[asyncio.Task[Line]] = set()
+        self._wanted: dict[asyncio.Future[Line], asyncio.Task[Line]] = {}
+        """By whoever waits for one that is being made for him."""
         self._closed = False
 
     def take(self) -> Line | None:
@@ -41,18 +44,35 @@ class Lane:
         return None
 
     async def make(self, connect: Connect) -> Line:
+        """A new one, or one that is given back meanwhile."""
         making = self._left.pop() if self._left else asyncio.create_task(connect())
+        given: asyncio.Future[Line] = asyncio.get_running_loop().create_future()
+        self._wanted[given] = making
         try:
-            return await asyncio.shield(making)
+            await asyncio.wait((making, given), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            self._left.add(making)
-            making.add_done_callback(self._made)
+            if given.done():
+                self.keep(given.result())
+            else:
+                self._leave(making)
             raise
+        finally:
+            self._wanted.pop(given, None)
+        return given.result() if given.done() else making.result()
 
     def keep(self, line: Line) -> None:
+        if self._wanted:
+            given = next(iter(self._wanted))
+            self._leave(self._wanted.pop(given))
+            given.set_result(line)
+            return
         self.idle.append(line)
         if self._closed:  # looked at last: another thread may just have closed what was idle
             self._hang_up()
+
+    def _leave(self, making: asyncio.Task[Line]) -> None:
+        self._left.add(making)
+        making.add_done_callback(self._made)
 
     def close(self) -> None:
         """From any thread."""
