@@ -17,7 +17,7 @@ import apsw
 from tenure.model.errors import StoreError, StoreIncompatible, StoreUnavailable, UnknownStore
 from tenure.stores.lock_holder import who_holds
 from tenure.stores.place import absolute
-from tenure.stores.sqlite.abandoned_log import refuse_abandoned_log
+from tenure.stores.sqlite.abandoned_wal import refuse_abandoned_wal
 from tenure.stores.sqlite.holdup import LOCK_PATIENCE, LockWait
 from tenure.stores.sqlite.not_opened import why_not_opened
 
@@ -127,7 +127,7 @@ def connect(path: Path, lock: LockWait) -> apsw.Connection:
     quick, and a disk that fails is an error instead of the end of the process.
     """
     refuse_wal_reset_bug()
-    refuse_abandoned_log(path, lock)
+    refuse_abandoned_wal(path, lock)
     try:
         connection = apsw.Connection(str(path))
     except apsw.CantOpenError as error:

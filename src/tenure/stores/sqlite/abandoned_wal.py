@@ -19,7 +19,7 @@ _SETTLED = 1.0
 """Seconds. Somebody may just be opening the file, or closing it."""
 
 
-def refuse_abandoned_log(path: Path, lock: LockWait) -> None:
+def refuse_abandoned_wal(path: Path, lock: LockWait) -> None:
     """``path`` is about to be opened; no part of it is a link."""
     log = f"{path}-wal"
     deadline = monotonic() + _SETTLED
