@@ -96,6 +96,29 @@ async def test_it_ends_with_the_store(far_away: str, proxy: Proxy) -> None:
     assert making.cancelled()
 
 
+async def test_who_waits_for_room_is_told_that_it_ended(far_away: str) -> None:
+    store = PostgresStore(f"{far_away}&connections=1")
+    first = asyncio.create_task(store.list_runs())
+    await asyncio.sleep(0.01)
+    second = asyncio.create_task(store.list_runs())
+    await asyncio.sleep(0.01)
+    first.cancel()  # its connection is left
+    await store.close()
+    with pytest.raises(StoreUnavailable, match="has been closed"):
+        await second
+
+
+async def test_who_waits_for_one_that_is_given_up_is_told_so(far_away: str) -> None:
+    async with PostgresStore(far_away) as store:
+        assert not await in_time(store.list_runs())
+        (making,) = lane(store, Purpose.READING)._left
+        asking = asyncio.create_task(store.list_runs())
+        await asyncio.sleep(0)
+        making.cancel()  # as somebody does who closes it in another thread
+        with pytest.raises(StoreUnavailable, match="has been closed"):
+            await asking
+
+
 async def test_what_was_lent_when_the_store_was_closed_ends_when_it_comes_back(
     postgres_going: TestDatabase, far_away: str
 ) -> None:

@@ -187,6 +187,24 @@ async def test_record_that_somebody_else_sent_is_not_believed(
             assert await who.finds() == []
 
 
+async def test_genuine_record_is_of_no_use_to_another_queue(
+    postgres_database: TestDatabase,
+) -> None:
+    """Who can connect can hear hints, and send one on to whom it was not meant for."""
+    url = postgres_database.url
+    async with waiting(url) as who, PostgresStore(url) as other:
+        await create(other, queue="secure")
+        with psycopg.connect(url, autocommit=True) as somebody:
+            raw = psycopg.RawCursor(somebody)
+            found = raw.execute(SQL["waiting_runs"], [["secure"], 2]).fetchone()
+            assert found is not None
+            seal = seal_of(_secret(somebody), found[0].encode())
+            said = f'{{"topics": ["{QUEUE}"], "run": {found[0]}, "seal": "{seal}"}}'
+            somebody.execute("select pg_notify('tenure_queue', %s)", [said])
+            await who.hears()
+            assert await who.finds() == []
+
+
 def _secret(somebody: psycopg.Connection[Any]) -> str:
     row = somebody.execute("select secret from tenure.seal").fetchone()
     assert row is not None

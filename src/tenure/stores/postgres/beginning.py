@@ -46,8 +46,11 @@ class Beginnings:
         self._offers = offers
 
     def offered(self, queues: Sequence[str]) -> WaitingRun | None:
+        """Whom a hint is for anybody can change who hears it, and send it on; the queue is in the
+        record, which nobody can."""
         record = self._offers.only_one(queues)
-        return None if record is None else self._seen(record)
+        found = None if record is None else self._seen(record)
+        return found if found is not None and found.snapshot.queue in queues else None
 
     async def waiting(self, queues: Sequence[str], limit: int) -> list[WaitingRun]:
         offered = self.offered(queues)

@@ -67,6 +67,7 @@ class Connections:
         watchdog: Watchdog | None = None
         connection: Line | None = None
         try:
+            self._check_usable()  # it may have been closed meanwhile
             connection = lane.take() or await self._made(lane, any_schema)
             watchdog = Watchdog(connection, seconds or self.address.statement_timeout)
             if not any_schema and self._is_time_to_look(purpose):

@@ -17,6 +17,8 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
+import psycopg
+
 from tenure.stores.postgres.line import Line
 
 Connect = Callable[[], Coroutine[Any, Any, Line]]
@@ -58,7 +60,11 @@ class Lane:
             raise
         finally:
             self._wanted.pop(given, None)
-        return given.result() if given.done() else making.result()
+        if given.done():
+            return given.result()
+        if making.cancelled():
+            raise psycopg.OperationalError("this store has been closed")
+        return making.result()
 
     def keep(self, line: Line) -> None:
         if self._wanted:
