@@ -36,8 +36,9 @@ def is_overdue(run: RunSummary, at: datetime) -> bool:
     return waits_for_approval(run) and not run.ended and until is not None and until <= at
 
 
-def born_approval(new: NewRun, at: datetime) -> Approval:
-    """As the store writes it: its own clock counts the time there is. ``StoreRejected``."""
+def born_approval(new: NewRun, at: datetime, now: datetime) -> Approval:
+    """As the store writes it: its own clock counts the time there is, from ``now`` on.
+    ``StoreRejected``."""
     given, run_id = new.snapshot.approval, new.snapshot.run_id
     if given.by is not None:
         return replace(given, at=at)
@@ -45,7 +46,7 @@ def born_approval(new: NewRun, at: datetime) -> Approval:
         raise StoreRejected(run_id, "waits for approval: it is born queued, and nobody's")
     if given.required and new.approval_seconds is not None:
         try:
-            return replace(given, at=None, expires_at=at + timedelta(seconds=new.approval_seconds))
+            return replace(given, at=None, expires_at=now + timedelta(seconds=new.approval_seconds))
         except OverflowError:
             why = f"cannot wait {new.approval_seconds:g} seconds for approval"
             raise StoreRejected(run_id, why) from None

@@ -127,8 +127,9 @@ class Claimed(NamedTuple):
     """``None``: this owner held it already and the claim only renews."""
 
 
-def create(new: NewRun, at: datetime) -> RunSnapshot:
-    """The run as it is born: version 1, times by the store's clock, counts made."""
+def create(new: NewRun, at: datetime, now: datetime | None = None) -> RunSnapshot:
+    """The run as it is born: version 1, times by the store's clock, counts made. ``now``: if its
+    birth is dated later than that clock shows, which has been set back."""
     given = new.snapshot
     check_run_id(given.run_id)
     if not MIN_PRIORITY <= given.priority <= MAX_PRIORITY:
@@ -154,7 +155,7 @@ def create(new: NewRun, at: datetime) -> RunSnapshot:
         created_at=at,
         updated_at=at,
         started_at=at if given.status == RunStatus.RUNNING else None,
-        approval=born_approval(new, at),
+        approval=born_approval(new, at, now or at),
         steps=steps,
         counts=_count(steps),
     )

@@ -127,7 +127,7 @@ class Writing:
 
     def _create(self, new: NewRun, instant: Instant) -> Receipt:
         at = self._creation_time(instant)
-        run = create(new, at)
+        run = create(new, at, instant.now)
         lease = new.lease
         claim_id, until = (lease.claim_id, instant.until(lease.seconds)) if lease else (None, None)
         head = self._storing.insert_run(run, new.definition, claim_id, until, at)

@@ -10,10 +10,12 @@ from datetime import timedelta
 from itertools import pairwise
 
 import pytest
+from msgspec.structs import replace
 
 from tenure.model.errors import LeaseHeld
 from tenure.model.leasing import Purpose
 from tenure.model.outbox import Delivered, RetryLater
+from tenure.model.snapshot import Approval
 from tenure.model.status import Recovery
 from tenure.testing.clock import ManualClock
 from tenure.testing.contracts.acts import claim, create, create_embedded, lease_of, write
@@ -24,6 +26,7 @@ from tenure.testing.factories import (
     change_run,
     claim_request,
     lease_request,
+    new_run,
     start_step,
     unique,
 )
@@ -162,6 +165,16 @@ class MachineClockContract(ContractHarness):
         assert await _claim_next(store) == [other.run_id]
         clock.advance(5)
         assert await _claim_next(store) == [scheduled.run_id]
+
+    async def test_run_waits_for_approval_no_longer_than_it_must(
+        self, store: LeasingStore, clock: ManualClock
+    ) -> None:
+        await create(store)
+        clock.set_wall(clock.now() - timedelta(hours=1))
+        new = replace(new_run(approval=Approval(required=True)), approval_seconds=20.0)
+        await store.create_run(new)
+        waiting = await store.get_run(new.snapshot.run_id)
+        assert waiting.approval.expires_at == clock.now() + timedelta(seconds=20)
 
     async def test_released_run_does_not_wait_longer_than_it_must(
         self, store: LeasingStore, clock: ManualClock
