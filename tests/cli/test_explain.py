@@ -325,6 +325,14 @@ ROWS: list[tuple[str, RunSnapshot, dict[str, Any], Why, str]] = [
         "ago: frozen, or cut off; tenure reconcile marks it interrupted",
     ),
     (
+        "owner alive, and its lock of the file store gone",
+        running(),
+        {"doubt": Doubt.SILENT},
+        Why.OWNER_SILENT,
+        "its owner, process 812 on node7, is alive but no longer holds it; tenure reconcile "
+        "(once that process is gone) marks it interrupted",
+    ),
+    (
         "owner elsewhere",
         running(lease_expires_at=ago(minutes=-1), recovery=Recovery.RESUME),
         {"doubt": Doubt.UNHEARD},

@@ -233,8 +233,42 @@ async def test_directory_in_the_place_of_a_run_is_left_out_of_lists(
         assert said.startswith(f"run {RUN_ID} is left out of all lists: {journal.path}: ")
 
 
+async def test_run_where_the_disk_fails_is_left_out_of_lists_with_one_warning(
+    journal: Journal, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pread, inode = os.pread, journal.path.stat().st_ino
+
+    def bad_sector(fd: int, *where: int) -> bytes:
+        if os.fstat(fd).st_ino == inode:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return pread(fd, *where)
+
+    async with FileStore(journal.path.parent) as store:
+        await store.create_run(new_run(run_id="sound-run"))
+        await store.get_run(RUN_ID)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pread", bad_sector)
+            for _ in range(3):
+                assert [run.run_id for run in (await store.list_runs()).items] == ["sound-run"]
+            (said,) = caplog.messages
+            assert said.startswith(f"run {RUN_ID} is left out of all lists: {journal.path}: ")
+            assert "check the disk" in said
+            with pytest.raises(StoreUnavailable, match="check the disk"):
+                await store.get_run(RUN_ID)
+        assert len((await store.list_runs()).items) == 2
+
+
+async def test_link_that_leads_nowhere_fails_no_list(journal: Journal) -> None:
+    async with FileStore(journal.path.parent) as store:
+        await store.create_run(new_run(run_id="sound-run"))
+        assert len((await store.list_runs()).items) == 2
+        journal.path.unlink()
+        journal.path.symlink_to(journal.path)
+        assert [run.run_id for run in (await store.list_runs()).items] == ["sound-run"]
+
+
 async def test_disk_that_fails_fails_the_list(
-    journal: Journal, monkeypatch: pytest.MonkeyPatch
+    journal: Journal, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would look like an empty store."""
 
@@ -242,10 +276,13 @@ async def test_disk_that_fails_fails_the_list(
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     async with FileStore(journal.path.parent) as store:
-        await store.get_run(RUN_ID)
+        await store.create_run(new_run(run_id="other-run"))
+        for run_id in (RUN_ID, "other-run"):
+            await store.get_run(run_id)
         monkeypatch.setattr(os, "pread", broken)
         with pytest.raises(StoreUnavailable, match="check the disk"):
             await store.list_runs()
+    assert not caplog.messages
 
 
 async def test_end_that_may_have_been_acknowledged_is_told_of_once(

@@ -49,6 +49,32 @@ print("forked", flush=True)
 sys.stdin.read()
 """
 
+HANDED_DOWN = f"""
+import asyncio, os, sys
+from tenure.stores.file import FileStore
+from tenure.testing.factories import embedded_run
+
+async def use_and_close():
+    try:
+        await asyncio.wait_for(store.get_run({RUN_ID!r}), 20)
+    except Exception as error:
+        print(repr(error), flush=True)
+    await store.close()
+
+store = FileStore(sys.argv[1])
+asyncio.run(store.create_run(embedded_run("owner-elsewhere", run_id={RUN_ID!r})))
+print("created", flush=True)
+child = os.fork()
+if not child:
+    try:
+        asyncio.run(use_and_close())
+    finally:
+        os._exit(0)
+os.waitpid(child, 0)
+print((asyncio.run(store.get_run({RUN_ID!r}))).status, flush=True)
+sys.stdin.read()
+"""
+
 
 @contextmanager
 def program(text: str, directory: Path) -> Iterator[subprocess.Popen[str]]:
@@ -113,6 +139,16 @@ async def test_forked_child_does_not_keep_the_run_alive(tmp_path: Path) -> None:
         store = FileStore(tmp_path)
         assert not await store.is_live(RUN_ID)
         await store.close()
+
+
+async def test_store_that_a_forked_child_uses_and_closes_stays_its_parents(tmp_path: Path) -> None:
+    """As when a child unwinds what it was in the middle of: the parent's runs go on."""
+    with program(HANDED_DOWN, tmp_path) as parent:
+        assert parent.stdout is not None
+        assert "opened before the process forked; open it anew" in parent.stdout.readline()
+        assert parent.stdout.readline() == "running\n"
+        async with FileStore(tmp_path) as store:
+            assert await store.is_live(RUN_ID)
 
 
 async def test_looking_neither_takes_nor_frees_the_lock(tmp_path: Path) -> None:

@@ -165,6 +165,23 @@ async def test_who_no_longer_waits_stands_in_nobodys_way(
         assert list(directory.glob(".*")) == []
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_gate_stays_with_the_process_that_waits(tmp_path: Path) -> None:
+    """A forked child may unwind what its parent was in the middle of."""
+    path, waiting = tmp_path / ".some.gate", gate.Gate()
+    waiting.hold(path)
+    child = os.fork()
+    if not child:
+        try:
+            waiting.end()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert gate.is_held(path)
+    waiting.end()
+    assert not path.exists()
+
+
 async def test_gate_of_the_dead_stops_nobody_and_goes(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

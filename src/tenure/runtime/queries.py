@@ -151,15 +151,24 @@ def _owner_lost(run: RunSummary, doubt: Doubt, now: datetime) -> str:
     if doubt is Doubt.GONE:
         return f"{owner} is gone"
     end = run.lease_expires_at
+    if _let_go(run, doubt):
+        return f"{owner} is alive but no longer holds it"
     over = f"which ended {_ago(end, now)}" if end is not None and end <= now else "which is over"
     if doubt is Doubt.SILENT:
         return f"{owner} is alive but did not renew its lease, {over}: frozen, or cut off"
     return f"{owner} did not renew its lease, {over}"
 
 
+def _let_go(run: RunSummary, doubt: Doubt) -> bool:
+    """In a store whose leases do not run out: there, nobody takes a run from who is alive."""
+    return doubt is Doubt.SILENT and run.lease_expires_at is None
+
+
 def _what_next(run: RunSummary, doubt: Doubt, workers: Sequence[WorkerInfo] | None) -> str:
     """A lease that merely ran out is left alone by commands that have just started."""
     by = "the next reconcile" if doubt is Doubt.GONE else "tenure reconcile"
+    if _let_go(run, doubt):
+        by += " (once that process is gone)"
     if run.cancel_requested_at is not None:
         return f"it was asked to stop and will be marked canceled by {by}"
     unserved = workers is not None and not serving(run.queue, workers)

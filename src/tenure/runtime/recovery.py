@@ -8,8 +8,9 @@ a store that can tell (see ``LeaseRequest``).
 
 *Without leases* nobody can claim. A run is ended only if its owner is provably gone: its process on
 this boot of this machine, or its OS lock (``LiveRuns``), or it carries this runner's name and the
-application says that only one process has that name at a time. It is written under the dead owner's
-own fence: whoever else might own it by then makes the write fail.
+application says that only one process has that name at a time. None of it counts while the owner's
+process is seen to live: locks can be lost, and names be given twice. It is written under the dead
+owner's own fence: whoever else might own it by then makes the write fail.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ _CLAIM_SECONDS = 30.0
 _TASKS_END = 15.0
 """Seconds that tasks of a dead process are waited for; longer ones keep their run for later."""
 _LOOK_AGAIN = 0.05
+_AT_WORK = (Presence.ALIVE, Presence.ENDING)
 
 
 class EndedRuns(NamedTuple):
@@ -190,7 +192,7 @@ class Reconciler:
     async def _gone(self, run_id: str, owner_id: str) -> bool:
         if owner_id == self._owner_id:
             return False
-        if self._presence(owner_id) is Presence.ENDING:
+        if self._presence(owner_id) in _AT_WORK:
             return False
         if isinstance(self._store, LiveRuns):
             return not await surely(partial(self._store.is_live, run_id))

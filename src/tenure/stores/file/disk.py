@@ -69,6 +69,7 @@ class OpenFile:
     """A descriptor that a forked child lets go of: it shares the lock, and would keep it."""
 
     def __init__(self, path: Path, flags: int) -> None:
+        self.path = path
         self.fd = os.open(path, flags | os.O_CLOEXEC, 0o666)
         _open.add(self)
 

@@ -28,7 +28,6 @@ class Gate:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._path: Path | None = None
         self._file: OpenFile | None = None
         self._ended = False
 
@@ -41,16 +40,16 @@ class Gate:
         with self._lock, suppress(OSError, Locked):
             if self._file is None and not self._ended:
                 OpenFile(path, os.O_RDWR | os.O_CREAT).close()
-                self._path, self._file = path, open_locked(path, exclusive=True)
+                self._file = open_locked(path, exclusive=True)
 
     def end(self) -> None:
         """For good: also what still looks in another thread does not hold it again."""
         with self._lock:
             self._ended = True
-            if self._path is not None and self._file is not None:
-                with self._file, suppress(OSError):
-                    self._path.unlink()
-                self._file = None
+            file, self._file = self._file, None
+            if file is not None and not file.closed:  # else it is the one of whom we were forked
+                with file, suppress(OSError):
+                    file.path.unlink()
 
 
 def is_held(path: Path) -> bool:

@@ -6,6 +6,7 @@ being seen and run.
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections import OrderedDict
@@ -64,21 +65,21 @@ class Listing:
         known = self._rows.get(run_id)
         try:
             # Whether an owner lives is a fact of this moment: such runs are looked at each time.
-            if known and not known.summary.owner_id and known.identity == identity_of(entry.stat()):
+            if known and not known.summary.owner_id and _is_unchanged(known, entry):
                 self._left_out.is_over(run_id)
                 return known
             look = self._runs.look(run_id, turn)
-        except (RunNotFound, FileNotFoundError):
+        except RunNotFound:
             return None
         except StoreIncompatible as damage:
             if isinstance(damage.__cause__, NewerSchema):
                 raise
-            self._leave_out(run_id, damage)
+            self.leave_out(run_id, damage)
             return None
         except StoreUnavailable as failure:
             if not self._is_of_this_file(failure):
                 raise
-            self._leave_out(run_id, failure)
+            self.leave_out(run_id, failure)
             return None
         self._left_out.is_over(run_id)
         row = _Row((look.order, tie_break(run_id)), summarize(look.run), look.identity)
@@ -92,7 +93,7 @@ class Listing:
             return os.access(self._names.directory, os.X_OK)
         return isinstance(cause, IsADirectoryError)
 
-    def _leave_out(self, run_id: str, why: StoreError) -> None:
+    def leave_out(self, run_id: str, why: StoreError) -> None:
         """Asked for by name it is refused."""
         self._left_out.warn(run_id, f"run {run_id} is left out of all lists: {why}")
 
@@ -104,6 +105,13 @@ class Listing:
                 self._rows.popitem(last=False)
 
 
+def _is_unchanged(row: _Row, entry: os.DirEntry[str]) -> bool:
+    try:
+        return row.identity == identity_of(entry.stat())
+    except OSError:
+        return False  # a closer look tells why
+
+
 class Gathered:
     """What one list has seen so far: who waits for a run that is locked keeps all others."""
 
@@ -111,6 +119,7 @@ class Gathered:
         self._listing = listing
         self._left = named
         self._rows: list[_Row] = []
+        self._unread: dict[str, StoreUnavailable] = {}
 
     def look_at_the_rest(self, turn: Turn) -> None:
         """At all of them, whichever are locked. ``Locked`` if some were."""
@@ -121,16 +130,28 @@ class Gathered:
             except Locked as found:
                 locked = found
                 continue
+            except StoreUnavailable as failure:
+                if getattr(failure.__cause__, "errno", None) != errno.EIO:
+                    raise
+                row, self._unread[run_id] = None, failure
             del self._left[run_id]
             if row is not None:
                 self._rows.append(row)
         if locked is not None:
             raise locked
 
+    def _leave_out_the_unread(self) -> None:
+        """The disk failed there. If it did everywhere, an empty page would be a lie."""
+        for run_id, failure in self._unread.items():
+            if not self._rows:
+                raise failure
+            self._listing.leave_out(run_id, failure)
+
     def page(self, choice: Choice, turn: Turn) -> Page[RunSummary]:
         before = decode_cursor("runs", choice.cursor, 2) if choice.cursor else None
         limit = bounded_limit(choice.limit)
         self.look_at_the_rest(turn)
+        self._leave_out_the_unread()
         found = [
             row
             for row in self._rows

@@ -1,9 +1,10 @@
 """The port methods over files; ``store`` calls them in threads.
 
 A write locks the run's journal, takes in what others appended, asks the model, appends one
-record, syncs. A read locks it shared, so that it never shows a write that is not durable yet, and
-only while it fetches what was appended: records do not change. None waits for a lock of another
-process: it ends with ``Locked``, and is called again.
+record, syncs. A read locks it shared, so that it never shows a write that may still fail, and only
+while it fetches what was appended: records do not change. It does show a whole record whose writer
+was killed before the sync, and which becomes durable with the next write. None waits for a lock of
+another process: it ends with ``Locked``, and is called again.
 """
 
 from __future__ import annotations

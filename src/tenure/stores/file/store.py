@@ -37,7 +37,8 @@ class FileStore:
     For one machine and small histories: no workers, no leases that expire, no durable callbacks.
     Any number of processes may share the directory. A run born with an owner counts as live
     for as long as the store object that created it is open and its process exists; the seconds
-    of the lease it asked for play no part. Do not use a store object in a forked child.
+    of the lease it asked for play no part. A forked child opens its own: this one refuses it, and
+    stays its parent's.
     """
 
     durable = True
@@ -53,6 +54,7 @@ class FileStore:
         self._tidy_lock = threading.Lock()
         self._tidied = False
         self._closed = False
+        self._pid = os.getpid()
 
     async def __aenter__(self) -> Self:
         return self
@@ -96,8 +98,11 @@ class FileStore:
         """Waits for what is under way, then lets go of the runs this store holds. What waits for
         another process is refused after a moment.
 
-        Runs that have not ended are dead from here on: reconcile will find them.
+        Runs that have not ended are dead from here on: reconcile will find them, once it sees
+        this process no more.
         """
+        if self._is_forked:
+            return  # threads and runs stayed with the parent
         self._closed = True
         await asyncio.to_thread(self._shut_down)
 
@@ -107,7 +112,7 @@ class FileStore:
         self._runs.close()
 
     async def _in_turn(self, seconds: float, work: Callable[[Turn], T]) -> T:
-        if self._closed:
+        if self._closed or self._is_forked:
             raise self._refusal()
         with Turn(self._patience, seconds) as turn:
             while True:
@@ -123,8 +128,14 @@ class FileStore:
             raise self._refusal() from None
         return await asyncio.wrap_future(answer)
 
+    @property
+    def _is_forked(self) -> bool:
+        return os.getpid() != self._pid
+
     def _refusal(self) -> StoreUnavailable:
-        return StoreUnavailable(f"{self._directory}: this store object is closed; open another")
+        forked = "was opened before the process forked; open it anew"
+        why = forked if self._is_forked else "is closed; open another"
+        return StoreUnavailable(f"{self._directory}: this store object {why}")
 
     def _tidily(self, work: Callable[[], T]) -> T:
         with self._tidy_lock:
