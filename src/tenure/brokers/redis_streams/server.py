@@ -15,7 +15,7 @@ from tenure.model.errors import BrokerUnavailable
 
 _SCRIPTS = {
     name: (files(__package__) / f"{name}.lua").read_text(encoding="utf-8")
-    for name in ("tend", "settle", "give_back", "forget", "leave")
+    for name in ("tend", "settle", "give_back", "put_back", "forget", "leave")
 }
 
 
