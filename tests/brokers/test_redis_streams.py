@@ -306,11 +306,35 @@ class TestAddress:
             ("redis://", "names a host"),
             ("redis://h:nonsense/0", "host or port cannot be read"),
             ("redis://h/0?namespace=a b", "namespace"),
-            ("redis://h/0?nonsense=1", "nonsense"),
-            ("redis://:opensesame@h/0?socket_timeout=opensesame", "socket_timeout"),
+            ("redis://h/staging", "database is a number"),
+            ("redis://h/1/2", "database is a number"),
+            ("redis://h/0?db=x", "'db'"),
+            ("redis://h/0?nonsense=1", "'nonsense'"),
+            ("redis://:opensesame@h/0?socket_timeout=opensesame", "'socket_timeout'"),
+            ("redis://me:12?opensesame&more@h/0", "it may have namespace, db"),
+            ("rediss://h/0?ssl_cert_reqs=maybe", "maybe"),
         ],
     )
     def test_what_cannot_be_meant_is_refused(self, url: str, said: str) -> None:
         with pytest.raises(UnknownBroker, match=said) as refused:
             RedisStreams(url)
         assert "opensesame" not in str(refused.value)
+
+    @pytest.mark.parametrize("option", ["protocol=3", "decode_responses=true", "timeout=0.1"])
+    def test_what_the_broker_relies_on_is_not_for_a_url_to_set(self, option: str) -> None:
+        with pytest.raises(UnknownBroker, match="no option"):
+            RedisStreams(f"redis://h/0?{option}")
+
+    def test_certificates_need_tls(self) -> None:
+        options = "ssl_ca_certs=/ca.pem&ssl_certfile=/me.pem&ssl_keyfile=/me.key&ssl_password=x"
+        RedisStreams(f"rediss://h/0?{options}&ssl_cert_reqs=required&ssl_check_hostname=no")
+        with pytest.raises(UnknownBroker, match="with rediss://"):
+            RedisStreams(f"redis://h/0?{options}")
+
+    async def test_a_database_can_be_named_in_two_ways(self, server: Server) -> None:
+        async with (
+            RedisStreams(server.url.removesuffix("/0") + "/3") as one,
+            RedisStreams(f"{server.url.removesuffix('/0')}?db=3") as other,
+        ):
+            await one.publish("q", ONE)
+            assert ids(await taken(other)) == [ONE]
