@@ -277,6 +277,19 @@ class TestWhatHappensToServers:
                 server.thaw()
             await broker.ping()
 
+    async def test_frozen_it_does_not_hold_up_who_closes_after_publishing(
+        self, server: Server
+    ) -> None:
+        """Nothing is there that others should get: an answer is of no use to anybody."""
+        broker = RedisStreams(server.url)
+        server.freeze()
+        try:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(broker.publish("q", ONE), 0.1)
+            await asyncio.wait_for(broker.close(), 2)
+        finally:
+            server.thaw()
+
 
 def _blocked(client: Any) -> int:
     return int(client.info("clients")["blocked_clients"])

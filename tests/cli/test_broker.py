@@ -45,6 +45,17 @@ def test_a_submit_without_its_broker_is_stored_and_says_so(cli: Cli) -> None:
     assert cli.call("status", submitted.out.strip(), "--json").json["status"] == "queued"
 
 
+def test_a_submit_whose_broker_does_not_answer_says_which_and_for_how_long(cli: Cli) -> None:
+    with Server() as frozen:
+        frozen.freeze()
+        url = frozen.url.replace("//", "//me:opensesame@")
+        submitted = cli.call("submit", cli.workflow(GREET), "--broker", url)
+    assert submitted.code == 0
+    shown = frozen.url.replace("//", "//me:***@")
+    assert f"the broker {shown} did not answer for 2 s" in submitted.err
+    assert "opensesame" not in submitted.out + submitted.err
+
+
 def test_a_worker_refuses_a_broker_that_cannot_be_meant(cli: Cli) -> None:
     answer = cli.call("worker", "--broker", "carrier-pigeon:loft")
     assert answer.code != 0

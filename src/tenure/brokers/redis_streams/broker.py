@@ -50,8 +50,9 @@ class RedisStreams:
 
     async def close(self) -> None:
         """What was taken and not answered goes to others at once."""
-        await self._server.left_behind()
         try:
+            if self._served:  # a reader that was left behind may still be handed something
+                await self._server.left_behind()
             for queue in sorted(self._served):
                 with suppress(NoGroup):
                     keys = [self._stream(queue)]
