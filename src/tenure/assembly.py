@@ -41,6 +41,7 @@ from tenure.runtime.retention import RetentionPolicy
 from tenure.runtime.session import Identity, Session
 from tenure.runtime.sessions import Sessions
 from tenure.system import SystemClock, new_owner_id, new_update_id, presence
+from tenure.wire.addresses import shown_address
 from tenure.workflow.spec import Workflow
 from tenure.workflow_file import WorkflowFile, as_file, read_workflow
 
@@ -212,6 +213,8 @@ class Assembly:
 
     def _new_hinting(self, store: RunStateStore) -> Hinting | None:
         """Hints are about runs of the main store: those of another, workers would not find."""
-        if self._wanted_broker is None or store is not self._main:
+        wanted = self._wanted_broker
+        if wanted is None or store is not self._main:
             return None
-        return Hinting(self.broker)
+        name = shown_address(wanted) if isinstance(wanted, str) else type(wanted).__name__
+        return Hinting(self.broker, name)

@@ -11,8 +11,10 @@ import pytest
 
 from tenure.brokers.redis_streams import RedisStreams
 from tenure.model.errors import BrokerUnavailable, UnknownBroker
+from tenure.ports.broker import Hint
 from tenure.testing.contracts.broker import (
     ONE,
+    THREE,
     TWO,
     BrokerContract,
     NewBroker,
@@ -25,6 +27,7 @@ from tests.brokers.server import Server
 pytestmark = pytest.mark.slow
 
 STREAM, LATER, GROUP = "tenure:hints:q", "tenure:later:q", "workers"
+STREAM_R = "tenure:hints:r"
 
 
 @pytest.fixture
@@ -127,6 +130,58 @@ class TestBounds:
         assert ids(await broker.take(["q"], limit=1, wait=0.0)) == [ONE]
 
 
+class TestMoreThanAskedFor:
+    """A server counts for each stream: who waits at several is answered by all that have some."""
+
+    def both_at_once(self, server: Server, *behind: str) -> None:
+        """One for each of two queues, and what comes ``behind`` in the second."""
+        with server.client() as client, client.pipeline(transaction=True) as at_once:
+            at_once.xadd(STREAM, {"run": ONE})
+            for run_id in (ONE, *behind):
+                at_once.xadd(STREAM_R, {"run": run_id})
+            at_once.execute()
+
+    async def one_of_two(self, server: Server, broker: RedisStreams, *behind: str) -> list[Hint]:
+        """What comes to one that waits at both, with room for one."""
+        waiting = asyncio.create_task(broker.take(["q", "r"], limit=1, wait=5.0))
+        await _blocks(server, 1)
+        self.both_at_once(server, *behind)
+        return await waiting
+
+    async def test_goes_to_another_that_waits(self, server: Server) -> None:
+        async with RedisStreams(server.url, 3600) as one, RedisStreams(server.url, 3600) as two:
+            kept = await self.one_of_two(server, one)
+            assert [hint.queue for hint in kept] == ["q"]
+            assert ids(await taken(two, "r")) == [ONE]
+
+    async def test_wakes_one_that_waits_already(
+        self, server: Server, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It is told, and not left until it looks again."""
+        monkeypatch.setattr("tenure.brokers.redis_streams.broker._LONGEST_READ", 2.5)
+        async with RedisStreams(server.url, 3600) as one, RedisStreams(server.url, 3600) as two:
+            greedy = asyncio.create_task(one.take(["q", "r"], limit=1, wait=5.0))
+            await _blocks(server, 1)
+            waiting = asyncio.create_task(two.take(["r"], limit=1, wait=5.0))
+            await _blocks(server, 2)
+            self.both_at_once(server)
+            assert [hint.queue for hint in await greedy] == ["q"]
+            assert ids(await waiting) == [ONE]
+
+    async def test_stays_in_front_of_what_came_after_it(self, server: Server) -> None:
+        async with RedisStreams(server.url, 3600) as one, RedisStreams(server.url, 3600) as two:
+            await self.one_of_two(server, one, TWO, THREE)
+            assert ids(await taken(two, "r", limit=2)) == [ONE, TWO]
+            assert ids(await taken(two, "r", limit=2)) == [THREE]
+
+    async def test_what_is_not_ours_leaves_room_for_what_is(self, server: Server) -> None:
+        async with RedisStreams(server.url, 3600) as broker:
+            with server.client() as client:
+                client.xadd(STREAM, {"odd": "one"})
+                client.xadd(STREAM_R, {"run": ONE})
+            assert ids(await broker.take(["q", "r"], limit=1, wait=0.0)) == [ONE]
+
+
 class TestConsumers:
     def names(self, server: Server) -> list[str]:
         with server.client() as client:
@@ -222,9 +277,30 @@ class TestWhatHappensToServers:
                 server.thaw()
             await broker.ping()
 
+    async def test_frozen_it_does_not_hold_up_who_closes_after_publishing(
+        self, server: Server
+    ) -> None:
+        """Nothing is there that others should get: an answer is of no use to anybody."""
+        broker = RedisStreams(server.url)
+        server.freeze()
+        try:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(broker.publish("q", ONE), 0.1)
+            await asyncio.wait_for(broker.close(), 2)
+        finally:
+            server.thaw()
 
-def _blocked(client: Any) -> bool:
-    return bool(client.info("clients")["blocked_clients"])
+
+def _blocked(client: Any) -> int:
+    return int(client.info("clients")["blocked_clients"])
+
+
+async def _blocks(server: Server, readers: int) -> None:
+    """Returns when so many wait there."""
+    with server.client() as client:
+        async with asyncio.timeout(20):
+            while _blocked(client) < readers:
+                await asyncio.sleep(0.005)
 
 
 class TestAddress:
@@ -243,11 +319,35 @@ class TestAddress:
             ("redis://", "names a host"),
             ("redis://h:nonsense/0", "host or port cannot be read"),
             ("redis://h/0?namespace=a b", "namespace"),
-            ("redis://h/0?nonsense=1", "nonsense"),
-            ("redis://:opensesame@h/0?socket_timeout=opensesame", "socket_timeout"),
+            ("redis://h/staging", "database is a number"),
+            ("redis://h/1/2", "database is a number"),
+            ("redis://h/0?db=x", "'db'"),
+            ("redis://h/0?nonsense=1", "'nonsense'"),
+            ("redis://:opensesame@h/0?socket_timeout=opensesame", "'socket_timeout'"),
+            ("redis://me:12?opensesame&more@h/0", "it may have namespace, db"),
+            ("rediss://h/0?ssl_cert_reqs=maybe", "maybe"),
         ],
     )
     def test_what_cannot_be_meant_is_refused(self, url: str, said: str) -> None:
         with pytest.raises(UnknownBroker, match=said) as refused:
             RedisStreams(url)
         assert "opensesame" not in str(refused.value)
+
+    @pytest.mark.parametrize("option", ["protocol=3", "decode_responses=true", "timeout=0.1"])
+    def test_what_the_broker_relies_on_is_not_for_a_url_to_set(self, option: str) -> None:
+        with pytest.raises(UnknownBroker, match="no option"):
+            RedisStreams(f"redis://h/0?{option}")
+
+    def test_certificates_need_tls(self) -> None:
+        options = "ssl_ca_certs=/ca.pem&ssl_certfile=/me.pem&ssl_keyfile=/me.key&ssl_password=x"
+        RedisStreams(f"rediss://h/0?{options}&ssl_cert_reqs=required&ssl_check_hostname=no")
+        with pytest.raises(UnknownBroker, match="with rediss://"):
+            RedisStreams(f"redis://h/0?{options}")
+
+    async def test_a_database_can_be_named_in_two_ways(self, server: Server) -> None:
+        async with (
+            RedisStreams(server.url.removesuffix("/0") + "/3") as one,
+            RedisStreams(f"{server.url.removesuffix('/0')}?db=3") as other,
+        ):
+            await one.publish("q", ONE)
+            assert ids(await taken(other)) == [ONE]

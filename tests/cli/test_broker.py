@@ -6,6 +6,9 @@ import signal
 
 import pytest
 
+from tenure.brokers.redis_streams import RedisStreams
+from tenure.cli.broker_trial import try_broker
+from tenure.model.errors import BrokerUnavailable
 from tests.brokers.server import Server
 from tests.cli.conftest import Cli, finish, read_until
 from tests.cli.flows import GREET
@@ -42,10 +45,28 @@ def test_a_submit_without_its_broker_is_stored_and_says_so(cli: Cli) -> None:
     assert cli.call("status", submitted.out.strip(), "--json").json["status"] == "queued"
 
 
+def test_a_submit_whose_broker_does_not_answer_says_which_and_for_how_long(cli: Cli) -> None:
+    with Server() as frozen:
+        frozen.freeze()
+        url = frozen.url.replace("//", "//me:opensesame@")
+        submitted = cli.call("submit", cli.workflow(GREET), "--broker", url)
+    assert submitted.code == 0
+    shown = frozen.url.replace("//", "//me:***@")
+    assert f"the broker {shown} did not answer for 2 s" in submitted.err
+    assert "opensesame" not in submitted.out + submitted.err
+
+
 def test_a_worker_refuses_a_broker_that_cannot_be_meant(cli: Cli) -> None:
     answer = cli.call("worker", "--broker", "carrier-pigeon:loft")
     assert answer.code != 0
     assert "no broker kind 'carrier-pigeon'" in answer.err
+
+
+class Losing(RedisStreams):
+    """Says that it has what it does not have."""
+
+    async def publish(self, queue: str, run_id: str) -> None:
+        await self.ping()
 
 
 class TestDoctor:
@@ -54,6 +75,50 @@ class TestDoctor:
         found = cli.call("doctor", "--json").json["broker"]
         assert found["place"] == broker.url
         assert found["latency_ms"] > 0
+
+    def test_takes_one_from_the_command_line(self, cli: Cli, broker: Server) -> None:
+        answer = cli.call("doctor", "--json", "--broker", broker.url)
+        assert answer.json["broker"]["place"] == broker.url
+
+    def test_leaves_nothing_there(self, cli: Cli, broker: Server) -> None:
+        answer = cli.call("doctor", "--json", "--broker", broker.url)
+        assert not [text for text in answer.json["findings"] if "broker" in text]
+        with broker.client() as client:
+            assert client.keys("*") == []
+
+    @pytest.mark.parametrize(
+        ("may", "may_not"),
+        [
+            (["+ping"], "xadd"),
+            (["+ping", "+xadd", "+del"], "eval"),
+        ],
+    )
+    def test_tries_what_submitters_and_workers_do(
+        self, cli: Cli, broker: Server, may: list[str], may_not: str
+    ) -> None:
+        """An answer to a ping is not all they need."""
+        with broker.client() as client:
+            client.execute_command("ACL", "SETUSER", "weak", "on", ">opensesame", "~*", *may)
+            try:
+                url = broker.url.replace("//", "//weak:opensesame@")
+                answer = cli.call("doctor", "--broker", url)
+            finally:
+                client.execute_command("ACL", "DELUSER", "weak")
+            assert client.keys("*") == []
+        assert answer.code == 1
+        assert "the broker cannot be used" in answer.out
+        assert f"'{may_not}'" in answer.out
+        assert "opensesame" not in answer.out + answer.err
+
+    def test_says_which_option_is_none(self, cli: Cli, broker: Server) -> None:
+        answer = cli.call("doctor", "--broker", f"{broker.url}?protocol=3")
+        assert answer.code == 1
+        assert "no option 'protocol'" in answer.out
+
+    async def test_a_hint_that_does_not_come_is_no_success(self, broker: Server) -> None:
+        async with Losing(broker.url) as losing:
+            with pytest.raises(BrokerUnavailable, match="does not arrive"):
+                await try_broker(losing)
 
     def test_says_that_it_is_away_and_what_that_costs(
         self, cli: Cli, monkeypatch: pytest.MonkeyPatch

@@ -38,7 +38,7 @@ SECTIONS = {
     "Look after": {
         "store": "Migrate, check and prune the store.",
         "token": "Create, list and revoke tokens for the gateway.",
-        "doctor": "Check settings, store and machine; explain what is wrong.",
+        "doctor": "Check settings, store, broker and machine; explain what is wrong.",
         "completion": "Print the completion script of a shell.",
         "version": "Say which Tenure, Python and SQLite this is.",
     },

@@ -21,7 +21,7 @@ from tenure.cli.examining import (
 )
 from tenure.cli.exits import Exit
 from tenure.cli.opening import settings_for
-from tenure.cli.verb import json_option, store_option, verb
+from tenure.cli.verb import broker_option, json_option, store_option, verb
 from tenure.config import InvalidSettings
 from tenure.runtime.owners import owner_label
 from tenure.workflow.wording import listed
@@ -36,18 +36,19 @@ _LOOKS = {True: "success", False: "failed", None: "unknown"}
 @verb("doctor", "tenure doctor", "tenure doctor --store sqlite:///runs.db --json")
 @json_option
 @store_option
-def command(as_json: bool, store: str | None) -> int:
-    """Check settings, store and machine; explain what is wrong.
+@broker_option
+def command(as_json: bool, store: str | None, broker: str | None) -> int:
+    """Check settings, store, broker and machine; explain what is wrong.
 
     Shows every setting with where it comes from, whether the lease settings fit together and why
-    they must, how fast store and broker answer, and how far the store's clock is from
-    this machine's. Exit code 1 if there is something to do.
+    they must, how fast store and broker answer, whether a hint comes through the broker, and how
+    far the store's clock is from this machine's. Exit code 1 if there is something to do.
     """
     found = Examination()
     examine_machine(found, os.environ)
     unread: Mapping[str, str] = {}
     try:
-        settings = settings_for(store)
+        settings = settings_for(store, broker)
     except InvalidSettings as error:  # then there is most to look at
         settings, unread = error.settings, error.unread
         found.findings += error.problems

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from tenure._version import __version__
 from tenure.bootstrap import OpenStore, open_broker, sqlite_version
+from tenure.cli.broker_trial import try_broker
 from tenure.cli.callbacks.targets import problem_with, target_of
 from tenure.cli.display.places import place_of
 from tenure.cli.opening import NoRunsYet, reading
@@ -251,6 +252,7 @@ async def examine_broker(into: Examination, settings: Settings) -> None:
         broker = open_broker(settings.broker, visibility_timeout=settings.visibility_timeout)
         try:
             latency = await _latency(broker.ping)
+            await try_broker(broker)
         finally:
             await broker.close()
     except TenureError as error:

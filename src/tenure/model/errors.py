@@ -96,7 +96,7 @@ class UnknownStore(TenureError, ValueError):
 
 
 class UnknownBroker(TenureError, ValueError):
-    """The broker URL names no installed kind of broker."""
+    """The broker URL names no installed kind of broker, or has what is not for it."""
 
 
 class BrokerUnavailable(TenureError):

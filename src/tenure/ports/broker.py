@@ -43,7 +43,8 @@ class Broker(Protocol):
         ...
 
     async def take(self, queues: Sequence[str], *, limit: int, wait: float) -> list[Hint]:
-        """Up to ``limit`` hints of these queues. With none there it waits for the first, for
+        """Up to ``limit`` hints, of these queues together; those beyond it stay others' to take. No
+        queue has to wait until another is empty. With none there it waits for the first, for
         ``wait`` seconds or less; then the list is empty."""
         ...
 

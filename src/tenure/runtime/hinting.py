@@ -19,9 +19,10 @@ _SILENCE = 5.0
 class Hinting:
     """Best effort: what was not hinted at is found by looking."""
 
-    def __init__(self, broker: Callable[[], Awaitable[Broker | None]]) -> None:
-        """``broker`` opens it, if need be."""
+    def __init__(self, broker: Callable[[], Awaitable[Broker | None]], name: str) -> None:
+        """``broker`` opens it, if need be; ``name`` is for messages, without a password."""
         self._broker = broker
+        self._name = name
         self._silent_until = 0.0
         self._failing = False
 
@@ -30,8 +31,9 @@ class Hinting:
         time = asyncio.get_running_loop().time
         if time() < self._silent_until:
             return
+        limit = asyncio.timeout(_AT_MOST)
         try:
-            async with asyncio.timeout(_AT_MOST):
+            async with limit:
                 broker = await self._broker()
                 if broker is not None:
                     await broker.publish(queue, run_id)
@@ -40,6 +42,8 @@ class Hinting:
             if not self._failing:
                 self._failing = True
                 said = str(error) or type(error).__name__
+                if limit.expired():
+                    said = f"the broker {self._name} did not answer for {_AT_MOST:g} s"
                 _log.warning("workers are not told of new runs and find them by looking: %s", said)
         else:
             self._failing = False

@@ -40,6 +40,7 @@ class RedisStreams:
         self._hidden_for = ceil(visibility_timeout * 1000)
         self._forget_at = 0.0
         self._served: set[str] = set()
+        self._turn = 0
 
     async def __aenter__(self) -> Self:
         return self
@@ -49,8 +50,9 @@ class RedisStreams:
 
     async def close(self) -> None:
         """What was taken and not answered goes to others at once."""
-        await self._server.left_behind()
         try:
+            if self._served:  # a reader that was left behind may still be handed something
+                await self._server.left_behind()
             for queue in sorted(self._served):
                 with suppress(NoGroup):
                     keys = [self._stream(queue)]
@@ -66,16 +68,17 @@ class RedisStreams:
 
     async def take(self, queues: Sequence[str], *, limit: int, wait: float) -> list[Hint]:
         self._served.update(queues)
+        in_turn = self._in_turn(queues)
         hints: list[Hint] = []
         next_due = wait
-        for queue in queues:
+        for queue in in_turn:
             entries, due = await self._tend(queue, limit - len(hints))
             hints += await self._readable(queue, entries)
             next_due = min(next_due, due)
             if len(hints) >= limit:
                 return hints
         await self._forget_the_silent(queues)
-        return hints + await self._read(queues, limit - len(hints), 0 if hints else next_due)
+        return hints or await self._wait_for(in_turn, limit, next_due)
 
     async def acknowledge(self, hints: Sequence[Hint]) -> None:
         by_queue = sorted(hints, key=lambda hint: hint.queue)
@@ -105,8 +108,15 @@ class RedisStreams:
 
     # Taking
 
+    def _in_turn(self, queues: Sequence[str]) -> list[str]:
+        """Another one first each time: a queue that is never empty keeps none from being served."""
+        first = self._turn % len(queues) if queues else 0
+        self._turn += 1
+        return [*queues[first:], *queues[:first]]
+
     async def _tend(self, queue: str, limit: int) -> tuple[list[Entry], float]:
-        """What others held for too long, and in how many seconds something given back is due."""
+        """What others held for too long, then what nobody took yet, and in how many seconds
+        something given back is due."""
         stream = self._stream(queue)
         keys = [stream, self._later(queue)]
         arguments = (_GROUP, self._consumer, self._hidden_for, limit, _MOST)
@@ -115,7 +125,7 @@ class RedisStreams:
         except NoGroup:
             await self._make_group(stream)
             taken, due = await self._server.run("tend", keys, *arguments)
-        return [_taken_over(entry) for entry in taken if entry], due / 1000 if due >= 0 else inf
+        return [_from_script(entry) for entry in taken if entry], due / 1000 if due >= 0 else inf
 
     async def _make_group(self, stream: str) -> None:
         """From the first entry on: hints may have come before anybody served their queue."""
@@ -125,14 +135,17 @@ class RedisStreams:
             if "BUSYGROUP" not in str(error):  # somebody else was faster
                 raise
 
-    async def _read(self, queues: Sequence[str], limit: int, wait: float) -> list[Hint]:
+    async def _wait_for(self, queues: Sequence[str], limit: int, wait: float) -> list[Hint]:
+        """The server counts for each stream: of more queues than there is room for it may send more
+        than that, of which the rest goes back at once."""
+        if wait <= 0:
+            return []
         by_stream = {self._stream(queue).encode(): queue for queue in queues}
-        block: tuple[str | int, ...] = ()
-        if wait > 0:
-            block = ("BLOCK", ceil(min(wait, _LONGEST_READ) * 1000))
         try:
             answer = await self._server.call(
-                "XREADGROUP", "GROUP", _GROUP, self._consumer, "COUNT", limit, *block,
+                "XREADGROUP", "GROUP", _GROUP, self._consumer,
+                "COUNT", max(1, limit // len(by_stream)),
+                "BLOCK", ceil(min(wait, _LONGEST_READ) * 1000),
                 "STREAMS", *(stream.decode() for stream in by_stream), *[">"] * len(by_stream),
             )  # fmt: skip
         except NoGroup:  # all of it vanished this very moment
@@ -141,7 +154,14 @@ class RedisStreams:
         for stream, entries in answer or ():
             read = [(entry_id, fields.items()) for entry_id, fields in entries]
             hints += await self._readable(by_stream[stream], read)
-        return hints
+        await self._put_back(hints[limit:])
+        return hints[:limit]
+
+    async def _put_back(self, hints: Sequence[Hint]) -> None:
+        for hint in hints:
+            with suppress(NoGroup):  # purged: then nobody holds it
+                keys = [self._stream(hint.queue)]
+                await self._server.run("put_back", keys, _GROUP, self._consumer, hint.receipt)
 
     async def _readable(self, queue: str, entries: Sequence[Entry]) -> list[Hint]:
         """What is not ours is dropped, and so does not come again."""
@@ -180,7 +200,7 @@ class RedisStreams:
         return f"{self._namespace}:later:{queue}"
 
 
-def _taken_over(entry: Any) -> Entry:
+def _from_script(entry: Any) -> Entry:
     """As a script answers: fields and values in one list, or nothing for a deleted entry."""
     entry_id, words = entry
     words = words or ()

@@ -11,11 +11,12 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from tenure.brokers.redis_streams.address import Address, open_pool
+from tenure.cancelling import end
 from tenure.model.errors import BrokerUnavailable
 
 _SCRIPTS = {
     name: (files(__package__) / f"{name}.lua").read_text(encoding="utf-8")
-    for name in ("tend", "settle", "give_back", "forget", "leave")
+    for name in ("tend", "settle", "give_back", "put_back", "forget", "leave")
 }
 
 
@@ -24,8 +25,9 @@ class NoGroup(BrokerUnavailable):
 
 
 class Server:
-    """An exchange that has begun is never cancelled: a client that is interrupted in one may lose
-    the connection, or the cancellation. Who no longer waits leaves it behind, and it ends soon."""
+    """An exchange that has begun is not cancelled until all is closed: a client that is interrupted
+    in one may lose the connection, or the cancellation. Who no longer waits leaves it behind, and
+    it ends soon."""
 
     def __init__(self, address: Address) -> None:
         self._place = address.place
@@ -68,7 +70,8 @@ class Server:
             await asyncio.wait(self._exchanges)
 
     async def close(self) -> None:
+        """What is still under way ends without its answer."""
         self._closed = True
-        await self.left_behind()
+        await end(*self._exchanges)
         await self._client.aclose()
         await self._pool.disconnect()

@@ -96,6 +96,29 @@ class BrokerContract:
         assert sorted((hint.queue, hint.run_id) for hint in hints) == [("q", ONE), ("r", TWO)]
         assert await nothing_comes(broker, "q", "r")
 
+    async def test_not_more_than_asked_for_of_all_queues_together(
+        self, broker: Broker, other: Broker
+    ) -> None:
+        """Who has room for one holds one: the others are somebody else's to take."""
+        for queue in ("q", "r", "s"):
+            for run_id in (ONE, TWO):
+                await broker.publish(queue, run_id)
+        held: list[Hint] = []
+        for limit in (1, 3):
+            came = await taken(broker, "q", "r", "s", limit=limit)
+            assert len(came) <= limit
+            held += came
+        while len(held) < 6:
+            held += await taken(other, "q", "r", "s")
+        assert len({(hint.queue, hint.run_id) for hint in held}) == 6
+
+    async def test_no_queue_waits_until_another_is_empty(self, broker: Broker) -> None:
+        for number in range(20):
+            await broker.publish("q", f"run-{number:05}")
+            await broker.publish("r", f"run-{number:05}")
+        served = [(await taken(broker, "q", "r", limit=1))[0].queue for _ in range(10)]
+        assert {*served} == {"q", "r"}
+
     async def test_hints_that_came_before_anybody_served_the_queue_are_kept(
         self, broker: Broker, other: Broker
     ) -> None:
