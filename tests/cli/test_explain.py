@@ -17,7 +17,12 @@ from tenure.runtime.queries import Why, explain, explain_run, running_hosts
 from tenure.runtime.stop import HAND_OVER
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.clock import ManualClock
-from tenure.testing.factories import claim_request, lease_request, new_run
+from tenure.testing.factories import (
+    approve,
+    claim_request,
+    lease_request,
+    new_run,
+)
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 OWNER = "node7/boot-1/4026531836/812/99887766/0badcafe"
@@ -530,3 +535,26 @@ async def test_one_that_was_claimed_and_never_began_is_not_about_to_start_for_ev
     assert said.text.startswith(f"its owner, process 812 on node7, {why}")
     # And what it says of whoever comes next is what a store does.
     assert await store.claim_runs(claim_request("next"))
+
+
+@pytest.mark.parametrize("hours", [-2, 0, 2])
+async def test_what_a_run_waits_for_is_judged_by_the_clock_of_the_store(hours: int) -> None:
+    """``hours`` is by how much the clock of whoever asks is wrong."""
+    clock = ManualClock()
+    store, later = InMemoryStore(clock), clock.now() + timedelta(minutes=30)
+
+    async def said() -> tuple[Why, str]:
+        now = clock.now() + timedelta(hours=hours)
+        answer = await explain_run(store, "run-00001", now=now, presence=lambda _: Presence.ALIVE)
+        return answer.reason, answer.text
+
+    new = new_run(run_id="run-00001", run_after=later, approval=Approval(required=True))
+    await store.create_run(replace(new, approval_seconds=600.0))
+    assert await said() == (Why.APPROVAL, "queued until somebody approves it, for 10m more")
+    await store.update_run(approve(new.snapshot))
+    assert await said() == (Why.LATER, f"queued until {later:%Y-%m-%d %H:%M:%S} UTC, in 30m")
+    clock.advance(1801)
+    assert (await said())[0] is Why.WORKER
+    await store.claim_run("run-00001", lease_request(OWNER, seconds=60))
+    clock.advance(10)
+    assert (await said())[0] is Why.CLAIMED

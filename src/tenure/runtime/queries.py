@@ -64,8 +64,10 @@ async def explain_run(
 async def explain_as_read(
     store: RunStateStore, run: RunSnapshot, *, now: datetime, presence: Callable[[str], Presence]
 ) -> Explanation:
-    if _was_claimed(run) and isinstance(store, StoreClock):
-        now = await store.store_time()  # whether a lease is over no other clock can say
+    """``now`` counts only where the store does not tell its time: that is what stamps the record,
+    and judges leases and when a run may begin."""
+    if isinstance(store, StoreClock):
+        now = await store.store_time()
     doubt, workers = doubt_about(run, presence) or _not_begun(run, now, presence), None
     if not run.ended and (doubt is not None or run.owner_id is None):
         workers = await present_workers(store, presence)
