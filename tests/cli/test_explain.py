@@ -17,7 +17,12 @@ from tenure.runtime.queries import Why, explain, explain_run, running_hosts
 from tenure.runtime.stop import HAND_OVER
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.clock import ManualClock
-from tenure.testing.factories import claim_request, lease_request, new_run
+from tenure.testing.factories import (
+    approve,
+    claim_request,
+    lease_request,
+    new_run,
+)
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 OWNER = "node7/boot-1/4026531836/812/99887766/0badcafe"
@@ -538,3 +543,72 @@ async def test_one_that_was_claimed_and_never_began_is_not_about_to_start_for_ev
     assert said.text.startswith(f"its owner, process 812 on node7, {why}")
     # And what it says of whoever comes next is what a store does.
     assert await store.claim_runs(claim_request("next"))
+
+
+UNTIL = NOW + timedelta(seconds=25)
+
+
+@pytest.mark.parametrize(
+    ("held", "text"),
+    [
+        (run(owner_id=OWNER), "claimed by process 812 on node7, about to start"),
+        (
+            run(owner_id=OWNER, cancel_requested_at=ago(seconds=4)),
+            "cancel requested 4s ago; process 812 on node7 has claimed it, and ends it before "
+            "anything begins",
+        ),
+        (running(), "running on process 812 on node7, between two steps"),
+        (
+            running(step(("web1", R, ago(minutes=12)))),
+            "running on process 812 on node7: step 'restart' waits for host web1 (for 12m)",
+        ),
+        (
+            running(cancel_requested_at=ago(seconds=4)),
+            "cancel requested 4s ago; process 812 on node7 ends what runs: nothing any more",
+        ),
+    ],
+    ids=["claimed", "claimed-canceling", "between", "hosts", "canceling"],
+)
+def test_until_when_somebody_has_it_is_said(held: RunSnapshot, text: str) -> None:
+    said = explain(replace(held, lease_expires_at=UNTIL), NOW)
+    assert (said.text, said.lease_expires_at) == (f"{text}; its lease ends in 25s", UNTIL)
+    linked = explain(replace(held, lease_expires_at=UNTIL, retry_of="run-00000"), NOW)
+    assert linked.text == f"{text}; its lease ends in 25s (a retry of run-00000)"
+
+
+@pytest.mark.parametrize(
+    ("facts", "doubt"),
+    [
+        ({"lease_expires_at": ago(seconds=0)}, None),  # a clock was set; the store knows better
+        ({"lease_expires_at": UNTIL}, Doubt.GONE),
+        ({"lease_expires_at": None}, None),
+    ],
+)
+def test_of_no_other_run(facts: dict[str, Any], doubt: Doubt | None) -> None:
+    assert "lease" not in explain(running(**facts), NOW, doubt=doubt).text
+
+
+@pytest.mark.parametrize("hours", [-2, 0, 2])
+async def test_what_a_run_waits_for_is_judged_by_the_clock_of_the_store(hours: int) -> None:
+    """``hours`` is by how much the clock of whoever asks is wrong."""
+    clock = ManualClock()
+    store, later = InMemoryStore(clock), clock.now() + timedelta(minutes=30)
+
+    async def said() -> tuple[Why, str]:
+        now = clock.now() + timedelta(hours=hours)
+        answer = await explain_run(store, "run-00001", now=now, presence=lambda _: Presence.ALIVE)
+        return answer.reason, answer.text
+
+    new = new_run(run_id="run-00001", run_after=later, approval=Approval(required=True))
+    await store.create_run(replace(new, approval_seconds=600.0))
+    assert await said() == (Why.APPROVAL, "queued until somebody approves it, for 10m more")
+    await store.update_run(approve(new.snapshot))
+    assert await said() == (Why.LATER, f"queued until {later:%Y-%m-%d %H:%M:%S} UTC, in 30m")
+    clock.advance(1801)
+    assert (await said())[0] is Why.WORKER
+    await store.claim_run("run-00001", lease_request(OWNER, seconds=60))
+    clock.advance(10)
+    assert await said() == (
+        Why.CLAIMED,
+        "claimed by process 812 on node7, about to start; its lease ends in 50s",
+    )

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import signal
 import subprocess
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import apsw
@@ -227,13 +229,17 @@ def test_cancel_from_another_process(cli: Cli) -> None:
     assert "had already ended as canceled" in cli.call("cancel", "latest").out
 
 
-def test_explain_names_owner_and_host(cli: Cli) -> None:
+def test_explain_names_owner_lease_and_host(cli: Cli) -> None:
     gate = cli.home / "gate"
     run = started(cli, gate=str(gate))
     said = cli.call("explain", "latest").out
     assert f"running on process {run.pid} on " in said
     assert "step 'hold' waits for host local" in said
-    assert cli.call("explain", "latest", "--json").json["hosts"] == ["local"]
+    assert re.search(r"; its lease ends in [1-9][0-9]*s$", said.strip())
+    answer = cli.call("explain", "latest", "--json").json
+    assert answer["hosts"] == ["local"]
+    until = datetime.fromisoformat(answer["lease_expires_at"])
+    assert timedelta(0) < until - datetime.now(UTC) < timedelta(seconds=60)
     gate.touch()
     assert finish(run).code == 0
 

@@ -83,7 +83,7 @@ def test_a_store_that_ends_with_the_command_is_refused(cli: Cli) -> None:
 @pytest.mark.parametrize("command", ["up", "worker"])
 def test_a_worker_on_a_store_without_leases_names_its_kind(cli: Cli, command: str) -> None:
     refused = finish(cli.start(command, "--store", f"file://{cli.home}/runs"))
-    assert (refused.code, refused.out) == (2, "")
+    assert (refused.code, refused.out) == (7, "")
     assert "workers need a store with leases, and FileStore has none" in refused.err
     assert "sqlite:///runs.db" in refused.err
 
@@ -93,9 +93,21 @@ def test_a_worker_on_a_store_that_nobody_else_sees_is_refused(
     cli: Cli, command: tuple[str, ...]
 ) -> None:
     refused = finish(cli.start(*command, "--store", "memory:"))
-    assert (refused.code, refused.out) == (2, "")
+    assert (refused.code, refused.out) == (7, "")
     assert "memory: is seen by this process alone: nobody could submit a run to it" in refused.err
     assert "sqlite:///runs.db" in refused.err
+
+
+@pytest.mark.parametrize("kind", ["file", "memory"])
+def test_the_wrong_kind_of_store_is_one_mistake_whichever_command_makes_it(
+    cli: Cli, kind: str
+) -> None:
+    store = "memory:" if kind == "memory" else f"file://{cli.home}/runs"
+    commands = (("submit", cli.workflow(GREET)), ("worker",), ("up", "--no-gateway"))
+    refused = [finish(cli.start(*command, "--json", "--store", store)) for command in commands]
+    errors = [json.loads(each.err.splitlines()[-1])["error"] for each in refused]
+    assert [(each["type"], each["exit_code"]) for each in errors] == [("not-supported", 7)] * 3
+    assert [each.code for each in refused] == [7] * 3
 
 
 def test_a_gateway_that_does_not_answer_is_an_error_as_a_database_is(cli: Cli) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import tenure
+from tenure.model.errors import NotSupported
 from tenure.model.leasing import Purpose
 from tenure.model.query import RunFilter
 from tenure.model.status import Recovery, RunStatus
@@ -482,7 +483,7 @@ async def test_it_says_at_once_that_it_drains(workers: Workers, act: Puppet) -> 
 
 
 async def test_a_store_without_leases_is_refused(tmp_path: Any) -> None:
-    with pytest.raises(tenure.InvalidOptions, match="leases"):
+    with pytest.raises(NotSupported, match="leases"):
         await tenure.Worker(f"file://{tmp_path}/runs").run()
 
 

@@ -21,9 +21,9 @@ from tenure.model.errors import LeaseHeld, NotRunnable
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
 from tenure.runner import Runner
-from tenure.runtime.queries import explain
+from tenure.runtime.queries import explain_as_read
 from tenure.runtime.ready import check_secrets
-from tenure.system import SystemClock
+from tenure.system import SystemClock, presence
 
 
 @verb(
@@ -63,7 +63,7 @@ def command(
     here = not no_run and not found.served and run.status is RunStatus.QUEUED
     if not here:
         approved = asyncio.run(_approve(settings, run.run_id, by, note))
-        return _tell(approved, as_json=as_json)
+        return _tell(settings, approved, as_json=as_json)
     given = gather(secrets, found.file.workflow.secrets)
     check_secrets(found.file, given)
 
@@ -76,7 +76,7 @@ def command(
             settings, run.run_id, approve_and_run, style_of(as_json=as_json, quiet=quiet)
         )
     except (LeaseHeld, NotRunnable):  # somebody else was faster to run it
-        return _tell(asyncio.run(_now(settings, run.run_id)), as_json=as_json)
+        return _tell(settings, asyncio.run(_now(settings, run.run_id)), as_json=as_json)
 
 
 async def _approve(settings: Settings, run_id: str, by: str, note: str | None) -> RunSnapshot:
@@ -89,11 +89,18 @@ async def _now(settings: Settings, run_id: str) -> RunSnapshot:
         return await store.get_run(run_id)
 
 
-def _tell(run: RunSnapshot, *, as_json: bool) -> int:
+def _tell(settings: Settings, run: RunSnapshot, *, as_json: bool) -> int:
     """Whose approval it was, and who has the run now."""
     if as_json:
         say(json_lines.as_json(run))
     else:
-        standing = neutral(explain(run, SystemClock().now()).text)
+        standing = asyncio.run(_standing(settings, run))
         say(f"{bold(run.run_id)} is approved by {one_line(run.approval.by or '?')}; {standing}")
     return OF_STATUS[run.status] if run.ended else Exit.SUCCESS
+
+
+async def _standing(settings: Settings, run: RunSnapshot) -> str:
+    """As ``tenure explain`` has it."""
+    async with reading(settings) as store:
+        now = SystemClock().now()
+        return neutral((await explain_as_read(store, run, now=now, presence=presence)).text)

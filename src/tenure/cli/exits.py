@@ -32,8 +32,8 @@ MEANING = {
     Exit.INTERRUPTED: "the run was interrupted: its process ended before it did",
     Exit.NOT_FOUND: "no such run, step, host, callback or token; no runs yet",
     Exit.STORE: "the store is not there, or it or the network did not answer",
-    Exit.REFUSED: "refused: run id in use, lease held by another process, not permitted; the run "
-    "waits for approval",
+    Exit.REFUSED: "refused: run id in use, lease held by another process, not permitted, not a "
+    "thing that this kind of store can do; the run waits for approval",
     Exit.DEFECT: "a defect of Tenure itself; please report it",
     Exit.HARD_STOP: "stopped at once by a second signal, or before anything began",
 }

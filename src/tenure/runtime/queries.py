@@ -51,6 +51,8 @@ class Explanation(Struct, frozen=True, kw_only=True):
     hosts: tuple[str, ...] = ()
     """Whom it waits for, longest first."""
     retry_of: str | None = None
+    lease_expires_at: datetime | None = None
+    """Until when its owner has it, unless the lease is renewed; ``None`` if nobody does."""
 
 
 async def explain_run(
@@ -64,8 +66,10 @@ async def explain_run(
 async def explain_as_read(
     store: RunStateStore, run: RunSnapshot, *, now: datetime, presence: Callable[[str], Presence]
 ) -> Explanation:
-    if _was_claimed(run) and isinstance(store, StoreClock):
-        now = await store.store_time()  # whether a lease is over no other clock can say
+    """``now`` counts only where the store does not tell its time: that is what stamps the record,
+    and judges leases and when a run may begin."""
+    if isinstance(store, StoreClock):
+        now = await store.store_time()
     doubt, workers = doubt_about(run, presence) or _not_begun(run, now, presence), None
     if not run.ended and (doubt is not None or run.owner_id is None):
         workers = await present_workers(store, presence)
@@ -113,6 +117,8 @@ def explain(
     else:
         hosts = tuple(name for step in run.steps for name in _awaited_hosts(step))
         why, text = _running(run, now)
+    if doubt is None:
+        text += _until_when(run, now)
     if run.retry_of is not None:
         text += f" (a retry of {run.retry_of})"
     return Explanation(
@@ -122,7 +128,17 @@ def explain(
         text=" ".join(text.split()),
         hosts=hosts,
         retry_of=run.retry_of,
+        lease_expires_at=run.lease_expires_at,
     )
+
+
+def _until_when(run: RunSummary, now: datetime) -> str:
+    """Of a run that somebody has. Nothing if its lease seems to be over: the store, which knows,
+    does not say so, and a clock may have been set since it was given."""
+    end = run.lease_expires_at
+    if end is None or end <= now:
+        return ""
+    return f"; its lease ends in {_coarse((end - now).total_seconds())}"
 
 
 def _ended(run: RunSummary, now: datetime) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tenure.model.approving import waits_for_approval
 from tenure.model.codec import copied
 from tenure.model.compose import new_run
-from tenure.model.errors import InvalidOptions, NotSupported, StoreUnavailable
+from tenure.model.errors import NotSupported, StoreUnavailable
 from tenure.model.leasing import create
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
@@ -35,15 +35,15 @@ def not_takeable(kind: str, lacks: str = "leases") -> NotSupported:
     )
 
 
-def not_servable(kind: str) -> InvalidOptions:
+def not_servable(kind: str) -> NotSupported:
     """Of a worker for such a store."""
-    return InvalidOptions([f"workers need a store with leases, and {kind} has none: {USE_INSTEAD}"])
+    return NotSupported(f"workers need a store with leases, and {kind} has none: {USE_INSTEAD}")
 
 
-def nobody_could_submit(store: str) -> InvalidOptions:
+def nobody_could_submit(store: str) -> NotSupported:
     """Of a worker for a store that no other process can see."""
     seen = f"{store} is seen by this process alone: nobody could submit a run to it"
-    return InvalidOptions([f"{seen}; {USE_INSTEAD}; tenure run executes one here and now"])
+    return NotSupported(f"{seen}; {USE_INSTEAD}; tenure run executes one here and now")
 
 
 async def submit(

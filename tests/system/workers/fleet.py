@@ -208,12 +208,12 @@ class Fleet:
         for worker in self.workers:
             assert "Traceback" not in worker.complaints, worker.complaints
 
-    async def command(self, *arguments: str, code: int = 0) -> str:
+    async def command(self, *arguments: str, code: int = 0, env: Mapping[str, str] = {}) -> str:
         """What ``tenure`` says."""
         done = await asyncio.to_thread(
             subprocess.run,
             [TENURE, *arguments, "--store", self.url],
-            env=self.surroundings(),
+            env={**self.surroundings(), **env},
             capture_output=True,
             text=True,
             timeout=PATIENCE,

@@ -35,8 +35,9 @@ class Oddity(Struct, frozen=True, kw_only=True):
     hung: bool = False
     """It hangs there instead."""
     broker: str | None = None
-    blind: bool = False
-    """It finds nothing by looking."""
+    blind_to: tuple[str, ...] = ()
+    """Of the ways to find runs in a store (``claim_runs``, ``find_waiting``, ``offered_run``) those
+    by which it finds nothing."""
     busy: int = 0
     """From SIGUSR1 on, and until the next, so many callbacks hold up its event loop by turns."""
     elsewhere: bool = False
@@ -84,8 +85,8 @@ async def serve(odd: Oddity) -> None:
             closing.push_async_callback(broker.close)
             broker = Broker(broker, standstill)
         seen = Store(store, standstill)
-        if odd.blind:
-            seen.find_nothing()
+        for way in odd.blind_to:
+            seen.find_nothing_by(way)
         worker = tenure.Worker(
             seen,  # type: ignore[arg-type]
             pace=tenure.Pace(poll_interval=odd.poll, concurrency=odd.concurrency),

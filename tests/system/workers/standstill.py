@@ -47,7 +47,11 @@ def _events(writes: Sequence[Any]) -> Iterator[Event]:
     return (event for write in writes for event in write.effect.events)
 
 
+BEFORE_BEGINNING, AFTER_BEGINNING = "before beginning", "after beginning"
+"""The commit with which a worker that rests takes a run and begins it."""
 POINTS = {
+    BEFORE_BEGINNING: Point("begin_run", True, lambda *_: True),
+    AFTER_BEGINNING: Point("begin_run", False, lambda *_: True),
     "after claim": Point("claim_runs", False, lambda request, claimed: bool(claimed)),
     "after intent": Point("update_runs", False, _tells("host.running")),
     "in mid-command": Point("renew_leases", False, lambda *_: True),
@@ -59,6 +63,8 @@ POINTS = {
 }
 """All on the way to the store, but for the last, on the way to a broker."""
 WRITES = ("update_runs", "begin_run", "update_run", "append", "release_lease")
+_AS_THEY_ARE = ("listen", "offered_run")
+"""Nobody waits for their answers."""
 _OF_A_BROKER = ("publish", "take", "acknowledge", "give_back", "purge", "ping")
 
 
@@ -148,17 +154,27 @@ class Store:
         for name in METHODS:
             if hasattr(store, name):
                 setattr(self, name, self._through(name, store))
+        for name in _AS_THEY_ARE:
+            if hasattr(store, name):
+                setattr(self, name, getattr(store, name))
         if isinstance(store, Attended):
             self.attended_by = store.attended_by
 
-    def find_nothing(self) -> None:
-        """From now on, by whoever looks for runs."""
+    def find_nothing_by(self, way: str) -> None:
+        """From now on, if the store has that way to find runs at all."""
+        real = getattr(self, way, None)
+        if real is None:
+            return
 
-        async def nothing(*_: Any, **__: Any) -> list[Any]:
+        async def claims_nothing(*_: Any) -> list[Any]:
             return []
 
-        for name in ("claim_runs", "find_waiting"):
-            setattr(self, name, nothing)
+        async def sees_nothing(*args: Any, **kwargs: Any) -> list[Any]:
+            await real(*args, **kwargs)  # that somebody looked is known to the store
+            return []
+
+        blind = {"claim_runs": claims_nothing, "find_waiting": sees_nothing}
+        setattr(self, way, blind.get(way, lambda _: None))
 
     @asynccontextmanager
     async def keeping(self) -> AsyncIterator[Any]:

@@ -11,11 +11,13 @@ import signal
 
 import pytest
 
+import tenure
 from tenure.brokers.redis_streams import RedisStreams
+from tenure.cancelling import end
 from tenure.model.status import RunStatus
 from tests.brokers.server import Server
 from tests.system.workers.fleet import PATIENCE, Fleet, WorkerProcess
-from tests.system.workers.standstill import POINTS
+from tests.system.workers.standstill import AFTER_BEGINNING, BEFORE_BEGINNING, POINTS
 
 pytestmark = pytest.mark.slow
 
@@ -28,10 +30,16 @@ SPEAKS_AGAIN = {"after claim", "before result", "before the end"}
 """Where there is something left to write that the frozen one had already made up its mind about. (A
 run that began is not given back: its lease is left to end.)"""
 UNACKNOWLEDGED = "before acknowledgement"
-"""The eighth point: claimed in the store, and the broker does not know it yet."""
+"""Claimed in the store, and the broker does not know it yet."""
+OTHERWISE = {UNACKNOWLEDGED, BEFORE_BEGINNING, AFTER_BEGINNING}
+"""No run comes so far that was there before its worker, and is claimed."""
+EVERY_LOOK = ("claim_runs", "find_waiting", "offered_run")
+LOOKED_AT, OFFERED = ("offered_run",), ("find_waiting",)
+"""How a run is found that is begun in the commit which takes it: by what its worker is blind to.
+(Now and then it is time for a claim, which takes it away from both.)"""
 
 
-@pytest.mark.parametrize("point", [each for each in POINTS if each != UNACKNOWLEDGED])
+@pytest.mark.parametrize("point", [each for each in POINTS if each not in OTHERWISE])
 async def test_a_worker_that_thaws_after_its_run_was_taken_over_changes_nothing(
     fleet: Fleet, point: str
 ) -> None:
@@ -52,7 +60,7 @@ async def test_nor_one_that_had_not_acknowledged_its_hint(
 ) -> None:
     """The broker hands it to somebody else, who is told by the store whose the run is."""
     valkey_server.empty()
-    first = fleet.start_odd(freeze=UNACKNOWLEDGED, broker=valkey_server.url, blind=True)
+    first = fleet.start_odd(freeze=UNACKNOWLEDGED, broker=valkey_server.url, blind_to=EVERY_LOOK)
     with valkey_server.client() as client:
         async with asyncio.timeout(PATIENCE):
             while not client.info("clients")["blocked_clients"]:
@@ -70,6 +78,40 @@ async def test_nor_one_that_had_not_acknowledged_its_hint(
         assert client.xlen("tenure:hints:default") == 0
 
 
+@pytest.mark.parametrize("store_url", ["postgres"], indirect=True)
+@pytest.mark.parametrize("blind_to", [LOOKED_AT, OFFERED], ids=["looked at", "offered"])
+async def test_nor_one_that_had_just_begun_its_run(fleet: Fleet, blind_to: tuple[str, ...]) -> None:
+    """In the commit that claimed it: so do most runs that come to a worker at rest."""
+    first = fleet.start_odd(freeze=AFTER_BEGINNING, blind_to=blind_to)
+    run_id = await frozen_with(fleet, first, fleet.workflow(WORK, WORK, hosts=("a", "b")))
+    assert (await fleet.get(run_id)).status is RunStatus.RUNNING
+    second = fleet.start()
+    await fleet.starts(run_id, fence=2)
+    first.send(signal.SIGCONT)
+    await nothing_changed(fleet, run_id, first, second, speaks_again=True)
+
+
+@pytest.mark.parametrize("store_url", ["postgres"], indirect=True)
+@pytest.mark.parametrize("blind_to", [LOOKED_AT, OFFERED], ids=["looked at", "offered"])
+async def test_nor_one_that_was_about_to_begin_it(fleet: Fleet, blind_to: tuple[str, ...]) -> None:
+    """The run never was its own, so nothing is taken over."""
+    held = fleet.folder / "held"
+    flow = fleet.workflow(f"while test -e {held}; do sleep 0.05; done", hosts=("a", "b"))
+    first = fleet.start_odd(freeze=BEFORE_BEGINNING, blind_to=blind_to)
+    run_id = await frozen_with(fleet, first, flow)
+    assert (await fleet.get(run_id)).status is RunStatus.QUEUED
+    held.touch()
+    fleet.start()
+    await fleet.starts(run_id, fence=1)
+    first.send(signal.SIGCONT)
+    answers = await first.says("answered")
+    held.unlink()
+    run = await fleet.ended(run_id)
+    assert (run.status, run.takeovers, run.fence) == (RunStatus.SUCCESS, 0, 1)
+    await fleet.sound()
+    assert first.words_after("answered") == answers == [["begin_run", "LeaseHeld"]]
+
+
 @pytest.mark.parametrize("point", ["before result", "in mid-output"])
 async def test_nor_one_whose_event_loop_hung(fleet: Fleet, point: str) -> None:
     """Its keeper was there all the time, and did not keep what nobody drove."""
@@ -81,6 +123,21 @@ async def test_nor_one_whose_event_loop_hung(fleet: Fleet, point: str) -> None:
     await fleet.starts(run_id, fence=2)
     first.send(signal.SIGUSR1)
     await nothing_changed(fleet, run_id, first, second, speaks_again=point in SPEAKS_AGAIN)
+
+
+async def frozen_with(fleet: Fleet, worker: WorkerProcess, flow: tenure.Workflow) -> str:
+    """The run with which it froze, after some others: the first one it has to read the workflow
+    of."""
+    await fleet.serving(worker)
+    freezing = asyncio.create_task(fleet.is_frozen(worker))
+    while True:
+        run_id = await fleet.submit(flow)
+        ending = asyncio.create_task(fleet.ended(run_id))
+        await asyncio.wait([freezing, ending], return_when=asyncio.FIRST_COMPLETED)
+        await end(ending)
+        if freezing.done():
+            await freezing
+            return run_id
 
 
 async def nothing_changed(

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from msgspec.structs import replace
 
+import tenure
 from tenure.model.status import RunStatus
 from tests.system.workers.fleet import UNDER_LOAD, Fleet
 from tests.system.workers.load import Load, bring
@@ -66,3 +70,28 @@ async def test_a_lost_run_is_taken_over_by_a_worker_with_another_time(fleet: Fle
     assert [has_wrong_clock(pid) for pid in family(second.pid)] == [True, True]
     off = [int(moment) - time.time() for moment in told.read_text().split()]
     assert off == pytest.approx([-HOUR, HOUR], abs=HOUR / 10)
+
+
+@pytest.mark.parametrize("store_url", ["postgres"], indirect=True)
+@pytest.mark.parametrize("off", [AHEAD, BEHIND])
+async def test_why_a_run_waits_is_told_by_the_clock_of_the_store(fleet: Fleet, off: str) -> None:
+    """On a machine whose own is wrong."""
+    await fleet.serving(fleet.start())
+    later = datetime.now(UTC) + timedelta(minutes=30)
+    asks = tenure.PlanSettings(mode="manual-approve", approval_timeout="40m")
+    flow = replace(fleet.workflow("true"), plan=asks)
+    run_id = await fleet.submit(flow, run_after=later)
+
+    async def told(*arguments: str) -> str:
+        said = await fleet.command(*arguments, env=with_clock(off))
+        return re.sub(r"(?<= )(29|28|39|38)m", "some minutes", said)
+
+    assert await told("explain", run_id) == (
+        "queued until somebody approves it, for some minutes more"
+    )
+    waits = f"queued until {later:%Y-%m-%d %H:%M:%S} UTC, in some minutes"
+    approved = await told("approve", run_id, "--by", "ada")
+    assert approved == f"{run_id} is approved by ada; {waits}"
+    assert await told("explain", run_id) == waits
+    fleet.runs.remove(run_id)  # nobody waits until then
+    await fleet.sound()
