@@ -3,7 +3,9 @@ only ever sends the same call again."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from copy import copy
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -25,6 +27,7 @@ from tenure.testing.contracts import (
     DefinitionsContract,
     DurabilityContract,
     EventLogContract,
+    KeptApartContract,
     LastRecordsContract,
     LeaseStoreContract,
     LogListingContract,
@@ -63,6 +66,7 @@ from tenure.testing.faults import METHODS, Fault, FaultyStore, RetryingStore
 from tests.postgres.database import ServersClock, TestDatabase
 from tests.postgres.pooler import Pooler
 from tests.postgres.warm import warm_store
+from tests.runtime.puppets import Between
 from tests.stores.sqlite_files import SQLiteFiles
 
 pytestmark = pytest.mark.slow
@@ -94,16 +98,7 @@ class TestEventsInFiles(FilesThroughFaults, EventLogContract): ...
 class TestDefinitionsInFiles(FilesThroughFaults, DefinitionsContract): ...
 
 
-@pytest.mark.parametrize(
-    ("kind", "rate"),
-    [
-        pytest.param("memory", 0.01, id="memory-1%"),
-        pytest.param("memory", 0.10, id="memory-10%"),
-        pytest.param("sqlite", 0.01, id="sqlite-1%"),
-        pytest.param("sqlite", 0.10, id="sqlite-10%"),
-    ],
-)
-class ThroughFaults(ManualTime):
+class EitherThroughFaults(ManualTime):
     @pytest.fixture
     async def store(
         self,
@@ -120,6 +115,20 @@ class ThroughFaults(ManualTime):
             yield through_faults(store, request, rate)
 
 
+IN_MEMORY = (
+    pytest.param("memory", 0.01, id="memory-1%"),
+    pytest.param("memory", 0.10, id="memory-10%"),
+)
+IN_SQLITE = (
+    pytest.param("sqlite", 0.01, id="sqlite-1%"),
+    pytest.param("sqlite", 0.10, id="sqlite-10%"),
+)
+
+
+@pytest.mark.parametrize(("kind", "rate"), IN_MEMORY + IN_SQLITE)
+class ThroughFaults(EitherThroughFaults): ...
+
+
 class TestRuns(ThroughFaults, RunStateStoreContract): ...
 
 
@@ -127,6 +136,10 @@ class TestBatches(ThroughFaults, BatchUpdatesContract): ...
 
 
 class TestLeases(ThroughFaults, LeaseStoreContract): ...
+
+
+@pytest.mark.parametrize(("kind", "rate"), IN_SQLITE)
+class TestKeptApart(EitherThroughFaults, KeptApartContract): ...
 
 
 class TestEvents(ThroughFaults, EventLogContract): ...
@@ -236,6 +249,10 @@ class TestPostgresLeases(PostgresThroughFaults, LeaseStoreContract): ...
 class TestPostgresLeasesOtherwise(
     PostgresThroughFaults, Claims, ClaimsInBatches, Renewals, Takeovers, Reconciling
 ): ...
+
+
+@either_way
+class TestPostgresKeptApart(PostgresThroughFaults, KeptApartContract): ...
 
 
 @either_way
@@ -375,6 +392,24 @@ class TestTheFaultsThemselves:
         assert not (await store._store.list_runs()).items
         assert len((await store.list_runs()).items) == 1
 
+    async def test_late_may_be_overtaken_by_its_own_repetition(self) -> None:
+        in_order = set()
+        for seed in range(20):
+            real = Between(InMemoryStore(ManualClock()))
+            store: Any = FaultyStore(real, seed=seed, rate=0.5, faults=(Fault.LATE,))
+            run, sent = new_run(), []
+            answered = None
+            while answered is None:
+                sent.append(copy(run))
+                with suppress(StoreUnavailable):
+                    answered = await store.create_run(sent[-1])
+            arrived = [_place_of(call[0], sent) for _, call in real.calls]
+            assert sorted(arrived) == list(range(len(sent)))
+            assert answered.version == 1
+            if len(sent) > 1:
+                in_order.add(arrived == sorted(arrived))
+        assert in_order == {True, False}
+
     async def test_delay_goes_through_the_given_pause(self) -> None:
         waited: list[float] = []
 
@@ -426,3 +461,9 @@ class TestTheFaultsThemselves:
         assert "claim_run" in METHODS
         with pytest.raises(ValueError, match="claim_rnu"):
             self.faulty(claim_rnu=1.0)
+
+
+def _place_of(value: object, among: Sequence[object]) -> int:
+    """By identity: the repetitions of a call are equal."""
+    (place,) = (place for place, each in enumerate(among) if each is value)
+    return place

@@ -16,18 +16,23 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from enum import StrEnum
+from inspect import iscoroutinefunction
+from itertools import count
+from threading import Lock
 from typing import Any, NamedTuple
 
 from tenure.model.errors import StoreUnavailable, TenureError
 from tenure.ports.attended import Attended
-from tenure.ports.batch import BatchUpdates
-from tenure.ports.beginnings import Beginnings
+from tenure.ports.batch import BatchUpdates, ParallelBatches
+from tenure.ports.beginnings import Beginnings, Offering
 from tenure.ports.census import CensusTaking
 from tenure.ports.change_feed import ChangeFeed
 from tenure.ports.definitions import Definitions
 from tenure.ports.event_log import EventLog
+from tenure.ports.keeping import KeptApart
 from tenure.ports.last_records import LastRecords
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.liveness import LiveRuns
@@ -41,15 +46,19 @@ from tenure.ports.retention import Retention
 from tenure.ports.run_store import RunStateStore
 from tenure.ports.store_clock import StoreClock
 from tenure.ports.tokens import TokenStore
-from tenure.ports.upkeep import Upkeep
-from tenure.ports.wakeups import Wakeups
+from tenure.ports.upkeep import Readiness, Upkeep
+from tenure.ports.wakeups import WakeupCheck, Wakeups
 from tenure.ports.workers import WorkerRegistry
 
 PROTOCOLS: tuple[type, ...] = (
     RunStateStore,
     BatchUpdates,
+    ParallelBatches,
+    LastRecords,
     LeaseStore,
+    KeptApart,
     Beginnings,
+    Offering,
     EventLog,
     ChangeFeed,
     Definitions,
@@ -65,16 +74,26 @@ PROTOCOLS: tuple[type, ...] = (
     RunMarks,
     TokenStore,
     LiveRuns,
+    Wakeups,
+    WakeupCheck,
+    Attended,
     Retention,
+    Readiness,
     Upkeep,
 )
-METHODS: frozenset[str] = frozenset(
-    name
+_MEMBERS: Mapping[str, Any] = {
+    name: member
     for protocol in PROTOCOLS
     for name, member in vars(protocol).items()
-    if callable(member) and not name.startswith("_")
+    if not name.startswith("_")
+}
+METHODS: frozenset[str] = frozenset(
+    name for name, member in _MEMBERS.items() if iscoroutinefunction(member)
 )
 """Every call a store can be asked for."""
+_AT_HAND: frozenset[str] = frozenset({"durable", *_MEMBERS} - METHODS - {"keeping"})
+"""Not asked of anybody: it is in this process's memory. Or hints, which are promised by nobody: no
+fault could be noticed."""
 
 Method = Callable[..., Awaitable[Any]]
 Pause = Callable[[float], Awaitable[None]]
@@ -113,19 +132,19 @@ class _Wrapper:
     powers the store lacks.
     """
 
+    durable: bool
+
     def __init__(self, store: Any) -> None:
         self._store = store
-        self.durable: bool = store.durable
         for name in METHODS:
             method = getattr(store, name, None)
             if method is not None:
                 setattr(self, name, self._between(name, method))
-        if isinstance(store, Wakeups):  # hints are promised by nobody: no fault could be noticed
-            self.listen = store.listen
-        if isinstance(store, LastRecords):  # nobody is asked: it is in this process's memory
-            self.last_record = store.last_record
-        if isinstance(store, Attended):
-            self.attended_by = store.attended_by
+        for name in _AT_HAND:
+            if hasattr(store, name):
+                setattr(self, name, getattr(store, name))
+        if isinstance(store, KeptApart):
+            self.keeping = self._keeping
 
     def _between(self, name: str, method: Method) -> Method:
         async def ask(*args: Any, **kwargs: Any) -> Any:
@@ -135,6 +154,15 @@ class _Wrapper:
 
     async def _ask(self, call: _Call) -> Any:
         return await call.send()
+
+    @asynccontextmanager
+    async def _keeping(self) -> AsyncIterator[Any]:
+        async with self._store.keeping() as line:
+            yield self._beside(line)
+
+    def _beside(self, line: Any) -> Any:
+        """What this wrapper is to its store, for a line that is kept apart from it."""
+        raise NotImplementedError
 
     def __getattr__(self, name: str) -> Any:
         """What is in no protocol (``close`` …) goes straight to the store."""
@@ -147,8 +175,8 @@ class FaultyStore(_Wrapper):
     """``store`` with faults at ``rate`` per call; ``rates`` overrides it method by method.
 
     The same seed and the same order of calls meet the same faults. ``injected`` counts them by
-    (method, fault), so that a test can show that it met any. ``pause`` is how a delay waits; a
-    simulation passes its own.
+    (method, fault), so that a test can show that it met any; those of lines kept apart are among
+    them. ``pause`` is how a delay waits; a simulation passes its own.
     """
 
     def __init__(
@@ -165,6 +193,7 @@ class FaultyStore(_Wrapper):
         unknown = set(rates or ()) - METHODS
         if unknown:
             raise ValueError(f"no store has a method {sorted(unknown)[0]!r}")
+        self._seed = seed
         self._random = random.Random(seed)  # noqa: S311 - reproducible, not secret
         self._rate = rate
         self._rates = dict(rates or {})
@@ -174,10 +203,13 @@ class FaultyStore(_Wrapper):
         self._late: list[_Call] = []
         self.calls: Counter[str] = Counter()
         self.injected: Counter[tuple[str, Fault]] = Counter()
+        self._counting = Lock()
+        self._lines = count(1)
         super().__init__(store)
 
     async def _ask(self, call: _Call) -> Any:
-        self.calls[call.name] += 1
+        with self._counting:
+            self.calls[call.name] += 1
         overtaken = await self._catch_up(call)
         try:
             return await self._meet_fault(call)
@@ -189,7 +221,8 @@ class FaultyStore(_Wrapper):
         fault = self._draw(call.name)
         if fault is None:
             return await call.send()
-        self.injected[call.name, fault] += 1
+        with self._counting:
+            self.injected[call.name, fault] += 1
         if fault is Fault.DELAY:
             await self._pause(self._random.uniform(0, self._longest_pause))
             return await call.send()
@@ -214,6 +247,22 @@ class FaultyStore(_Wrapper):
             else:
                 await _drop_answer(earlier)
         return overtaken
+
+    def _beside(self, line: Any) -> FaultyStore:
+        """It draws for itself and keeps its own late calls: a line belongs to another event loop,
+        and no fault may depend on which of two threads was faster."""
+        beside = FaultyStore(
+            line,
+            seed=self._seed + next(self._lines),
+            rate=self._rate,
+            rates=self._rates,
+            faults=self._faults,
+            pause=self._pause,
+            longest_pause=self._longest_pause,
+        )
+        beside.calls, beside.injected = self.calls, self.injected
+        beside._counting = self._counting
+        return beside
 
 
 async def _drop_answer(call: _Call) -> None:
@@ -242,3 +291,6 @@ class RetryingStore(_Wrapper):
             except StoreUnavailable:
                 self.resent += 1
         return await call.send()
+
+    def _beside(self, line: Any) -> RetryingStore:
+        return RetryingStore(line, attempts=self._attempts)
