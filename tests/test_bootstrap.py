@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,6 +66,12 @@ async def test_file(tmp_path: Path) -> None:
 )
 def test_bad_urls_say_what_to_write_instead(url: str, said: str) -> None:
     with pytest.raises(UnknownStore, match=said):
+        open_store(url)
+
+
+@pytest.mark.parametrize("url", [5, b"sqlite:///x", Path("runs.db")])
+def test_what_is_no_string_is_no_url(url: Any) -> None:
+    with pytest.raises(UnknownStore, match=r"is a string, no (int|bytes|PosixPath); examples: sql"):
         open_store(url)
 
 

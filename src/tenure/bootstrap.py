@@ -38,6 +38,8 @@ BROKERS = "tenure.brokers"
 _DROPPED = "\n\r\t"
 """Python's URLs leave these out without a word: another path than the one that was written."""
 
+_EXAMPLES = "examples: sqlite:///runs.db, file:///var/lib/runs, memory:"
+
 _log = logging.getLogger("tenure")
 _warned = threading.Event()
 
@@ -75,12 +77,11 @@ def open_store(url: str | None = None, *, patience: float | None = None) -> Open
         store = open_memory("memory:")
         warn_unless_durable(store)
         return store
+    if not isinstance(url, str):
+        raise UnknownStore(f"a store URL is a string, no {type(url).__name__}; {_EXAMPLES}")
     scheme, separator, _ = url.partition(":")
     if not separator:
-        raise UnknownStore(
-            f"{shown_address(url)!r} is no store URL; examples: sqlite:///runs.db, "
-            "file:///var/lib/runs, memory:"
-        )
+        raise UnknownStore(f"{shown_address(url)!r} is no store URL; {_EXAMPLES}")
     opener = _opener(scheme.lower())
     if patience is not None and opener is open_sqlite:
         opener = partial(open_sqlite, patience=patience)

@@ -21,6 +21,7 @@ sys.stdin.read()
 """
 Opening = Callable[..., int]
 ANOTHER_DEVICE = "fff:7ffff"
+PART = range(100, 110)
 
 
 @pytest.fixture
@@ -57,11 +58,18 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]
     locks = tmp_path / "locks"
     monkeypatch.setattr(lock_holder, "_LOCKS", locks)
 
-    def tell(path: Path, *pids: int, device: str | None = None, kind: str = "WRITE") -> None:
+    def tell(
+        path: Path,
+        *pids: int,
+        device: str | None = None,
+        kind: str = "WRITE",
+        by: str = "POSIX",
+        part: str = "0 EOF",
+    ) -> None:
         seen = path.stat()
         own = f"{os.major(seen.st_dev):02x}:{os.minor(seen.st_dev):02x}"
         lines = [
-            f"{number}: FLOCK  ADVISORY  {kind} {pid} {device or own}:{seen.st_ino} 0 EOF\n"
+            f"{number}: {by}  ADVISORY  {kind} {pid} {device or own}:{seen.st_ino} {part}\n"
             for number, pid in enumerate(pids)
         ]
         locks.write_text("".join(lines))
@@ -75,7 +83,7 @@ def test_process_with_a_lock_on_the_file_is_named(
     pid = process()
     told(file, pid, kind="READ")
     assert f"process {pid};" in who_holds(file, 5.0)
-    assert readers_of(file) == [pid]
+    assert readers_of(file, PART) == [pid]
 
 
 def test_file_of_the_same_number_on_another_disk_is_another_file(
@@ -83,7 +91,7 @@ def test_file_of_the_same_number_on_another_disk_is_another_file(
 ) -> None:
     told(file, process(), device=ANOTHER_DEVICE, kind="READ")
     assert "look for a stopped or hung process" in who_holds(file, 5.0)
-    assert readers_of(file) == []
+    assert readers_of(file, PART) == []
 
 
 def test_where_devices_have_two_names_whoever_has_the_file_open_is_named(
@@ -93,7 +101,7 @@ def test_where_devices_have_two_names_whoever_has_the_file_open_is_named(
     innocent, holder = process(), process(file)
     told(file, innocent, holder, device=ANOTHER_DEVICE, kind="READ")
     assert f"process {holder};" in who_holds(file, 5.0)
-    assert readers_of(file) == [holder]
+    assert readers_of(file, PART) == [holder]
 
 
 def test_process_that_is_gone_has_nothing_open(
@@ -112,6 +120,29 @@ def test_this_process_is_called_that_and_others_are_named_before_it(
     told(file, os.getpid(), kind="READ")
     assert who_holds(file, 5.0).startswith(f"this process has held {file} for 5 s")
     assert "kill" not in who_holds(file, 5.0)
-    assert readers_of(file) == []
+    assert readers_of(file, PART) == [os.getpid()]
     told(file, os.getpid(), other)
     assert f"process {other};" in who_holds(file, 5.0)
+
+
+def test_lock_of_the_whole_file_is_in_nobodys_way_who_locks_bytes(
+    file: Path, process: Opening, told: Callable[..., None]
+) -> None:
+    pid = process()
+    for kind in ("FLOCK", "LEASE", "DELEG"):
+        told(file, pid, kind="READ", by=kind)
+        assert readers_of(file, PART) == []
+        told(file, pid, kind="WRITE", by=kind)
+        assert "look for a stopped or hung process" in who_holds(file, 5.0, (file, 100))
+
+
+@pytest.mark.parametrize(
+    ("locked", "reads"),
+    [("0 99", False), ("0 100", True), ("105 105", True), ("109 EOF", True), ("110 EOF", False)],
+)
+def test_only_who_locks_some_of_those_bytes_reads_them(
+    file: Path, process: Opening, told: Callable[..., None], locked: str, reads: bool
+) -> None:
+    pid = process()
+    told(file, pid, kind="READ", part=locked)
+    assert readers_of(file, PART) == [pid] * reads

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -123,7 +126,7 @@ async def test_who_is_refused_keeps_nobody_from_saving_what_is_in_a_lost_log(
     await other.create_run(new_run(run_id="order-of-other"))
     Path(f"{path}-wal").unlink()
     await one.close()
-    with pytest.raises(StoreUnavailable) as refused:
+    with pytest.raises(StoreUnavailable, match=r"runs\.db-wal was.*open in this proc") as refused:
         await SQLiteStore.open(path)
     assert refused.value.__traceback__ is not None  # with all that was at hand when it was raised
     await other.close()
@@ -210,3 +213,115 @@ async def test_nobody_begins_a_new_log_while_others_have_the_old_one(
         await other.wait()
     async with await SQLiteStore.open(opened) as store:
         assert [run.run_id for run in (await store.list_runs()).items] == [RUN_ID]
+
+
+ELSEWHERE = ["unshare", "--pid", "--fork", "--mount-proc"]
+"""In a container of its own, as far as processes go."""
+COMES_ANEW = """
+import sys
+from tenure.model.errors import StoreUnavailable
+from tenure.stores.sqlite import SQLiteStore
+
+try:
+    SQLiteStore(sys.argv[1])
+except StoreUnavailable as refused:
+    print(refused)
+"""
+
+
+def containers_can_be_made() -> bool:
+    try:
+        tried = subprocess.run([*ELSEWHERE, "true"], capture_output=True, check=False)
+    except FileNotFoundError:
+        return False
+    return tried.returncode == 0
+
+
+@pytest.mark.slow
+async def test_nor_does_anybody_in_another_container(tmp_path: Path) -> None:
+    if not containers_can_be_made():
+        pytest.skip("needs rights to make a container")
+    path = tmp_path / "runs.db"
+    async with await SQLiteStore.open(path) as store:
+        await store.create_run(new_run(run_id=RUN_ID))
+        Path(f"{path}-wal").unlink()
+        Path(f"{path}-shm").unlink()
+        program = [*ELSEWHERE, sys.executable, "-c", COMES_ANEW, str(path)]
+        other = await asyncio.create_subprocess_exec(*program, stdout=PIPE)
+        said, _ = await other.communicate()
+        assert "runs.db-wal was removed" in said.decode()
+        assert "cannot be seen from here" in said.decode()
+    async with await SQLiteStore.open(path) as store:
+        assert [run.run_id for run in (await store.list_runs()).items] == [RUN_ID]
+
+
+@pytest.mark.slow
+async def test_asking_takes_no_lock_away_from_who_has_the_database_open(tmp_path: Path) -> None:
+    """Closing any descriptor of a file takes all locks of its process away."""
+    path = tmp_path / "runs.db"
+    async with await SQLiteStore.open(path):
+        Path(f"{path}-wal").unlink()
+        with pytest.raises(StoreUnavailable, match="open in this process"):
+            await SQLiteStore.open(path)
+        other = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", COMES_ANEW, path, stdout=PIPE
+        )
+        said, _ = await other.communicate()
+        assert f"open in process {os.getpid()}: stop" in said.decode()
+
+
+LOCKS_IT_WHOLE = """
+import fcntl, sys
+file = open(sys.argv[1])
+fcntl.flock(file, fcntl.LOCK_SH)
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+async def test_who_locks_the_file_for_purposes_of_its_own_is_in_nobodys_way(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    await (await SQLiteStore.open(path)).close()
+    assert list(tmp_path.iterdir()) == [path]  # the last who closes it removes the log
+    other = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", LOCKS_IT_WHOLE, path, stdin=PIPE, stdout=PIPE
+    )
+    assert other.stdin is not None
+    assert other.stdout is not None
+    try:
+        assert await other.stdout.readline() == b"locked\n"
+        async with await SQLiteStore.open(path) as store:
+            assert (await store.list_runs()).items == ()
+    finally:
+        other.stdin.close()
+        await other.wait()
+
+
+def without_log(path: Path) -> apsw.Connection:
+    """As a copy is that somebody made with ``vacuum into``."""
+    connection = apsw.Connection(str(path))
+    assert connection.pragma("journal_mode", "delete") == "delete"
+    return connection
+
+
+async def test_who_reads_a_database_that_has_no_log_has_lost_none(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    await (await SQLiteStore.open(path)).close()
+    with closing(without_log(path)) as connection:
+        connection.execute("begin; select * from runs").fetchall()
+        with pytest.raises(StoreUnavailable, match="process has held"):
+            SQLiteStore(path, patience=0.1)
+    await (await SQLiteStore.open(path)).close()
+
+
+@pytest.mark.slow
+async def test_who_writes_a_database_that_has_no_log_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    await (await SQLiteStore.open(path)).close()
+    with closing(without_log(path)) as connection:
+        connection.execute("begin exclusive")
+        opening = asyncio.ensure_future(SQLiteStore.open(path))
+        done, _ = await asyncio.wait([opening], timeout=1.5)  # longer than it takes to settle
+        assert not done
+        connection.execute("commit")
+    await (await opening).close()

@@ -146,6 +146,15 @@ async def test_ten_stores_that_open_a_new_file_at_once_all_succeed(
     await asyncio.gather(*(store.close() for store in stores))
 
 
+@pytest.mark.parametrize("attempt", range(3))
+async def test_so_do_twenty_that_open_one_nobody_had_open(tmp_path: Path, attempt: int) -> None:
+    """Each asks whether others have it while they ask the same."""
+    path = tmp_path / f"runs{attempt}.db"
+    await (await SQLiteStore.open(path)).close()
+    stores = await asyncio.gather(*(SQLiteStore.open(path) for _ in range(20)))
+    await asyncio.gather(*(store.close() for store in stores))
+
+
 async def test_migrations_are_numbered_without_gaps() -> None:
     assert [number for number, _ in migrations()] == list(range(1, len(migrations()) + 1))
 

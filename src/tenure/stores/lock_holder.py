@@ -56,10 +56,10 @@ def holders_of(path: Path) -> frozenset[int]:
     return frozenset(_holders(path))
 
 
-def readers_of(path: Path) -> list[int]:
-    """Other processes that read ``path`` and keep it from being changed meanwhile."""
-    pids = {int(fields[4]) for fields in _locks_on(path) if fields[3] == "READ"}
-    return sorted(pids - {os.getpid()})
+def readers_of(path: Path, part: range) -> list[int]:
+    """Processes, this one too, that keep those bytes of ``path`` from being changed."""
+    locks = _locks_on(path)
+    return sorted({int(one[4]) for one in locks if one[3] == "READ" and _is_on(one, part)})
 
 
 def _holders(path: Path) -> dict[int, bool]:
@@ -72,10 +72,16 @@ def _holders(path: Path) -> dict[int, bool]:
 
 def _writers(path: Path, byte: int) -> Iterator[int]:
     for fields in _locks_on(path):
-        first, last = fields[6], fields[7]
-        covers = int(first) <= byte and (last == "EOF" or int(last) >= byte)
-        if covers and fields[3] == "WRITE":
+        if fields[3] == "WRITE" and _is_on(fields, range(byte, byte + 1)):
             yield int(fields[4])
+
+
+def _is_on(fields: list[str], part: range) -> bool:
+    """Only a lock of bytes is: one of the whole file (``flock``) is in nobody's way who locks
+    bytes."""
+    kind, first, last = fields[1], fields[6], fields[7]
+    reaches = last == "EOF" or int(last) >= part.start
+    return kind == "POSIX" and int(first) < part.stop and reaches
 
 
 def _locks_on(path: Path) -> Iterator[list[str]]:

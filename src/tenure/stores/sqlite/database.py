@@ -19,7 +19,12 @@ from tenure.stores.lock_holder import who_holds
 from tenure.stores.place import absolute
 from tenure.stores.sqlite.abandoned_wal import refuse_abandoned_wal
 from tenure.stores.sqlite.holdup import LOCK_PATIENCE, LockWait
-from tenure.stores.sqlite.not_opened import why_not_opened
+from tenure.stores.sqlite.not_opened import (
+    refuse_what_is_no_file,
+    why_not_opened,
+    why_not_written,
+    why_system_refused,
+)
 
 T = TypeVar("T")
 
@@ -64,11 +69,13 @@ def refuse_wal_reset_bug(version: str = apsw.sqlite_lib_version()) -> None:
 
 @contextmanager
 def translated(path: Path, lock: LockWait | None = None) -> Iterator[None]:
-    """Driver errors become ours at this border."""
+    """Driver errors become ours at this border, and the system's, for there are files to read."""
     try:
         yield
     except DRIVER_ERRORS as error:
         raise translation(path, error, lock) from error
+    except OSError as error:
+        raise StoreUnavailable(why_system_refused(error, path)) from error
 
 
 def translation(path: Path, error: Exception, lock: LockWait | None = None) -> StoreError:
@@ -93,6 +100,10 @@ def translation(path: Path, error: Exception, lock: LockWait | None = None) -> S
         return StoreUnavailable(
             who_holds(path, LOCK_PATIENCE if lock is None else lock.seconds, _writers_lock(path))
         )
+    if isinstance(error, apsw.CantOpenError):
+        return StoreUnavailable(why_not_opened(path, error))
+    if isinstance(error, apsw.ReadOnlyError):
+        return StoreUnavailable(why_not_written(path, error))
     if isinstance(error, apsw.IOError):
         return StoreUnavailable(
             f"{path}: {error}; look at the disk, its quota and the limits of file sizes"
@@ -127,11 +138,10 @@ def connect(path: Path, lock: LockWait) -> apsw.Connection:
     quick, and a disk that fails is an error instead of the end of the process.
     """
     refuse_wal_reset_bug()
-    refuse_abandoned_wal(path, lock)
-    try:
+    refuse_what_is_no_file(path)
+    with translated(path, lock):
+        refuse_abandoned_wal(path, lock)
         connection = apsw.Connection(str(path))
-    except apsw.CantOpenError as error:
-        raise StoreUnavailable(why_not_opened(path, error)) from error
     try:
         with translated(path, lock):
             _set_up(connection, lock)
