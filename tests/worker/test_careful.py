@@ -176,6 +176,7 @@ async def test_after_a_freeze_while_it_waits_for_an_answer(workers: Workers, doo
     assert await door.bold_after(happened) >= happened + CAREFUL
 
 
+@pytest.mark.slow
 async def test_after_an_error_of_a_look_for_what_waits_alone(workers: Workers, door: Door) -> None:
     """Woken in between, it looks; what it cannot see there it claims at once."""
     setattr(door, "listen", workers.store.listen)  # noqa: B010

@@ -68,6 +68,7 @@ async def test_cancelled_twice_it_stops(
     assert act.cancelled == ["one/local"]
 
 
+@pytest.mark.slow
 async def test_drained_it_gives_up_giving_back(
     silence: tuple[asyncio.Task[None], tenure.Worker],
     act: Puppet,

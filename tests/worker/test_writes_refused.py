@@ -95,6 +95,7 @@ async def test_what_ended_is_written_and_no_start(
     assert act.begun == ["one/local", "two/local"]
 
 
+@pytest.mark.slow
 async def test_all_that_ended_is_written(workers: Workers, act: Puppet, disk: Disk) -> None:
     """Also what ended while the first result could not be written."""
     hosts = ("a", "b", "c")
@@ -117,6 +118,7 @@ async def test_all_that_ended_is_written(workers: Workers, act: Puppet, disk: Di
     assert sorted(act.begun) == ["one/a", "one/b", "one/c"]
 
 
+@pytest.mark.slow
 async def test_of_what_nobody_saw_end_nothing_is_written(
     workers: Workers, act: Puppet, disk: Disk
 ) -> None:
@@ -141,6 +143,7 @@ async def test_of_what_nobody_saw_end_nothing_is_written(
     assert unseen == [2], "said by who took it over"
 
 
+@pytest.mark.slow
 async def test_what_a_probe_found_is_not_taken_for_the_task_s_own_end(
     workers: Workers, act: Puppet, disk: Disk, tmp_path: Path
 ) -> None:
