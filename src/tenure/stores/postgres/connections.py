@@ -71,7 +71,7 @@ class Connections:
             watchdog = Watchdog(connection, seconds or self.address.statement_timeout)
             if not any_schema and self._is_time_to_look(purpose):
                 await self._look_at_schema(connection)
-            yield Session(connection, self._clock, self.address.prepared)
+            yield Session(connection, self._clock)
             if connection.unconfirmed:
                 raise StoreUnavailable(
                     f"{self.address.place}: the call was stopped while it waited, for a replica it "

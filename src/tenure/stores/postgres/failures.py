@@ -44,10 +44,10 @@ def translation(place: str, error: Exception) -> StoreError:
             "does not keep the one of each client. Set it for the role: alter role … set datestyle "
             "= 'ISO'"
         )
-    if isinstance(error, errors.InvalidSqlStatementName):
+    if isinstance(error, _PREPARED_ELSEWHERE):
         return StoreIncompatible(
-            f"{place} forgets what was prepared ({said}): it seems that a pooler hands each "
-            "transaction to another server connection. Say prepared=no in the store URL"
+            f"{place} does not keep what each client has prepared ({said}): it seems that a pooler "
+            "hands each transaction to another server connection. Say prepared=no in the store URL"
         )
     if isinstance(error, psycopg.ProgrammingError):
         return StoreIncompatible(
@@ -78,5 +78,6 @@ def _is_out_of_space(error: Exception) -> bool:
     return isinstance(error, psycopg.Error) and error.diag.source_function in _EXTENDING
 
 
+_PREPARED_ELSEWHERE = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
 _EXTENDING = ("mdextend", "mdzeroextend")
 _TELLING = "PreCommit_Notify"
