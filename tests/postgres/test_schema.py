@@ -14,7 +14,7 @@ from tenure.ports.log_store import LogKey
 from tenure.stores.postgres import PostgresStore, connections
 from tenure.stores.postgres.connections import Purpose
 from tenure.stores.postgres.line import Line
-from tenure.stores.postgres.migrating import migrations, newest_schema, schema_of
+from tenure.stores.postgres.migrating import Look, look, migrations, newest_schema
 from tenure.testing.contracts.acts import create, create_embedded, lease_of
 from tenure.testing.contracts.changes import Reader
 from tenure.testing.factories import new_run
@@ -173,11 +173,11 @@ class Looks:
         self.now = 1000.0
         self.count = 0
         patch.setattr(connections, "monotonic", lambda: self.now)
-        patch.setattr(connections, "schema_of", self._look)
+        patch.setattr(connections, "look", self._look)
 
-    async def _look(self, connection: Line) -> int:
+    async def _look(self, connection: Line) -> Look:
         self.count += 1
-        return await schema_of(connection)
+        return await look(connection)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import psycopg
 from psycopg import errors
 
 from tenure.model.errors import StoreError, StoreIncompatible, StoreUnavailable
+from tenure.stores.postgres.address import Address
 
 DATA_ERRORS = (
     psycopg.DataError,
@@ -18,7 +19,8 @@ DATA_ERRORS = (
 DRIVER_ERRORS = (psycopg.Error, UnicodeEncodeError, OverflowError, OSError, NotImplementedError)
 
 
-def translation(place: str, error: Exception) -> StoreError:
+def translation(address: Address, error: Exception) -> StoreError:
+    place = address.place
     said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if is_full_queue(error):
         return StoreUnavailable(
@@ -29,10 +31,7 @@ def translation(place: str, error: Exception) -> StoreError:
     if isinstance(error, DATA_ERRORS):
         return StoreError(f"no such value can be looked up in {place}: {said}")
     if isinstance(error, errors.ReadOnlySqlTransaction):
-        return StoreUnavailable(
-            f"{place} is a read replica or was made read-only ({said}): nothing was written. Name "
-            "the primary in the store URL, or all servers, host1,host2"
-        )
+        return takes_no_writes(address, said)
     if isinstance(error, errors.InsufficientPrivilege):
         return StoreIncompatible(
             f"{place} lets this user do too little ({said}): grant it the schema 'tenure', or "
@@ -62,6 +61,20 @@ def translation(place: str, error: Exception) -> StoreError:
     if isinstance(error, errors.QueryCanceled):
         return StoreUnavailable(f"{place} took too long and was stopped ({said})")
     return StoreUnavailable(f"{place}: {said}")
+
+
+def takes_no_writes(address: Address, said: str) -> StoreUnavailable:
+    """Of a server that did when it was reached."""
+    if address.several:
+        return StoreUnavailable(
+            f"the server of {address.place} that was reached is a read replica or was made "
+            f"read-only ({said}): nothing was written, and the next call looks for one that does "
+            "take writes"
+        )
+    return StoreUnavailable(
+        f"{address.place} is a read replica or was made read-only ({said}): nothing was written. "
+        "Name the primary in the store URL, or all servers, host1,host2"
+    )
 
 
 def is_full_queue(error: BaseException | None) -> bool:

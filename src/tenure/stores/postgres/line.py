@@ -48,6 +48,9 @@ _ANSWERS = frozenset(
 
 
 class Line(WatchedConnection):
+    era = 0
+    """When it was made: see ``leaving``."""
+
     def __init__(self, pgconn: PGconn) -> None:
         super().__init__(pgconn)
         self.adapters.register_dumper(list, ArrayDumper)
