@@ -56,17 +56,17 @@ class Watching:
 async def test_statements_that_need_care_get_it(
     postgres_database: TestDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    watching, execute, send = Watching(), Session._execute, Line._send
+    watching, count, send = Watching(), Session.count, Line._send
 
-    async def executed(session: Session, sql: str, values: Sequence[Any]) -> Any:
-        watching.asked(id(session.connection), sql)
-        return await execute(session, sql, values)
+    async def counted(session: Session, name: str, *values: Any) -> Any:
+        watching.asked(id(session.connection), SQL[name])
+        return await count(session, name, *values)
 
     def sent(line: Line, sql: str, values: Sequence[Any]) -> Any:
         watching.asked(id(line), sql)
         return send(line, sql, values)
 
-    monkeypatch.setattr(Session, "_execute", executed)
+    monkeypatch.setattr(Session, "count", counted)
     monkeypatch.setattr(Line, "_send", sent)
     async with PostgresStore(postgres_database.url) as store:
         run = await create(store, callbacks=(HOOK,))

@@ -241,6 +241,8 @@ async def test_process_that_stood_still_is_told_so_and_of_no_replica(
         ("57014", StoreUnavailable, "took too long"),
         ("42501", StoreIncompatible, "grant it the schema"),
         ("42P01", StoreIncompatible, "tenure store migrate"),
+        ("26000", StoreIncompatible, "Say prepared=no in the store URL"),
+        ("42P05", StoreIncompatible, "Say prepared=no in the store URL"),
     ],
 )
 async def test_what_the_server_says_is_said_in_our_words(

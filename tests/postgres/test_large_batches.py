@@ -3,6 +3,7 @@ in one transaction all the same, with an outcome for each, and nothing is told b
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import psycopg
@@ -13,6 +14,7 @@ from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
 from tenure.model.update import Receipt, Update, Write
 from tenure.stores.postgres import PostgresStore
+from tenure.stores.postgres.connections import Purpose
 from tenure.stores.postgres.writing import parts_of
 from tenure.testing.factories import (
     HOSTS,
@@ -91,6 +93,24 @@ async def test_it_is_one_transaction(store: PostgresStore, postgres_database: Te
         ).fetchone()
     assert written == (MANY, 1)
     await _goes_on(store, runs)
+
+
+async def test_it_is_one_transaction_also_if_the_server_forgot_how_one_begins(
+    postgres_database: TestDatabase,
+) -> None:
+    """The parts are on their way before anybody knows whether the first was understood."""
+    async with PostgresStore(f"{postgres_database.url}?prepared=yes&connections=1") as store:
+        runs = await _runs(store)
+        await store.update_runs([annotate(run) for run in runs])
+        (line,) = store._connections._lanes[asyncio.get_running_loop()][Purpose.WRITING].idle
+        found = await line.execute(
+            "select name from pg_prepared_statements where statement like 'begin%'", prepare=False
+        )
+        for (name,) in await found.fetchall():
+            await line.execute(f"deallocate {name}", prepare=False)
+        runs = [await store.get_run(run.run_id) for run in runs]
+        for outcome in await store.update_runs(_started(runs)):
+            assert isinstance(outcome, Receipt)
 
 
 async def test_those_that_changed_meanwhile_are_refused_wherever_they_stand(

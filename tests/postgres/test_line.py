@@ -109,6 +109,45 @@ async def test_several_parts_are_one_transaction_if_they_begin_one(line: Line) -
     assert await line.ask("select number from kept order by 1", []) == [(1,), (2,), (3,)]
 
 
+async def test_parts_that_were_done_though_one_was_refused_are_not_told_as_refused(
+    line: Line,
+) -> None:
+    """If what was to begin their transaction is what was refused: they are not undone with it."""
+    await line.execute("create temporary table kept (number integer)")
+    insert = "insert into kept values ($1::integer) returning number"
+    assert await line.ask(insert, [0]) == [(0,)]
+    with pytest.raises(psycopg.OperationalError, match=r"may or may not .* division by zero"):
+        await line.ask_in_turn(
+            [
+                [("select 1 / $1::integer", [0]), (insert, [1])],
+                [(insert, [2])],
+                [("commit", [])],
+            ]
+        )
+    assert await line.ask("select number from kept order by 1", []) == [(0,), (2,)]
+
+
+async def test_names_of_prepared_statements_tell_them_apart(
+    line: Line, postgres_database: TestDatabase
+) -> None:
+    """A pooler may have us share a connection to the server: what a name means to one must not be
+    another statement to the next."""
+    url = postgres_database.url
+    if line.prepare_threshold is not None:
+        url += "?prepared=yes"
+    async with await _connect(url) as other:
+        await line.ask("select $1::bigint, 'mine'", [1])
+        await other.ask("select $1::bigint, 'the other''s'", [1])
+        mine, others = await _prepared(line), await _prepared(other)
+    assert len(mine) == len(others) == (0 if line.prepare_threshold is None else 1)
+    assert not mine & others
+
+
+async def _prepared(line: Line) -> set[str]:
+    found = await line.execute("select name from pg_prepared_statements", prepare=False)
+    return {name for (name,) in await found.fetchall()}
+
+
 def state_of(line: Line, database: TestDatabase) -> tuple[str, str | None]:
     with psycopg.connect(database.url, autocommit=True) as other:
         found = other.execute(

@@ -8,13 +8,14 @@ import json
 import psycopg
 import pytest
 
-from tenure.model.errors import StoreUnavailable
+from tenure.model.errors import StoreIncompatible, StoreUnavailable
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.connections import Purpose
 from tenure.testing.contracts.acts import create_embedded
 from tenure.testing.factories import new_run, start_step
 from tests.postgres.database import TestDatabase
 from tests.postgres.pooler import Pooler
+from tests.postgres.server import Server
 from tests.postgres.test_commands import tenure
 
 pytestmark = pytest.mark.slow
@@ -115,6 +116,17 @@ async def test_prepared_statements_are_planned_as_the_store_wants_on_its_own_con
             (line,) = store._connections._lanes[asyncio.get_running_loop()][Purpose.READING].idle
             found = [await line.execute(_PLANNING, prepare=False) for _ in range(40)]
             assert {str(text) for each in found for (text,) in await each.fetchall()} == wanted
+
+
+async def test_who_prepares_what_another_has_prepared_is_told_not_to(
+    postgres_server: Server, postgres_database: TestDatabase
+) -> None:
+    with Pooler(postgres_server.port, size=1) as pooler:
+        url = f"{postgres_database.url_through(pooler.port)}?prepared=yes&wakeups=no"
+        async with PostgresStore(url) as store, PostgresStore(url) as other:
+            await store.create_run(new_run())
+            with pytest.raises(StoreIncompatible, match=r"prepared=no in the store URL"):
+                await other.create_run(new_run())
 
 
 _WAITING = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"

@@ -12,8 +12,9 @@ import tenure
 from tenure.model.errors import StoreIncompatible
 from tenure.ports.log_store import LogKey
 from tenure.stores.postgres import PostgresStore, connections
+from tenure.stores.postgres.connections import Purpose
 from tenure.stores.postgres.line import Line
-from tenure.stores.postgres.migrating import migrations, newest_schema, schema_of
+from tenure.stores.postgres.migrating import Look, look, migrations, newest_schema
 from tenure.testing.contracts.acts import create, create_embedded, lease_of
 from tenure.testing.contracts.changes import Reader
 from tenure.testing.factories import new_run
@@ -142,15 +143,17 @@ async def test_statements_are_prepared_only_if_that_is_allowed(
             await store.create_run(run)
             for _ in range(6):
                 await store.get_run(run.snapshot.run_id)
-            assert await _has_prepared(store) == some
+            names = await _prepared(store)
+            assert bool(names) == some
+            assert all(name.startswith("tenure_") for name in names), "the driver's mean anything"
 
 
-async def _has_prepared(store: PostgresStore) -> bool:
-    from tenure.stores.postgres.connections import Purpose
-
+async def _prepared(store: PostgresStore) -> list[str]:
     async with store._connections.session(Purpose.READING) as session:
-        ((count,),) = await session.built("select count(*) from pg_prepared_statements", ())
-    return bool(count)
+        found = await session.connection.execute(
+            "select name from pg_prepared_statements", prepare=False
+        )
+        return [name for (name,) in await found.fetchall()]
 
 
 def _set_schema(url: str, number: int) -> None:
@@ -170,11 +173,11 @@ class Looks:
         self.now = 1000.0
         self.count = 0
         patch.setattr(connections, "monotonic", lambda: self.now)
-        patch.setattr(connections, "schema_of", self._look)
+        patch.setattr(connections, "look", self._look)
 
-    async def _look(self, connection: Line) -> int:
+    async def _look(self, connection: Line) -> Look:
         self.count += 1
-        return await schema_of(connection)
+        return await look(connection)
 
 
 @pytest.fixture

@@ -35,6 +35,8 @@ class Address(Struct, frozen=True, kw_only=True):
     conninfo: str
     place: str
     """For people: without user and password."""
+    several: bool = False
+    """Servers, one of which is to take writes."""
     connections: int = 2
     """Commits under way at once; reads may have as many."""
     statement_timeout: float = 30.0
@@ -60,7 +62,8 @@ class Address(Struct, frozen=True, kw_only=True):
         bare, settings = _taken_apart(url)
         given = libpq.read_url(bare)
         effective = libpq.in_effect(given)
-        for server in one_by_one(effective):
+        servers = one_by_one(effective)
+        for server in servers:
             _check(server)
         ours = {name: _read(name, value) for name, value in settings.items()}
         elsewhere = {name: effective[name] for name in _FROM_ANYWHERE if name in effective}
@@ -68,6 +71,7 @@ class Address(Struct, frozen=True, kw_only=True):
         return cls(
             conninfo=make_conninfo(**params),
             place=_place(effective),
+            several=len(servers) > 1,
             connect_timeout=_read("connect_timeout", params["connect_timeout"]),
             **ours,
         )

@@ -3,7 +3,8 @@
 A commit never waits for a list, a renewal never for output: each lane has connections of its own,
 made when they are needed and kept. A connection holds no state between calls: a pooler may hand
 each transaction to another one. One that ended while it was idle is replaced unnoticed; one that
-ends in mid-call is ``StoreUnavailable``, for nobody knows what became of the call.
+ends in mid-call is ``StoreUnavailable``, for nobody knows what became of the call. A server that
+takes no writes any more is left (``leaving``).
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ from math import inf
 from time import monotonic
 
 import psycopg
+from psycopg.errors import ReadOnlySqlTransaction
 
 from tenure.cancelling import times_cancelled
 from tenure.model.errors import StoreUnavailable, TenureError
 from tenure.stores.postgres.address import Address
-from tenure.stores.postgres.failures import DRIVER_ERRORS, translation
+from tenure.stores.postgres.failures import DRIVER_ERRORS, takes_no_writes, translation
 from tenure.stores.postgres.lane import Lane
+from tenure.stores.postgres.leaving import Leaving
 from tenure.stores.postgres.line import Line
-from tenure.stores.postgres.migrating import check_schema, schema_of
+from tenure.stores.postgres.migrating import check_schema, look
 from tenure.stores.postgres.server_clock import ServerClock
 from tenure.stores.postgres.servers import Servers
 from tenure.stores.postgres.session import Session
@@ -32,9 +35,9 @@ from tenure.stores.postgres.statements import SQL
 from tenure.stores.postgres.watchdog import Watchdog
 
 LOOK_EVERY = 5.0
-"""Seconds. Somebody may migrate the store while we use it: so long may pass until that is noticed.
-A look is a trip, made by the call that comes next; after half of that time by the next that only
-reads, so that in a process that does both no write waits for it."""
+"""Seconds. Somebody may migrate the store while we use it, or make its server read-only: so long
+may pass until that is noticed. A look is a trip, made by the call that comes next; after half of
+that time by the next that only reads, so that in a process that does both no write waits for it."""
 
 
 class Purpose(StrEnum):
@@ -53,6 +56,7 @@ class Connections:
         self._pid = os.getpid()
         self._closed = False
         self._lanes: dict[asyncio.AbstractEventLoop, dict[Purpose, Lane]] = {}
+        self._leaving = Leaving()
         self._fitted_at = -inf
         """When the schema was last seen to be ours."""
 
@@ -72,7 +76,7 @@ class Connections:
             watchdog = Watchdog(connection, seconds or self.address.statement_timeout)
             if not any_schema and self._is_time_to_look(purpose):
                 await self._look_at_schema(connection)
-            yield Session(connection, self._clock, self.address.prepared)
+            yield Session(connection, self._clock)
             if connection.unconfirmed:
                 raise StoreUnavailable(
                     f"{self.address.place}: the call was stopped while it waited, for a replica it "
@@ -94,13 +98,16 @@ class Connections:
                     f"{self.address.place} did not answer within {watchdog.seconds:g} s; the call "
                     "was given up, and may or may not have been done"
                 ) from error
-            raise translation(self.address.place, error) from error
+            if isinstance(error, ReadOnlySqlTransaction) and connection is not None:
+                self._leave_server_of(connection)
+            raise translation(self.address, error) from error
         finally:
             if watchdog is not None:
                 watchdog.stop()
             if connection is not None:
                 # One that was told to stop may be told so a moment later, in somebody else's call.
-                keep = not any_schema and not (watchdog is not None and watchdog.tripped)
+                stopped = watchdog is not None and watchdog.tripped
+                keep = not any_schema and not stopped and not self._leaving.has_left(connection)
                 _give_back(lane, connection, keep=keep)
             lane.free.release()
 
@@ -110,7 +117,8 @@ class Connections:
         self._check_usable()
         connection = await self._connect(any_schema=False)
         try:
-            yield connection
+            with self._leaving.lending(connection):
+                yield connection
         finally:
             connection.hang_up()
 
@@ -126,7 +134,7 @@ class Connections:
         lanes, self._lanes = self._lanes, {}
         if os.getpid() != self._pid:
             return  # the connections are the parent's
-        for lane in (lane for each in list(lanes.values()) for lane in each.values()):
+        for lane in _all_of(lanes):
             lane.close()
 
     def _check_usable(self) -> None:
@@ -178,7 +186,9 @@ class Connections:
 
     async def _connect(self, *, any_schema: bool) -> Line:
         """Also finds out whether this is a server, and a schema, to decide anything on."""
+        era = self._leaving.era
         connection = await self._servers.connect()
+        connection.era = era
         if not any_schema:
             watchdog = Watchdog(connection, self.address.statement_timeout)
             try:
@@ -200,10 +210,20 @@ class Connections:
     async def _look_at_schema(self, connection: Line) -> None:
         """Once it was not ours every call looks, until it is again."""
         now = monotonic()
-        present = await schema_of(connection)
+        found = await look(connection)
         self._fitted_at = -inf
-        check_schema(self.address.place, present)
+        if found.read_only:
+            self._leave_server_of(connection)
+            raise takes_no_writes(self.address, "transaction_read_only is on")
+        check_schema(self.address.place, found.schema)
         self._fitted_at = now
+
+    def _leave_server_of(self, connection: Line) -> None:
+        self._leaving.leave(connection, _all_of(self._lanes))
+
+
+def _all_of(lanes: dict[asyncio.AbstractEventLoop, dict[Purpose, Lane]]) -> list[Lane]:
+    return [lane for each in list(lanes.values()) for lane in each.values()]
 
 
 def _give_back(lane: Lane, connection: Line, *, keep: bool) -> None:

@@ -34,5 +34,5 @@ async def hears_itself(connections: Connections) -> bool | None:
                     if topic in hint.payload:
                         return True
     except DRIVER_ERRORS as error:
-        raise translation(connections.address.place, error) from error
+        raise translation(connections.address, error) from error
     return False

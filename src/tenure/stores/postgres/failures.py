@@ -6,6 +6,7 @@ import psycopg
 from psycopg import errors
 
 from tenure.model.errors import StoreError, StoreIncompatible, StoreUnavailable
+from tenure.stores.postgres.address import Address
 
 DATA_ERRORS = (
     psycopg.DataError,
@@ -18,7 +19,8 @@ DATA_ERRORS = (
 DRIVER_ERRORS = (psycopg.Error, UnicodeEncodeError, OverflowError, OSError, NotImplementedError)
 
 
-def translation(place: str, error: Exception) -> StoreError:
+def translation(address: Address, error: Exception) -> StoreError:
+    place = address.place
     said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     if is_full_queue(error):
         return StoreUnavailable(
@@ -29,10 +31,7 @@ def translation(place: str, error: Exception) -> StoreError:
     if isinstance(error, DATA_ERRORS):
         return StoreError(f"no such value can be looked up in {place}: {said}")
     if isinstance(error, errors.ReadOnlySqlTransaction):
-        return StoreUnavailable(
-            f"{place} is a read replica or was made read-only ({said}): nothing was written. Name "
-            "the primary in the store URL, or all servers, host1,host2"
-        )
+        return takes_no_writes(address, said)
     if isinstance(error, errors.InsufficientPrivilege):
         return StoreIncompatible(
             f"{place} lets this user do too little ({said}): grant it the schema 'tenure', or "
@@ -44,10 +43,10 @@ def translation(place: str, error: Exception) -> StoreError:
             "does not keep the one of each client. Set it for the role: alter role … set datestyle "
             "= 'ISO'"
         )
-    if isinstance(error, errors.InvalidSqlStatementName):
+    if isinstance(error, _PREPARED_ELSEWHERE):
         return StoreIncompatible(
-            f"{place} forgets what was prepared ({said}): it seems that a pooler hands each "
-            "transaction to another server connection. Say prepared=no in the store URL"
+            f"{place} does not keep what each client has prepared ({said}): it seems that a pooler "
+            "hands each transaction to another server connection. Say prepared=no in the store URL"
         )
     if isinstance(error, psycopg.ProgrammingError):
         return StoreIncompatible(
@@ -64,6 +63,20 @@ def translation(place: str, error: Exception) -> StoreError:
     return StoreUnavailable(f"{place}: {said}")
 
 
+def takes_no_writes(address: Address, said: str) -> StoreUnavailable:
+    """Of a server that did when it was reached."""
+    if address.several:
+        return StoreUnavailable(
+            f"the server of {address.place} that was reached is a read replica or was made "
+            f"read-only ({said}): nothing was written, and the next call looks for one that does "
+            "take writes"
+        )
+    return StoreUnavailable(
+        f"{address.place} is a read replica or was made read-only ({said}): nothing was written. "
+        "Name the primary in the store URL, or all servers, host1,host2"
+    )
+
+
 def is_full_queue(error: BaseException | None) -> bool:
     """Of notifications. Nothing is wrong with any value, and nothing was written; but the code is
     that of a value which is too large, so it is known by where in the server it was met."""
@@ -78,5 +91,6 @@ def _is_out_of_space(error: Exception) -> bool:
     return isinstance(error, psycopg.Error) and error.diag.source_function in _EXTENDING
 
 
+_PREPARED_ELSEWHERE = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
 _EXTENDING = ("mdextend", "mdzeroextend")
 _TELLING = "PreCommit_Notify"

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from hashlib import sha256
 from typing import Any
 
 import psycopg
@@ -23,6 +24,7 @@ from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGconn, PGresult
 
 from tenure.stores.postgres.arrays import ArrayDumper
+from tenure.stores.postgres.statements import SQL
 from tenure.stores.postgres.watched import LOOKS_AGAIN, Row, WatchedConnection
 
 Question = tuple[str, Sequence[Any]]
@@ -31,6 +33,9 @@ Question = tuple[str, Sequence[Any]]
 _MOST_PREPARED = 200
 """Statements on one connection: more than there are that every run needs. Lists have many shapes,
 and the server keeps a plan for each."""
+_NEVER_PREPARED = SQL["begin"]
+"""What a server has prepared it may forget. If it forgot this, of all things, what follows would
+not be undone with what was refused."""
 _ANSWERS = frozenset(
     {
         ExecStatus.COMMAND_OK,
@@ -43,6 +48,9 @@ _ANSWERS = frozenset(
 
 
 class Line(WatchedConnection):
+    era = 0
+    """When it was made: see ``leaving``."""
+
     def __init__(self, pgconn: PGconn) -> None:
         super().__init__(pgconn)
         self.adapters.register_dumper(list, ArrayDumper)
@@ -84,13 +92,17 @@ class Line(WatchedConnection):
             raise
         results = await self._results() if self._owed else []
         self.pgconn.exit_pipeline_mode()
-        for result in results:
+        for number, result in enumerate(results):
             if result.status == ExecStatus.FATAL_ERROR:
                 error = error_from_result(result)
                 if isinstance(error, InvalidSqlStatementName):
                     prepared = 0  # somebody had it forget them
                 for key in list(self._statements)[prepared:]:
                     del self._statements[key]  # whether the server has it is not known
+                if _was_done(results[number:]):
+                    raise psycopg.OperationalError(
+                        f"what was asked may or may not have been done, and part of it was: {error}"
+                    ) from error
                 raise error
         return [
             _rows(form, result)
@@ -105,14 +117,18 @@ class Line(WatchedConnection):
         key = sql, form.types or ()
         name = self._statements.get(key)
         new = name is None
-        if self.prepare_threshold is None or (new and len(self._statements) >= _MOST_PREPARED):
+        if (
+            self.prepare_threshold is None
+            or (new and len(self._statements) >= _MOST_PREPARED)
+            or sql == _NEVER_PREPARED
+        ):
             self.pgconn.send_query_params(
                 sql.encode(), given, param_types=form.types, param_formats=form.formats
             )
             return [form]
         if name is None:
             self._named += 1
-            name = self._statements[key] = f"tenure_{self._named}".encode()
+            name = self._statements[key] = _name(*key, self._named)
             self.pgconn.send_prepare(name, sql.encode(), param_types=form.types)
         self.pgconn.send_query_prepared(name, given, param_formats=form.formats)
         return [None, form] if new else [form]
@@ -184,6 +200,20 @@ class Line(WatchedConnection):
         if self._asked is not None and not self._asked.done():
             self._asked.set_exception(error)
         self._watch_no_more()  # now: the number of its socket may be somebody else's in a moment
+
+
+def _name(sql: str, types: tuple[int, ...], number: int) -> bytes:
+    """Of no other statement, whoever shares the server's connection with us: a pooler may hand it
+    to somebody who asks for what he has prepared on another. ``number``: as often as it is prepared
+    here, as the server may have the one of before."""
+    means = sha256(f"{types} {sql}".encode()).hexdigest()[:32]
+    return f"tenure_{means}_{number}".encode()
+
+
+def _was_done(results: Sequence[PGresult]) -> bool:
+    """Whether one after the first of them, which was refused, is of a part that was not: there was
+    no transaction to undo them all."""
+    return any(result.status == ExecStatus.TUPLES_OK for result in results)
 
 
 def _rows(form: Form, result: PGresult) -> list[Row]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib.resources import files
+from typing import NamedTuple
 
 from psycopg import IsolationLevel, errors
 
@@ -20,6 +21,13 @@ from tenure.stores.postgres.statements import SQL
 _SEALED_SINCE = 6
 _LOCK = 0x54_4E_55_52
 """Of all who migrate, one at a time ("TNUR")."""
+
+
+class Look(NamedTuple):
+    schema: int
+    """Zero: there is none."""
+    read_only: bool
+    """It takes no writes: a replica, or made so."""
 
 
 @cache
@@ -55,13 +63,17 @@ def check_schema(place: str, present: int) -> None:
 
 async def schema_of(connection: Line) -> int:
     """Zero: there is none."""
+    return (await look(connection)).schema
+
+
+async def look(connection: Line) -> Look:
     try:
         told = (connection.info.backend_pid,)
         cursor = await connection.execute(SQL["schema"], told, prepare=False)
     except (errors.UndefinedTable, errors.InvalidSchemaName):
-        return 0
+        return Look(0, read_only=False)
     row = await cursor.fetchone()
-    return int(row[0]) if row else 0
+    return Look(int(row[0]), bool(row[1])) if row else Look(0, read_only=False)
 
 
 async def migrate(connection: Line, place: str) -> None:

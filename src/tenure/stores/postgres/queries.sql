@@ -124,7 +124,9 @@ select tenure.clock()
 -- The first words on every connection. Times are told in UTC, in the style that the driver reads;
 -- poolers keep these settings. Statements alone see what is committed, as transactions do (`begin`): no
 -- pooler keeps that, so it is set only on a connection that nobody else uses (as below the planner's).
-select coalesce(max(number), 0), set_config('timezone', 'UTC', false),
+-- Asked again now and then: somebody may have migrated the store, or made the server read-only.
+select coalesce(max(number), 0), current_setting('transaction_read_only') = 'on',
+  set_config('timezone', 'UTC', false),
   set_config('datestyle', 'ISO', false), case when pg_backend_pid() = $1::integer then
     set_config('default_transaction_isolation', 'read committed', false) end
 from tenure.migrations

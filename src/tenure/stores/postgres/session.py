@@ -21,10 +21,9 @@ Call = tuple[str | Any, ...]
 
 
 class Session:
-    def __init__(self, connection: Line, clock: ServerClock, prepared: bool = False) -> None:
+    def __init__(self, connection: Line, clock: ServerClock) -> None:
         self.connection = connection
         self._clock = clock
-        self._prepare = None if prepared else False
         self._sent_at = 0.0
 
     async def all(self, name: str, *values: Any) -> list[Row]:
@@ -42,8 +41,9 @@ class Session:
         return row
 
     async def count(self, name: str, *values: Any) -> int:
-        """How many rows it changed."""
-        cursor = await self._execute(SQL[name], values)
+        """How many rows it changed. (The driver, which knows, would name what it prepares as it
+        does in every process: see ``line``.)"""
+        cursor = await self.connection.execute(SQL[name], values, prepare=False)
         return cursor.rowcount
 
     async def swiftly(self, name: str, *values: Any) -> list[Row]:
@@ -54,8 +54,7 @@ class Session:
     async def built(self, sql: str, values: Sequence[Any]) -> list[Row]:
         """A statement put together from fixed fragments; values are always bound."""
         self._sent_at = monotonic()
-        cursor = await self._execute(sql, values)
-        return await _rows(cursor)
+        return await self.connection.ask(sql, values)
 
     async def carefully(self, sql: str, values: Sequence[Any]) -> list[Row]:
         """As ``built``, with no table read as a whole."""
@@ -101,16 +100,6 @@ class Session:
     def heard(self, at: datetime) -> None:
         """In the answer to what was sent last."""
         self._clock.heard(at, self._sent_at)
-
-    async def _execute(self, sql: str, values: Sequence[Any]) -> psycopg.AsyncCursor[Row]:
-        return await self.connection.execute(sql, values, prepare=self._prepare)
-
-
-async def _rows(cursor: psycopg.AsyncCursor[Row]) -> list[Row]:
-    """What it answered, if it is of the kind that does. (``cursor.description`` would say so too,
-    and describe each column first.)"""
-    result = cursor.pgresult
-    return await cursor.fetchall() if result is not None and result.nfields else []
 
 
 _OPEN = (psycopg.pq.TransactionStatus.INTRANS, psycopg.pq.TransactionStatus.INERROR)

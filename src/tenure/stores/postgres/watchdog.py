@@ -8,8 +8,6 @@ help against a server that has vanished.
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 from contextlib import suppress
 
 import psycopg
@@ -39,16 +37,8 @@ class Watchdog:
     def _ask_to_stop(self) -> None:
         self.tripped = True
         self._asking = self._loop.create_task(self._send_cancel())
-        self._timer = self._loop.call_later(_GRACE, self._hang_up)
+        self._timer = self._loop.call_later(_GRACE, self._connection.cut)
 
     async def _send_cancel(self) -> None:
         with suppress(psycopg.Error, OSError):
             await self._connection.cancel_safe(timeout=_GRACE)
-
-    def _hang_up(self) -> None:
-        """Whoever waits for an answer reads the end of it at once."""
-        with (
-            suppress(psycopg.Error, OSError),
-            socket.socket(fileno=os.dup(self._connection.fileno())) as line,
-        ):
-            line.shutdown(socket.SHUT_RDWR)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -94,6 +95,14 @@ class WatchedConnection(psycopg.AsyncConnection[Row]):
             return
         with suppress(RuntimeError):  # it has just ended
             loop.call_soon_threadsafe(_let_go, loop, self._number, self.pgconn)
+
+    def cut(self) -> None:
+        """Whoever waits for something to come reads the end of it at once, and lets go."""
+        with (
+            suppress(psycopg.Error, OSError),
+            socket.socket(fileno=os.dup(self.fileno())) as line,
+        ):
+            line.shutdown(socket.SHUT_RDWR)
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._watching is not loop:
