@@ -144,7 +144,7 @@ class Beginnings:
             batch.put_step(0, delta, steps)
         batch.journal(0, after, beginning.update_id, effect.events, effect.deliveries, at)
         name, *values = batch.beginning()
-        ((heard, accepted),) = await session.swiftly(name, *values)
+        ((heard, accepted),) = await session.all(name, *values)
         session.heard(heard)
         if accepted != "[0]":
             return None

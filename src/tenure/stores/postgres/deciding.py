@@ -116,7 +116,7 @@ class Decided:
         calls = self.calls(aboard)
         if len(calls) == 1 and not commit:
             ((name, *values),) = calls
-            answers = [await session.swiftly(name, *values)]
+            answers = [await session.all(name, *values)]
         elif calls or commit:
             answers = await session.together(*calls, *([("commit",)] if commit else []))
         else:

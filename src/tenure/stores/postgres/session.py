@@ -46,11 +46,6 @@ class Session:
         cursor = await self.connection.execute(SQL[name], values, prepare=False)
         return cursor.rowcount
 
-    async def swiftly(self, name: str, *values: Any) -> list[Row]:
-        """As ``all``, for what every run waits for."""
-        self._sent_at = monotonic()
-        return await self.connection.ask(SQL[name], values)
-
     async def built(self, sql: str, values: Sequence[Any]) -> list[Row]:
         """A statement put together from fixed fragments; values are always bound."""
         self._sent_at = monotonic()
