@@ -114,9 +114,8 @@ async def _read_against_bare(store: PostgresStore, url: str) -> Figure:
         own = (connection.info.backend_pid,)
         await connection.execute(SQL["for_prepared_statements"], own, prepare=False)
         for _ in range(2 * ROUNDS):
-            run_id = f"ended-{random.randrange(TIMES):06}-{random.randrange(FEW):06}"
-            ours.append(await _seconds(partial(store.get_run, run_id)))
-            bare.append(await _seconds(partial(_rows_of, connection, run_id)))
+            ours.append(await _seconds(partial(store.get_run, _any_id())))
+            bare.append(await _seconds(partial(_rows_of, connection, _any_id())))
     return Figure(
         name="postgres get_run among 1,000,000, against a bare select of its rows",
         unit="ms",
@@ -124,6 +123,11 @@ async def _read_against_bare(store: PostgresStore, url: str) -> Figure:
         limit=typical(bare[ROUNDS:]) * 1000,
         at_most=2,
     )
+
+
+def _any_id() -> str:
+    """Each his own: who came second would find in memory what the first had fetched."""
+    return f"ended-{random.randrange(TIMES):06}-{random.randrange(FEW):06}"
 
 
 async def _rows_of(
