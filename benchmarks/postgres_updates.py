@@ -33,7 +33,7 @@ BATCH = 200
 RUNS = 2000
 UPDATES = 4
 """Of a run, after its creation."""
-ATTEMPTS = 8
+ATTEMPTS = 16
 UNCOUNTED = 1
 HOSTS = ("web1",)
 
