@@ -15,6 +15,8 @@ from tenure.gateway.rates import Rates
 from tenure.stores.memory import InMemoryStore
 from tests.gateway.house import Client, House
 
+pytestmark = pytest.mark.slow
+
 HURRY = Limits(body_seconds=0.2, header_seconds=0.2, header_bytes=8192, rate=0, all_bodies=1 << 21)
 PATIENCE = 10.0
 """Seconds in which the gateway must have done what its limits say; much longer than those."""

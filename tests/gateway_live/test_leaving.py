@@ -19,6 +19,8 @@ from tests.gateway_live.test_one_run import journal_of, path_of, places
 from tests.gateway_live.viewers import Told, looking
 from tests.gateway_live.writers import says
 
+pytestmark = pytest.mark.slow
+
 Gateways = Callable[..., Any]
 
 _LARGE = "x" * 60_000
@@ -100,7 +102,6 @@ async def test_new_gateway_goes_on_with_the_feed_where_the_old_one_stopped(
     assert told == await journal_of(memory, run)
 
 
-@pytest.mark.slow
 async def test_viewer_who_never_reads_is_dropped_and_the_others_get_everything(
     memory: Any, gateways: Gateways
 ) -> None:
@@ -129,7 +130,6 @@ async def _read_at_last(viewer: Any) -> tuple[list[str], Told]:
     return [each.place for each in events], last
 
 
-@pytest.mark.slow
 async def test_viewer_who_is_hung_up_on_is_gone(memory: Any, gateways: Gateways) -> None:
     """Though it never reads what was on its way."""
     gateway = await gateways(memory, patience=Patience(stalled=0.1, farewell=0.1))
@@ -140,7 +140,6 @@ async def test_viewer_who_is_hung_up_on_is_gone(memory: Any, gateways: Gateways)
         await until(lambda: streams._value.get() == 0)
 
 
-@pytest.mark.slow
 async def test_slow_viewer_reads_in_the_store_what_is_not_kept(
     store: Any, gateways: Gateways
 ) -> None:

@@ -24,6 +24,8 @@ from tenure.testing.factories import (
 from tests.gateway_live.conftest import until
 from tests.gateway_live.viewers import looking
 
+pytestmark = pytest.mark.slow
+
 Gateways = Callable[..., Any]
 Numbers = dict[tuple[str, frozenset[tuple[str, str]]], float]
 

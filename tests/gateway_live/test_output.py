@@ -18,6 +18,8 @@ from tenure.testing.faults import FaultyStore
 from tests.gateway_live.conftest import until
 from tests.gateway_live.viewers import TOKENS, Told, looking
 
+pytestmark = pytest.mark.slow
+
 Gateways = Callable[..., Any]
 
 KEY = LogKey(step=0, host="web1", stream="stdout")

@@ -24,6 +24,8 @@ from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.factories import cancel, embedded_run
 from tests.runtime.puppets import PATIENCE
 
+pytestmark = pytest.mark.slow
+
 QUICK = Timing(lease_duration=60, renew_interval=0.2, control_interval=0.02)
 SHORT = Timing(lease_duration=3, renew_interval=0.1, control_interval=0.02, margin=2.7)
 """Trusted for 0.3 s."""
@@ -221,7 +223,6 @@ class TestABusyLoop:
 
 
 class TestAHungLoop:
-    @pytest.mark.slow
     async def test_is_not_kept_for_until_it_moves(
         self, new_keeper: NewKeeper, caplog: pytest.LogCaptureFixture
     ) -> None:

@@ -25,6 +25,8 @@ STORE = "tenure.stores.file.store"
 HOLDER = """
 import fcntl, os, signal, sys
 
+pytestmark = pytest.mark.slow
+
 file = open(sys.argv[1], "rb")
 fcntl.flock(file, int(sys.argv[2]))
 os.kill(os.getpid(), signal.SIGSTOP)

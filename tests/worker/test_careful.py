@@ -17,7 +17,10 @@ from tenure.model.leasing import ClaimRequest, Purpose
 from tests.runtime.puppets import PATIENCE, Between, Outage, Puppet, step, workflow
 from tests.worker.conftest import NEXT, Workers
 
-pytestmark = pytest.mark.parametrize("store_url", ["memory"], indirect=True)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.parametrize("store_url", ["memory"], indirect=True),
+]
 
 ONE = workflow(step("one"))
 CAREFUL = NEXT.renew_interval
@@ -176,7 +179,6 @@ async def test_after_a_freeze_while_it_waits_for_an_answer(workers: Workers, doo
     assert await door.bold_after(happened) >= happened + CAREFUL
 
 
-@pytest.mark.slow
 async def test_after_an_error_of_a_look_for_what_waits_alone(workers: Workers, door: Door) -> None:
     """Woken in between, it looks; what it cannot see there it claims at once."""
     setattr(door, "listen", workers.store.listen)  # noqa: B010
@@ -210,7 +212,6 @@ async def test_while_the_store_does_not_take_that_it_is_there(workers: Workers, 
     assert await door.bold_after(happened) >= happened + CAREFUL - 2 * EVERY
 
 
-@pytest.mark.slow
 class TestWithoutRoom:
     """It claims nothing while the store is away, and hears of it all the same: the room comes with
     the first write that goes through, before its neighbours could renew."""
@@ -246,7 +247,6 @@ class TestWithoutRoom:
         assert not await door.next_is_bold()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("late", [False, True], ids=["refused", "late"])
 async def test_after_a_run_that_could_not_begin_at_once(
     workers: Workers, door: Door, act: Puppet, *, late: bool
@@ -261,7 +261,6 @@ async def test_after_a_run_that_could_not_begin_at_once(
     assert not await door.next_is_bold()
 
 
-@pytest.mark.slow
 async def test_after_a_look_for_what_waits_alone_that_took_long(
     workers: Workers, door: Door
 ) -> None:
@@ -275,7 +274,6 @@ async def test_after_a_look_for_what_waits_alone_that_took_long(
     assert not await door.next_is_bold()
 
 
-@pytest.mark.slow
 async def test_after_an_error_of_who_reconciles(workers: Workers, door: Door) -> None:
     await at_work(workers, door, LONGER)
     usual, failed = door.rules["claim_runs"], asyncio.Event()
@@ -293,7 +291,6 @@ async def test_after_an_error_of_who_reconciles(workers: Workers, door: Door) ->
     assert not await door.next_is_bold()
 
 
-@pytest.mark.slow
 async def test_claim_after_claim_without_a_rest_is_no_freeze(workers: Workers, door: Door) -> None:
     """Or what was lost would wait for as long as there is plenty to do."""
     timing = tenure.Timing(lease_duration=60, renew_interval=1)

@@ -23,6 +23,8 @@ from tenure.workflow.spec import Verify
 from tests.runtime.puppets import PATIENCE, Between, Outage, Puppet, step, workflow
 from tests.worker.conftest import NEXT, SHORT, Workers
 
+pytestmark = pytest.mark.slow
+
 WRITES = ("update_run", "update_runs")
 OTHERS = ("renew_leases", "claim_runs", "claim_run", "begin_run", "release_lease")
 TWO = workflow(step("one"), step("two", on_takeover="fail"))
@@ -95,7 +97,6 @@ async def test_what_ended_is_written_and_no_start(
     assert act.begun == ["one/local", "two/local"]
 
 
-@pytest.mark.slow
 async def test_all_that_ended_is_written(workers: Workers, act: Puppet, disk: Disk) -> None:
     """Also what ended while the first result could not be written."""
     hosts = ("a", "b", "c")
@@ -118,7 +119,6 @@ async def test_all_that_ended_is_written(workers: Workers, act: Puppet, disk: Di
     assert sorted(act.begun) == ["one/a", "one/b", "one/c"]
 
 
-@pytest.mark.slow
 async def test_of_what_nobody_saw_end_nothing_is_written(
     workers: Workers, act: Puppet, disk: Disk
 ) -> None:
@@ -143,7 +143,6 @@ async def test_of_what_nobody_saw_end_nothing_is_written(
     assert unseen == [2], "said by who took it over"
 
 
-@pytest.mark.slow
 async def test_what_a_probe_found_is_not_taken_for_the_task_s_own_end(
     workers: Workers, act: Puppet, disk: Disk, tmp_path: Path
 ) -> None:
