@@ -18,14 +18,14 @@ from tenure.model.errors import StoreUnavailable
 from tenure.stores.file import FileStore
 from tenure.testing.factories import annotate, embedded_run, new_run
 
+pytestmark = pytest.mark.slow
+
 PATIENCE = 20.0
 HELD, FREE = "held-run", "free-run"
 STORE = "tenure.stores.file.store"
 
 HOLDER = """
 import fcntl, os, signal, sys
-
-pytestmark = pytest.mark.slow
 
 file = open(sys.argv[1], "rb")
 fcntl.flock(file, int(sys.argv[2]))
