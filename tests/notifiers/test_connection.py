@@ -18,6 +18,8 @@ from tenure.notifiers.http.failures import NoEndOfIt, NoLongerSending, NotHttp, 
 from tenure.notifiers.http.receiving import Reply
 from tests.notifiers.receiver import HINT, PATIENCE
 
+pytestmark = pytest.mark.slow
+
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 REQUEST = b"POST / HTTP/1.1\r\ncontent-length: 0\r\n\r\n"
 LONG = 1000.0

@@ -20,6 +20,8 @@ from tests.notifiers.deliveries import HERE, SECRET, NewSender, delivery
 from tests.notifiers.receiver import PATIENCE, Receiver, bomb
 from tests.notifiers.verifying import by_resend
 
+pytestmark = pytest.mark.slow
+
 HASTY = replace(HERE, total_timeout=0.3)
 """For receivers that never answer."""
 

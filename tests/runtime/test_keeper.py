@@ -26,6 +26,8 @@ from tenure.testing.factories import cancel, embedded_run, end_run, lease_reques
 from tests.runtime.conftest import NewRunner
 from tests.runtime.puppets import PATIENCE, Between, Outage, Puppet, step, workflow
 
+pytestmark = pytest.mark.slow
+
 RUN_ID = "a-run-to-keep"
 NAMED = tenure.RunOptions(run_id=RUN_ID)
 ONE = workflow(step("one"))

@@ -21,6 +21,8 @@ from tenure.stores.file.records import Record, decode_record
 from tenure.stores.file.turn import Turn
 from tenure.testing.factories import annotate, new_run
 
+pytestmark = pytest.mark.slow
+
 PATIENCE = 20.0
 FOR_EVER = 1000.0
 HELD, FREE = "held-run", "free-run"

@@ -21,6 +21,8 @@ from tenure.ports.log_store import LogKey
 from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.factories import cancel, embedded_run, lease_request, new_run, start_step
 
+pytestmark = pytest.mark.slow
+
 RUN_ID = "order-1234"
 OUT = LogKey(step=0, host="web1", stream="stdout")
 

@@ -17,6 +17,8 @@ from tenure.model.errors import StoreUnavailable
 from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.factories import new_run
 
+pytestmark = pytest.mark.slow
+
 READ_ONLY = 'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && shift && exec "$@"'
 
 TRIES = """
