@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import Awaitable, Callable
@@ -20,6 +19,7 @@ from tenure.model.update import Fencing
 from tenure.ports.log_store import LogKey
 from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.factories import cancel, embedded_run, lease_request, new_run, start_step
+from tests.stores.unshared import unshared
 
 pytestmark = pytest.mark.slow
 
@@ -188,7 +188,6 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("linked", [False, True])
 async def test_nobody_begins_a_new_log_while_others_have_the_old_one(
     tmp_path: Path, linked: bool
@@ -217,8 +216,6 @@ async def test_nobody_begins_a_new_log_while_others_have_the_old_one(
         assert [run.run_id for run in (await store.list_runs()).items] == [RUN_ID]
 
 
-ELSEWHERE = ["unshare", "--pid", "--fork", "--mount-proc"]
-"""In a container of its own, as far as processes go."""
 COMES_ANEW = """
 import sys
 from tenure.model.errors import StoreUnavailable
@@ -231,24 +228,14 @@ except StoreUnavailable as refused:
 """
 
 
-def containers_can_be_made() -> bool:
-    try:
-        tried = subprocess.run([*ELSEWHERE, "true"], capture_output=True, check=False)
-    except FileNotFoundError:
-        return False
-    return tried.returncode == 0
-
-
-@pytest.mark.slow
 async def test_nor_does_anybody_in_another_container(tmp_path: Path) -> None:
-    if not containers_can_be_made():
-        pytest.skip("needs rights to make a container")
     path = tmp_path / "runs.db"
     async with await SQLiteStore.open(path) as store:
         await store.create_run(new_run(run_id=RUN_ID))
         Path(f"{path}-wal").unlink()
         Path(f"{path}-shm").unlink()
-        program = [*ELSEWHERE, sys.executable, "-c", COMES_ANEW, str(path)]
+        container = unshared("--pid", "--fork", "--mount-proc")
+        program = [*container, sys.executable, "-c", COMES_ANEW, str(path)]
         other = await asyncio.create_subprocess_exec(*program, stdout=PIPE)
         said, _ = await other.communicate()
         assert "runs.db-wal was removed" in said.decode()
@@ -257,7 +244,6 @@ async def test_nor_does_anybody_in_another_container(tmp_path: Path) -> None:
         assert [run.run_id for run in (await store.list_runs()).items] == [RUN_ID]
 
 
-@pytest.mark.slow
 async def test_asking_takes_no_lock_away_from_who_has_the_database_open(tmp_path: Path) -> None:
     """Closing any descriptor of a file takes all locks of its process away."""
     path = tmp_path / "runs.db"
@@ -316,7 +302,6 @@ async def test_who_reads_a_database_that_has_no_log_has_lost_none(tmp_path: Path
     await (await SQLiteStore.open(path)).close()
 
 
-@pytest.mark.slow
 async def test_who_writes_a_database_that_has_no_log_is_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "runs.db"
     await (await SQLiteStore.open(path)).close()

@@ -16,6 +16,7 @@ import pytest
 from tenure.model.errors import StoreUnavailable
 from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.factories import new_run
+from tests.stores.unshared import unshared
 
 pytestmark = pytest.mark.slow
 
@@ -98,19 +99,9 @@ def test_limit_of_open_files_is_called_so(tmp_path: Path, there: bool) -> None:
         assert said.endswith("Too many open files. Raise the limit of open files (ulimit -n)")
 
 
-def read_only_mounts_work(folder: Path) -> bool:
-    program = ["unshare", "--mount", "sh", "-c", READ_ONLY, "sh", str(folder), "true"]
-    try:
-        return subprocess.run(program, capture_output=True, check=False).returncode == 0
-    except FileNotFoundError:
-        return False
-
-
 def test_read_only_mount_is_called_so(tmp_path: Path) -> None:
-    if not read_only_mounts_work(tmp_path):
-        pytest.skip("needs rights to mount")
     asyncio.run(make(tmp_path / "runs.db"))
-    mounted = ["unshare", "--mount", "sh", "-c", READ_ONLY, "sh", str(tmp_path)]
+    mounted = [*unshared("--mount"), "sh", "-c", READ_ONLY, "sh", str(tmp_path)]
     for name in ("runs.db", "new.db"):
         (said,) = told(*mounted, sys.executable, "-c", TRIES, str(tmp_path / name))
         assert said == (
@@ -149,8 +140,6 @@ def test_folder_that_may_not_be_written_is_named(public: Path) -> None:
         assert said.endswith(f": this user may not make files in {public}. Check owner and mode")
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="needs a system that names who reads")
 async def test_who_may_only_read_begins_no_new_log_either(public: Path) -> None:
     path = public / "runs.db"
     async with await SQLiteStore.open(path) as store:
