@@ -39,10 +39,12 @@ test-long: $(READY) ## The searches and fault storms that take longer
 	@$(BIN)/python -m pytest -m long
 
 check: $(READY) ## The fast inner loop: lint, types, import rule, fast tests
-	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory -j 2 lint fast
+
+.PHONY: lint fast
+fast: $(READY)
 	@$(BIN)/python -m pytest -m 'not slow and not long' --hypothesis-profile=quick -n $(AT_ONCE) --dist worksteal
 
-.PHONY: lint
 lint: $(READY)
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check --quiet
