@@ -26,6 +26,7 @@ NOT_SCRIPTS = {
     "figures",
     "http_load",
     "passing_runs",
+    "pgbench",
     "postgres_server",
     "rivals",
     "runs",

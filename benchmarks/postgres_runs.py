@@ -4,27 +4,20 @@ pgbench with 32 clients that commits the five events of such a run one by one, a
 from __future__ import annotations
 
 import asyncio
-import re
-import subprocess
-from pathlib import Path
 from time import perf_counter
 
-from tests.postgres.server import Server, programs
+from tests.postgres.server import Server
 
 import tenure
 from benchmarks.figures import Figure, typical, typical_turn
+from benchmarks.pgbench import Pgbench
 from benchmarks.postgres_server import commits, durable_server, fresh_store
 from benchmarks.rivals import dbos_rate
 from benchmarks.runs import many_runs, no_op_workflow
 from tenure.system import settle_down
 
 RUNS = 3000
-EVENTS = 5
-SECONDS = 4
 TURNS = 5
-EVENT = '[{"type":"host.success","status":"success","step":"step-1","step_index":1,"host":"local"}]'
-TABLE = "create table events (id bigserial primary key, run text, at timestamptz, body text)"
-SCRIPT = f"insert into events (run, at, body) values ('run', clock_timestamp(), '{EVENT}');\n"
 
 
 def measure() -> list[Figure]:
@@ -32,10 +25,9 @@ def measure() -> list[Figure]:
     rates: list[float] = []
     shares: list[float] = []
     with durable_server() as server:
-        server.execute("create database bare")
-        server.execute(TABLE, "bare")
+        pgbench = Pgbench(server)
         for _ in range(TURNS):  # so that both meet the same troubles of the machine
-            limits.append(_pgbench(server))
+            limits.append(pgbench.runs_a_second())
             rate, share = asyncio.run(_ours(server))
             rates.append(rate)
             shares.append(share)
@@ -76,21 +68,3 @@ async def _ours(server: Server) -> tuple[float, float]:
         await many_runs(runner, workflow, RUNS)
         spent = perf_counter() - start
     return RUNS / spent, (commits(server, "ours") - before) / RUNS
-
-
-def _pgbench(server: Server) -> float:
-    """Runs a second, if each of its events is a commit."""
-    script = Path(server.folder, "event.sql")
-    script.write_text(SCRIPT)
-    script.chmod(0o644)
-    done = subprocess.run(
-        [
-            str(programs() / "pgbench"), "-h", "127.0.0.1", "-p", str(server.port), "-U", "tenure",
-            "-n", "-M", "prepared", "-c", "32", "-j", "2", "-T", str(SECONDS), "-f", str(script),
-            "bare",
-        ],
-        check=True, capture_output=True, text=True,
-    )  # fmt: skip
-    rate = re.search(r"tps = ([0-9.]+)", done.stdout)
-    assert rate is not None, done.stdout
-    return float(rate[1]) / EVENTS

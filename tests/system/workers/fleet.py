@@ -55,6 +55,11 @@ CUT_OFF = Leases(lease=6.0, renew=1.0, poll=0.2)
 """Where the store itself goes away now and then, for a second or more."""
 
 
+_names = (f"worker-{number}" for number in count(1))
+"""Of all fleets: what a killed worker had sent may reach a server after its tables were emptied,
+and the next fleet's would be taken for one that serves, and is ready for signals."""
+
+
 class WorkerProcess:
     def __init__(self, name: str, folder: Path, argv: Sequence[str], env: Mapping[str, str]):
         self.name = name
@@ -131,7 +136,6 @@ class Fleet:
         self.workers: list[WorkerProcess] = []
         self.runs: list[str] = []
         self.folder = folder
-        self._names = (f"worker-{number}" for number in count(1))
         self._opened: Any = None
         self._runner: tenure.Runner | None = None
 
@@ -155,12 +159,12 @@ class Fleet:
 
     def start(self, *arguments: str, env: Mapping[str, str] = {}) -> WorkerProcess:
         """``tenure worker``, as everybody runs it."""
-        name = next(self._names)
+        name = next(_names)
         argv = [TENURE, "worker", "-q", "--name", name, "--store", self.reached_at, *arguments]
         return self._started(name, argv, env)
 
     def start_odd(self, env: Mapping[str, str] = {}, **oddity: Any) -> WorkerProcess:
-        name, leases = next(self._names), self.leases
+        name, leases = next(_names), self.leases
         usual = {"lease": leases.lease, "renew": leases.renew, "poll": leases.poll}
         odd = Oddity(url=self.reached_at, name=name, **{**usual, **oddity})
         argv = [sys.executable, "-m", "tests.system.workers.odd_worker"]
