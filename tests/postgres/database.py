@@ -19,8 +19,6 @@ _TABLES = (
     "run_specs",
     "run_labels",
     "definitions",
-    "steps",
-    "tasks",
     "journal",
     "deliveries",
     "log_chunks",

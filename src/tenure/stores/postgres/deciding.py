@@ -18,7 +18,6 @@ from tenure.model.errors import RunNotFound, StoreUnavailable
 from tenure.model.judge import Circumstances
 from tenure.model.leasing import check_repeated, create
 from tenure.model.snapshot import HostState, RunSnapshot, StepState
-from tenure.model.status import StepStatus
 from tenure.model.update import LeaseRequest, NewRun, Receipt, Update, Write, receipt, run_id_of
 from tenure.model.wakeups import news
 from tenure.stores.lives import Life
@@ -221,9 +220,7 @@ class Deciding:
         run = create(new, at)
         batch = decided.creations
         batch.create(i, new, run, at)
-        for step in run.steps:
-            if step.status is not StepStatus.PENDING:
-                batch.put_step(i, started(step))
+        batch.put_steps(started(run.steps))
         batch.journal(i, run, new.update_id, new.events, new.deliveries, at)
         decided.tells(i, news(None, run, at))
         decided.when_born(i, run, new.lease)
@@ -298,8 +295,7 @@ class Deciding:
         else:
             batch.change(i, head, after, at)
             decided.tells(i, news(run, after, at))
-        for delta in decision.steps.values():
-            batch.put_step(i, delta, steps)
+        batch.put_steps(decision.steps.values(), steps)
         batch.journal(i, after, update.update_id, effect.events, effect.deliveries, at)
         decided.when_accepted(i, known, after, decision)
         return None

@@ -23,7 +23,7 @@ from tenure.model.snapshot import (
 )
 from tenure.model.status import Recovery, RunStatus
 from tenure.stores.record_rows import Detail, PlannedStep, SpecSummary, Text, text
-from tenure.stores.step_rows import StepRow, TaskRow, assembled
+from tenure.stores.step_rows import Progress, gone_through
 
 _NO_DETAIL = Detail()
 _details = attrgetter(*(name for name in Detail.__struct_fields__ if name != "callback_error"))
@@ -135,8 +135,7 @@ class RecordRow(Struct, array_like=True, gc=False):
     callbacks: tuple[CallbackTarget, ...] | None
     vars: dict[str, Any] | None
     plan: tuple[PlannedStep, ...]
-    steps: list[StepRow] | None
-    tasks: list[TaskRow] | None
+    progress: list[Progress] | None
     definition_digest: str | None = None
     """``runs_by_seq`` only."""
 
@@ -162,8 +161,7 @@ class ToWriteRow(Struct, array_like=True, gc=False):
     callbacks: tuple[CallbackTarget, ...] | None
     plan: tuple[PlannedStep, ...] | None
     """``None``: nobody asked for steps."""
-    steps: list[StepRow] | None
-    tasks: list[TaskRow] | None
+    progress: list[Progress] | None
     applied_id: str | None
     first_id: str | None
     at: datetime
@@ -207,7 +205,7 @@ def record_of(found: Text) -> Record:
 
 
 def _whole(head: HeadRow, row: RecordRow) -> RunSnapshot:
-    steps = assembled(head.status, head.finished_at, row.plan, row.steps or (), row.tasks or ())
+    steps = gone_through(head.status, head.finished_at, row.plan, row.progress or ())
     return _run(
         head,
         **_spec(row.summary),
@@ -226,7 +224,7 @@ def summary_of(found: str) -> RunSummary:
 def steps_of(run: RunSnapshot, row: ToWriteRow) -> tuple[StepState, ...]:
     if row.plan is None:
         return ()
-    return assembled(run.status, run.finished_at, row.plan, row.steps or (), row.tasks or ())
+    return gone_through(run.status, run.finished_at, row.plan, row.progress or ())
 
 
 def _spec(summary: SpecSummary) -> dict[str, Any]:
