@@ -96,13 +96,19 @@ def close_step(step: StepState, run_status: RunStatus, finished_at: datetime | N
 
 
 def check_hosts_ended(run_id: str, steps: Steps, delta: StepDelta) -> None:
-    changed = delta.hosts
-    for hosts in (steps.open_hosts(delta.after.index), changed):
-        for name in hosts:
-            if changed.get(name, hosts[name]).status is _HOST_RUNNING:
-                raise InvalidTransition(
-                    run_id, f"{label(delta.after)} cannot end: host {name!r} is still running"
-                )
+    opened, changed = steps.open_hosts(delta.after.index), delta.hosts
+    running = _still_running(opened | changed if opened.keys() - changed else changed)
+    if running is not None:
+        raise InvalidTransition(
+            run_id, f"{label(delta.after)} cannot end: host {running!r} is still running"
+        )
+
+
+def _still_running(hosts: dict[str, HostState]) -> str | None:
+    for name, host in hosts.items():
+        if host.status is _HOST_RUNNING:
+            return name
+    return None
 
 
 def close_hosts(step: StepState) -> StepState:

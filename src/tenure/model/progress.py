@@ -99,11 +99,12 @@ def _change_hosts(
             raise InvalidTransition(run_id, f"step {index} does not plan host {name!r}")
         try:
             changed = delta.hosts[name] = _change_host(host, change, at)
+            if changed.status is not host.status:
+                move(counts, host.status, changed.status)
         except Wrong as wrong:
             raise InvalidTransition(
                 run_id, f"host {name!r} of {label(step)}{wrong.place} {wrong}"
             ) from None
-        move(counts, host.status, changed.status)
 
 
 def _change_host(host: HostState, change: HostChange, at: datetime) -> HostState:

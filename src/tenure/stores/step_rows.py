@@ -129,16 +129,24 @@ def _as_item(state: HostState) -> ItemState:
     return msgspec.convert(state, ItemState, from_attributes=True)
 
 
+def bare(step: StepState) -> StepState:
+    return replace(step, hosts={}) if step.hosts else step
+
+
+def added_hosts(delta: StepDelta) -> list[str] | None:
+    """Of a step that the plan does not know."""
+    return list(delta.after.hosts) if delta.before is None else None
+
+
 def changed_rows(deltas: Iterable[StepDelta], before: Steps = NO_STEPS) -> ChangedRows:
     """What to write; ``before``: the steps as they were."""
     steps: list[tuple[int, StepState, list[str] | None]] = []
     tasks: list[tuple[int, str, int, ItemState]] = []
     for delta in deltas:
-        step, known = delta.after, delta.before
+        step = delta.after
         index = step.index
-        if step is not known:
-            added = None if known is not None else list(step.hosts)
-            steps.append((index, replace(step, hosts={}) if step.hosts else step, added))
+        if step is not delta.before:
+            steps.append((index, bare(step), added_hosts(delta)))
         for name, host in delta.hosts.items():
             if not host.items:
                 tasks.append((index, name, HOST_ITSELF, host))

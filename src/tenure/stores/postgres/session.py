@@ -103,11 +103,13 @@ _FIRST: tuple[Call, ...] = (("begin",), ("carefully",))
 
 
 def _in_transaction(calls: Iterable[Call]) -> Iterator[list[Question]]:
-    """Each on its own way to the server; before the first is made, the words that begin it."""
-    yield [_question(each) for each in _FIRST]
+    """Each on its own way to the server, the first with the words that begin it."""
+    before: tuple[Call, ...] = _FIRST
     for call in calls:
-        yield [_question(call)]
-    yield [_question(("commit",))]
+        yield [_question(each) for each in (*before, call)]
+        before = ()
+    if not before:
+        yield [_question(("commit",))]
 
 
 def _question(call: Call) -> Question:
