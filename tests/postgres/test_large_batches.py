@@ -70,8 +70,7 @@ def test_parts_are_the_whole_in_its_order(size: int) -> None:
     parts = parts_of([*work])
     assert [each for part in parts for each in part] == work
     assert all(parts) or not work
-    assert (len(parts) > 1) == (size > 34)
-    assert max(map(len, parts)) <= min(map(len, parts)) + 1
+    assert (len(parts) > 1) == (size > 32)
 
 
 def test_what_creates_runs_is_never_parted() -> None:

@@ -46,6 +46,14 @@ class _Born(Struct, frozen=True, gc=False):
     lease: LeaseRequest | None
 
 
+class _Accepted(Struct, frozen=True, gc=False):
+    """An update, if it is written."""
+
+    known: Known[Head]
+    after: RunSnapshot
+    decision: Decision
+
+
 class Decided:
     """Creations and updates that one trip writes, and what is to be said of each if it did."""
 
@@ -54,8 +62,7 @@ class Decided:
         self.updates = Batch()
         self._recent = recent
         self._born: dict[int, _Born] = {}
-        self._accepted: list[tuple[int, Known[Head], RunSnapshot, Decision]] = []
-        """Updates, and how their runs read if they are written."""
+        self._accepted: dict[int, _Accepted] = {}
         self._expected: dict[int, Receipt] = {}
         """Of the updates, once they are on their way."""
         self._news: dict[int, tuple[str, ...]] = {}
@@ -66,8 +73,7 @@ class Decided:
         """Those that were not written after all."""
         if len(written) == len(self._born) + len(self._accepted) + len(self._expected):
             return set()
-        accepted = (i for i, *_ in self._accepted)
-        return {*self._born, *accepted, *self._expected} - {*written}
+        return {*self._born, *self._accepted, *self._expected} - {*written}
 
     def when_born(self, i: int, run: RunSnapshot, lease: LeaseRequest | None) -> None:
         self._born[i] = _Born(run, lease)
@@ -75,7 +81,7 @@ class Decided:
     def when_accepted(
         self, i: int, known: Known[Head], after: RunSnapshot, decision: Decision
     ) -> None:
-        self._accepted.append((i, known, after, decision))
+        self._accepted[i] = _Accepted(known, after, decision)
 
     def tells(self, i: int, topics: Iterable[str]) -> None:
         """Somebody may be waiting for it."""
@@ -120,8 +126,8 @@ class Decided:
         """Remember the updates as written, while they are on their way: that is work for which
         nobody then waits. Whoever decides on it too early is refused by the store. Who sends them
         must forget them if the trip fails; ``receipts`` forgets those that were refused."""
-        for i, known, after, decision in self._accepted:
-            self._expected[i] = self._taken_in(known, after, decision)
+        for i, accepted in self._accepted.items():
+            self._expected[i] = self._taken_in(accepted)
         self._accepted.clear()  # to let go of so much takes time, too
 
     def receipts(self, session: Session, answered: Iterator[list[Row]]) -> dict[int, Receipt]:
@@ -155,7 +161,8 @@ class Decided:
             self._recent.put(run.run_id, Known(head, run.steps, not_remembered, Life.of(run)))
         return receipt(run, 1, lease_expires_at)
 
-    def _taken_in(self, known: Known[Head], after: RunSnapshot, decision: Decision) -> Receipt:
+    def _taken_in(self, accepted: _Accepted) -> Receipt:
+        known, after, decision = accepted.known, accepted.after, accepted.decision
         head = known.head
         if after.ended:
             self._recent.end(known, after, decision.steps)

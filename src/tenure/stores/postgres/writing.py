@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from math import ceil, inf
+from math import inf
 from time import monotonic
 
 from psycopg.errors import InsufficientPrivilege, ProgramLimitExceeded
@@ -33,9 +33,10 @@ from tenure.stores.postgres.session import Session
 Outcome = Receipt | TenureError
 _Numbered = tuple[int, Write]
 
-_LARGEST_PART = 34
-"""Updates. Until the first part is decided the server has nothing to do, and for the last one
-everybody waits; but each costs the server a statement."""
+_FIRST_PART = 16
+"""Updates: what is decided of a batch before the server has something to do."""
+_LARGEST_PART = 40
+"""For the last one everybody waits."""
 _UNSEALED_FOR = 60.0
 """Seconds until a role that was not allowed to seal announcements tries again."""
 
@@ -232,10 +233,14 @@ def as_they_are(work: list[_Numbered], outcomes: dict[int, Outcome]) -> list[_Nu
 
 
 def parts_of(work: list[_Numbered]) -> list[list[_Numbered]]:
-    """Of one size, as to decide an update takes about as long as to write it. A batch that creates
-    runs stays whole: two who create the same runs must do so in the same order, or they wait for
-    each other."""
+    """Each half as large again as the one before: to decide an update takes two thirds as long as
+    to write it, and each part costs the server a statement. A batch that creates runs stays whole:
+    two who create the same runs must do so in the same order, or they wait for each other."""
     if any(isinstance(write, NewRun) for _, write in work):
         return [work]
-    count = max(ceil(len(work) / _LARGEST_PART), 1)
-    return [work[len(work) * i // count : len(work) * (i + 1) // count] for i in range(count)]
+    parts: list[list[_Numbered]] = []
+    size = _FIRST_PART
+    while len(work) > 2 * size:
+        parts.append(work[:size])
+        work, size = work[size:], min(size * 3 // 2, _LARGEST_PART)
+    return [*parts, work]
