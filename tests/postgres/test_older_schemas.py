@@ -28,9 +28,7 @@ from tests.postgres.server import Server
 pytestmark = pytest.mark.slow
 
 ODD = 'a NUL \0, a "quote", a \\ and a\nnew line'
-HANDLER = StepState(
-    index=2, name="tell", kind=StepKind.HANDLER, hosts=dict.fromkeys(HOSTS, HostState())
-)
+HANDLER = StepState(index=2, name="tell", kind=StepKind.HANDLER, hosts={"web1": HostState()})
 
 STEPS_AND_TASKS = """
 create table tenure.steps (
@@ -84,7 +82,7 @@ async def _ended_with_a_handler(store: PostgresStore) -> RunSnapshot:
     starting = StepChange(
         status=StepStatus.RUNNING,
         plan=HANDLER,
-        hosts={HOSTS[0]: HostChange(status=HostStatus.RUNNING, attempts=1)},
+        hosts={"web1": HostChange(status=HostStatus.RUNNING, attempts=1)},
     )
     run = await write(store, owner_update(run, Changes(steps={2: starting})))
     run = await write(store, finish_step(run, 2))

@@ -905,8 +905,9 @@ where not exists (select 1 from tenure.run_specs s where s.seq = r.seq)
 -- name: runs_with_gaps
 -- Versions count up from one.
 select count(*) from tenure.runs r left join (
-  select seq, count(*) as versions from tenure.journal group by seq) j on j.seq = r.seq
-where j.versions is distinct from r.version
+  select seq, count(*) as versions, max(version) as newest from tenure.journal group by seq) j
+  on j.seq = r.seq
+where j.versions is distinct from r.version or j.newest is distinct from r.version
 
 -- name: specs_without_definition
 select count(*) from tenure.run_specs s where s.definition_digest is not null
