@@ -30,7 +30,7 @@ from tenure.stores.postgres.statements import SQL
 FEW, TIMES = 1_000, 1_000
 ROUNDS = 300
 CLAIMS = 40
-TABLES = ("runs", "run_specs", "run_labels", "journal")
+TABLES = ("runs", "run_specs", "run_labels", "steps", "tasks")
 LISTS = {
     "50": RunFilter(),
     "50 failed": RunFilter(statuses=frozenset({RunStatus.FAILED})),

@@ -59,7 +59,7 @@ MAY_READ_ALL = {
     "count_runs",  # `tenure store check`, which says that it takes a while
     "bytes_used",
     "runs_without_spec",
-    "runs_with_gaps",
+    "runs_without_journal",
     "specs_without_definition",
     "rows_without_run",
     "unused_definitions",
@@ -159,9 +159,13 @@ _OWNED = {
     "started_at": MOMENT,
 }
 _CALLBACK = {"i": 0, "id": "d-new", "target": "hook", "ordinal": 0, "origin": "o", "event": "{}"}
-_PROGRESS = '[[[0,{},null]],[[0,"web1",-1,{}]]]'
+_STEPS = ([0], [1], "[{}]", "[null]", [0], [1], [-1], '["web1"]', "[{}]")
 _ALONE = alone.creation(msgspec.convert(_RUN, NewRunRow), "[]", ["{}"])
-_BEGUN = alone.beginning(msgspec.convert(_UPDATE | _OWNED, ChangedRunRow), "[]", _PROGRESS)
+_BEGUN = alone.beginning(
+    msgspec.convert(_UPDATE | _OWNED, ChangedRunRow),
+    "[]",
+    ("{1}", "[{}]", "[null]", "{1}", "{-1}", '["web1"]', "[{}]"),
+)
 _SETTLED = {
     "number": 10,
     "state": "delivered",
@@ -171,11 +175,11 @@ _SETTLED = {
 }
 _LEASES = (["run-00000012"], ["worker-1"], [1], 30.0)
 _VALUES: dict[str, tuple[Any, ...]] = {
-    "create_runs": (_text([_RUN]), "[]", _PROGRESS, _text([_CALLBACK]), ["{}"]),
-    "create_plain_runs": (_text([_RUN]), "[]", _PROGRESS, ["{}"]),
+    "create_runs": (_text([_RUN]), "[[]]", *_STEPS, _text([_CALLBACK]), ["{}"]),
+    "create_plain_runs": (_text([_RUN]), "[[]]", ["{}"]),
     "create_plain_run": _ALONE[1:],
-    "update_runs": (_text([_UPDATE]), "[]", _PROGRESS, _text([_CALLBACK])),
-    "update_quiet_runs": (_text([_UPDATE]), "[]", _PROGRESS),
+    "update_runs": (_text([_UPDATE]), "[[]]", *_STEPS, _text([_CALLBACK])),
+    "update_quiet_runs": (_text([_UPDATE]), "[[]]", *_STEPS),
     "begin_run": _BEGUN[1:],
     "runs_to_write": (RUNS, [1, 1], [True, True]),
     "marks_by_id": (RUNS,),

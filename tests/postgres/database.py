@@ -19,6 +19,8 @@ _TABLES = (
     "run_specs",
     "run_labels",
     "definitions",
+    "steps",
+    "tasks",
     "journal",
     "deliveries",
     "log_chunks",

@@ -35,8 +35,12 @@ insert into tenure.definitions (digest, body)
 select 'digest-' || n, '""' from generate_series(0, 4000) n on conflict do nothing;
 insert into tenure.pruned (seq, definition_digest)
 select -n, 'digest-' || n from generate_series(1, 5000) n on conflict do nothing;
-insert into tenure.journal (seq, version, at, fence, update_id, changed_in, events, progress)
-select n, 1, now(), 1, 'update', '1', '[]', '[[],[]]' from generate_series(:first, :last) n;
+insert into tenure.journal (seq, version, at, fence, update_id, changed_in, events)
+select n, 1, now(), 1, 'update', '1', '[]' from generate_series(:first, :last) n;
+insert into tenure.steps (seq, step, body)
+select n, 0, '{}' from generate_series(:first, :last) n;
+insert into tenure.tasks (seq, step, host, item, body)
+select n, 0, 'web1', -1, '{}' from generate_series(:first, :last) n;
 insert into tenure.deliveries (number, id, seq, target, version, ordinal, origin, run_status, state,
   blocked, attempts, due_at, redelivery, event, died_at, token)
 overriding system value

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 
 import psycopg
 import pytest
-from msgspec.structs import replace
 
 from tenure.model.errors import StoreRejected, StoreUnavailable, TenureError, VersionConflict
 from tenure.model.snapshot import RunSnapshot
@@ -18,9 +17,11 @@ from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.connections import Purpose
 from tenure.stores.postgres.writing import parts_of
 from tenure.testing.factories import (
+    HOSTS,
     annotate,
     change_run,
     embedded_run,
+    planned_steps,
     start_step,
 )
 from tests.postgres.database import TestDatabase
@@ -30,8 +31,8 @@ from tests.postgres.server import Server
 pytestmark = pytest.mark.slow
 
 MANY = 100
-NOT_FOR_THE_SERVER = "update-\0"
-"""JSON can hold it, and no column of texts."""
+NOT_FOR_THE_SERVER = "web\0"
+"""A name that JSON can hold, and no column of texts."""
 
 
 @pytest.fixture
@@ -40,8 +41,8 @@ async def store(postgres_database: TestDatabase) -> AsyncIterator[PostgresStore]
         yield store
 
 
-async def _runs(store: PostgresStore) -> list[RunSnapshot]:
-    new = [embedded_run("owner-a") for _ in range(MANY)]
+async def _runs(store: PostgresStore, hosts: tuple[str, ...] = HOSTS) -> list[RunSnapshot]:
+    new = [embedded_run("owner-a", steps=planned_steps(hosts=hosts)) for _ in range(MANY)]
     for outcome in await store.update_runs(new):
         assert isinstance(outcome, Receipt)
     return [await store.get_run(each.snapshot.run_id) for each in new]
@@ -131,9 +132,11 @@ async def test_those_that_changed_meanwhile_are_refused_wherever_they_stand(
 async def test_value_that_the_server_refuses_harms_no_other(
     store: PostgresStore, number: int
 ) -> None:
-    runs = await _runs(store)
-    updates = _started(runs)
-    updates[number] = replace(updates[number], update_id=NOT_FOR_THE_SERVER)
+    runs = await _runs(store, (*HOSTS, NOT_FOR_THE_SERVER))
+    updates = [
+        start_step(run, hosts=(NOT_FOR_THE_SERVER,) if each == number else HOSTS)
+        for each, run in enumerate(runs)
+    ]
     for each, outcome in enumerate(await store.update_runs(updates)):
         assert isinstance(outcome, StoreRejected if each == number else Receipt), (each, outcome)
     assert (await store.get_run(runs[number].run_id)).version == 1
@@ -143,9 +146,9 @@ async def test_value_that_the_server_refuses_harms_no_other(
 async def test_end_that_the_server_refused_is_not_remembered(store: PostgresStore) -> None:
     """Memory is ahead while the batch is on its way. Whatever becomes of it, nobody is told of an
     end that is not there."""
-    runs = await _runs(store)
+    runs = await _runs(store, (*HOSTS, NOT_FOR_THE_SERVER))
     updates = [change_run(run, status=RunStatus.FAILED, message="over") for run in runs]
-    updates[-1] = replace(updates[-1], update_id=NOT_FOR_THE_SERVER)
+    updates[-1] = start_step(runs[-1], hosts=(NOT_FOR_THE_SERVER,))
     outcomes: list[Receipt | TenureError] = await store.update_runs(updates)
     assert isinstance(outcomes.pop(), StoreRejected)
     assert all(isinstance(outcome, Receipt) for outcome in outcomes)

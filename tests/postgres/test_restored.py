@@ -19,7 +19,7 @@ from tests.postgres.database import TestDatabase
 
 pytestmark = pytest.mark.slow
 
-TABLES = ("runs", "run_specs", "journal", "deliveries")
+TABLES = ("runs", "run_specs", "steps", "tasks", "journal", "deliveries")
 
 
 class Backup:

@@ -14,8 +14,9 @@ from tenure.ports.log_store import LogKey
 from tenure.stores.postgres import PostgresStore, connections
 from tenure.stores.postgres.connections import Purpose
 from tenure.stores.postgres.line import Line
-from tenure.stores.postgres.migrating import Look, look, newest_schema
-from tenure.testing.contracts.acts import create_embedded, lease_of
+from tenure.stores.postgres.migrating import Look, look, migrations, newest_schema
+from tenure.testing.contracts.acts import create, create_embedded, lease_of
+from tenure.testing.contracts.changes import Reader
 from tenure.testing.factories import new_run
 from tests.postgres.server import Server
 from tests.runtime.puppets import PATIENCE, Puppet, step, workflow
@@ -108,6 +109,27 @@ async def test_older_schema_is_refused(url: str, monkeypatch: pytest.MonkeyPatch
     async with PostgresStore(url) as store:
         with pytest.raises(StoreIncompatible, match="run `tenure store migrate`"):
             await store.list_runs()
+
+
+async def test_store_of_schema_4_goes_on_with_all_it_has(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = tuple(each for each in migrations() if each[0] <= 4)
+    with monkeypatch.context() as before:
+        before.setattr("tenure.stores.postgres.migrating.migrations", lambda: older)
+        async with PostgresStore(url) as store:
+            assert (await store.migrate_store()).schema == 4
+            new = [new_run() for _ in range(3)]  # together: a lone one is written in a newer way
+            await store.update_runs(new)
+            runs = [await store.get_run(each.snapshot.run_id) for each in new]
+            feed = Reader(store)
+            await feed.until({run.run_id: await store.read_events(run.run_id) for run in runs[:1]})
+    async with PostgresStore(url) as store:
+        assert (await store.migrate_store()).schema == newest_schema()
+        assert (await store.check_store()).problems == ()
+        feed = Reader(store)
+        runs.append(await create(store))
+        await feed.until({run.run_id: await store.read_events(run.run_id) for run in runs})
 
 
 async def test_statements_are_prepared_only_if_that_is_allowed(

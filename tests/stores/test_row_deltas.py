@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,12 +22,12 @@ from tenure.stores.lives import Life
 from tenure.stores.recent import Known
 from tenure.stores.step_rows import (
     HOST_ITSELF,
-    Progress,
     TaskRow,
+    added_hosts,
     assembled,
-    changed_rows,
-    gone_through,
+    bare,
     host_of,
+    item_rows,
     step_row,
 )
 from tests.model.samples import LIVE, after, as_bytes, by_owner, effect, running
@@ -61,7 +60,6 @@ _steps = st.dictionaries(
     ),
     max_size=3,
 )
-_progress = msgspec.json.Decoder(Progress)
 _ends = st.sampled_from([None] * 12 + [*RunStatus])
 
 
@@ -73,7 +71,6 @@ class _Rows:
         self._plan = record_rows.plan_text(run.steps)
         self._steps: dict[int, tuple[str, str | None]] = {}
         self._tasks: dict[tuple[int, str, int], str] = {}
-        self._versions: list[str] = []
         self.life = Life(run)
         self._known = Known(None, run.steps, self._ended_host, self.life)
 
@@ -90,26 +87,20 @@ class _Rows:
         self._known.advance(None, decision.steps)
 
     def _put(self, decision: Decision) -> None:
-        steps, tasks = changed = changed_rows(decision.steps.values(), self._known)
-        for index, step, hosts in steps:
-            (*_, known) = self._steps.get(index, (None,))
-            added = known if hosts is None else record_rows.text(hosts)
-            self._steps[index] = record_rows.text(step), added
-        for index, name, item, value in tasks:
-            self._tasks[index, name, item] = record_rows.text(value)
-        self._versions.append(record_rows.text(changed))
+        for index, delta in decision.steps.items():
+            if delta.after is not delta.before:
+                body = record_rows.text(bare(delta.after))
+                hosts, (*_, known) = added_hosts(delta), self._steps.get(index, (None,))
+                self._steps[index] = (body, known if hosts is None else record_rows.text(hosts))
+            for name, host in delta.hosts.items():
+                for item, value in item_rows(self._known, delta, name, host):
+                    self._tasks[index, name, item] = record_rows.text(value)
 
     def steps(self) -> tuple[StepState, ...]:
         steps = [step_row(index, *texts) for index, texts in self._steps.items()]
         tasks = [TaskRow(*place, host_of(body)) for place, body in sorted(self._tasks.items())]
         plan = record_rows.plan_of(self._plan)
         return assembled(self.run.status, self.run.finished_at, plan, steps, tasks)
-
-    def steps_by_version(self) -> tuple[StepState, ...]:
-        """As a store reads them that keeps what each version changed."""
-        versions = [_progress.decode(text) for text in self._versions]
-        plan = record_rows.plan_of(self._plan)
-        return gone_through(self.run.status, self.run.finished_at, plan, versions)
 
 
 @pytest.mark.slow
@@ -128,6 +119,5 @@ def test_rows_and_whole_runs_go_the_same_way(moves: list[Any]) -> None:
             continue
         rows.write(update, at)
         assert as_bytes(replace(rows.run, steps=rows.steps())) == as_bytes(whole)
-        assert as_bytes(replace(rows.run, steps=rows.steps_by_version())) == as_bytes(whole)
         if whole.ended:
             assert as_bytes(rows.life.ends(rows.run)) == as_bytes(whole)

@@ -6,7 +6,6 @@ given at birth, its plan, what is usually unset. For steps and hosts see ``step_
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from operator import attrgetter
 from typing import Any
@@ -74,17 +73,11 @@ _summaries = msgspec.json.Decoder(SpecSummary)
 _plans = msgspec.json.Decoder(tuple[PlannedStep, ...])
 _callbacks = msgspec.json.Decoder(tuple[CallbackTarget, ...])
 _vars = msgspec.json.Decoder(dict[str, Any])
-_encoder = msgspec.json.Encoder()
-_encode = _encoder.encode
+_encode = msgspec.json.Encoder().encode
 
 
 def text(value: Any) -> str:
     return _encode(value).decode()
-
-
-def lines(values: Sequence[Any]) -> str:
-    """A text each; none has a line break in it."""
-    return _encoder.encode_lines(values)[:-1].decode()
 
 
 def readiness(run: RunSnapshot, at: datetime) -> int:

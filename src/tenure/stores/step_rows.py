@@ -1,8 +1,7 @@
 """Steps and hosts as rows, for stores that write only what changed.
 
 A row for each step, host and loop item that was reached. What is pending has none: the plan says
-that it exists, and how it reads after an end follows from the end. A store may keep the newest of
-each, or what each version of the run wrote.
+that it exists, and how it reads after an end follows from the end.
 """
 
 from __future__ import annotations
@@ -14,12 +13,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tenure.model.apply import NO_STEPS
 from tenure.model.closing import close_hosts, close_step
 from tenure.model.codec import decode
 from tenure.model.deltas import StepDelta, Steps
 from tenure.model.snapshot import HostState, ItemState, StepState
-from tenure.model.status import ENDED_STEP, TERMINAL_RUN, HostStatus, RunStatus, StepStatus
+from tenure.model.status import ENDED_STEP, TERMINAL_RUN, HostStatus, RunStatus
 from tenure.stores.record_rows import PlannedStep, Text, planned_step
 
 HOST_ITSELF = -1
@@ -42,19 +40,6 @@ class TaskRow(Struct, frozen=True, gc=False, array_like=True):
     """Of an item too: a host can say all that an item can."""
 
 
-class Progress(Struct, frozen=True, gc=False, array_like=True):
-    """What one version of a run changed: ``changed_rows`` as they are read."""
-
-    steps: list[StepRow]
-    tasks: list[TaskRow]
-
-
-ChangedRows = tuple[
-    list[tuple[int, StepState, list[str] | None]], list[tuple[int, str, int, ItemState]]
-]
-"""As ``StepRow`` and ``TaskRow``: index, body, added hosts; step, host, item, body."""
-
-
 _names = msgspec.json.Decoder(tuple[str, ...])
 _steps = msgspec.json.Decoder(StepState)
 _hosts = msgspec.json.Decoder(HostState)
@@ -67,26 +52,6 @@ def step_row(index: int, body: Text, added_hosts: Text | None) -> StepRow:
 
 def host_of(body: Text) -> HostState:
     return decode(_hosts, body)
-
-
-def gone_through(
-    status: RunStatus,
-    finished_at: datetime | None,
-    plan: Sequence[PlannedStep],
-    versions: Iterable[Progress],
-) -> tuple[StepState, ...]:
-    """As ``assembled``, of which versions changed what, in their order: the newest counts."""
-    steps: dict[int, StepRow] = {}
-    tasks: dict[tuple[int, str, int], TaskRow] = {}
-    for progress in versions:
-        for step in progress.steps:
-            old = steps.get(step.index)
-            if old is not None and old.added_hosts:
-                step = replace(step, added_hosts=old.added_hosts)
-            steps[step.index] = step
-        for task in progress.tasks:
-            tasks[task.step, task.host, task.item] = task
-    return assembled(status, finished_at, plan, steps.values(), tasks.values())
 
 
 def assembled(
@@ -138,24 +103,6 @@ def added_hosts(delta: StepDelta) -> list[str] | None:
     return list(delta.after.hosts) if delta.before is None else None
 
 
-def changed_rows(deltas: Iterable[StepDelta], before: Steps = NO_STEPS) -> ChangedRows:
-    """What to write; ``before``: the steps as they were."""
-    steps: list[tuple[int, StepState, list[str] | None]] = []
-    tasks: list[tuple[int, str, int, ItemState]] = []
-    for delta in deltas:
-        step = delta.after
-        index = step.index
-        if step is not delta.before:
-            steps.append((index, bare(step), added_hosts(delta)))
-        for name, host in delta.hosts.items():
-            if not host.items:
-                tasks.append((index, name, HOST_ITSELF, host))
-                continue
-            for item, value in item_rows(before, delta, name, host):
-                tasks.append((index, name, item, value))
-    return steps, tasks
-
-
 def item_rows(
     steps: Steps, delta: StepDelta, name: str, host: HostState
 ) -> Iterator[tuple[int, ItemState]]:
@@ -168,13 +115,9 @@ def item_rows(
             yield position, item
 
 
-def started(steps: Iterable[StepState]) -> Iterator[StepDelta]:
-    """Those that start with their run: the plan knows them, pending."""
-    for step in steps:
-        if step.status is not StepStatus.PENDING:
-            hosts = {
-                name: host
-                for name, host in step.hosts.items()
-                if host.status is not HostStatus.PENDING
-            }
-            yield StepDelta(StepState(index=step.index), step, hosts)
+def started(step: StepState) -> StepDelta:
+    """A step that starts with its run: the plan knows it, pending."""
+    hosts = {
+        name: host for name, host in step.hosts.items() if host.status is not HostStatus.PENDING
+    }
+    return StepDelta(StepState(index=step.index), step, hosts)

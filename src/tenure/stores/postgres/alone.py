@@ -52,7 +52,7 @@ def creation(run: NewRunRow, events: str, aboard: Sequence[str]) -> Call:
     )
 
 
-def beginning(run: ChangedRunRow, events: str, progress: str | None) -> Call:
+def beginning(run: ChangedRunRow, events: str, steps_and_tasks: Sequence[str]) -> Call:
     """Of a run that nobody owned, with no callback owed."""
     return (
         "begin_run",
@@ -77,7 +77,7 @@ def beginning(run: ChangedRunRow, events: str, progress: str | None) -> Call:
         run.detail,
         run.update_id,
         events,
-        progress,
+        *steps_and_tasks,
     )
 
 

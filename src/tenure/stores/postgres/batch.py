@@ -1,8 +1,9 @@
 """What one trip to the server writes: the rows of many runs, gathered.
 
-A row for each run. What is kept as it is goes beside the rows, a line of JSON for each: the server
-only looks where it ends, which is quick, and no NUL in somebody's output makes it stumble.
-A callback names its write by ``i``: that of a refused one is then left out by the statement itself.
+Every row but a run's own names its write by ``i``: what belongs to a refused one is then left out
+by the statement itself. What is kept as it is goes beside the rows, as the elements of one JSON
+array: the server only looks where each ends, which is quick, and no NUL in somebody's output makes
+it stumble.
 """
 
 from __future__ import annotations
@@ -10,19 +11,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from hashlib import sha256
+from typing import Any
 
 from tenure.model.apply import NO_STEPS
 from tenure.model.deltas import StepDelta, Steps
 from tenure.model.events import Event, record
 from tenure.model.outbox import origin_of
-from tenure.model.snapshot import RunSnapshot
+from tenure.model.snapshot import ItemState, RunSnapshot, StepState
 from tenure.model.update import LeaseRequest, NewDelivery, NewRun
 from tenure.stores import record_rows
 from tenure.stores.postgres import alone
 from tenure.stores.postgres.rows import Head, detail_text
 from tenure.stores.postgres.session import Call
 from tenure.stores.postgres.write_rows import ChangedRunRow, DeliveryRow, NewRunRow, ProgressRow
-from tenure.stores.step_rows import ChangedRows, changed_rows
+from tenure.stores.step_rows import HOST_ITSELF, added_hosts, bare, item_rows
+
+_Step = tuple[int, int, StepState, list[str] | None]
+"""``i``, step, body, added hosts."""
+_Task = tuple[int, int, int, str, ItemState]
+"""``i``, step, item, host, body."""
 
 
 class Batch:
@@ -32,8 +39,8 @@ class Batch:
         self._runs: list[NewRunRow | ChangedRunRow | ProgressRow] = []
         self._events: list[tuple[Event, ...] | None] = []
         """Beside each run."""
-        self._progress: list[ChangedRows | None] = []
-        """The same."""
+        self._steps: list[_Step] = []
+        self._tasks: list[_Task] = []
         self._deliveries: list[DeliveryRow] = []
         self._digests: dict[str, str] = {}
         """Of the definitions that runs of this batch have: each goes along once."""
@@ -46,9 +53,9 @@ class Batch:
     def creation(self, aboard: Sequence[str] = ()) -> Call:
         """The statement that writes it. What there is no row for it does not mention: to begin with
         a table costs the server more than a row of it."""
-        if self._deliveries:
+        if self._steps or self._tasks or self._deliveries:
             told = record_rows.text(self._deliveries)
-            return ("create_runs", *self._of_runs(), told, list(aboard))
+            return ("create_runs", *self._of_runs(), *self._of_steps(), told, list(aboard))
         run = self._runs[0]
         is_alone = len(self._runs) == 1 and self.may_seal
         if is_alone and isinstance(run, NewRunRow) and alone.waits(run):
@@ -58,27 +65,40 @@ class Batch:
     def update(self) -> Call:
         if self._deliveries:
             told = record_rows.text(self._deliveries)
-            return ("update_runs", *self._of_runs(), told)
-        return ("update_quiet_runs", *self._of_runs())
+            return ("update_runs", *self._of_runs(), *self._of_steps(), told)
+        return ("update_quiet_runs", *self._of_runs(), *self._of_steps())
 
     def beginning(self) -> Call:
         """As ``update``, of one run that nobody owned."""
         (run,) = self._runs
         if self._deliveries or not isinstance(run, ChangedRunRow):
             return self.update()
-        (events,), (progress,) = self._events, self._progress
+        _, *steps, _, on, item, host, body = self._of_steps()
         return alone.beginning(
-            run, record_rows.text(events), None if progress is None else record_rows.text(progress)
+            run, record_rows.text(self._events[0]), (*steps, on, item, host, body)
         )
 
     def _of_runs(self) -> tuple[str, ...]:
-        lines = record_rows.lines
-        return record_rows.text(self._runs), lines(self._events), lines(self._progress)
+        return record_rows.text(self._runs), record_rows.text(self._events)
+
+    def _of_steps(self) -> tuple[str, ...]:
+        step_of, step, step_body, added = _columns(self._steps, 4)
+        task_of, on, item, host, body = _columns(self._tasks, 5)
+        return (
+            _integers(step_of),
+            _integers(step),
+            record_rows.text(step_body),
+            record_rows.text(added),
+            _integers(task_of),
+            _integers(on),
+            _integers(item),
+            record_rows.text(host),
+            record_rows.text(body),
+        )
 
     def _add(self, run: NewRunRow | ChangedRunRow | ProgressRow) -> None:
         self._runs.append(run)
         self._events.append(None)
-        self._progress.append(None)
 
     def create(self, i: int, new: NewRun, run: RunSnapshot, at: datetime) -> None:
         lease, definition, digest = new.lease, new.definition, None
@@ -177,11 +197,17 @@ class Batch:
             )
         )
 
-    def put_steps(self, deltas: Iterable[StepDelta], before: Steps = NO_STEPS) -> None:
-        """Of the run that was added last; ``before``: its steps as they were."""
-        changed = changed_rows(deltas, before)
-        if any(changed):
-            self._progress[-1] = changed
+    def put_step(self, i: int, delta: StepDelta, steps: Steps = NO_STEPS) -> None:
+        """``steps`` as they were."""
+        step, index = delta.after, delta.after.index
+        if step is not delta.before:
+            self._steps.append((i, index, bare(step), added_hosts(delta)))
+        for name, host in delta.hosts.items():
+            if not host.items:
+                self._tasks.append((i, index, HOST_ITSELF, name, host))
+                continue
+            for item, value in item_rows(steps, delta, name, host):
+                self._tasks.append((i, index, item, name, value))
 
     def journal(
         self,
@@ -210,3 +236,13 @@ class Batch:
             )
             told, origin = record_rows.text(event), origins[new.target]
             self._deliveries.append(DeliveryRow(i, new.id, new.target, new.seq, origin, told))
+
+
+def _columns(rows: Sequence[tuple[Any, ...]], count: int) -> Iterable[tuple[Any, ...]]:
+    """Empty ones if there is no row."""
+    return zip(*rows, strict=True) if rows else ((),) * count
+
+
+def _integers(values: Sequence[int]) -> str:
+    """As the server writes an array."""
+    return "{" + record_rows.text(values)[1:-1] + "}"

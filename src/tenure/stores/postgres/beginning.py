@@ -140,7 +140,8 @@ class Beginnings:
         after, effect = decision.own_fields(run), beginning.effect
         batch = Batch()
         batch.change(0, head, after, at, beginning.lease)
-        batch.put_steps(decision.steps.values(), steps)
+        for delta in decision.steps.values():
+            batch.put_step(0, delta, steps)
         batch.journal(0, after, beginning.update_id, effect.events, effect.deliveries, at)
         name, *values = batch.beginning()
         ((heard, accepted),) = await session.all(name, *values)

@@ -18,6 +18,7 @@ from tenure.model.errors import RunNotFound, StoreUnavailable
 from tenure.model.judge import Circumstances
 from tenure.model.leasing import check_repeated, create
 from tenure.model.snapshot import HostState, RunSnapshot, StepState
+from tenure.model.status import StepStatus
 from tenure.model.update import LeaseRequest, NewRun, Receipt, Update, Write, receipt, run_id_of
 from tenure.model.wakeups import news
 from tenure.stores.lives import Life
@@ -220,7 +221,9 @@ class Deciding:
         run = create(new, at)
         batch = decided.creations
         batch.create(i, new, run, at)
-        batch.put_steps(started(run.steps))
+        for step in run.steps:
+            if step.status is not StepStatus.PENDING:
+                batch.put_step(i, started(step))
         batch.journal(i, run, new.update_id, new.events, new.deliveries, at)
         decided.tells(i, news(None, run, at))
         decided.when_born(i, run, new.lease)
@@ -295,7 +298,8 @@ class Deciding:
         else:
             batch.change(i, head, after, at)
             decided.tells(i, news(run, after, at))
-        batch.put_steps(decision.steps.values(), steps)
+        for delta in decision.steps.values():
+            batch.put_step(i, delta, steps)
         batch.journal(i, after, update.update_id, effect.events, effect.deliveries, at)
         decided.when_accepted(i, known, after, decision)
         return None

@@ -33,6 +33,8 @@ _PORTIONS = (
     "delete_some_log_chunks",
     "delete_some_deliveries",
     "delete_some_journal",
+    "delete_some_steps",
+    "delete_some_tasks",
 )
 
 

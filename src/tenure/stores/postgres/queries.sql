@@ -1,10 +1,9 @@
 -- Every statement of the PostgreSQL store, by name. What stands in braces is a fragment above it.
 --
 -- Rows go in and come out as JSON texts, many at once: the driver then has one value to look at
--- instead of thousands. What is kept as it is comes beside their rows, in the same order, a line each:
--- the server need not read it, and would stumble over a NUL in somebody's output. `lateral (… limit 1)` keeps the
--- planner to index look-ups, also on tables it knows nothing about; clock() is volatile and in an index
--- condition only as a sub-select.
+-- instead of thousands. Bodies that are kept as they are come beside their rows, in the same order:
+-- taking a row apart the server would stumble over a NUL in somebody's output. `lateral (… limit 1)` keeps the planner to index look-ups, also on tables
+-- it knows nothing about; clock() is volatile and in an index condition only as a sub-select.
 
 -- fragment: head
 json_build_array(r.seq, r.run_id, r.workflow_name, r.status, r.version, r.fence, r.owner_id,
@@ -14,15 +13,11 @@ json_build_array(r.seq, r.run_id, r.workflow_name, r.status, r.version, r.fence,
   r.cancel_requested_at, r.created_at, r.started_at, r.finished_at, r.updated_at, r.counts,
   r.detail, r.callback_error)
 
--- fragment: progress
--- A run's steps and hosts are not kept as they stand: each version brought those that it changed, and
--- of each the newest counts.
-(select ('[' || string_agg(j.progress, ',' order by j.version) || ']')::json
-  from tenure.journal j where j.seq = r.seq and j.progress is not null)
-
--- fragment: lines
--- Of each run its events, and its progress.
-unnest(string_to_array($2::text, E'\n')), unnest(string_to_array($3::text, E'\n'))
+-- fragment: steps
+(select json_agg(json_build_array(t.step, t.body, t.added_hosts))
+  from tenure.steps t where t.seq = r.seq),
+(select json_agg(json_build_array(k.step, k.host, k.item, k.body) order by k.step, k.host, k.item)
+  from tenure.tasks k where k.seq = r.seq)
 
 -- fragment: delivery
 json_build_array(d.id, r.run_id, r.workflow_name, s.callbacks, d.target, d.event, d.run_status,
@@ -33,9 +28,26 @@ json_build_array(d.id, r.run_id, r.workflow_name, s.callbacks, d.target, d.event
 lateral (select * from tenure.runs where seq = d.seq limit 1) r,
 lateral (select * from tenure.run_specs where seq = d.seq limit 1) s
 
+-- fragment: new_steps
+insert into tenure.steps (seq, step, body, added_hosts)
+select ok.seq, t.step, t.body, case when json_typeof(t.added) = 'array' then t.added end
+from rows from (unnest($3::integer[], $4::integer[]), json_array_elements($5::json),
+    json_array_elements($6::json)) as t(i, step, body, added)
+join ok on ok.i = t.i
+on conflict (seq, step) do update set body = excluded.body
+
+-- fragment: new_tasks
+insert into tenure.tasks (seq, step, host, item, body)
+select ok.seq, t.step, t.host, t.item, t.body
+from rows from (unnest($7::integer[], $8::integer[], $9::integer[]),
+    json_array_elements_text($10::json), json_array_elements($11::json))
+  as t(i, step, item, host, body)
+join ok on ok.i = t.i
+on conflict (seq, step, host, item) do update set body = excluded.body
+
 -- fragment: new_journal
-insert into tenure.journal (seq, version, at, fence, update_id, changed_in, events, progress)
-select seq, version, updated_at, fence, update_id, changed_in, events::json, nullif(progress, 'null')
+insert into tenure.journal (seq, version, at, fence, update_id, changed_in, events)
+select seq, version, updated_at, fence, update_id, changed_in, events
 from ok where update_id is not null
 
 -- name: begin
@@ -131,10 +143,10 @@ with given as materialized (
     recovery text, queue text, rank smallint, ready_at timestamptz, readiness smallint,
     approved boolean, run_after timestamptz, started_at timestamptz, updated_at timestamptz, counts json,
     detail text, digest text, definition text, summary text, callbacks text, vars text, plan text,
-    labels json, update_id text), {lines}) as g(i, run_id, workflow_name, status, version, fence,
-    owner_id, claim_id, seconds, recovery, queue, rank, ready_at, readiness, approved, run_after,
-    started_at, updated_at, counts, detail, digest, definition, summary, callbacks, vars, plan, labels,
-    update_id, events, progress)
+    labels json, update_id text), json_array_elements($2::json)) as g(i, run_id, workflow_name,
+    status, version, fence, owner_id, claim_id, seconds, recovery, queue, rank, ready_at,
+    readiness, approved, run_after, started_at, updated_at, counts, detail, digest, definition,
+    summary, callbacks, vars, plan, labels, update_id, events)
 ), made as (
   insert into tenure.runs (run_id, workflow_name, status, version, fence, owner_id, claim_id,
     lease_expires_at, takeovers, takeovers_without_progress, recovery, queue, rank, ready_at,
@@ -174,29 +186,32 @@ with given as materialized (
 (select pg_try_advisory_xact_lock(hashtextextended('tenure.announcing', 0)))
 
 -- name: create_runs
--- Those of which somebody is told by callback are among them.
-{created}, deliveries as (
+{created}, steps as (
+  {new_steps}
+), tasks as (
+  {new_tasks}
+), deliveries as (
   insert into tenure.deliveries (id, seq, target, version, ordinal, origin, run_status, state,
     blocked, attempts, due_at, redelivery, event)
   select d.id, ok.seq, d.target, ok.version, d.ordinal, d.origin, ok.status, 'waiting',
     row_number() over (partition by d.i, d.target order by d.ordinal) > 1, 0, tenure.clock(),
     false, d.event::json
-  from json_to_recordset($4::json)
+  from json_to_recordset($12::json)
     as d(i integer, id text, target text, ordinal integer, origin text, event text)
   join ok on ok.i = d.i order by d.i, d.ordinal
 )
 select tenure.clock(),
   coalesce((select json_agg(json_build_array(i, seq, lease_expires_at)) from ok), '[]')::text,
   array(select pg_notify('tenure_queue', topics)::text
-    from unnest($5::text[]) as t(topics) where {may_ride})
+    from unnest($13::text[]) as t(topics) where {may_ride})
 
 -- name: create_plain_runs
--- Nobody is told by callback: most of what is submitted.
+-- Of which nothing starts yet, and nobody is told by callback: most of what is submitted.
 {created}
 select tenure.clock(),
   coalesce((select json_agg(json_build_array(i, seq, lease_expires_at)) from ok), '[]')::text,
   array(select pg_notify('tenure_queue', topics)::text
-    from unnest($4::text[]) as t(topics) where {may_ride})
+    from unnest($3::text[]) as t(topics) where {may_ride})
 
 -- name: create_plain_run
 -- One that comes alone and waits for somebody to own it. It is announced with its record, as
@@ -241,7 +256,7 @@ select tenure.clock(), coalesce((select format('[[%s,%s,null]]', $26::integer, s
         ok.seq, $1::text, $2::text, $3::text, $4::bigint, $5::bigint, null, null, null, false, 0, 0,
         $6::text, $7::text, $8::smallint, $9::timestamptz, $12::timestamptz, null,
         $13::timestamptz, null, null, $13::timestamptz, $14::json, $15::json, null), $17::json,
-        $18::json, $19::json, $20::json, null, $16::text)::text as run) b) a on true
+        $18::json, $19::json, $20::json, null, null, $16::text)::text as run) b) a on true
     where {may_ride})
 
 -- fragment: updated
@@ -254,10 +269,10 @@ with given as materialized (
     takeovers_without_progress integer, readiness smallint, approved boolean,
     cancel_requested_at timestamptz,
     started_at timestamptz, finished_at timestamptz, updated_at timestamptz, counts json,
-    detail text, callback_error text, update_id text), {lines}) as g(i, seq, base, base_fence,
-    base_owner, status, version, fence, owner_id, claim_id, seconds, extends, takeovers,
-    takeovers_without_progress, readiness, approved, cancel_requested_at, started_at, finished_at,
-    updated_at, counts, detail, callback_error, update_id, events, progress)
+    detail text, callback_error text, update_id text), json_array_elements($2::json)) as g(i, seq,
+    base, base_fence, base_owner, status, version, fence, owner_id, claim_id, seconds, extends,
+    takeovers, takeovers_without_progress, readiness, approved, cancel_requested_at, started_at,
+    finished_at, updated_at, counts, detail, callback_error, update_id, events)
 ), ours as materialized (
   select g.* from given g, lateral (
     select 1 from tenure.runs r
@@ -292,7 +307,11 @@ with given as materialized (
     callback_error = coalesce(g.callback_error::json, r.callback_error)
   from ours g where r.seq = any(array(select seq from ours)) and g.seq = r.seq
   returning g.i, r.seq, r.version, r.updated_at, r.fence, r.status, r.changed_in, g.update_id,
-    g.events, g.progress
+    g.events
+), steps as (
+  {new_steps}
+), tasks as (
+  {new_tasks}
 ), journal as (
   {new_journal}
 )
@@ -308,7 +327,7 @@ with given as materialized (
   from (
     select n.*, ok.seq, ok.version, ok.status,
       row_number() over (partition by n.i, n.target order by n.ordinal) as place
-    from json_to_recordset($4::json)
+    from json_to_recordset($12::json)
       as n(i integer, id text, target text, ordinal integer, origin text, event text)
     join ok on ok.i = n.i) d
   left join lateral (
@@ -341,9 +360,21 @@ with ok as (
     where seq = $1::bigint and version = $2::bigint and fence = $3::bigint and owner_id is null
     limit 1 for no key update skip locked)
   returning r.seq, r.version, r.updated_at, r.fence, r.changed_in
+), steps as (
+  insert into tenure.steps (seq, step, body, added_hosts)
+  select ok.seq, t.step, t.body, case when json_typeof(t.added) = 'array' then t.added end
+  from ok, rows from (unnest($22::integer[]), json_array_elements($23::json),
+      json_array_elements($24::json)) as t(step, body, added)
+  on conflict (seq, step) do update set body = excluded.body
+), tasks as (
+  insert into tenure.tasks (seq, step, host, item, body)
+  select ok.seq, t.step, t.host, t.item, t.body
+  from ok, rows from (unnest($25::integer[], $26::integer[]), json_array_elements_text($27::json),
+      json_array_elements($28::json)) as t(step, item, host, body)
+  on conflict (seq, step, host, item) do update set body = excluded.body
 ), journal as (
-  insert into tenure.journal (seq, version, at, fence, update_id, changed_in, events, progress)
-  select seq, version, updated_at, fence, $20::text, changed_in, $21::json, $22::text from ok
+  insert into tenure.journal (seq, version, at, fence, update_id, changed_in, events)
+  select seq, version, updated_at, fence, $20::text, changed_in, $21::json from ok
 )
 select tenure.clock(), case when exists (select from ok) then '[0]' else '[]' end
 
@@ -356,7 +387,13 @@ select l.seq from unnest($1::text[]) u(run_id), lateral (
 -- As they stand, with the ids of the writes that made version `base + 1` and the first, and the time
 -- to judge them by. Steps and hosts only where they are asked for.
 select json_build_array({head}, s.callbacks, case when u.whole then s.plan end,
-  case when u.whole then {progress} end,
+  case when u.whole then (
+    select json_agg(json_build_array(t.step, t.body, t.added_hosts))
+    from tenure.steps t where t.seq = r.seq) end,
+  case when u.whole then (
+    select json_agg(json_build_array(k.step, k.host, k.item, k.body)
+      order by k.step, k.host, k.item)
+    from tenure.tasks k where k.seq = r.seq) end,
   (select j.update_id from tenure.journal j where j.seq = r.seq and j.version = u.base + 1),
   (select j.update_id from tenure.journal j where j.seq = r.seq and j.version = 1),
   tenure.clock())::text
@@ -376,13 +413,13 @@ select u.run_id, r.version from unnest($1::text[]) u(run_id), lateral (
   select version from tenure.runs where run_id = u.run_id limit 1) r
 
 -- name: runs_by_id
-select json_build_array({head}, s.summary, s.callbacks, s.vars, s.plan, {progress})::text
+select json_build_array({head}, s.summary, s.callbacks, s.vars, s.plan, {steps})::text
 from unnest($1::text[]) u(run_id),
   lateral (select * from tenure.runs where run_id = u.run_id limit 1) r,
   lateral (select * from tenure.run_specs where seq = r.seq limit 1) s
 
 -- name: runs_by_seq
-select json_build_array({head}, s.summary, s.callbacks, s.vars, s.plan, {progress}, s.definition_digest)::text
+select json_build_array({head}, s.summary, s.callbacks, s.vars, s.plan, {steps}, s.definition_digest)::text
 from unnest($1::bigint[]) u(seq),
   lateral (select * from tenure.runs where seq = u.seq limit 1) r,
   lateral (select * from tenure.run_specs where seq = u.seq limit 1) s
@@ -481,7 +518,7 @@ select {head}::text, tenure.clock() from (
 
 -- name: waiting_runs
 -- What a claim would get first, as it stands: nothing is locked.
-select json_build_array({head}, s.summary, s.callbacks, s.vars, s.plan, {progress},
+select json_build_array({head}, s.summary, s.callbacks, s.vars, s.plan, {steps},
   s.definition_digest)::text
 from (
   select p.* from unnest($1::text[]) q(queue), lateral (
@@ -869,6 +906,16 @@ delete from tenure.journal where ctid = any(array(
   select l.ctid from unnest($1::bigint[]) u(seq), lateral (
     select ctid from tenure.journal where seq = u.seq limit $2) l limit $2))
 
+-- name: delete_some_steps
+delete from tenure.steps where ctid = any(array(
+  select l.ctid from unnest($1::bigint[]) u(seq), lateral (
+    select ctid from tenure.steps where seq = u.seq limit $2) l limit $2))
+
+-- name: delete_some_tasks
+delete from tenure.tasks where ctid = any(array(
+  select l.ctid from unnest($1::bigint[]) u(seq), lateral (
+    select ctid from tenure.tasks where seq = u.seq limit $2) l limit $2))
+
 -- name: delete_some_deliveries
 -- What somebody holds is left to the next prune.
 delete from tenure.deliveries where ctid = any(array(
@@ -888,6 +935,8 @@ delete from tenure.pruned p where p.seq = any($1::bigint[])
   and (select 1 from tenure.log_chunks where seq = p.seq limit 1) is null
   and (select 1 from tenure.deliveries where seq = p.seq limit 1) is null
   and (select 1 from tenure.journal where seq = p.seq limit 1) is null
+  and (select 1 from tenure.steps where seq = p.seq limit 1) is null
+  and (select 1 from tenure.tasks where seq = p.seq limit 1) is null
   and ((select 1 from tenure.definitions where digest = p.definition_digest limit 1) is null
     or (select 1 from tenure.run_specs where definition_digest = p.definition_digest limit 1) = 1)
 
@@ -902,12 +951,9 @@ from pg_class c where c.relnamespace = 'tenure'::regnamespace and c.relkind = 'r
 select count(*) from tenure.runs r
 where not exists (select 1 from tenure.run_specs s where s.seq = r.seq)
 
--- name: runs_with_gaps
--- Versions count up from one.
-select count(*) from tenure.runs r left join (
-  select seq, count(*) as versions, max(version) as newest from tenure.journal group by seq) j
-  on j.seq = r.seq
-where j.versions is distinct from r.version or j.newest is distinct from r.version
+-- name: runs_without_journal
+select count(*) from tenure.runs r where not exists (
+  select 1 from tenure.journal j where j.seq = r.seq and j.version = r.version)
 
 -- name: specs_without_definition
 select count(*) from tenure.run_specs s where s.definition_digest is not null
@@ -917,6 +963,7 @@ select count(*) from tenure.run_specs s where s.definition_digest is not null
 -- But for those being pruned.
 select count(distinct p.seq) from (
   select seq from tenure.run_specs union all select seq from tenure.run_labels union all
+  select seq from tenure.steps union all select seq from tenure.tasks union all
   select seq from tenure.journal union all select seq from tenure.deliveries union all
   select seq from tenure.log_chunks) p
 where not exists (select 1 from tenure.runs r where r.seq = p.seq)

@@ -23,7 +23,7 @@ from tenure.model.snapshot import (
 )
 from tenure.model.status import Recovery, RunStatus
 from tenure.stores.record_rows import Detail, PlannedStep, SpecSummary, Text, text
-from tenure.stores.step_rows import Progress, gone_through
+from tenure.stores.step_rows import StepRow, TaskRow, assembled
 
 _NO_DETAIL = Detail()
 _details = attrgetter(*(name for name in Detail.__struct_fields__ if name != "callback_error"))
@@ -135,7 +135,8 @@ class RecordRow(Struct, array_like=True, gc=False):
     callbacks: tuple[CallbackTarget, ...] | None
     vars: dict[str, Any] | None
     plan: tuple[PlannedStep, ...]
-    progress: list[Progress] | None
+    steps: list[StepRow] | None
+    tasks: list[TaskRow] | None
     definition_digest: str | None = None
     """``runs_by_seq`` only."""
 
@@ -161,7 +162,8 @@ class ToWriteRow(Struct, array_like=True, gc=False):
     callbacks: tuple[CallbackTarget, ...] | None
     plan: tuple[PlannedStep, ...] | None
     """``None``: nobody asked for steps."""
-    progress: list[Progress] | None
+    steps: list[StepRow] | None
+    tasks: list[TaskRow] | None
     applied_id: str | None
     first_id: str | None
     at: datetime
@@ -205,7 +207,7 @@ def record_of(found: Text) -> Record:
 
 
 def _whole(head: HeadRow, row: RecordRow) -> RunSnapshot:
-    steps = gone_through(head.status, head.finished_at, row.plan, row.progress or ())
+    steps = assembled(head.status, head.finished_at, row.plan, row.steps or (), row.tasks or ())
     return _run(
         head,
         **_spec(row.summary),
@@ -224,7 +226,7 @@ def summary_of(found: str) -> RunSummary:
 def steps_of(run: RunSnapshot, row: ToWriteRow) -> tuple[StepState, ...]:
     if row.plan is None:
         return ()
-    return gone_through(run.status, run.finished_at, row.plan, row.progress or ())
+    return assembled(run.status, run.finished_at, row.plan, row.steps or (), row.tasks or ())
 
 
 def _spec(summary: SpecSummary) -> dict[str, Any]:

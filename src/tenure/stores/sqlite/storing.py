@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from datetime import datetime
 
 from tenure.model.apply import NO_STEPS
@@ -11,13 +10,14 @@ from tenure.model.deltas import StepDelta, Steps
 from tenure.model.events import Event, record
 from tenure.model.outbox import origin_of
 from tenure.model.snapshot import RunSnapshot
+from tenure.model.status import StepStatus
 from tenure.model.update import NewDelivery
 from tenure.stores import record_rows
 from tenure.stores.lease_clock import LeaseEnd
 from tenure.stores.sqlite import rows
 from tenure.stores.sqlite.rows import Head
 from tenure.stores.sqlite.statements import Statements
-from tenure.stores.step_rows import changed_rows, started
+from tenure.stores.step_rows import HOST_ITSELF, added_hosts, bare, item_rows, started
 
 
 class Storing:
@@ -65,7 +65,9 @@ class Storing:
             return None
         (seq,) = inserted
         self._insert_spec(seq, run, definition)
-        self.put_steps(seq, started(run.steps))
+        for step in run.steps:
+            if step.status is not StepStatus.PENDING:
+                self.put_step(seq, started(step))
         return Head(seq, run, claim_id, until, counts, detail)
 
     def _insert_spec(self, seq: int, run: RunSnapshot, definition: str | None) -> None:
@@ -147,14 +149,17 @@ class Storing:
         (summary,) = self._sql.one("spec_for_lists", seq)
         return record_rows.readiness(record_rows.with_spec(run, summary), at)
 
-    def put_steps(self, seq: int, deltas: Iterable[StepDelta], before: Steps = NO_STEPS) -> None:
-        """``before``: the steps as they were."""
-        steps, tasks = changed_rows(deltas, before)
-        for index, step, hosts in steps:
+    def put_step(self, seq: int, delta: StepDelta, steps: Steps = NO_STEPS) -> None:
+        """``steps`` as they were."""
+        step, index = delta.after, delta.after.index
+        if step is not delta.before:
+            body, hosts = record_rows.text(bare(step)), added_hosts(delta)
             added = None if hosts is None else record_rows.text(hosts)
-            self._sql.later("put_step", seq, index, record_rows.text(step), added)
-        for index, name, item, body in tasks:
-            self._sql.later("put_task", seq, index, name, item, record_rows.text(body))
+            self._sql.later("put_step", seq, index, body, added)
+        for name, host in delta.hosts.items():
+            rows = item_rows(steps, delta, name, host) if host.items else ((HOST_ITSELF, host),)
+            for item, value in rows:
+                self._sql.later("put_task", seq, index, name, item, record_rows.text(value))
 
     def journal(
         self,

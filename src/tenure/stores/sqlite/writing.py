@@ -166,7 +166,8 @@ class Writing:
         after = decision.own_fields(run)
         until = head.lease_until if after.owner_id is not None else None
         now = self._storing.put_head(head, after, head.claim_id, until, instant.now)
-        self._storing.put_steps(head.seq, decision.steps.values(), steps)
+        for delta in decision.steps.values():
+            self._storing.put_step(head.seq, delta, steps)
         self._storing.journal(
             head.seq, after, update.update_id, effect.events, effect.deliveries, instant.now
         )
