@@ -59,7 +59,7 @@ MAY_READ_ALL = {
     "count_runs",  # `tenure store check`, which says that it takes a while
     "bytes_used",
     "runs_without_spec",
-    "runs_without_journal",
+    "runs_with_gaps",
     "specs_without_definition",
     "rows_without_run",
     "unused_definitions",

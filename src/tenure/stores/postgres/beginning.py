@@ -23,11 +23,11 @@ from tenure.stores.postgres.failures import DATA_ERRORS
 from tenure.stores.postgres.names import must_exist
 from tenure.stores.postgres.offers import Offers
 from tenure.stores.postgres.patience import PAUSES, pause
-from tenure.stores.postgres.rows import Head, head_of, record_of, steps_of, to_write
+from tenure.stores.postgres.rows import Head, Record, head_of, record_of, steps_of, to_write
 from tenure.stores.postgres.session import Session
+from tenure.stores.postgres.unreadable import readable
 from tenure.stores.postgres.watched import Row
 from tenure.stores.recent import Known
-from tenure.stores.record_rows import Text
 
 
 class _Found(NamedTuple):
@@ -49,7 +49,7 @@ class Beginnings:
         """Whom a hint is for anybody can change who hears it, and send it on; the queue is in the
         record, which nobody can."""
         record = self._offers.only_one(queues)
-        found = None if record is None else self._seen(record)
+        found = None if record is None else self._seen(record_of(record))
         return found if found is not None and found.snapshot.queue in queues else None
 
     async def waiting(self, queues: Sequence[str], limit: int) -> list[WaitingRun]:
@@ -64,11 +64,11 @@ class Beginnings:
         finally:
             if found is None or len(found) >= limit:
                 self._offers.found_more(queues)
-        return [self._seen(text) for (text,) in found]
+        return [self._seen(record) for record in readable(text for (text,) in found)]
 
-    def _seen(self, record: Text) -> WaitingRun:
+    def _seen(self, record: Record) -> WaitingRun:
         """What is seen is remembered: who looks is about to begin it."""
-        head, snapshot, digest = record_of(record)
+        head, snapshot, digest = record
         if snapshot.status is RunStatus.QUEUED:
             self._deciding.remember(head, snapshot.steps)
         return WaitingRun(snapshot=copied(snapshot), definition_digest=digest)

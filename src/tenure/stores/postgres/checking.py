@@ -15,7 +15,7 @@ from tenure.stores.postgres.session import Session
 _AN_HOUR = 3600.0
 _RELATIONS = {
     "runs_without_spec": "runs that lack what they were given",
-    "runs_without_journal": "runs whose newest change is not in the journal",
+    "runs_with_gaps": "runs of which changes are not in the journal",
     "specs_without_definition": "runs whose workflow text is gone",
     "rows_without_run": "runs of which only parts are left",
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from time import monotonic
 
@@ -35,6 +35,7 @@ from tenure.stores.postgres.names import can_exist, must_exist
 from tenure.stores.postgres.patience import PAUSES, Busy, pause, pauses_for
 from tenure.stores.postgres.rows import Head, Record, head_of, record_of, to_write
 from tenure.stores.postgres.session import Session
+from tenure.stores.postgres.unreadable import readable
 
 
 class Leasing:
@@ -81,8 +82,8 @@ class Leasing:
             )
             batch = Batch()
             _take(batch, 0, head, request, purpose, held, at)
-            claimed = await self._write_and_read(session, batch, [head], request.owner_id)
-        for one in claimed:
+            texts = await self._write_and_read(session, batch, [head])
+        for one in self._handed_out(map(record_of, texts), [head], request.owner_id):
             return one
         raise LeaseLost(run_id, fence=head.run.fence + 1, owner_id=None)
 
@@ -120,16 +121,16 @@ class Leasing:
                 except (NotRunnable, LeaseHeld):
                     continue  # an index offers it and the model does not: it is left alone
                 taken.append(head)
-            claimed = await self._write_and_read(session, batch, taken, request.owner_id)
+            texts = await self._write_and_read(session, batch, taken)
+        claimed = self._handed_out(readable(texts), taken, request.owner_id)
         if not repeated:
             self._choosing.count(len(claimed))
         return claimed
 
     async def _write_and_read(
-        self, session: Session, batch: Batch, heads: Sequence[Head], owner_id: str
-    ) -> list[ClaimedRun]:
-        """One trip: the reading is a statement after the commit, and sees what it sealed. What was
-        taken away or ended in between is not handed out."""
+        self, session: Session, batch: Batch, heads: Sequence[Head]
+    ) -> list[str]:
+        """One trip: the reading is a statement after the commit, and sees what it sealed."""
         if not heads:
             await session.all("commit")
             return []
@@ -139,9 +140,14 @@ class Leasing:
             ("commit",),
             ("runs_by_seq", [head.seq for head in heads]),
         )
+        return [text for (text,) in texts]
+
+    def _handed_out(
+        self, records: Iterable[Record], heads: Sequence[Head], owner_id: str
+    ) -> list[ClaimedRun]:
+        """Not what was taken away or ended in between."""
         claimed: dict[int, ClaimedRun] = {}
-        for (text,) in texts:
-            record = record_of(text)
+        for record in records:
             head = record.head
             if head.run.owner_id == owner_id and head.lease_expires_at is not None:
                 claimed[head.seq] = self._claimed(record, owner_id, head.lease_expires_at)

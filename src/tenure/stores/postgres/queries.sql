@@ -951,9 +951,12 @@ from pg_class c where c.relnamespace = 'tenure'::regnamespace and c.relkind = 'r
 select count(*) from tenure.runs r
 where not exists (select 1 from tenure.run_specs s where s.seq = r.seq)
 
--- name: runs_without_journal
-select count(*) from tenure.runs r where not exists (
-  select 1 from tenure.journal j where j.seq = r.seq and j.version = r.version)
+-- name: runs_with_gaps
+-- Versions count up from one.
+select count(*) from tenure.runs r left join (
+  select seq, count(*) as versions, max(version) as newest from tenure.journal group by seq) j
+  on j.seq = r.seq
+where (r.version, r.version) is distinct from (j.versions, j.newest)
 
 -- name: specs_without_definition
 select count(*) from tenure.run_specs s where s.definition_digest is not null
