@@ -64,7 +64,8 @@ class Beginnings:
         finally:
             if found is None or len(found) >= limit:
                 self._offers.found_more(queues)
-        return [self._seen(record) for record in readable(text for (text,) in found)]
+        texts = (text for (text,) in found)
+        return [self._seen(record) for record in readable(texts, record_of)]
 
     def _seen(self, record: Record) -> WaitingRun:
         """What is seen is remembered: who looks is about to begin it."""

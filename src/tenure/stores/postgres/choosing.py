@@ -16,6 +16,7 @@ from tenure.stores.postgres.patience import Busy
 from tenure.stores.postgres.rows import Head, head_of, head_row, summary_of
 from tenure.stores.postgres.session import Call, Session
 from tenure.stores.postgres.statements import FRAGMENTS
+from tenure.stores.postgres.unreadable import readable
 from tenure.stores.postgres.watched import Row
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -106,7 +107,11 @@ def _next(found: list[Found], picked: dict[int, Found]) -> Found | None:
 
 
 def _found(rows: list[Row]) -> list[Found]:
-    return [Found(head_of(head_row(text)), at.astimezone(UTC)) for text, at in rows]
+    return [
+        Found(head_of(row), at.astimezone(UTC))
+        for text, at in rows
+        for row in readable((text,), head_row)
+    ]
 
 
 async def runnable(
@@ -121,7 +126,7 @@ async def runnable(
         except DATA_ERRORS:
             found = []  # what cannot be written down was never stored
     return Page(
-        items=tuple(summary_of(text) for *_, text in found[:limit]),
+        items=tuple(readable((text for *_, text in found[:limit]), summary_of)),
         cursor=encode_cursor("runnable", *found[limit - 1][:3]) if len(found) > limit else None,
     )
 

@@ -7,17 +7,17 @@ store is asked at once. What is read is never older than the question.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import copy
 from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary
 
-from tenure.model.errors import RunNotFound
+from tenure.model.errors import RunNotFound, TenureError
 
 T = TypeVar("T")
 
-Read = Callable[[Sequence[str]], Awaitable[dict[str, T]]]
-"""Those that are there, by id."""
+Read = Callable[[Sequence[str]], Awaitable[Mapping[str, T | TenureError]]]
+"""Those that are there, by id; or what is to be said of one."""
 
 _MOST = 100
 
@@ -76,10 +76,11 @@ class _Asked(Generic[T]):
             for run_id, answer in taken.items():
                 if answer.done():
                     continue  # cancelled meanwhile
-                if run_id in found:
-                    answer.set_result(found[run_id])
+                result = found.get(run_id, RunNotFound(run_id))
+                if isinstance(result, TenureError):
+                    answer.set_exception(result)
                 else:
-                    answer.set_exception(RunNotFound(run_id))
+                    answer.set_result(result)
 
     def _next(self) -> dict[str, asyncio.Future[T]]:
         """Who asks for what somebody else asks for comes next time: values are not shared."""

@@ -122,7 +122,7 @@ class Leasing:
                     continue  # an index offers it and the model does not: it is left alone
                 taken.append(head)
             texts = await self._write_and_read(session, batch, taken)
-        claimed = self._handed_out(readable(texts), taken, request.owner_id)
+        claimed = self._handed_out(readable(texts, record_of), taken, request.owner_id)
         if not repeated:
             self._choosing.count(len(claimed))
         return claimed

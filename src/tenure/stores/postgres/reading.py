@@ -8,7 +8,7 @@ from datetime import datetime
 import msgspec
 
 from tenure.model.codec import decode
-from tenure.model.errors import RunNotFound
+from tenure.model.errors import RunNotFound, StoreIncompatible, TenureError
 from tenure.model.events import Event, Position, RecordedEvent, record
 from tenure.model.owning import Ownership
 from tenure.model.query import Page, RunFilter, bounded_limit, decode_cursor, encode_cursor
@@ -21,6 +21,7 @@ from tenure.stores.postgres.listing import newest
 from tenure.stores.postgres.names import can_exist, must_exist
 from tenure.stores.postgres.rows import snapshot_of, summary_of
 from tenure.stores.postgres.statements import SQL
+from tenure.stores.postgres.unreadable import readable, run_id_in
 from tenure.stores.postgres.watched import Row
 
 _NEWEST = 1 << 62
@@ -37,11 +38,18 @@ class Reading:
     async def snapshot(self, run_id: str) -> RunSnapshot:
         return await self._snapshots.get(must_exist(run_id))
 
-    async def _read_snapshots(self, run_ids: Sequence[str]) -> dict[str, RunSnapshot]:
+    async def _read_snapshots(self, run_ids: Sequence[str]) -> dict[str, RunSnapshot | TenureError]:
         async with self._connections.session(Purpose.READING) as session:
             found = await session.all("runs_by_id", run_ids)
-        snapshots = [snapshot_of(text) for (text,) in found]
-        return {snapshot.run_id: snapshot for snapshot in snapshots}
+        snapshots: dict[str, RunSnapshot | TenureError] = {}
+        for (text,) in found:
+            try:
+                snapshot = snapshot_of(text)
+            except StoreIncompatible as wrong:
+                snapshots[run_id_in(text)] = wrong  # for who asked for that one
+            else:
+                snapshots[snapshot.run_id] = snapshot
+        return snapshots
 
     async def mark(self, run_id: str) -> str:
         return await self._marks.get(must_exist(run_id))
@@ -70,7 +78,7 @@ class Reading:
             except DATA_ERRORS:
                 found = []  # what cannot be written down was never stored
         return Page(
-            items=tuple(summary_of(text) for _, text in found[:limit]),
+            items=tuple(readable((text for _, text in found[:limit]), summary_of)),
             cursor=encode_cursor("runs", found[limit - 1][0]) if len(found) > limit else None,
         )
 

@@ -1,27 +1,34 @@
-"""A record that this version of Tenure cannot read, among others: those are handed out anyway.
+"""A run that this version of Tenure cannot read, among others: those are handed out anyway.
 
-Somebody has edited the database, or a defect has written what nobody should. Whoever claimed such a
-run has it until the lease ends, and only then does the next one try.
+Somebody has edited the database, or a defect has written what nobody should. Whoever asks for that
+very run is told; whoever asks for many gets the others. A claim that took it keeps it until the
+lease ends, and only then does the next one try.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 import msgspec
 
 from tenure.model.errors import StoreIncompatible
-from tenure.stores.postgres.rows import Record, record_of
-from tenure.stores.record_rows import Text
+
+T = TypeVar("T")
 
 _log = logging.getLogger("tenure.stores")
 
 
-def readable(texts: Iterable[Text]) -> Iterator[Record]:
+def readable(texts: Iterable[str], read: Callable[[str], T]) -> Iterator[T]:
     for text in texts:
         try:
-            yield record_of(text)
+            yield read(text)
         except StoreIncompatible as wrong:
-            run_id = msgspec.json.decode(text)[0][1]
-            _log.warning("run %s is left alone: %s; others are not held up by it", run_id, wrong)
+            _log.warning("run %s is left out: %s", run_id_in(text), wrong)
+
+
+def run_id_in(text: str) -> str:
+    """Of a head, or of what begins with one."""
+    head: Any = msgspec.json.decode(text)
+    return str((head[0] if isinstance(head[0], list) else head)[1])
