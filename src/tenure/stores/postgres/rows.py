@@ -128,7 +128,7 @@ def detail_text(run: RunSnapshot) -> str | None:
 
 
 class RecordRow(Struct, array_like=True, gc=False):
-    """``run_by_id`` and ``runs_by_seq``."""
+    """``runs_by_id`` and ``runs_by_seq``."""
 
     head: HeadRow
     summary: SpecSummary
