@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 ONLY ?=
+# Scripts in tools/ that write pages from code.
+GENERATORS := state_diagram workflow_reference cli_reference callback_schema openapi
 # Test processes. Much of what they do is waiting: one more than there are cores keeps those busy.
 AT_ONCE ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 8 ? n + 1 : 8)))
 # Compiled modules are kept whatever the shell says: without them each process compiles everything again.
@@ -50,21 +52,13 @@ lint: $(READY)
 	@$(BIN)/ruff format --check --quiet
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache > $(VENV)/.imports.log 2>&1 || { cat $(VENV)/.imports.log; exit 1; }
-	@$(BIN)/python tools/state_diagram.py --check
-	@$(BIN)/python tools/workflow_reference.py --check
-	@$(BIN)/python tools/cli_reference.py --check
-	@$(BIN)/python tools/callback_schema.py --check
-	@$(BIN)/python tools/openapi.py --check
+	@for tool in $(GENERATORS); do $(BIN)/python -m tools.$$tool --check || exit 1; done
 
 bench: $(READY) ## Measure against the limits (ONLY=name for one script)
 	@$(BIN)/python -m benchmarks $(ONLY)
 
 docs: $(READY) ## Write again the pages that are generated from code
-	@$(BIN)/python tools/state_diagram.py
-	@$(BIN)/python tools/workflow_reference.py
-	@$(BIN)/python tools/cli_reference.py
-	@$(BIN)/python tools/callback_schema.py
-	@$(BIN)/python tools/openapi.py
+	@for tool in $(GENERATORS); do $(BIN)/python -m tools.$$tool || exit 1; done
 
 lock: ## Resolve the dependency versions again into constraints.txt (needs uv)
 	@uv pip compile --quiet --upgrade --no-header --no-annotate --no-emit-index-url \

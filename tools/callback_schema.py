@@ -1,23 +1,17 @@
-"""Write ``docs/reference/callback.schema.json`` from what callbacks are made of.
-
-python tools/callback_schema.py            write the file
-python tools/callback_schema.py --check    exit 1 if the file on disk is not what it would write
-"""
+"""Write ``docs/reference/callback.schema.json`` from what callbacks are made of."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
 import msgspec
+from tools.generated import FOLDER, write_or_check
 
 from tenure.model.snapshot import ErrorInfo
 from tenure.wire.callback import CallbackPayload
 
-FILE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "callback.schema.json"
+FILE = FOLDER / "callback.schema.json"
 
 MEANING: dict[type[msgspec.Struct], dict[str, dict[str, Any]]] = {
     CallbackPayload: {
@@ -75,20 +69,12 @@ def schema() -> dict[str, Any]:
     return HEAD | made
 
 
+def text(_: str) -> str:
+    return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
+
+
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Write the schema of callbacks from the code.")
-    parser.add_argument("--check", action="store_true", help="only say whether it is up to date")
-    parser.add_argument("--file", type=Path, default=FILE, help="another file to write or check")
-    options = parser.parse_args(arguments)
-    path: Path = options.file
-    text = json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
-    if not options.check:
-        path.write_text(text, encoding="utf-8")
-        return 0
-    if path.is_file() and path.read_text(encoding="utf-8") == text:
-        return 0
-    print(f"{path} does not match src/tenure/wire/callback.py; run `make docs`", file=sys.stderr)
-    return 1
+    return write_or_check({"callback.schema.json": text}, arguments)
 
 
 if __name__ == "__main__":

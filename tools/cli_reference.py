@@ -1,17 +1,11 @@
-"""Write ``docs/reference/cli.md`` from the commands themselves.
-
-python tools/cli_reference.py            write the page
-python tools/cli_reference.py --check    exit 1 if the page on disk is not what it would write
-"""
+"""Write ``docs/reference/cli.md`` from the commands themselves."""
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import click
+from tools.generated import write_or_check
 
 from tenure.cli.app import app
 from tenure.cli.exits import MEANING
@@ -20,8 +14,6 @@ from tenure.cli.group import LazyGroup
 from tenure.cli.verb import Verb
 from tenure.config import FILE_NAME, PREFIX, READERS, Settings, shown_value
 from tenure.runtime.lease_rules import RULES
-
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "cli.md"
 
 HEAD = """\
 # Command line
@@ -73,22 +65,10 @@ most `prune_rate` a second: [retention](../operations/stores.md#retention).
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true")
-    parser.add_argument("--page", type=Path, default=PAGE)
-    options = parser.parse_args(arguments)
-    wanted = page()
-    if not options.check:
-        options.page.write_text(wanted)
-        return 0
-    found = options.page.read_text() if options.page.exists() else ""
-    if found == wanted:
-        return 0
-    print(f"{options.page} is not what the commands say: run `make docs`", file=sys.stderr)
-    return 1
+    return write_or_check({"cli.md": page}, arguments)
 
 
-def page() -> str:
+def page(_: str = "") -> str:
     parts = [HEAD, *_exit_codes(), *_errors(), *_commands(app, "tenure"), *_settings()]
     return "\n".join(parts).rstrip() + "\n"
 
@@ -165,4 +145,4 @@ def _settings() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

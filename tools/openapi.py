@@ -1,17 +1,12 @@
-"""Write ``docs/reference/openapi.json`` and ``docs/reference/http-api.md`` from the routes.
-
-python tools/openapi.py            write both
-python tools/openapi.py --check    exit 1 if what is on disk is not what it would write
-"""
+"""Write ``docs/reference/openapi.json`` and ``docs/reference/http-api.md`` from the routes."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
+
+from tools.generated import write_or_check
 
 from tenure.gateway.openapi import document
 from tenure.gateway.problems import KINDS, Kind
@@ -20,7 +15,6 @@ from tenure.gateway.routes import ROUTES
 from tenure.model.access import Role
 from tenure.wire.problem import PREFIX
 
-FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
 HEAD = f"""\
 # HTTP API
 
@@ -51,7 +45,7 @@ are the gateway's to say.
 """
 
 
-def page() -> str:
+def page(_: str = "") -> str:
     made = document(ROUTES)
     lines = [HEAD]
     for route in ROUTES:
@@ -138,24 +132,12 @@ def _kind(schema: dict[str, Any]) -> str:
     return ", ".join([words, *bounds])
 
 
+def text(_: str) -> str:
+    return json.dumps(document(ROUTES), indent=2, sort_keys=True) + "\n"
+
+
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Write the HTTP API's document and page.")
-    parser.add_argument("--check", action="store_true", help="only say whether they are fresh")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="another place for them")
-    options = parser.parse_args(arguments)
-    texts = {
-        "openapi.json": json.dumps(document(ROUTES), indent=2, sort_keys=True) + "\n",
-        "http-api.md": page(),
-    }
-    stale = False
-    for name, text in texts.items():
-        path: Path = options.folder / name
-        if not options.check:
-            path.write_text(text, encoding="utf-8")
-        elif not path.is_file() or path.read_text(encoding="utf-8") != text:
-            stale = True
-            print(f"{path} is not what the routes say: run `make docs`", file=sys.stderr)
-    return int(stale)
+    return write_or_check({"openapi.json": text, "http-api.md": page}, arguments)
 
 
 if __name__ == "__main__":

@@ -1,22 +1,15 @@
-"""Write ``docs/reference/states.md`` from the tables in ``tenure.model.transitions``.
-
-python tools/state_diagram.py            write the page
-python tools/state_diagram.py --check    exit 1 if the page on disk is not what it would write
-"""
+"""Write ``docs/reference/states.md`` from the tables in ``tenure.model.transitions``."""
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from pathlib import Path
 from typing import TypeVar
+
+from tools.generated import write_or_check
 
 from tenure.model import transitions
 from tenure.model.status import DeliveryState, HostStatus, RunStatus, StepStatus
-
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "states.md"
 
 HEAD = """\
 # States
@@ -126,7 +119,7 @@ def closing() -> list[str]:
     ]
 
 
-def page() -> str:
+def page(_: str = "") -> str:
     lines = [HEAD]
     lines += section("Run", transitions.RUN)
     lines += section("Step", transitions.STEP)
@@ -137,21 +130,7 @@ def page() -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Write the page of states from the code.")
-    parser.add_argument("--check", action="store_true", help="only say whether it is up to date")
-    parser.add_argument("--page", type=Path, default=PAGE, help="another file to write or check")
-    options = parser.parse_args(arguments)
-    path: Path = options.page
-    text = page()
-    if not options.check:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        return 0
-    if path.is_file() and path.read_text(encoding="utf-8") == text:
-        return 0
-    state = "does not match" if path.is_file() else "is missing, made from"
-    print(f"{path} {state} src/tenure/model/transitions.py; run `make docs`", file=sys.stderr)
-    return 1
+    return write_or_check({"states.md": page}, arguments)
 
 
 if __name__ == "__main__":

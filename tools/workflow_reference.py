@@ -1,25 +1,20 @@
 """Write the tables of ``docs/reference/workflow.md`` from the code that reads workflow files.
 
-python tools/workflow_reference.py            write the tables, leave the prose
-python tools/workflow_reference.py --check    exit 1 if a table on disk is not what it would write
-
 A table stands between ``<!-- table: NAME -->`` and ``<!-- end -->``; everything else on the page is
 its author's. Each of ``TABLES`` must be there exactly once.
 """
 
 from __future__ import annotations
 
-import argparse
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from msgspec import NODEFAULT, Struct, structs
+from tools.generated import FOLDER, NotThePage, table, write_or_check
 
 from tenure.actions.builtin import MODULES
 from tenure.actions.surroundings import SURROUNDINGS
@@ -28,7 +23,7 @@ from tenure.workflow.catalogue import ActionSpec, Argument, Text
 from tenure.workflow.durations import show_duration
 from tenure.workflow.spec import DURATION_FIELDS
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "workflow.md"
+PAGE = FOLDER / "workflow.md"
 BLOCK = re.compile(r"(?<=<!-- table: )(?P<name>\S+) -->\n.*?(?=<!-- end -->)", re.DOTALL)
 
 NOT_YET = {
@@ -130,7 +125,7 @@ def default_of(part: shapes.Part, key: shapes.Key) -> str:
 
 def keys_of(name: str) -> list[str]:
     part = PARTS[name]
-    return _table(
+    return table(
         ("key", "value", "default", "meaning"),
         (
             (f"`{key.name}`", written(key.shape), default_of(part, key), _meaning(name, key))
@@ -179,7 +174,7 @@ def actions() -> list[str]:
         alternatives = [name for group in spec.exactly_one_of for name in group]
         own = [each for each in spec.arguments if not (spec.environment and each.name in shared)]
         lines += [f"### {spec.name}", "", spec.description, ""]
-        lines += _table(
+        lines += table(
             ("argument", "value", "", "meaning"),
             (_argument(argument, alternatives) for argument in own),
         )
@@ -189,7 +184,7 @@ def actions() -> list[str]:
 
 def process_arguments() -> list[str]:
     named = ", ".join(f"`{spec.name}`" for spec in specs() if spec.environment)
-    rows = _table(("argument", "value", "", "meaning"), map(_argument, SURROUNDINGS))
+    rows = table(("argument", "value", "", "meaning"), map(_argument, SURROUNDINGS))
     return [f"{named} also take:", "", *rows]
 
 
@@ -216,7 +211,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def limits() -> list[str]:
-    return _table(
+    return table(
         ("limit", ""),
         (
             ("size of a file", f"{document.MOST_BYTES:,} bytes"),
@@ -239,11 +234,6 @@ def limits() -> list[str]:
 # The page
 
 
-def _table(head: tuple[str, ...], rows: Iterable[Iterable[str]]) -> list[str]:
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return lines + ["| " + " | ".join(cells) + " |" for cells in rows]
-
-
 TABLES: dict[str, Callable[[], list[str]]] = {
     **{name: partial(keys_of, name) for name in PARTS if name != "handler"},
     "handler": handler_keys,
@@ -254,10 +244,6 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "methods": method_names,
     "limits": limits,
 }
-
-
-class NotThePage(Exception):
-    """The page lacks a table, has one twice, or has one nobody knows."""
 
 
 def fresh(page: str) -> str:
@@ -272,24 +258,7 @@ def fresh(page: str) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Write the workflow tables from the code.")
-    parser.add_argument("--check", action="store_true", help="only say whether they are up to date")
-    parser.add_argument("--page", type=Path, default=PAGE, help="another file to write or check")
-    options = parser.parse_args(arguments)
-    path: Path = options.page
-    try:
-        page = path.read_text(encoding="utf-8")
-        text = fresh(page)
-    except (OSError, NotThePage) as error:
-        print(f"{path}: {error}", file=sys.stderr)
-        return 1
-    if not options.check:
-        path.write_text(text, encoding="utf-8")
-        return 0
-    if page == text:
-        return 0
-    print(f"{path} does not match src/tenure/workflow; run `make docs`", file=sys.stderr)
-    return 1
+    return write_or_check({"workflow.md": fresh}, arguments)
 
 
 if __name__ == "__main__":

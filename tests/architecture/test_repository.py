@@ -191,11 +191,11 @@ def test_every_error_is_explained() -> None:
 
 def test_a_stale_state_page_is_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "states.md"
-    assert state_diagram.main(["--check", "--page", str(page)]) == 1
-    assert state_diagram.main(["--page", str(page)]) == 0
-    assert state_diagram.main(["--check", "--page", str(page)]) == 0
+    assert state_diagram.main(["--check", "--folder", str(tmp_path)]) == 1
+    assert state_diagram.main(["--folder", str(tmp_path)]) == 0
+    assert state_diagram.main(["--check", "--folder", str(tmp_path)]) == 0
     page.write_text(page.read_text().replace("queued --> running", "queued --> success"))
-    assert state_diagram.main(["--check", "--page", str(page)]) == 1
+    assert state_diagram.main(["--check", "--folder", str(tmp_path)]) == 1
     assert "run `make docs`" in capsys.readouterr().err
 
 

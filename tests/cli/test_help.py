@@ -196,11 +196,11 @@ def test_the_committed_reference_is_fresh() -> None:
 
 def test_a_stale_reference_is_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = tmp_path / "cli.md"
-    assert cli_reference.main(["--check", "--page", str(page)]) == 1
-    assert cli_reference.main(["--page", str(page)]) == 0
-    assert cli_reference.main(["--check", "--page", str(page)]) == 0
+    assert cli_reference.main(["--check", "--folder", str(tmp_path)]) == 1
+    assert cli_reference.main(["--folder", str(tmp_path)]) == 0
+    assert cli_reference.main(["--check", "--folder", str(tmp_path)]) == 0
     page.write_text(page.read_text().replace("| 3 |", "| 33 |"))
-    assert cli_reference.main(["--check", "--page", str(page)]) == 1
+    assert cli_reference.main(["--check", "--folder", str(tmp_path)]) == 1
     assert "run `make docs`" in capsys.readouterr().err
     text = page.read_text()
     assert all(f"## tenure {' '.join(path)}\n" in text for path in verbs())

@@ -1,15 +1,17 @@
 """Code blocks of the pages, by what their first line says is to be done with them.
 
-=================  ==============================================================================
-``yaml run``       a workflow that ends well; without ``version`` and ``name`` these are added.
-                   A block ``text printed`` below it has all that its tasks print
-``yaml refused``   a workflow with mistakes; the block ``text mistakes`` below it has them all
-``… evaluated``    and ``… filled``: see ``test_expressions_page.py``
-``console run``    commands after ``$``; what follows them must be in their output, in that order.
-                   ``…`` stands for any text, spaces for any number of spaces
-``python run``     see ``tests/architecture/test_repository.py``
-``… receiver``     and others of the callbacks guide: see ``test_callbacks_guide.py``
-=================  ==============================================================================
+===================  ============================================================================
+``yaml run``         a workflow that ends well; without ``version`` and ``name`` these are added.
+                     A block ``text printed`` below it has all that its tasks print
+``yaml refused``     a workflow with mistakes; the block ``text mistakes`` below it has them all
+``… evaluated``      and ``… filled``: see ``test_expressions_page.py``
+``console run``      commands after ``$``; what follows them must be in their output, in that order.
+                     ``…`` stands for any text, spaces for any number of spaces
+``console capture``  one command with all that it prints; times, ids and the store may differ,
+                     and so may the order of lines, since hosts run in parallel
+``python run``       see ``tests/architecture/test_repository.py``
+``… receiver``       and others of the callbacks guide: see ``test_callbacks_guide.py``
+===================  ============================================================================
 """
 
 from __future__ import annotations

@@ -61,11 +61,11 @@ def test_the_committed_schema_is_fresh() -> None:
 
 def test_a_stale_schema_is_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "callback.schema.json"
-    assert callback_schema.main(["--check", "--file", str(file)]) == 1
-    assert callback_schema.main(["--file", str(file)]) == 0
-    assert callback_schema.main(["--check", "--file", str(file)]) == 0
+    assert callback_schema.main(["--check", "--folder", str(tmp_path)]) == 1
+    assert callback_schema.main(["--folder", str(tmp_path)]) == 0
+    assert callback_schema.main(["--check", "--folder", str(tmp_path)]) == 0
     file.write_text(file.read_text().replace('"integer"', '"number"'))
-    assert callback_schema.main(["--check", "--file", str(file)]) == 1
+    assert callback_schema.main(["--check", "--folder", str(tmp_path)]) == 1
     assert "run `make docs`" in capsys.readouterr().err
 
 

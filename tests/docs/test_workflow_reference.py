@@ -1,4 +1,4 @@
-"""The tables of the workflow reference are those of the code, and nobody has to remember that."""
+"""The tables of the workflow reference are those of the code, as `make docs` writes them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from tools import workflow_reference
-from tools.workflow_reference import NOT_YET, PAGE, PARTS, TABLES, NotThePage, fresh
+from tools.generated import NotThePage
+from tools.workflow_reference import NOT_YET, PAGE, PARTS, TABLES, fresh
 
 from tenure.actions.builtin import MODULES
 from tenure.workflow.spec import Handler, Step, Workflow
@@ -21,10 +22,10 @@ def test_a_stale_table_is_noticed_and_mended(
 ) -> None:
     page = tmp_path / "workflow.md"
     page.write_text(PAGE.read_text().replace("| `50` | hosts at once |", "| `5` | hosts at once |"))
-    assert workflow_reference.main(["--check", "--page", str(page)]) == 1
+    assert workflow_reference.main(["--check", "--folder", str(tmp_path)]) == 1
     assert "run `make docs`" in capsys.readouterr().err
-    assert workflow_reference.main(["--page", str(page)]) == 0
-    assert workflow_reference.main(["--check", "--page", str(page)]) == 0
+    assert workflow_reference.main(["--folder", str(tmp_path)]) == 0
+    assert workflow_reference.main(["--check", "--folder", str(tmp_path)]) == 0
     assert page.read_text() == PAGE.read_text()
 
 
@@ -44,8 +45,8 @@ def test_a_page_that_lacks_a_table_or_has_it_twice_is_refused(name: str) -> None
 def test_a_page_that_is_not_there_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert workflow_reference.main(["--check", "--page", str(tmp_path / "none.md")]) == 1
-    assert "none.md" in capsys.readouterr().err
+    assert workflow_reference.main(["--check", "--folder", str(tmp_path)]) == 1
+    assert "workflow.md" in capsys.readouterr().err
 
 
 def test_every_key_and_action_has_its_row() -> None:
