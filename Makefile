@@ -6,7 +6,8 @@ READY := $(VENV)/.ready
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 ONLY ?=
 # Scripts in tools/ that write pages from code.
-GENERATORS := state_diagram workflow_reference cli_reference callback_schema openapi
+GENERATORS := state_diagram workflow_reference cli_reference settings_reference python_reference \
+  callback_schema openapi
 # Test processes. Much of what they do is waiting: one more than there are cores keeps those busy.
 AT_ONCE ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$((n < 8 ? n + 1 : 8)))
 # Compiled modules are kept whatever the shell says: without them each process compiles everything again.

@@ -12,8 +12,6 @@ from tenure.cli.exits import MEANING
 from tenure.cli.failing import error_types
 from tenure.cli.group import LazyGroup
 from tenure.cli.verb import Verb
-from tenure.config import FILE_NAME, PREFIX, READERS, Settings, shown_value
-from tenure.runtime.lease_rules import RULES
 
 HEAD = """\
 # Command line
@@ -46,21 +44,11 @@ does not. `invalid-workflow` and `invalid-settings` carry `problems`, a list of 
 `message`, for a workflow also `source`, `line`, `column`, `path` and `hint`. Where an error is
 about one run, `run_id` names it. A type keeps its name and its meaning:
 """
-SETTINGS = f"""\
+SETTINGS = """\
 ## Settings
 
-Read from `{FILE_NAME}` in your configuration directory (`~/.config/tenure`), then from the one in
-the working directory, then from the environment (`{PREFIX}` and the name in capitals), then from
-flags; what comes later counts more. Durations are written like `0.5s`, `2m` or `1h30m`. `tenure
-doctor` shows each value with where it comes from.
-"""
-FOLLOWS = {"visibility_timeout": "; where the lease is set, half of it"}
-
-CALLBACKS = f"""\
-`callbacks` are targets told of every run: `[[callbacks]]` tables in `{FILE_NAME}`, with the keys of
-[the workflow file](workflow.md#callback). [Callbacks](../guides/callbacks.md) explains them and the
-settings that follow. With a `retention` other than zero, runs that ended longer ago are removed, at
-most `prune_rate` a second: [retention](../operations/stores.md#retention).
+A flag that is named after a [setting](settings.md) wins over `tenure.toml` and over `TENURE_…` in
+the environment.
 """
 
 
@@ -69,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def page(_: str = "") -> str:
-    parts = [HEAD, *_exit_codes(), *_errors(), *_commands(app, "tenure"), *_settings()]
+    parts = [HEAD, *_exit_codes(), *_errors(), *_commands(app, "tenure"), SETTINGS]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -130,18 +118,6 @@ def _prose(text: str) -> str:
 
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
-
-
-def _settings() -> Iterator[str]:
-    yield SETTINGS
-    yield "| setting | default |\n|---|---|"
-    defaults = Settings(store="SQLite in your data directory (`~/.local/share/tenure/runs.db`)")
-    for name in READERS:
-        yield f"| `{name}` | {shown_value(defaults, name)}{FOLLOWS.get(name, '')} |"
-    yield f"\n{CALLBACKS}"
-    yield "Some must fit together; what does not is refused at start:\n"
-    for rule in RULES:
-        yield f"- `{rule.text}`: {rule.why}"
 
 
 if __name__ == "__main__":

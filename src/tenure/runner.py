@@ -67,7 +67,7 @@ class Runner:
     ``store`` is an open store, which stays yours to close, or a URL. Without one runs live in
     memory, and a warning says so. ``tracking=False`` executes without store and notifier: recorders
     are called, and the snapshot that comes back is all that remains. A ``broker`` (or its URL)
-    tells workers of what is queued; without it they find it by looking. ``task_groups=False``: no
+    tells workers of what is queued; without it they poll. ``task_groups=False``: no
     control groups for local tasks, for those that make groups of their own.
     """
 
@@ -129,10 +129,9 @@ class Runner:
         await self._parts.open()
 
     async def close(self) -> None:
-        """End runs that have not ended, as canceled (one that resumes is given back, for workers to
-        go on with), and let go of everything that is this
-        runner's own: all of it, also if one part cannot be closed. From now on it refuses with
-        ``RunnerClosed``, until somebody opens it again."""
+        """End unfinished runs as canceled (one with ``recovery: resume`` is given back to workers),
+        and close everything this runner opened. Later calls raise ``RunnerClosed`` until it is
+        opened again."""
         await self._parts.close()
 
     async def run(
@@ -174,12 +173,12 @@ class Runner:
         store: RunStateStore | None = None,
         notifier: RunStateNotifier | None = None,
     ) -> RunSnapshot:
-        """Execute here and now, to the end, a run that is queued: somebody approved it, or no
+        """Execute here and now, to the end, a run that is queued: it was approved, or no
         worker is there to take it.
 
         It does what its definition says, with the variables it was created with; only secrets are
         kept nowhere. As ``run``, and ``RunNotFound``, ``NotRunnable`` if it waits or has ended,
-        ``LeaseHeld`` if somebody else executes it.
+        ``LeaseHeld`` if another process executes it.
         """
         session = await self._parts.session(store)
         run, definition = await stored_run(session.store, run_id)
@@ -245,9 +244,9 @@ class Runner:
         *,
         update_id: str | None = None,
     ) -> RunSnapshot:
-        """Queue it for workers. ``update_id`` names this very request: who got no answer sends it
-        again with the same ``run_id``, and gets the run that it made. ``NotSupported`` if no worker
-        could ever take it from this store."""
+        """Queue it for workers. ``update_id`` names this request: sent again with the same
+        ``run_id`` after a lost answer, it returns the run that it made. ``NotSupported`` if no
+        worker could ever take it from this store."""
         if not self._tracking:
             raise ValueError("tracking=False keeps nothing that a worker could find")
         ready = self._parts.ready.of(workflow, options)
@@ -315,7 +314,7 @@ class Runner:
     async def cancel(
         self, run_id: str, *, reason: str | None = None, by: str | None = None
     ) -> RunSnapshot:
-        """Recorded at once. The run as it then stands: ``canceled`` if nobody was running it,
+        """Recorded at once. The run as it then stands: ``canceled`` if no process was running it,
         ``running`` while its owner ends what runs, or the end it had reached before."""
         session = await self._parts.session()
         run = await session.operators.cancel(run_id, reason=reason, by=by)
@@ -346,7 +345,7 @@ class Runner:
         return await reconciler.reconcile(reason, expired=expired)
 
     async def redeliver(self, delivery_id: str, *, by: str | None = None) -> Delivery:
-        """Send a callback again, under the same id; its run's journal says who wanted that.
+        """Send a callback again, under the same id; its run's journal names ``by``.
         ``DeliveryNotFound``; ``NotSupported`` by a store that keeps none."""
         session = await self._parts.session()
         outbox = session.store

@@ -21,12 +21,12 @@ class OutputChunk(Struct, frozen=True, gc=False, kw_only=True):
 
 class Recorder(Protocol):
     """Gets every event of a run exactly as the journal holds it, in the same order, once it is
-    durable, from the run's birth to the last word of the process that executes it. Of a run that
-    somebody else had begun, from the claim on.
+    durable, from the run's birth to the last word of the process that executes it. Of a run
+    that was taken over, from the claim on.
 
     What others write meanwhile (a cancel request, an approval, an annotation) comes before the next
     event of the owner, provided that the store keeps a journal (``EventLog``) that can be read.
-    What is written after the run's end, or by a new owner, comes to nobody here. Raising is logged
+    What is written after the run's end, or by a new owner, is not recorded here. Raising is logged
     and changes nothing.
     """
 

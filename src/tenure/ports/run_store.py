@@ -37,7 +37,7 @@ class RunStateStore(Protocol):
         """Store a new run at version 1.
 
         The store stamps all times, sets ``fence`` to 1 and the owner if ``new.lease`` is given
-        (0 and nobody otherwise), and keeps ``new.definition``.
+        (0 and no owner otherwise), and keeps ``new.definition``.
 
         ``InvalidRunId`` or ``StoreRejected`` for values that can never be stored; ``RunExists``
         for a used id, with nothing changed; the first answer if that run was created by this very

@@ -47,7 +47,7 @@ DURATION_FIELDS = frozenset({"approval_timeout", "delay", "max_delay", "timeout"
 
 @plain_members
 class OnTakeover(StrEnum):
-    """What becomes of a task that ran when its owner died and about which nobody knows."""
+    """What becomes of a task that was running when its owner died, and whose end was not seen."""
 
     RERUN = "rerun"
     VERIFY = "verify"
