@@ -1,5 +1,5 @@
-"""How many connections a process has at most, as ``docs/operations/stores.md`` tells it. One that
-was made is kept, so whoever counts afterwards sees the most there were."""
+"""How many connections a process has at most, as ``docs/operations/postgresql.md`` tells it. They
+are kept once made, so counting them afterwards gives the most there were."""
 
 from __future__ import annotations
 
