@@ -17,7 +17,7 @@ def test_a_run_waits_and_says_what_to_type(cli: Cli) -> None:
     assert said.code == 7
     run_id = cli.call("status", "latest", "--json").json["run_id"]
     assert f"waits for approval; to let it begin: tenure approve {run_id}" in said.out
-    assert cli.call("explain", run_id).out == "queued until somebody approves it\n"
+    assert cli.call("explain", run_id).out == "queued until it is approved\n"
     quiet = cli.call("run", cli.workflow(ASKS), "-q")
     assert (quiet.code, quiet.out) == (7, "")
     assert "tenure approve" in quiet.err

@@ -96,14 +96,14 @@ ROWS: list[tuple[str, RunSnapshot, dict[str, Any], Why, str]] = [
         run(approval=Approval(required=True)),
         {},
         Why.APPROVAL,
-        "queued until somebody approves it",
+        "queued until it is approved",
     ),
     (
         "approval for a while",
         run(approval=Approval(required=True, expires_at=NOW + timedelta(hours=3))),
         {},
         Why.APPROVAL,
-        "queued until somebody approves it, for 3h more",
+        "queued until it is approved, for 3h more",
     ),
     (
         "approval too late",
@@ -601,7 +601,7 @@ async def test_what_a_run_waits_for_is_judged_by_the_clock_of_the_store(hours: i
 
     new = new_run(run_id="run-00001", run_after=later, approval=Approval(required=True))
     await store.create_run(replace(new, approval_seconds=600.0))
-    assert await said() == (Why.APPROVAL, "queued until somebody approves it, for 10m more")
+    assert await said() == (Why.APPROVAL, "queued until it is approved, for 10m more")
     await store.update_run(approve(new.snapshot))
     assert await said() == (Why.LATER, f"queued until {later:%Y-%m-%d %H:%M:%S} UTC, in 30m")
     clock.advance(1801)

@@ -209,11 +209,11 @@ def _queued(
     approval = run.approval
     if approval.required and approval.by is None:
         if approval.expires_at is None:
-            return Why.APPROVAL, "queued until somebody approves it"
+            return Why.APPROVAL, "queued until it is approved"
         if approval.expires_at <= now:
             return Why.APPROVAL, f"the time to approve it ended {_ago(approval.expires_at, now)}"
         left = _coarse((approval.expires_at - now).total_seconds())
-        return Why.APPROVAL, f"queued until somebody approves it, for {left} more"
+        return Why.APPROVAL, f"queued until it is approved, for {left} more"
     if run.run_after is not None and run.run_after > now:
         left = _coarse((run.run_after - now).total_seconds())
         return Why.LATER, f"queued until {run.run_after:%Y-%m-%d %H:%M:%S} UTC, in {left}"

@@ -87,7 +87,7 @@ async def test_why_a_run_waits_is_told_by_the_clock_of_the_store(fleet: Fleet, o
         return re.sub(r"(?<= )(29|28|39|38)m", "some minutes", said)
 
     assert await told("explain", run_id) == (
-        "queued until somebody approves it, for some minutes more"
+        "queued until it is approved, for some minutes more"
     )
     waits = f"queued until {later:%Y-%m-%d %H:%M:%S} UTC, in some minutes"
     approved = await told("approve", run_id, "--by", "ada")
