@@ -86,9 +86,7 @@ async def test_why_a_run_waits_is_told_by_the_clock_of_the_store(fleet: Fleet, o
         said = await fleet.command(*arguments, env=with_clock(off))
         return re.sub(r"(?<= )(29|28|39|38)m", "some minutes", said)
 
-    assert await told("explain", run_id) == (
-        "queued until it is approved, for some minutes more"
-    )
+    assert await told("explain", run_id) == ("queued until it is approved, for some minutes more")
     waits = f"queued until {later:%Y-%m-%d %H:%M:%S} UTC, in some minutes"
     approved = await told("approve", run_id, "--by", "ada")
     assert approved == f"{run_id} is approved by ada; {waits}"
