@@ -38,10 +38,8 @@ Roles: {", ".join(f"`{role}`" for role in Role)}. A `viewer` reads; an `operator
 steers; a `worker` reads and executes; an `admin` may do everything. A token that is limited to
 queues sees the runs of those alone: others are not found.
 
-`POST /v1/updates` is for stores over HTTP (`tenure worker --store https://…`). Under a lease it
-takes what an owner writes. Without one it takes a new run, or what `cancel`, `approve` and
-`annotate` write, and makes that anew from what it changes: who did it, its events and its callbacks
-are the gateway's to say.
+`POST /v1/updates` is for workers over HTTP (`tenure worker --store https://…`): it takes what the
+owner of a run writes under its lease. Operators use `cancel`, `approve`, `retry` and `annotate`.
 """
 
 
@@ -62,7 +60,7 @@ def page(_: str = "") -> str:
 def _route(route: Route[Any, Any], operation: dict[str, Any]) -> Iterator[str]:
     yield f"## {route.method} {route.path}"
     yield ""
-    roles = "nobody needs a token" if route.roles is None else ", ".join(sorted(route.roles))
+    roles = "no token needed" if route.roles is None else ", ".join(sorted(route.roles))
     yield f"{route.summary}. ({roles})"
     yield ""
     parameters = operation["parameters"]

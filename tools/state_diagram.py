@@ -24,7 +24,7 @@ INTROS = {
     "Step": "A step is `pending` until it starts.",
     "Host": (
         "`unreachable`: it could not be contacted. `unknown`: its owner died while it ran, or its "
-        "run ended while it ran, and nobody could find out how it ended. `unknown` is no end: "
+        "run ended while it ran, and its end was not seen. `unknown` is no end: "
         "while the run goes on, a rerun or a late finding settles it."
     ),
     "Delivery": (

@@ -18,8 +18,8 @@ DEST = Argument(
     name="dest",
     required=True,
     in_sight=True,
-    description="Path on the host; folders above it are made. `~/` is the home of who writes it; a "
-    "relative path begins where the host's commands do.",
+    description="Path on the host; folders above it are made. `~/` is the home of the task's user; "
+    "a relative path begins where the host's commands do.",
 )
 
 Want = Callable[[Task], WantedFile]

@@ -21,7 +21,7 @@ from tenure.cli.verb import json_option, run_argument, store_option, verb
 )
 @run_argument
 @click.argument("facts", metavar="KEY=VALUE...", nargs=-1, required=True)
-@click.option("--by", metavar="NAME", help="Who found it out.  [default: you]")
+@click.option("--by", metavar="NAME", help="The author of the note.  [default: you]")
 @json_option
 @store_option
 def command(

@@ -34,8 +34,8 @@ from tenure.system import SystemClock, presence
 )
 @run_argument
 @click.option("--note", metavar="TEXT", help="Why; kept in the record.")
-@click.option("--by", metavar="NAME", help="Who approves.  [default: you]")
-@click.option("--no-run", is_flag=True, help="Approve only; it is run by whoever comes next.")
+@click.option("--by", metavar="NAME", help="The name of the approver.  [default: you]")
+@click.option("--no-run", is_flag=True, help="Approve only; it is run by the next worker.")
 @secrets_option
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing unless something goes wrong.")
 @json_option

@@ -35,7 +35,7 @@ def command(run_id: str, reason: str | None, as_json: bool, store: str | None) -
     """Stop a run.
 
     The request is recorded at once. The process that executes the run ends its tasks within a
-    moment; a run nobody executes ends right away. A run that had ended before stays as it is, and
+    moment; a run without an owner ends right away. A run that had ended before stays as it is, and
     the answer says so. Follow the rest with: tenure watch RUN
     """
     asyncio.run(_cancel(run_id, reason, as_json, store))

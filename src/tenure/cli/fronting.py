@@ -33,7 +33,7 @@ def listen_options(function: F) -> F:
         click.option(
             "--allow-anyone",
             is_flag=True,
-            help="Serve without tokens whoever can reach it. For closed networks.",
+            help="Serve every client, without tokens. For closed networks.",
         ),
         click.option(
             "--listen",

@@ -43,8 +43,8 @@ def command(
     """Serve the HTTP API: for people, programs and remote workers.
 
     Any number of gateways may share a store. Each also sends callbacks and marks abandoned runs.
-    Its routes are described at /docs and /openapi.json. Beyond this machine it serves only those
-    who have a token; once there is one, it is asked for here too. SIGTERM or Ctrl-C lets answers
+    Its routes are described at /docs and /openapi.json. Beyond this machine it serves only clients
+    with a token; once there is one, it is asked for here too. SIGTERM or Ctrl-C lets answers
     under way end; a second signal stops at once. With --json its address is one object.
     """
     check_installed()

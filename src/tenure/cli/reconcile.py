@@ -31,7 +31,7 @@ def command(reason: str, as_json: bool, store: str | None) -> None:
     Every command that writes does so when it starts, for processes of this machine that are
     provably gone. This one also ends runs whose lease ran out, wherever their process was. A run
     that was asked to stop ends as canceled, any other as interrupted. A run that is alive is never
-    hit; one that resumes is left to the next worker. Runs that nobody approved in time are
+    hit; one that resumes is left to the next worker. Runs not approved in time are
     canceled.
     """
     ended, left = asyncio.run(_reconcile(settings_for(store), reason))

@@ -84,7 +84,7 @@ STORE_UNAVAILABLE = Kind(
     "store-unavailable",
     503,
     "The store did not answer",
-    detail="nobody knows whether it happened: send the same request again in a moment",
+    detail="it may or may not have happened: send the same request again in a moment",
 )
 STORE_UNUSABLE = Kind(
     "store-unusable",

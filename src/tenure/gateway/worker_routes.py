@@ -51,7 +51,7 @@ OWNERSHIP: tuple[Route[Any, Any], ...] = (
     Route(
         method="POST",
         path="/v1/claims",
-        summary="Claim runs that nobody owns",
+        summary="Claim runs that have no owner",
         roles=WORK,
         query=NoQuery,
         body=Claims,

@@ -53,7 +53,7 @@ class ClaimedRun(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Renewal(Struct, frozen=True, gc=False, kw_only=True):
-    """The answer for one lease. ``ok`` false: the run is somebody else's, or has ended."""
+    """The answer for one lease. ``ok`` false: the run has another owner, or has ended."""
 
     run_id: str
     ok: bool

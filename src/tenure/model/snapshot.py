@@ -38,7 +38,7 @@ class ErrorInfo(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True)
 
 
 class Approval(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """Whether somebody must say yes before it begins, who did, and until when that is possible."""
+    """Whether the run must be approved before it begins, its approver, and until when it may be."""
 
     required: bool = False
     by: str | None = None
@@ -48,7 +48,7 @@ class Approval(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
 
 class Annotation(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """What somebody found out later. Never touches status; allowed on ended runs."""
+    """What was found out later. Never touches status; allowed on ended runs."""
 
     id: str
     data: dict[str, Any]

@@ -90,14 +90,14 @@ class CancelRequest(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Consent(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """Somebody lets a run begin that asks for approval."""
+    """An operator approves a run that asks for it."""
 
     by: str
     note: str | None = None
 
 
 class CallbackFailure(Struct, frozen=True, gc=False, kw_only=True):
-    """A callback that was given up by whoever kept it in memory. (An outbox knows by itself.)"""
+    """A callback that was given up by the process that kept it in memory."""
 
     target: str
     event: str

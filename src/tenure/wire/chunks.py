@@ -28,7 +28,7 @@ class ChunkQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Chunk(Struct, frozen=True, kw_only=True):
-    """``size`` is how much there was; nothing of a stream that nobody wrote."""
+    """``size`` is how much there was; nothing of a stream that was never written."""
 
     offset: int
     size: int

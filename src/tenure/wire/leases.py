@@ -87,7 +87,7 @@ class RenewalsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Renewals(Struct, frozen=True, kw_only=True):
-    """One for each lease, in order. ``ok`` false: the run is somebody else's, or has ended."""
+    """One for each lease, in order. ``ok`` false: the run has another owner, or has ended."""
 
     renewals: tuple[Renewal, ...]
 

@@ -27,7 +27,7 @@ class ReconcileRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 class Reconciled(Struct, frozen=True, kw_only=True):
     """``interrupted``: runs whose owner is gone; ``canceled``: such as were asked to stop before;
-    ``expired``: nobody approved them in time."""
+    ``expired``: not approved in time."""
 
     interrupted: tuple[str, ...]
     expired: tuple[str, ...]

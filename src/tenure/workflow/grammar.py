@@ -236,7 +236,7 @@ PLAN = Part(
             "manual-approve waits for an approval",
         ),
         Key("strategy", Choice(("sequential",)), "the only one there is"),
-        Key("approval_timeout", Duration(), "the run is canceled if nobody approves in time"),
+        Key("approval_timeout", Duration(), "the run is canceled if it is not approved in time"),
     ],
 )
 CALLBACK = Part(
@@ -279,7 +279,7 @@ def grammar(catalogue: Catalogue) -> Part:
             Key("vars", VARS, "variables of the workflow"),
             Key("defaults", DEFAULTS, "for steps that do not say"),
             Key("callbacks", ListOf(CALLBACK, MOST_CALLBACKS), "whom to tell"),
-            Key("plan", PLAN, "whether somebody must approve"),
+            Key("plan", PLAN, "whether it must be approved"),
             Key("steps", ListOf(step, MOST_STEPS, 1), "what to do, in order", required=True),
             Key("handlers", ListOf(handler, MOST_HANDLERS), "run when a step notifies them"),
             Key("env_packages", NAMES, "from older files; has no effect"),

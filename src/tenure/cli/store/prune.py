@@ -47,7 +47,7 @@ def command(older_than: float, rate: int | None, as_json: bool, store: str | Non
 
     Each is removed whole: record, journal, output, settled callbacks. Runs that have not ended,
     and runs with a callback still to be sent, are kept. It works in small batches and no faster
-    than --rate: others who use the store hardly notice. It may be stopped at any time; what is left
+    than --rate: other users of the store hardly notice. It may be stopped at any time; what is left
     is removed by the next.
     """
     settings = settings_for(store)

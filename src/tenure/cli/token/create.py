@@ -65,7 +65,7 @@ def command(
 ) -> None:
     """Create a token, and show it once.
 
-    The journal names whoever uses it NAME. Only a digest is kept: a token that was lost is revoked,
+    The journal shows its holder as NAME. Only a digest is kept: a token that was lost is revoked,
     and another one created. Its gateways know it at once. From the first token on a gateway
     asks for one, also on its own machine.
     """
