@@ -311,15 +311,6 @@ async def test_reading_and_writing_have_each_their_own_patience(
         await writing
 
 
-def test_patience_is_what_the_guide_promises() -> None:
-    guide = Path(__file__).parents[2] / "docs" / "operations" / "stores.md"
-    promise = (
-        f"writes to that run are refused after {patience.WRITE_PATIENCE:.0f} seconds, reading it "
-        f"and every list after {patience.READ_PATIENCE:.0f}"
-    )
-    assert promise in " ".join(guide.read_text().split())
-
-
 def test_the_more_is_under_way_the_less_often_each_looks() -> None:
     patience = Patience()
     alone = [patience.pause(20) for _ in range(20)]
