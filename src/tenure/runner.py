@@ -42,10 +42,8 @@ from tenure.runtime.options import RunOptions
 from tenure.runtime.owners import doubt_about
 from tenure.runtime.packing import packed
 from tenure.runtime.patience import surely
-from tenure.runtime.queued_retry import enter_queue, entered_before
 from tenure.runtime.ready import Ready
 from tenure.runtime.recovery import EndedRuns
-from tenure.runtime.relatives import Relatives, gave_way
 from tenure.runtime.retention import RetentionPolicy
 from tenure.runtime.retrying import RetryOptions, definition_of_retry
 from tenure.runtime.session import Session
@@ -193,35 +191,21 @@ class Runner:
 
         Definition, files, variables, labels, callbacks and time-out are those of the old run;
         secrets have to be given again. As ``run``, and ``RunNotFound``, ``NotRunnable`` if the old
-        run goes on, leaves nothing, or is being retried: of two that begin at the same moment one
-        goes on, the other ends as canceled and is not retried itself.
+        run goes on, leaves nothing, or is being retried.
         """
         session = await self._parts.session(options.store)
         stored = await stored_run(session.store, run_id)
         file = self._parts.file_of(stored.definition)
         definition = definition_of_retry(stored, file.workflow, options)
-        relatives = Relatives(session.store, stored.snapshot)
-        await relatives.check_none_goes_on()
         ready = self._parts.ready.stored(file, definition)
         new_id = options.run_id or new_run_id()
         planned = planned_retry(stored.snapshot, new_id, ready, options.approved_by)
         text = definition.encode()
         if planned.status is RunStatus.QUEUED:
             session = await self._waiting_room(ready, options.store)
-            waiting = await self._submit(session, ready, planned, text, options)
-            first = await relatives.in_front_of(new_id)
-            if first is not None:
-                await session.operators.cancel(new_id, reason=gave_way(first))
-                raise relatives.refusal(first)
-            return waiting
+            return await self._submit(session, ready, planned, text, options)
         work = stored_work(ready, planned, options.secrets)
-        work = structs.replace(
-            work,
-            planned=structs.replace(planned, status=RunStatus.QUEUED),
-            definition=text,
-            relatives=relatives,
-            folder=definition.folder,
-        )
+        work = structs.replace(work, definition=text, folder=definition.folder)
         return await self._perform(session, work, options.notifier)
 
     def run_sync(
@@ -266,28 +250,15 @@ class Runner:
         """``retry``, for workers: queued rather than executed here. Secrets are theirs to give.
         ``update_id`` is as ``submit`` has it."""
         session = await self._parts.session(options.store)
-        if update_id is not None and options.run_id is not None:
-            made = await entered_before(session.store, run_id, options.run_id, update_id)
-            if made is not None:
-                return made
         stored = await stored_run(session.store, run_id)
         file = self._parts.file_of(stored.definition)
         definition = definition_of_retry(stored, file.workflow, options)
-        relatives = Relatives(session.store, stored.snapshot)
-        await relatives.check_none_goes_on()
         ready = self._parts.ready.stored(file, definition)
         new_id = options.run_id or new_run_id()
         planned = queued_retry(stored.snapshot, new_id, ready, options.approved_by)
         session = await self._waiting_room(ready, options.store)
-        return await enter_queue(
-            session,
-            planned,
-            definition.encode(),
-            relatives,
-            approval_seconds=file.workflow.plan.approval_timeout,
-            update_id=update_id,
-            by=options.requested_by,
-        )
+        await self._submit(session, ready, planned, definition.encode(), options, update_id)
+        return await surely(lambda: session.store.get_run(new_id))
 
     async def get_run(self, run_id: str) -> RunSnapshot:
         """``RunNotFound`` rather than an invented one."""

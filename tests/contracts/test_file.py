@@ -14,6 +14,7 @@ from tenure.testing.contracts import (
     DurabilityContract,
     EventLogContract,
     ManualTime,
+    OneRetryContract,
     RunStateStoreContract,
     SharedStoreContract,
 )
@@ -36,6 +37,9 @@ class TestEvents(Files, EventLogContract): ...
 
 
 class TestDefinitions(Files, DefinitionsContract): ...
+
+
+class TestOneRetry(Files, OneRetryContract): ...
 
 
 class Twice(Files):

@@ -19,6 +19,7 @@ from tenure.testing.contracts import (
     LogStoreContract,
     MachineClockContract,
     ManualTime,
+    OneRetryContract,
     OutboxBatchesContract,
     OutboxContract,
     OutboxMachineClockContract,
@@ -65,6 +66,9 @@ class TestOwnershipEvents(Memory, OwnershipEventsContract): ...
 
 
 class TestDefinitions(Memory, DefinitionsContract): ...
+
+
+class TestOneRetry(Memory, OneRetryContract): ...
 
 
 class TestOutbox(Memory, OutboxContract): ...

@@ -23,6 +23,7 @@ from tenure.testing.contracts import (
     LogSizesContract,
     LogStoreContract,
     ManualTime,
+    OneRetryContract,
     OutboxBatchesContract,
     OutboxContract,
     OutboxRetentionContract,
@@ -83,6 +84,9 @@ class TestOwnershipEvents(Postgres, OwnershipEventsContract): ...
 
 
 class TestDefinitions(Postgres, DefinitionsContract): ...
+
+
+class TestOneRetry(Postgres, OneRetryContract): ...
 
 
 class TestOutbox(Postgres, OutboxContract): ...

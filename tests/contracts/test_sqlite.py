@@ -22,6 +22,7 @@ from tenure.testing.contracts import (
     LogStoreContract,
     MachineClockContract,
     ManualTime,
+    OneRetryContract,
     OutboxBatchesContract,
     OutboxContract,
     OutboxMachineClockContract,
@@ -85,6 +86,9 @@ class TestOwnershipEvents(SQLite, OwnershipEventsContract): ...
 
 
 class TestDefinitions(SQLite, DefinitionsContract): ...
+
+
+class TestOneRetry(SQLite, OneRetryContract): ...
 
 
 class TestOutbox(SQLite, OutboxContract): ...

@@ -56,7 +56,7 @@ def test_a_run_from_its_birth_to_its_retry(client: Client) -> None:
     assert reused.problem == "idempotency-key-reused"
     assert (retry["retry_of"], retry["status"], retry["owner_id"]) == (run_id, "queued", None)
     events = client.get(f"/v1/runs/{retry['run_id']}/events").json["events"]
-    assert [event["type"] for event in events] == ["run.queued", "lease.released"]
+    assert [event["type"] for event in events] == ["run.queued"]
     assert client.get(f"/v1/runs/{run_id}/definition").json["files"] == []
     assert client.get(f"/v1/runs/{run_id}/logs").json == {"streams": []}
     assert client.get("/v1/workers").json == {"workers": []}

@@ -189,6 +189,7 @@ _VALUES: dict[str, tuple[Any, ...]] = {
     "summaries_by_seq": (SEQS,),
     "seq_of_run": (RUNS[0],),
     "definition": (RUNS[0],),
+    "active_retry": (RUNS[0],),
     "journal_after": (12, 0, 50),
     "waiting_runs": (["queue-1", "queue-2"], 50),
     "renew_leases": _LEASES,

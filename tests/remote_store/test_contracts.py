@@ -18,6 +18,7 @@ from tenure.testing.contracts import (
     LogListingContract,
     LogStoreContract,
     ManualTime,
+    OneRetryContract,
     OwnershipEventsContract,
     RunStateStoreContract,
     WorkerRegistryContract,
@@ -55,6 +56,9 @@ class TestOwnershipEvents(SQLiteBehind, OwnershipEventsContract): ...
 
 
 class TestDefinitions(SQLiteBehind, DefinitionsContract): ...
+
+
+class TestOneRetry(SQLiteBehind, OneRetryContract): ...
 
 
 class TestLogs(SQLiteBehind, LogStoreContract): ...

@@ -36,6 +36,7 @@ class SQLiteFiles:
         path = shutil.copy(self._empty, folder / "runs.db")
         with patch("tenure.stores.sqlite.thread.connect", _hasty):
             store = await SQLiteStore.open(path, clock=clock)
+            await store.revoke_token("none")  # the writer's connection, too
         async with store:
             yield store
         shutil.rmtree(folder)

@@ -7,17 +7,17 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
 
 import apsw
 import pytest
 
 from tenure.model.errors import StoreUnavailable
-from tenure.stores.sqlite import SQLiteStore, holdup, thread
+from tenure.stores.sqlite import SQLiteStore, database
 from tenure.testing.factories import new_run
 
 PATIENCE = 20.0
-STUCK = "the store does not answer: another process holds {}; waiting for it"
-AGAIN = "the store answers again after"
+WAITING = "another process has locked {}; waiting for it"
 
 
 class Said(logging.Handler):
@@ -61,102 +61,48 @@ def held(path: Path, how: str = "begin exclusive") -> Iterator[apsw.Connection]:
         other.close()
 
 
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holdup, "UNNOTICED", 0.0)
-
-
-class Hours:
-    """A clock that only waiting for the lock moves."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 1000.0
-        monkeypatch.setattr(holdup, "rest", self.rest)
-        for module in (holdup, thread):
-            monkeypatch.setattr(module, "monotonic", lambda: self.now)
-
-    def rest(self, seconds: float) -> None:
-        self.now += seconds
-
-
-async def refusals(store: SQLiteStore, count: int) -> None:
-    writes = [store.create_run(new_run()) for _ in range(count)]
-    for answer in await asyncio.gather(*writes, return_exceptions=True):
-        assert isinstance(answer, StoreUnavailable)
-        assert f"has held {store.path}" in str(answer)
-
-
-async def test_all_who_wait_in_line_for_one_holder_give_up_with_the_first(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = Hours(monkeypatch)
-    async with SQLiteStore(path, patience=10.0) as store:
-        with held(path):
-            await refusals(store, 5)
-            assert 1010.0 < clock.now < 1010.1
-            await refusals(store, 5)  # asked for when it was known: a moment for all of them
-            assert clock.now < 1011.2
+async def test_calls_that_wait_behind_one_another_give_up_together(path: Path) -> None:
+    async with SQLiteStore(path, patience=1.0) as store:
         await store.create_run(new_run())
         with held(path):
-            asked_at = clock.now
-            await refusals(store, 1)
-            assert clock.now > asked_at + 10.0
+            began = monotonic()
+            writes = [store.create_run(new_run()) for _ in range(4)]
+            for answer in await asyncio.gather(*writes, return_exceptions=True):
+                assert isinstance(answer, StoreUnavailable)
+                assert str(answer) == (
+                    f"{path} is locked by another process: nothing was written. Look for a stopped "
+                    f"or hung process that has it open (fuser {path}), let it go on or end it, and "
+                    "try again"
+                )
+            assert monotonic() - began < 4 * 1.0
+        assert (await store.create_run(new_run())).version == 1
 
 
-async def test_who_looks_after_a_while_is_as_patient_as_the_first(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = Hours(monkeypatch)
-    async with SQLiteStore(path, patience=10.0) as store:
-        with held(path):
-            await refusals(store, 1)
-            clock.now += 600.0
-            await refusals(store, 1)
-            assert clock.now > 1620.0
-
-
-async def test_it_is_said_once_for_all_that_wait_and_once_that_it_is_over(
+async def test_a_long_wait_is_logged_once_and_ends_with_the_lock(
     path: Path, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with await SQLiteStore.open(path) as store:
-        impatient(monkeypatch)
-        with held(path):
-            asked = [asyncio.ensure_future(store.create_run(new_run())) for _ in range(3)]
-            await said.something()
-            assert not any(one.done() for one in asked)
-        await asyncio.gather(*asked)
-        monkeypatch.setattr(holdup, "UNNOTICED", 1000.0)
         await store.create_run(new_run())
-    assert len(said.words) == 2
-    assert said.words[0] == STUCK.format(path)
-    assert said.words[1].startswith(AGAIN)
+        monkeypatch.setattr(database, "_WARN_AFTER_S", 0.0)
+        with held(path):
+            asked = asyncio.ensure_future(store.create_run(new_run()))
+            await said.something()
+            assert not asked.done()
+        assert (await asked).version == 1
+    assert said.words == [WAITING.format(path)]
 
 
-async def test_it_is_said_while_the_store_is_being_opened(
+async def test_so_is_a_wait_while_the_store_is_being_opened(
     path: Path, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await (await SQLiteStore.open(path)).close()
-    impatient(monkeypatch)
+    monkeypatch.setattr(database, "_WARN_AFTER_S", 0.0)
     with held(path, "pragma locking_mode = exclusive; begin exclusive"):
         opening = asyncio.ensure_future(SQLiteStore.open(path))
         await said.something()
         assert not opening.done()
     await (await opening).close()
-    assert said.words[0] == STUCK.format(path)
-    assert said.words[-1].startswith(AGAIN)
-
-
-async def test_who_gives_up_and_asks_again_is_not_told_again(
-    path: Path, said: Said, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with await SQLiteStore.open(path) as store:
-        impatient(monkeypatch)
-        monkeypatch.setattr(holdup, "LOCK_PATIENCE", 0.05)
-        with held(path):
-            for _ in range(3):
-                with pytest.raises(StoreUnavailable, match="has held"):
-                    await store.create_run(new_run())
-        await store.create_run(new_run())
-    assert [one.startswith(AGAIN) for one in said.words] == [False, True]
+    assert said.words == [WAITING.format(path)]
 
 
 async def test_nothing_is_said_of_the_short_waits_of_those_who_share_a_file(

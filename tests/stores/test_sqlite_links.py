@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tenure.model.errors import StoreUnavailable, UnknownStore
+from tenure.model.errors import UnknownStore
 from tenure.ports.log_store import LogKey
 from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.contracts.acts import create_embedded
-from tenure.testing.factories import fencing_of, new_run
+from tenure.testing.factories import fencing_of
 
 OUT = LogKey(step=0, host="web1", stream="stdout")
-
-HOLDS = """
-import sys, apsw
-connection = apsw.Connection(sys.argv[1])
-connection.execute("begin immediate")
-print("held", flush=True)
-sys.stdin.read()
-"""
 
 
 @pytest.fixture
@@ -55,20 +45,6 @@ async def test_output_is_found_whichever_name_it_was_written_under(path: Path, l
             assert (await store.check_store()).problems == ()
         sizes = {(await store.check_store()).bytes_used for store in (one, other)}
         assert len(sizes) == 1
-
-
-async def test_whoever_holds_the_file_is_named_whichever_name_was_asked_for(
-    path: Path, link: Path
-) -> None:
-    async with SQLiteStore(link, patience=0.05) as store:
-        with subprocess.Popen(
-            [sys.executable, "-c", HOLDS, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        ) as holder:
-            assert holder.stdout is not None
-            assert holder.stdout.readline() == b"held\n"
-            with pytest.raises(StoreUnavailable, match=f"process {holder.pid};"):
-                await store.create_run(new_run())
-            holder.kill()
 
 
 def test_link_to_a_name_that_sqlite_cannot_be_told_is_refused(tmp_path: Path) -> None:

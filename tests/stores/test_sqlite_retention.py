@@ -218,7 +218,7 @@ async def test_callback_sent_again_just_before_the_prune_keeps_its_run(store: SQ
     found = await store._reader.run(store._reading.prunable, 0.0, 10)
     (delivery, *_) = (await store.list_deliveries(run_id=sent.run_id)).items
     await store.requeue_delivery(delivery.id)
-    assert await store._writer.run(store._pruning._pruner.hide, found) == 1
+    assert await store._writer.run(store._pruner.hide, found) == 1
     assert await store.get_run(sent.run_id) == sent
     with pytest.raises(RunNotFound):
         await store.get_run(other.run_id)

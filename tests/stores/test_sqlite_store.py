@@ -148,7 +148,6 @@ async def test_ten_stores_that_open_a_new_file_at_once_all_succeed(
 
 @pytest.mark.parametrize("attempt", range(3))
 async def test_so_do_twenty_that_open_one_nobody_had_open(tmp_path: Path, attempt: int) -> None:
-    """Each asks whether others have it while they ask the same."""
     path = tmp_path / f"runs{attempt}.db"
     await (await SQLiteStore.open(path)).close()
     stores = await asyncio.gather(*(SQLiteStore.open(path) for _ in range(20)))
@@ -363,14 +362,6 @@ async def test_every_tenth_claim_is_the_oldest_whoever_claims(tmp_path: Path) ->
             found = await worker.claim_runs(claim_request(f"worker-{number}", limit=3))
             claimed += [one.snapshot.run_id for one in found]
     assert claimed.index("old-and-unimportant") == 9
-
-
-async def test_store_opened_before_a_fork_says_so(tmp_path: Path) -> None:
-    async with await SQLiteStore.open(tmp_path / "runs.db") as store:
-        store._reader._pid += 1  # as a forked child would see it
-        with pytest.raises(StoreUnavailable, match="forked"):
-            await store.get_run("whatever1")
-        store._reader._pid -= 1
 
 
 # Output

@@ -169,7 +169,7 @@ async def test_nothing_is_written_or_read_once_a_newer_tenure_has_migrated(
     asked = calls(store, run)
     asynchronous = {name for name, _ in getmembers(SQLiteStore, iscoroutinefunction)}
     assert {name for name in asynchronous if not name.startswith("_")} - OF_ITSELF == set(asked)
-    asked["in the middle of a prune"] = lambda: store._writer.run(store._pruning._pruner.noted)
+    asked["in the middle of a prune"] = lambda: store._writer.run(store._pruner.noted)
     for ask in asked.values():
         with pytest.raises(StoreIncompatible, match=r"runs\.db has schema 9999.*upgrade Tenure"):
             await ask()

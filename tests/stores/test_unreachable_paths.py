@@ -62,7 +62,7 @@ def test_folder_that_may_not_be_looked_into_is_a_matter_of_rights(locked: Path) 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("below", ["", f"/{TOO_LONG}"])
 def test_name_that_is_too_long_is_called_so(tmp_path: Path, kind: str, below: str) -> None:
-    with pytest.raises(StoreUnavailable, match=r"File name too long.*shorter"):
+    with pytest.raises(StoreUnavailable, match="File name too long"):
         open_store(f"{kind}{tmp_path}/{TOO_LONG}{below}")
     assert list(tmp_path.iterdir()) == []
 

@@ -28,7 +28,6 @@ from tenure.model.errors import RunExists, RunNotFound
 from tenure.model.ids import check_run_id
 from tenure.ports.run_store import RunStateStore
 from tenure.runner import RetryOptions
-from tenure.runtime.relatives import Relatives
 from tenure.runtime.retrying import definition_of_retry, work_left
 from tenure.system import new_run_id
 
@@ -114,11 +113,9 @@ def command(
 
 
 async def _find(settings: Settings, word: str, new_id: str) -> Found:
-    """The run, if nobody retries it already and no other is called ``new_id``: said before anything
-    is said of what is left."""
+    """The run, if no other is called ``new_id``: said before anything is said of what is left."""
     found = await find(settings, word)
     async with reading(settings) as store:
-        await Relatives(store, found.stored.snapshot).check_none_goes_on()
         await _check_unused(new_id, store)
     return found
 

@@ -233,6 +233,18 @@ def check_repeated(run: RunSnapshot, first_update_id: str | None, new: NewRun) -
         raise LeaseLost(run.run_id, fence=run.fence, owner_id=run.owner_id)
 
 
+def already_retried(retry_of: str, active: str, status: str, unapproved: bool) -> NotRunnable:
+    """For a second retry of a run, or of one of its retries, while one is queued or running: both
+    would do what is left. Every store that keeps definitions refuses it."""
+    if unapproved:
+        todo = f"approve it (tenure approve {active}) or cancel it (tenure cancel {active})"
+    else:
+        todo = f"wait for it (tenure watch {active}) or end it (tenure cancel {active})"
+    return NotRunnable(
+        retry_of, f"{active} retries it and is {status}: {todo}, then retry {active}"
+    )
+
+
 def why_not_runnable(
     run: RunSummary, at: datetime, purpose: Purpose = Purpose.EXECUTE
 ) -> str | None:

@@ -15,7 +15,7 @@ from tenure.model.errors import LeaseLost, NotRunnable
 from tenure.model.leasing import ClaimedRun, Lease
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import Recovery, RunStatus
-from tenure.model.update import Changes, Fencing, LeaseRequest, Receipt, RunChange
+from tenure.model.update import Changes, Fencing, LeaseRequest, Receipt
 from tenure.ports.beginnings import Beginnings
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.masking import NOTHING_SECRET, Masking
@@ -30,7 +30,6 @@ from tenure.runtime.masking import Masks
 from tenure.runtime.outputs import Outputs
 from tenure.runtime.patience import surely
 from tenure.runtime.recipe import Prepared
-from tenure.runtime.relatives import Relatives, gave_way
 from tenure.runtime.session import Session
 from tenure.runtime.stop import HAND_OVER, PROCESS_STOPPED, REQUESTED, WORKER_STOPPED
 from tenure.runtime.taking_over import cannot_go_on, early_end, time_left, unconfirmed
@@ -72,8 +71,6 @@ class Work(Struct, frozen=True, kw_only=True, gc=False):
     """How this process got it; of a run that is there and has none it is made first."""
     waits: Beginnings | None = None
     """Its store, if it was seen to wait and is to be claimed in the commit that begins it."""
-    relatives: Relatives | None = None
-    """Of a retry: as long as one of them lives it does not begin."""
     by_worker: bool = False
     """Who stops this process does not mean this run."""
     variables: Mapping[str, Any] = {}
@@ -95,7 +92,6 @@ class EmbeddedRun:
         self._definition = work.definition
         self._claimed = work.claim
         self._waits = work.waits
-        self._relatives = work.relatives
         self._by_worker = work.by_worker
         self.began = False
         """Something of it may have been executed here."""
@@ -181,21 +177,9 @@ class EmbeddedRun:
 
     async def _create(self, changes: Changes) -> Changes:
         sent_at = asyncio.get_running_loop().time()
-        born = changes if self._relatives is None else Changes()
-        lease = await self._tracker.begin(born, self._definition, self._request())
+        lease = await self._tracker.begin(changes, self._definition, self._request())
         self._hold(lease, sent_at)
-        if self._relatives is None:
-            return not_born(changes)
-        await self._enter(self._relatives)
-        return await self._begin(changes)
-
-    async def _enter(self, relatives: Relatives) -> None:
-        """``NotRunnable`` if it has to give way: then it has ended."""
-        first = await relatives.in_front_of(self._planned.run_id)
-        if first is not None:
-            ended = RunChange(status=RunStatus.CANCELED, message=gave_way(first))
-            await self._tracker.record(Changes(run=ended))
-            raise relatives.refusal(first)
+        return not_born(changes)
 
     # From where it waits
 

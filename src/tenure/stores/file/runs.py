@@ -9,22 +9,24 @@ another process: it ends with ``Locked``, and is called again.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from tenure.model.apply import apply
+from tenure.model.approving import waits_for_approval
 from tenure.model.codec import storable
-from tenure.model.errors import RunNotFound
+from tenure.model.errors import RunNotFound, StoreIncompatible
 from tenure.model.events import Position, RecordedEvent
 from tenure.model.ids import check_run_id
 from tenure.model.judge import Circumstances
-from tenure.model.leasing import check_repeated, create, present
+from tenure.model.leasing import already_retried, check_repeated, create, present
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.update import NewRun, Receipt, Update, receipt
 from tenure.ports.clock import Clock
@@ -40,7 +42,7 @@ from tenure.stores.file.disk import (
 from tenure.stores.file.frames import frame
 from tenure.stores.file.journal import Identity, Journal
 from tenure.stores.file.live import LiveLocks
-from tenure.stores.file.names import Names, is_run_id, run_of_live
+from tenure.stores.file.names import Names, is_run_id, run_of_journal, run_of_live
 from tenure.stores.file.records import (
     creation_record,
     encode_record,
@@ -89,13 +91,39 @@ class FileRuns:
     def create(self, new: NewRun, turn: Turn) -> Receipt:
         run_id = check_run_id(new.snapshot.run_id)
         path = self._names.journal(run_id)
-        with reported(path):
+        with reported(path), self._alone_if_retry(new, turn):
             while True:
                 if not path.exists() and (born := self._create(new)):
                     return born
                 # Not found: whoever was faster failed in the end and took the file back.
                 with suppress(RunNotFound):
                     return self._created_before(new, turn)
+
+    @contextmanager
+    def _alone_if_retry(self, new: NewRun, turn: Turn) -> Iterator[None]:
+        """One retry of a chain is active at a time; while one is created, no other is.
+        ``NotRunnable``."""
+        retry_of = new.snapshot.retry_of
+        if retry_of is None:
+            yield
+            return
+        with OpenFile(self._names.directory, os.O_RDONLY) as directory:
+            fcntl.flock(directory, fcntl.LOCK_EX)
+            if not self._names.journal(new.snapshot.run_id).exists():
+                self._check_no_retry(retry_of, turn)
+            yield
+
+    def _check_no_retry(self, retry_of: str, turn: Turn) -> None:
+        with os.scandir(self._names.directory) as entries:
+            ids = [run_id for entry in entries if (run_id := run_of_journal(entry.name))]
+        runs: dict[str, RunSnapshot] = {}
+        for run_id in ids:
+            with suppress(RunNotFound, StoreIncompatible):
+                runs[run_id] = self.look(run_id, turn).run
+        root = _root(retry_of, runs)
+        for run in runs.values():
+            if run.retry_of is not None and not run.ended and _root(run.run_id, runs) == root:
+                raise already_retried(retry_of, run.run_id, run.status, waits_for_approval(run))
 
     def _create(self, new: NewRun) -> Receipt | None:
         """``None`` if somebody else was faster."""
@@ -280,6 +308,15 @@ class FileRuns:
         """It is not there; but a store that is not there has not lost one run."""
         os.stat(self._names.directory)
         raise RunNotFound(run_id)
+
+
+def _root(run_id: str, runs: Mapping[str, RunSnapshot]) -> str:
+    """The run that its chain of retries begins with."""
+    seen: set[str] = set()
+    while run_id not in seen and run_id in runs and (retried := runs[run_id].retry_of) is not None:
+        seen.add(run_id)
+        run_id = retried
+    return run_id
 
 
 def _applied_id(journal: Journal, fd: int, base_version: int | None) -> str | None:

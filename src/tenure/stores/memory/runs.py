@@ -52,8 +52,10 @@ class MemoryRuns:
             check_repeated(existing.snapshot, existing.update_id_of(1), new)
             return state.receipt(existing, 1)
         state.check_new(run_id, new.deliveries)
+        root = state.retry_root(new.snapshot.retry_of)
         snapshot = create(storable(run_id, new), state.clock.now())
         stored = StoredRun(next(state.numbers), snapshot, new.definition)
+        stored.retry_root = root
         if new.lease is not None:
             stored.lease_until = state.clock.until(new.lease.seconds)
             stored.claim_id = new.lease.claim_id

@@ -10,10 +10,11 @@ from itertools import count
 
 import msgspec
 
+from tenure.model.approving import waits_for_approval
 from tenure.model.errors import RunNotFound, StoreRejected
 from tenure.model.events import Event, RecordedEvent, record
 from tenure.model.judge import Circumstances
-from tenure.model.leasing import Lease, present
+from tenure.model.leasing import Lease, already_retried, present
 from tenure.model.outbox import Delivery
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
@@ -39,6 +40,7 @@ class StoredRun:
         self.definition_digest = definition and sha256(definition.encode()).hexdigest()
         self.lease_until: LeaseEnd | None = None
         self.claim_id: str | None = None
+        self.retry_root: str | None = None
         self.journal: list[JournalRow] = []
         self.changes: list[int] = []
         """The numbers of these rows among those of all runs."""
@@ -89,6 +91,18 @@ class MemoryState:
             applied_id=applied_id,
             lease_expires_at=shown(stored.lease_until),
         )
+
+    def retry_root(self, retry_of: str | None) -> str | None:
+        """``NotRunnable`` if a retry of that chain is active."""
+        if retry_of is None:
+            return None
+        old = self.runs.get(retry_of)
+        root = (old and old.retry_root) or retry_of
+        for stored in self.unfinished.values():
+            if stored.retry_root == root:
+                run = stored.snapshot
+                raise already_retried(retry_of, run.run_id, run.status, waits_for_approval(run))
+        return root
 
     def check_new(self, run_id: str, deliveries: tuple[NewDelivery, ...]) -> None:
         for delivery in deliveries:

@@ -49,6 +49,7 @@ def creation(run: NewRunRow, events: str, aboard: Sequence[str]) -> Call:
         events,
         list(aboard),
         run.i,
+        run.retry_of,
     )
 
 

@@ -137,6 +137,7 @@ class Batch:
                 vars=record_rows.text(run.vars) if run.vars else None,
                 plan=record_rows.plan_text(run.steps),
                 labels=run.labels,
+                retry_of=run.retry_of,
             )
         )
 

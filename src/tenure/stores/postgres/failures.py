@@ -83,6 +83,13 @@ def is_full_queue(error: BaseException | None) -> bool:
     return isinstance(error, psycopg.Error) and error.diag.source_function == _TELLING
 
 
+def is_second_retry(error: Exception) -> bool:
+    """A run is retried while another retry of it is queued or running."""
+    if not isinstance(error, errors.UniqueViolation):
+        return False
+    return error.diag.constraint_name == "runs_active_retry"
+
+
 def _is_out_of_space(error: Exception) -> bool:
     """A limit on the size of files or a quota has no code of its own: it is known by where in the
     server it was met. (What the server says is in its own language.)"""

@@ -143,15 +143,16 @@ with given as materialized (
     recovery text, queue text, rank smallint, ready_at timestamptz, readiness smallint,
     approved boolean, run_after timestamptz, started_at timestamptz, updated_at timestamptz, counts json,
     detail text, digest text, definition text, summary text, callbacks text, vars text, plan text,
-    labels json, update_id text), json_array_elements($2::json)) as g(i, run_id, workflow_name,
+    labels json, retry_of text, update_id text), json_array_elements($2::json)) as g(i, run_id, workflow_name,
     status, version, fence, owner_id, claim_id, seconds, recovery, queue, rank, ready_at,
     readiness, approved, run_after, started_at, updated_at, counts, detail, digest, definition,
-    summary, callbacks, vars, plan, labels, update_id, events)
+    summary, callbacks, vars, plan, labels, retry_of, update_id, events)
 ), made as (
-  insert into tenure.runs (run_id, workflow_name, status, version, fence, owner_id, claim_id,
-    lease_expires_at, takeovers, takeovers_without_progress, recovery, queue, rank, ready_at,
+  insert into tenure.runs (run_id, workflow_name, retry_root, status, version, fence, owner_id,
+    claim_id, lease_expires_at, takeovers, takeovers_without_progress, recovery, queue, rank, ready_at,
     readiness, approved, run_after, created_at, started_at, updated_at, counts, detail)
-  select g.run_id, g.workflow_name, g.status, g.version, g.fence, g.owner_id, g.claim_id,
+  select g.run_id, g.workflow_name, coalesce((select coalesce(o.retry_root, o.run_id)
+    from tenure.runs o where o.run_id = g.retry_of limit 1), g.retry_of), g.status, g.version, g.fence, g.owner_id, g.claim_id,
     tenure.clock() + make_interval(secs => g.seconds), 0, 0, g.recovery, g.queue, g.rank,
     g.ready_at, g.readiness, g.approved, g.run_after, g.updated_at, g.started_at, g.updated_at, g.counts,
     g.detail::json
@@ -184,6 +185,13 @@ with given as materialized (
 -- Whoever commits with NOTIFY keeps all others who do from committing until he has flushed. So one
 -- transaction of the database does at a time; who finds another at it announces apart, afterwards.
 (select pg_try_advisory_xact_lock(hashtextextended('tenure.announcing', 0)))
+
+-- name: active_retry
+-- Of the chain that the run belongs to.
+select a.run_id, a.status, a.readiness = 3 from tenure.runs a
+where a.retry_root = coalesce((select coalesce(o.retry_root, o.run_id) from tenure.runs o
+    where o.run_id = $1::text), $1::text)
+  and a.retry_root is not null and a.status in ('queued', 'running')
 
 -- name: create_runs
 {created}, steps as (
@@ -218,10 +226,12 @@ select tenure.clock(),
 -- `waiting_runs` would show it, if the server can carry that much. Who may not execute what seals it
 -- may not ask this at all, whatever comes of it: `create_plain_runs` is for him.
 with ok as (
-  insert into tenure.runs (run_id, workflow_name, status, version, fence, takeovers,
+  insert into tenure.runs (run_id, workflow_name, retry_root, status, version, fence, takeovers,
     takeovers_without_progress, recovery, queue, rank, ready_at, readiness, approved, run_after,
     created_at, updated_at, counts, detail)
-  select $1::text, $2::text, $3::text, $4::bigint, $5::bigint, 0, 0, $6::text, $7::text,
+  select $1::text, $2::text, coalesce((select coalesce(o.retry_root, o.run_id)
+    from tenure.runs o where o.run_id = $27::text limit 1), $27::text), $3::text, $4::bigint,
+    $5::bigint, 0, 0, $6::text, $7::text,
     $8::smallint, $9::timestamptz, $10::smallint, $11::boolean, $12::timestamptz,
     $13::timestamptz, $13::timestamptz, $14::json, $15::json
   where (select 1 from tenure.runs where run_id = $1::text limit 1) is null

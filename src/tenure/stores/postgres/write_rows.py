@@ -37,6 +37,7 @@ class NewRunRow(Struct, gc=False, omit_defaults=True, kw_only=True):
     vars: str | None = None
     plan: str
     labels: dict[str, str]
+    retry_of: str | None = None
     update_id: str | None = None
 
 

@@ -20,12 +20,13 @@ from time import monotonic
 from psycopg.errors import InsufficientPrivilege, ProgramLimitExceeded
 
 from tenure.model.errors import RunNotFound, StoreRejected, StoreUnavailable, TenureError
+from tenure.model.leasing import already_retried
 from tenure.model.update import NewRun, Receipt, Write, run_id_of
 from tenure.stores.incoming import checked, told_apart
 from tenure.stores.postgres.announcing import Announcing
 from tenure.stores.postgres.connections import Connections, Purpose
 from tenure.stores.postgres.deciding import Decided, Deciding, NotRemembered, send_in_turn
-from tenure.stores.postgres.failures import DATA_ERRORS, is_full_queue
+from tenure.stores.postgres.failures import DATA_ERRORS, is_full_queue, is_second_retry
 from tenure.stores.postgres.names import can_exist
 from tenure.stores.postgres.patience import pause, pauses_for
 from tenure.stores.postgres.session import Session
@@ -83,12 +84,22 @@ class Writing:
             return
         if len(work) == 1:
             ((i, write),) = work
-            reason = str(wrong).splitlines()[0]
-            outcomes[i] = StoreRejected(run_id_of(write), f"cannot be stored: {reason}")
+            outcomes[i] = await self._refusal(write, wrong)
             return
         half = len(work) // 2
         await self._in_parts(work[:half], outcomes)
         await self._in_parts(work[half:], outcomes)
+
+    async def _refusal(self, write: Write, wrong: Exception) -> TenureError:
+        if isinstance(write, NewRun) and write.snapshot.retry_of and is_second_retry(wrong):
+            retry_of = write.snapshot.retry_of
+            async with self._connections.session(Purpose.WRITING) as session:
+                active = await session.first("active_retry", retry_of)
+            if active is not None:
+                return already_retried(retry_of, *active)
+            return StoreUnavailable(f"another retry of {retry_of} has just ended; send it again")
+        reason = str(wrong).splitlines()[0]
+        return StoreRejected(run_id_of(write), f"cannot be stored: {reason}")
 
     async def _attempt_or_data_error(
         self, session: Session, work: list[_Numbered], outcomes: dict[int, Outcome]

@@ -14,8 +14,7 @@ import apsw
 from msgspec.structs import replace
 
 from tenure.ports.upkeep import StoreReport
-from tenure.stores.sqlite.database import DAMAGE, migrations, translated
-from tenure.stores.sqlite.holdup import LOCK_PATIENCE
+from tenure.stores.sqlite.database import BUSY_TIMEOUT_S, DAMAGE, migrations, translated
 from tenure.stores.sqlite.log_files import LogFiles
 from tenure.stores.sqlite.statements import Statements
 
@@ -51,7 +50,7 @@ def _opened(path: Path) -> Iterator[apsw.Connection]:
         translated(path),
         closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as connection,
     ):
-        connection.set_busy_timeout(round(LOCK_PATIENCE * 1000))
+        connection.set_busy_timeout(round(BUSY_TIMEOUT_S * 1000))
         yield connection
 
 

@@ -2,36 +2,47 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import re
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.resources import files
+from itertools import count
+from math import inf
 from pathlib import Path
+from shlex import quote
+from time import monotonic
 from typing import TypeVar
 
 import apsw
 
-from tenure.model.errors import StoreError, StoreIncompatible, StoreUnavailable, UnknownStore
-from tenure.stores.lock_holder import who_holds
-from tenure.stores.place import absolute
-from tenure.stores.sqlite.abandoned_wal import refuse_abandoned_wal
-from tenure.stores.sqlite.holdup import LOCK_PATIENCE, LockWait
-from tenure.stores.sqlite.not_opened import (
-    refuse_what_is_no_file,
-    why_not_opened,
-    why_not_written,
-    why_system_refused,
+from tenure.model.errors import (
+    StoreError,
+    StoreIncompatible,
+    StoreLost,
+    StoreUnavailable,
+    UnknownStore,
 )
+from tenure.stores.place import absolute
+
+_log = logging.getLogger("tenure.stores")
+_pause = threading.Event().wait
 
 T = TypeVar("T")
 
 APPLICATION_ID = 0x54_4E_55_52  # "TNUR", so that `file` and we ourselves can tell
 
-_WRITE_LOCK = 120
-"""The byte of the ``-shm`` file that a writer locks (walformat: WAL_WRITE_LOCK)."""
+BUSY_TIMEOUT_S = 60.0
+"""How long another process's transaction is waited for."""
+_WARN_AFTER_S = 2.0
+"""Shorter waits are part of sharing a file."""
+_LEAST_S = 0.1
+"""For a call whose time passed while it waited behind others."""
+_CHECK = "Look at the path, and check owner and mode of it and the folders above it"
 
 _FIXED_IN = (3, 51, 3)
 _BACKPORTS = {(3, 50): 7, (3, 44): 6}
@@ -68,18 +79,20 @@ def refuse_wal_reset_bug(version: str = apsw.sqlite_lib_version()) -> None:
 
 
 @contextmanager
-def translated(path: Path, lock: LockWait | None = None) -> Iterator[None]:
+def translated(path: Path) -> Iterator[None]:
     """Driver errors become ours at this border, and the system's, for there are files to read."""
     try:
         yield
     except DRIVER_ERRORS as error:
-        raise translation(path, error, lock) from error
+        raise translation(path, error) from error
     except OSError as error:
-        raise StoreUnavailable(why_system_refused(error, path)) from error
+        raise StoreUnavailable(
+            f"cannot open {error.filename or path}: {error.strerror or error}. {_CHECK}"
+        ) from error
 
 
-def translation(path: Path, error: Exception, lock: LockWait | None = None) -> StoreError:
-    """What a driver's error means to whoever uses the store. ``lock`` knows how long it waited."""
+def translation(path: Path, error: Exception) -> StoreError:
+    """What a driver's error means to a user of the store."""
     if isinstance(error, (UnicodeEncodeError, OverflowError)):
         return StoreError(f"no such value can be looked up in {path}: {error}")
     if isinstance(error, DAMAGE):
@@ -98,12 +111,14 @@ def translation(path: Path, error: Exception, lock: LockWait | None = None) -> S
         )
     if isinstance(error, apsw.BusyError):
         return StoreUnavailable(
-            who_holds(path, LOCK_PATIENCE if lock is None else lock.seconds, _writers_lock(path))
+            f"{path} is locked by another process: nothing was written. Look for a stopped or hung "
+            f"process that has it open (fuser {quote(str(path))}), let it go on or end it, and try "
+            "again"
         )
     if isinstance(error, apsw.CantOpenError):
-        return StoreUnavailable(why_not_opened(path, error))
+        return StoreUnavailable(f"cannot open {path}: {_hindrance(path, error)}")
     if isinstance(error, apsw.ReadOnlyError):
-        return StoreUnavailable(why_not_written(path, error))
+        return StoreUnavailable(f"cannot write {path}: {_hindrance(path, error)}")
     if isinstance(error, apsw.IOError):
         return StoreUnavailable(
             f"{path}: {error}; look at the disk, its quota and the limits of file sizes"
@@ -111,14 +126,67 @@ def translation(path: Path, error: Exception, lock: LockWait | None = None) -> S
     return StoreUnavailable(f"{path}: {error}")
 
 
-def _writers_lock(path: Path) -> tuple[Path, int]:
-    return Path(f"{path}-shm"), _WRITE_LOCK
+def _hindrance(path: Path, error: Exception) -> str:
+    """SQLite does not tell. Looked for without opening a file: closing it again would take this
+    process's locks away from its other connections."""
+    folder = path.parent
+    try:
+        folder.stat()
+        with suppress(FileNotFoundError):
+            path.stat()
+    except FileNotFoundError:
+        return f"there is no folder {folder}. Look at the path, or mkdir -p {quote(str(folder))}"
+    except OSError as seen:
+        return f"{seen.strerror}. {_CHECK}"
+    for file in (path, folder):
+        if file.exists() and not os.access(file, os.W_OK):
+            return f"this user may not write {file}. Check owner, mode and mount"
+    return f"{error}. {_CHECK}, and the limit of open files (ulimit -n)"
 
 
-def usable(path: str | Path) -> Path:
-    """Where links lead to: there SQLite has its own files, and whoever comes by another name finds
-    ours too. ``UnknownStore`` for a name that SQLite cannot be told."""
-    return _tellable(Path(os.path.realpath(_tellable(absolute(path)))))
+class DatabaseFile:
+    """The file under its name. One that is removed, moved away or replaced while it is open goes on
+    being read and written, by this process alone, and is gone when the process ends."""
+
+    def __init__(self, path: str | Path) -> None:
+        """Where links lead to: there SQLite has its own files. ``UnknownStore`` for a name that
+        SQLite cannot be told."""
+        self.path = _tellable(Path(os.path.realpath(_tellable(absolute(path)))))
+        self._identity: tuple[int, int] | None = None
+
+    @property
+    def is_known(self) -> bool:
+        return self._identity is not None
+
+    def check(self) -> None:
+        """``StoreLost`` if it is not the one of the first call."""
+        found = None
+        try:
+            seen = os.stat(self.path)
+            found = seen.st_dev, seen.st_ino
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError:  # a look that fails proves nothing
+            return
+        if self._identity is None:
+            self._identity = found
+        elif found != self._identity:
+            what = "removed or moved away" if found is None else "replaced by another file"
+            raise StoreLost(
+                f"{self.path} was {what} while this process had it open: what it wrote since then "
+                "is lost. Put the file back and start again; no run may be going on when it is "
+                "moved"
+            )
+
+    def refuse_other_kinds(self) -> None:
+        """SQLite would open some of them, and fail later with an error that tells nothing."""
+        if self.path.is_dir():
+            raise StoreUnavailable(
+                f"cannot open {self.path}: it is a folder, and a SQLite store is a file. Name one "
+                f"in it, such as {self.path / 'runs.db'}"
+            )
+        if self.path.exists() and not self.path.is_file():
+            raise StoreUnavailable(f"cannot open {self.path}: it is no regular file. {_CHECK}")
 
 
 def _tellable(path: Path) -> Path:
@@ -131,63 +199,83 @@ def _tellable(path: Path) -> Path:
     return path
 
 
-def connect(path: Path, lock: LockWait) -> apsw.Connection:
-    """Open for several processes at once: WAL, and every commit on disk before it is answered.
+class BusyWait:
+    """How long a connection waits while another process has the file locked."""
 
-    ``lock`` waits for whoever else holds it. Pages are read, not mapped into memory: that is as
-    quick, and a disk that fails is an error instead of the end of the process.
+    def __init__(self, path: Path, timeout_s: float) -> None:
+        self._path = path
+        self._timeout_s = timeout_s
+        self._warn_at = self._give_up_at = 0.0
+        self._unwanted: Callable[[], bool] = lambda: False
+
+    def begin(self, asked_at: float, unwanted: Callable[[], bool] = lambda: False) -> None:
+        """The time counts from when the caller asked: calls that waited behind one another give up
+        together. ``unwanted``: the caller has gone."""
+        now = monotonic()
+        self._warn_at = now + _WARN_AFTER_S
+        self._give_up_at = max(asked_at + self._timeout_s, now + min(self._timeout_s, _LEAST_S))
+        self._unwanted = unwanted
+
+    def again(self, attempt: int) -> bool:
+        """SQLite's busy handler. Short waits of random length, so that many processes neither spin
+        nor starve one another."""
+        now = monotonic()
+        if now > self._give_up_at or self._unwanted():
+            return False
+        if now > self._warn_at:
+            self._warn_at = inf
+            _log.warning("another process has locked %s; waiting for it", self._path)
+        _pause(random.uniform(0.0002, min(0.0005 * (attempt + 1), 0.01)))  # noqa: S311
+        return True
+
+    def retried(self, work: Callable[..., T], *arguments: object) -> T:
+        """SQLite asks its busy handler in most cases, not where waiting might deadlock, such as two
+        processes turning a new file to WAL. Work that met ``BusyError`` was rolled back."""
+        for attempt in count():
+            try:
+                return work(*arguments)
+            except apsw.BusyError:
+                if not self.again(attempt):
+                    raise
+        raise AssertionError
+
+
+def connect(file: DatabaseFile, busy: BusyWait) -> apsw.Connection:
+    """Open for several processes at once: WAL, and every commit on disk before it is answered.
+    Created or migrated if need be.
+
+    Pages are read, not mapped into memory: that is as quick, and a disk that fails is an error
+    instead of the end of the process.
     """
     refuse_wal_reset_bug()
-    refuse_what_is_no_file(path)
-    with translated(path, lock):
-        refuse_abandoned_wal(path, lock)
-        connection = apsw.Connection(str(path))
-    try:
-        with translated(path, lock):
-            _set_up(connection, lock)
-    except BaseException:
-        connection.close()
-        raise
+    flags = apsw.SQLITE_OPEN_READWRITE
+    if file.is_known:
+        file.check()
+    else:
+        flags |= apsw.SQLITE_OPEN_CREATE
+    with translated(file.path):
+        file.refuse_other_kinds()
+        connection = apsw.Connection(str(file.path), flags=flags)
+        try:
+            _set_up(connection, busy)
+            busy.retried(migrate, connection, file.path)
+            file.check()
+        except BaseException:
+            connection.close()
+            raise
     return connection
 
 
-def _set_up(connection: apsw.Connection, lock: LockWait) -> None:
+def _set_up(connection: apsw.Connection, busy: BusyWait) -> None:
     # A plan is made once and kept. SQLite would make it anew for each value bound, in case a
     # partial index suits that very value: for our small statements several times their cost.
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-    connection.set_busy_handler(_patience(lock))
-    patiently(connection.pragma, ("journal_mode", "wal"), lock)
+    connection.set_busy_handler(busy.again)
+    busy.retried(connection.pragma, "journal_mode", "wal")
     connection.execute("pragma synchronous = full")
     connection.execute("pragma cache_size = -16000")
     connection.execute("pragma temp_store = memory")
     connection.execute("pragma mmap_size = 0")  # some systems' SQLite would
-
-
-def patiently(work: Callable[..., T], arguments: tuple[object, ...], lock: LockWait) -> T:
-    """``work(*arguments)``, again from its start while the file is busy.
-
-    SQLite asks the busy handler in most cases, not in all: not where waiting might deadlock, such
-    as two processes turning a new file to WAL at once. Whatever met ``BusyError`` was rolled back.
-    """
-    while True:
-        try:
-            return work(*arguments)
-        except apsw.BusyError:
-            if lock.in_vain:
-                raise
-            lock.pause(random.uniform(0.001, 0.01))  # noqa: S311
-
-
-def _patience(lock: LockWait) -> Callable[[int], bool]:
-    """Wait short and at random, so that many processes neither spin nor starve one another."""
-
-    def keep_waiting(attempt: int) -> bool:
-        if lock.in_vain:
-            return False
-        lock.pause(random.uniform(0.0002, min(0.0005 * (attempt + 1), 0.01)))  # noqa: S311
-        return True
-
-    return keep_waiting
 
 
 def migrations() -> list[tuple[int, str]]:

@@ -12,7 +12,7 @@ update.) To get space back after a large prune, stop Tenure and run ``vacuum`` o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tenure.model.errors import StoreUnavailable
 from tenure.stores import record_rows
@@ -37,38 +37,50 @@ class Pruning:
     """The way of a run from found to forgotten; nothing waits for all of it but the caller."""
 
     def __init__(
-        self, reader: DatabaseThread, reading: Reading, writer: DatabaseThread, pruner: Pruner
+        self,
+        reader: DatabaseThread,
+        reading: Callable[[], Reading],
+        writer: DatabaseThread,
+        pruner: Callable[[], Pruner],
     ) -> None:
+        """``reading`` and ``pruner`` are asked for in their threads."""
         self._reader = reader
         self._reading = reading
         self._writer = writer
         self._pruner = pruner
 
     async def prune(self, older_than: float, limit: int) -> int:
-        found = await self._reader.run(self._reading.prunable, older_than, limit)
+        found = await self._reader.run(lambda: self._reading().prunable(older_than, limit))
         pruned = 0
         for start in range(0, len(found), RUNS_AT_ONCE):
             portion = found[start : start + RUNS_AT_ONCE]
-            pruned += await self._writer.run(self._pruner.hide, portion)
+            pruned += await self._writer.run(self._hide, portion)
         await self._clear_up()
         return pruned
 
     async def _clear_up(self) -> None:
         """Also after those who were stopped. The notes are read once: what another process hides
         meanwhile is its own to clear."""
-        noted = await self._writer.run(self._pruner.noted)
+        noted = await self._writer.run(lambda: self._pruner().noted())
         if not noted:
             return
         uncleared = noted
         while uncleared:
-            uncleared = await self._writer.run(self._pruner.clear_some, uncleared)
+            uncleared = await self._writer.run(self._clear_some, uncleared)
         kept = await asyncio.to_thread(_remove_output, noted)
-        await self._writer.run(self._pruner.forget, [one for one in noted if one.seq not in kept])
+        removed = [one for one in noted if one.seq not in kept]
+        await self._writer.run(lambda: self._pruner().forget(removed))
         for error in kept.values():
             raise StoreUnavailable(
                 f"output of {len(kept)} pruned runs could not be removed: {error}. See to that, "
                 "and prune again"
             ) from error
+
+    def _hide(self, seqs: Sequence[int]) -> int:
+        return self._pruner().hide(seqs)
+
+    def _clear_some(self, noted: list[RunOutput]) -> list[RunOutput]:
+        return self._pruner().clear_some(noted)
 
 
 class Pruner:

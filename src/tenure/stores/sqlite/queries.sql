@@ -33,12 +33,19 @@ from json_each(?) each cross join runs r on r.run_id = each.value
 select created_at from runs order by seq desc limit 1
 
 -- name: insert_run
-insert into runs (run_id, workflow_name, status, version, fence, owner_id, claim_id, lease_boot,
+insert into runs (run_id, workflow_name, retry_root, status, version, fence, owner_id, claim_id, lease_boot,
   lease_until, lease_wall, takeovers, takeovers_without_progress, recovery, queue, rank, ready_at,
   readiness, cancel_requested_at, created_at, started_at, finished_at, updated_at, counts, detail)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 on conflict (run_id) do nothing
 returning seq
+
+-- name: retry_root
+select coalesce(retry_root, run_id) from runs where run_id = ?
+
+-- name: active_retry
+select run_id, status, readiness = 3 from runs
+where retry_root = ? and retry_root is not null and status in ('queued', 'running')
 
 -- name: update_run
 update runs set status = ?, version = ?, fence = ?, owner_id = ?, claim_id = ?, lease_boot = ?,

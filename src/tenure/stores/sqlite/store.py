@@ -1,8 +1,8 @@
 """All store protocols on one database file, for the processes of one machine.
 
-Three threads, each with its own connection: one writes, one reads, one handles output. A call is
-one hop into its thread and one transaction there. Writers of other processes are waited for, at
-``begin immediate``, before anything has been read.
+Three threads, each with its own connection: one reads, one writes, one handles output; the latter
+two come when they are needed. A call is one hop into its thread and one transaction there. Writers
+of other processes are waited for, at ``begin immediate``, before anything has been read.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from time import monotonic
-from typing import Self, TypeVar
+from typing import Self
 
 from tenure.model.access import Token
 from tenure.model.errors import TenureError
@@ -37,8 +38,7 @@ from tenure.stores.sqlite.changes import ChangeFeeding
 from tenure.stores.sqlite.checking import check, facts
 from tenure.stores.sqlite.choosing import Choosing
 from tenure.stores.sqlite.counting import Counting
-from tenure.stores.sqlite.database import check_schema, migrate, usable
-from tenure.stores.sqlite.holdup import Holdup
+from tenure.stores.sqlite.database import BUSY_TIMEOUT_S, DatabaseFile, check_schema, migrate
 from tenure.stores.sqlite.leasing import Leasing
 from tenure.stores.sqlite.log_files import LogFiles
 from tenure.stores.sqlite.logs import Logging, streams_of
@@ -47,15 +47,13 @@ from tenure.stores.sqlite.pruning import Pruner, Pruning
 from tenure.stores.sqlite.reading import Reading
 from tenure.stores.sqlite.settling import Settling
 from tenure.stores.sqlite.statements import Statements
-from tenure.stores.sqlite.thread import DatabaseThread, ReadingThread
+from tenure.stores.sqlite.thread import DatabaseThread
 from tenure.stores.sqlite.tokens import Tokens
 from tenure.stores.sqlite.workers import Workers
 from tenure.stores.sqlite.writing import Writing
 from tenure.system import SystemClock
 
 _NEWEST = 1 << 62
-
-Thread = TypeVar("Thread", bound=DatabaseThread)
 
 
 class SQLiteStore:
@@ -71,43 +69,86 @@ class SQLiteStore:
     ) -> None:
         """Open, and create or migrate if need be. Blocks for a moment; ``open`` does not. A lock
         that another process holds is waited for ``patience`` seconds, a minute unless given."""
-        self.path = usable(path)
-        lease_clock = LeaseClock(clock or SystemClock())
-        self._threads: list[DatabaseThread] = []
-        holdup = Holdup(self.path, patience)
-        try:
-            self._writer = self._opened(DatabaseThread(self.path, "writer", holdup))
-            self._reader = self._opened(ReadingThread(self.path, "reader", holdup))
-            self._output = self._opened(DatabaseThread(self.path, "output", holdup))
-        except BaseException:
-            self._close()
-            raise
-        self._clock = lease_clock
-        self._writing = Writing(self._writer.connection, lease_clock)
-        self._leasing = Leasing(self._writing)
-        self._outboxing = Outboxing(self._writer.connection, lease_clock)
-        self._settling = Settling(
-            self._writer.connection,
-            lease_clock,
-            self._outboxing,
-            self._writing.loading.recent,
-        )
-        self._workers = Workers(self._writer.connection, lease_clock)
-        self._tokens = Tokens(self._writer.connection, lease_clock)
-        self._known_tokens = Tokens(self._reader.connection, lease_clock)
-        self._reading = Reading(self._reader.connection, lease_clock)
-        self._lists = Choosing(Statements(self._reader.connection), self._reading)
-        self._changes = ChangeFeeding(self._reader.connection)
-        self._counting = Counting(self._reader.connection, lease_clock)
-        self._delivered = Outboxing(self._reader.connection, lease_clock)
+        self._file = file = DatabaseFile(path)
+        self.path = file.path
+        self._clock = LeaseClock(clock or SystemClock())
         self._files = LogFiles(Path(f"{self.path}.logs"))
-        self._logging = Logging(self._output.connection, self._files)
-        pruner = Pruner(self._writing, self._files)
-        self._pruning = Pruning(self._reader, self._reading, self._writer, pruner)
+        timeout_s = BUSY_TIMEOUT_S if patience is None else patience
+        self._reader = DatabaseThread(file, "reader", timeout_s, reads=True)
+        self._writer = DatabaseThread(file, "writer", timeout_s)
+        self._output = DatabaseThread(file, "output", timeout_s)
+        self._pruning = Pruning(
+            self._reader, lambda: self._reading, self._writer, lambda: self._pruner
+        )
+        self._reader.connection  # noqa: B018  opened now; the others when they are needed
 
-    def _opened(self, thread: Thread) -> Thread:
-        self._threads.append(thread)
-        return thread
+    # Used in the writer's thread only
+
+    @cached_property
+    def _writing(self) -> Writing:
+        return Writing(self._writer.connection, self._clock)
+
+    @cached_property
+    def _leasing(self) -> Leasing:
+        return Leasing(self._writing)
+
+    @cached_property
+    def _outboxing(self) -> Outboxing:
+        return Outboxing(self._writer.connection, self._clock)
+
+    @cached_property
+    def _settling(self) -> Settling:
+        return Settling(
+            self._writer.connection, self._clock, self._outboxing, self._writing.loading.recent
+        )
+
+    @cached_property
+    def _workers(self) -> Workers:
+        return Workers(self._writer.connection, self._clock)
+
+    @cached_property
+    def _tokens(self) -> Tokens:
+        return Tokens(self._writer.connection, self._clock)
+
+    @cached_property
+    def _pruner(self) -> Pruner:
+        return Pruner(self._writing, self._files)
+
+    # Used in the reader's thread only
+
+    @cached_property
+    def _reading(self) -> Reading:
+        return Reading(self._reader.connection, self._clock)
+
+    @cached_property
+    def _lists(self) -> Choosing:
+        return Choosing(Statements(self._reader.connection), self._reading)
+
+    @cached_property
+    def _changes(self) -> ChangeFeeding:
+        return ChangeFeeding(self._reader.connection)
+
+    @cached_property
+    def _counting(self) -> Counting:
+        return Counting(self._reader.connection, self._clock)
+
+    @cached_property
+    def _delivered(self) -> Outboxing:
+        return Outboxing(self._reader.connection, self._clock)
+
+    @cached_property
+    def _known_tokens(self) -> Tokens:
+        return Tokens(self._reader.connection, self._clock)
+
+    @cached_property
+    def _known_workers(self) -> Workers:
+        return Workers(self._reader.connection, self._clock)
+
+    # Used in the output's thread only
+
+    @cached_property
+    def _logging(self) -> Logging:
+        return Logging(self._output.connection, self._files)
 
     @classmethod
     async def open(cls, path: str | Path, clock: Clock | None = None) -> Self:
@@ -119,7 +160,7 @@ class SQLiteStore:
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
-        for thread in self._threads:
+        for thread in (self._writer, self._output, self._reader):
             thread.close()
 
     async def __aenter__(self) -> Self:
@@ -131,29 +172,29 @@ class SQLiteStore:
     # RunStateStore, BatchUpdates and RunMarks
 
     async def create_run(self, new: NewRun) -> Receipt:
-        return await self._writer.run(self._writing.one, new)
+        return await self._writer.run(lambda: self._writing.one(new))
 
     async def update_run(self, update: Update) -> Receipt:
-        return await self._writer.run(self._writing.one, update)
+        return await self._writer.run(lambda: self._writing.one(update))
 
     async def update_runs(self, writes: Sequence[Write]) -> list[Receipt | TenureError]:
-        return await self._writer.run(self._writing.many, writes)
+        return await self._writer.run(lambda: self._writing.many(writes))
 
     async def get_run(self, run_id: str) -> RunSnapshot:
-        return await self._reader.run(self._reading.snapshot, run_id)
+        return await self._reader.run(lambda: self._reading.snapshot(run_id))
 
     async def mark_of(self, run_id: str) -> str:
-        return await self._reader.run(self._reading.mark, run_id)
+        return await self._reader.run(lambda: self._reading.mark(run_id))
 
     async def versions_of(self, run_ids: Collection[str]) -> dict[str, int]:
-        return await self._reader.run(self._reading.versions, run_ids)
+        return await self._reader.run(lambda: self._reading.versions(run_ids))
 
     async def list_runs(
         self, where: RunFilter = RunFilter(), *, limit: int = 50, cursor: str | None = None
     ) -> Page[RunSummary]:
         (before,) = decode_cursor("runs", cursor, 1) if cursor else (_NEWEST,)
         limit = bounded_limit(limit)
-        found = await self._reader.run(self._reading.page, where, before, limit + 1)
+        found = await self._reader.run(lambda: self._reading.page(where, before, limit + 1))
         return Page(
             items=tuple(run for _, run in found[:limit]),
             cursor=encode_cursor("runs", found[limit - 1][0]) if len(found) > limit else None,
@@ -167,7 +208,7 @@ class SQLiteStore:
         after = decode_cursor("runnable", cursor, 3) if cursor else None
         limit = bounded_limit(limit)
         found = await self._reader.run(
-            self._lists.runnable, where, after, limit + 1, self._clock.read()
+            lambda: self._lists.runnable(where, after, limit + 1, self._clock.read())
         )
         return Page(
             items=tuple(run for _, run in found[:limit]),
@@ -187,10 +228,10 @@ class SQLiteStore:
         return await self._writer.run(lambda: self._leasing.claim_many(request, asked_at))
 
     async def renew_leases(self, leases: Sequence[Lease], seconds: float) -> list[Renewal]:
-        return await self._writer.run(self._leasing.renew, leases, seconds)
+        return await self._writer.run(lambda: self._leasing.renew(leases, seconds))
 
     async def release_lease(self, run_id: str, fencing: Fencing, update_id: str) -> None:
-        await self._writer.run(self._leasing.release, run_id, fencing, update_id)
+        await self._writer.run(lambda: self._leasing.release(run_id, fencing, update_id))
 
     @asynccontextmanager
     async def keeping(self) -> AsyncIterator[Self]:
@@ -203,17 +244,17 @@ class SQLiteStore:
     async def read_events(
         self, run_id: str, after: Position = Position(), *, limit: int = 1000
     ) -> list[RecordedEvent]:
-        return await self._reader.run(self._reading.events, run_id, after, max(limit, 1))
+        return await self._reader.run(lambda: self._reading.events(run_id, after, max(limit, 1)))
 
     async def read_changes(self, after: str | None = None, *, limit: int = 1000) -> Changes:
         (number,) = decode_cursor("changes", after, 1) if after else (0,)
-        return await self._reader.run(self._changes.after, number, bounded_limit(limit))
+        return await self._reader.run(lambda: self._changes.after(number, bounded_limit(limit)))
 
     async def newest_change(self) -> str:
-        return await self._reader.run(self._changes.newest)
+        return await self._reader.run(lambda: self._changes.newest())
 
     async def get_definition(self, run_id: str) -> str | None:
-        return await self._reader.run(self._reading.definition, run_id)
+        return await self._reader.run(lambda: self._reading.definition(run_id))
 
     # Outbox and OutboxBatches
 
@@ -228,17 +269,17 @@ class SQLiteStore:
         only: Collection[str] | None = None,
     ) -> list[Delivery]:
         return await self._writer.run(
-            self._outboxing.claim, token, limit, seconds, per_origin, except_origins, only
+            lambda: self._outboxing.claim(token, limit, seconds, per_origin, except_origins, only)
         )
 
     async def settle_delivery(self, delivery_id: str, token: str, outcome: Outcome) -> Delivery:
         settlement = Settlement(delivery_id, token, outcome)
-        return await self._writer.run(self._settling.one, settlement)
+        return await self._writer.run(lambda: self._settling.one(settlement))
 
     async def settle_deliveries(
         self, settlements: Sequence[Settlement]
     ) -> list[Delivery | TenureError]:
-        return await self._writer.run(self._settling.many, settlements)
+        return await self._writer.run(lambda: self._settling.many(settlements))
 
     async def settle_and_claim(
         self,
@@ -252,14 +293,9 @@ class SQLiteStore:
         only: Collection[str] | None = None,
     ) -> tuple[list[Delivery | TenureError], list[Delivery]]:
         return await self._writer.run(
-            self._settling.many_and_claim,
-            settlements,
-            token,
-            limit,
-            seconds,
-            per_origin,
-            except_origins,
-            only,
+            lambda: self._settling.many_and_claim(
+                settlements, token, limit, seconds, per_origin, except_origins, only
+            )
         )
 
     async def list_deliveries(
@@ -272,83 +308,87 @@ class SQLiteStore:
     ) -> Page[Delivery]:
         (before,) = decode_cursor("deliveries", cursor, 1) if cursor else (_NEWEST,)
         limit = bounded_limit(limit)
-        found = await self._reader.run(self._delivered.page, state, run_id, before, limit + 1)
+        found = await self._reader.run(
+            lambda: self._delivered.page(state, run_id, before, limit + 1)
+        )
         return Page(
             items=tuple(delivery for _, delivery in found[:limit]),
             cursor=encode_cursor("deliveries", found[limit - 1][0]) if len(found) > limit else None,
         )
 
     async def get_delivery(self, delivery_id: str) -> Delivery:
-        return await self._reader.run(self._delivered.get, delivery_id)
+        return await self._reader.run(lambda: self._delivered.get(delivery_id))
 
     async def requeue_delivery(self, delivery_id: str) -> Delivery:
-        return await self._writer.run(self._outboxing.requeue, delivery_id)
+        return await self._writer.run(lambda: self._outboxing.requeue(delivery_id))
 
     # LogStore, LogListing and LogSizes
 
     async def append(
         self, run_id: str, fencing: Fencing, key: LogKey, offset: int, data: bytes
     ) -> int:
-        return await self._output.run(self._logging.append, run_id, fencing, key, offset, data)
+        return await self._output.run(
+            lambda: self._logging.append(run_id, fencing, key, offset, data)
+        )
 
     async def read(
         self, run_id: str, key: LogKey, offset: int = 0, *, limit: int = 65536
     ) -> LogSlice:
-        return await self._output.run(self._logging.read, run_id, key, offset, limit)
+        return await self._output.run(lambda: self._logging.read(run_id, key, offset, limit))
 
     async def list_logs(self, run_id: str) -> list[LogKey]:
-        output = await self._output.run(self._logging.find, run_id)
+        output = await self._output.run(lambda: self._logging.find(run_id))
         found = await asyncio.to_thread(streams_of, output)
-        await self._output.run(self._logging.find, run_id)  # half removed is no answer
+        await self._output.run(lambda: self._logging.find(run_id))  # half removed is no answer
         return found
 
     async def sizes_of(self, names: Collection[LogName]) -> dict[LogName, int]:
-        return await self._output.run(self._logging.sizes, names)
+        return await self._output.run(lambda: self._logging.sizes(names))
 
     # WorkerRegistry and OwnerListing
 
     async def heartbeat(self, worker: WorkerInfo, seconds: float) -> None:
-        await self._writer.run(self._workers.heartbeat, worker, seconds)
+        await self._writer.run(lambda: self._workers.heartbeat(worker, seconds))
 
     async def list_workers(self) -> list[WorkerInfo]:
-        return await self._writer.run(self._workers.present)
+        return await self._reader.run(lambda: self._known_workers.present())
 
     async def list_owners(self) -> list[Ownership]:
-        return await self._reader.run(self._reading.owners)
+        return await self._reader.run(lambda: self._reading.owners())
 
     # TokenStore
 
     async def add_token(self, token: Token) -> Token:
-        return await self._writer.run(self._tokens.add, token)
+        return await self._writer.run(lambda: self._tokens.add(token))
 
     async def list_tokens(self) -> list[Token]:
-        return await self._reader.run(self._known_tokens.all)
+        return await self._reader.run(lambda: self._known_tokens.all())
 
     async def revoke_token(self, token_id: str) -> Token | None:
-        return await self._writer.run(self._tokens.revoke, token_id)
+        return await self._writer.run(lambda: self._tokens.revoke(token_id))
 
     # StoreClock, CensusTaking, Retention, Readiness and Upkeep
 
     async def store_time(self) -> datetime:
         """This machine's: whoever can open the file is on it."""
-        return await self._reader.run(self._reading.time)
+        return await self._reader.run(lambda: self._reading.time())
 
     async def take_census(self, *, most: int = 10_000) -> Census:
-        return await self._reader.run(self._counting.census, most)
+        return await self._reader.run(lambda: self._counting.census(most))
 
     async def prune_runs(self, older_than: float, *, limit: int = 100) -> int:
         check_age(older_than)
         return await self._pruning.prune(older_than, limit)
 
     async def check_ready(self) -> None:
-        await self._reader.run(check_schema, self._reader.connection, self.path)
+        await self._reader.run(lambda: check_schema(self._reader.connection, self.path))
 
     async def check_store(self) -> StoreReport:
         """On a connection of its own, so that nobody waits for it."""
-        self._reader.check_files()
+        self._file.check()
         return await asyncio.to_thread(check, self.path, self._files)
 
     async def migrate_store(self) -> StoreReport:
         """Opening has done so; a newer Tenure may have gone further since, which is refused."""
-        await self._writer.run(migrate, self._writer.connection, self.path)
+        await self._writer.run(lambda: migrate(self._writer.connection, self.path))
         return await asyncio.to_thread(facts, self.path, self._files)

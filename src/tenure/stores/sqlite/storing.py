@@ -31,6 +31,7 @@ class Storing:
         claim_id: str | None,
         until: LeaseEnd | None,
         at: datetime,
+        retry_root: str | None,
     ) -> Head | None:
         """A new run with its spec and the steps that start with it; ``None``, and nothing is
         written, if there is one of that name."""
@@ -40,6 +41,7 @@ class Storing:
             "insert_run",
             run.run_id,
             run.workflow_name,
+            retry_root,
             run.status,
             run.version,
             run.fence,

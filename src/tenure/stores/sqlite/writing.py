@@ -21,7 +21,7 @@ from tenure.model.deltas import StepDelta, concerns_steps
 from tenure.model.errors import RunNotFound, StoreIncompatible, StoreRejected, TenureError
 from tenure.model.events import Event
 from tenure.model.judge import Circumstances, choose_effect
-from tenure.model.leasing import check_repeated, create
+from tenure.model.leasing import already_retried, check_repeated, create
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.update import NewRun, Receipt, Update, Write, receipt, run_id_of
 from tenure.stores.incoming import incoming
@@ -128,15 +128,30 @@ class Writing:
     def _create(self, new: NewRun, instant: Instant) -> Receipt:
         at = self._creation_time(instant)
         run = create(new, at, instant.now)
+        root = None
+        if run.retry_of is not None:
+            if self.loading.find(run.run_id) is not None:
+                return self._created_before(new)
+            root = self._retry_root(run.retry_of)
         lease = new.lease
         claim_id, until = (lease.claim_id, instant.until(lease.seconds)) if lease else (None, None)
-        head = self._storing.insert_run(run, new.definition, claim_id, until, at)
+        head = self._storing.insert_run(run, new.definition, claim_id, until, at, root)
         if head is None:
             return self._created_before(new)
         self._storing.journal(head.seq, run, new.update_id, new.events, new.deliveries, at)
         if lease is not None:
             self.loading.remember(_without_spec(head), run.steps)
         return receipt(run, 1, shown(until))
+
+    def _retry_root(self, retry_of: str) -> str:
+        """``NotRunnable`` if a retry of that chain is active."""
+        self.sql.flush()  # one may have ended in this very transaction
+        known = self.sql.first("retry_root", retry_of)
+        root: str = known[0] if known else retry_of
+        active = self.sql.first("active_retry", root)
+        if active is not None:
+            raise already_retried(retry_of, *active)
+        return root
 
     def _created_before(self, new: NewRun) -> Receipt:
         existing = self.loading.find(new.snapshot.run_id)

@@ -26,7 +26,7 @@ from tenure.testing.contracts.beginnings import BeginningsContract
 from tenure.testing.contracts.broker import BrokerContract
 from tenure.testing.contracts.census import CensusContract
 from tenure.testing.contracts.changes import ChangeFeedContract
-from tenure.testing.contracts.definitions import DefinitionsContract
+from tenure.testing.contracts.definitions import DefinitionsContract, OneRetryContract
 from tenure.testing.contracts.durability import DurabilityContract
 from tenure.testing.contracts.events import EventLogContract, OwnershipEventsContract
 from tenure.testing.contracts.harness import SUITE_VERSION, ContractHarness, ManualTime
@@ -74,6 +74,7 @@ __all__ = [
     "LogStoreContract",
     "MachineClockContract",
     "ManualTime",
+    "OneRetryContract",
     "OutboxBatchesContract",
     "OutboxContract",
     "OutboxMachineClockContract",

@@ -11,6 +11,7 @@ create table tenure.runs (
                                                        -- cursor of lists
   run_id text collate "C" not null unique,
   workflow_name text collate "C" not null,
+  retry_root text collate "C",           -- of a retry: the run that its chain of retries begins with
   status text not null,
   version bigint not null,
   fence bigint not null,
@@ -38,6 +39,8 @@ create table tenure.runs (
   callback_error json                   -- apart: it changes without a new version
 ) with (fillfactor = 50); -- room for the next version of every row: those written together are
                          -- changed together
+create unique index runs_active_retry on tenure.runs (retry_root)
+  where retry_root is not null and status in ('queued', 'running');
 create index runs_by_claim_order on tenure.runs (queue, rank, ready_at, seq) where readiness = 1;
 create index runs_by_age on tenure.runs (queue, ready_at, seq) where readiness = 1;
 create index runs_parked on tenure.runs (ready_at) where readiness = 2;

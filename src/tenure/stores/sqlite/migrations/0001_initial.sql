@@ -7,6 +7,7 @@ create table runs (
                                         -- lists; of a run that was pruned never given again
   run_id text not null unique,
   workflow_name text not null,
+  retry_root text,                       -- of a retry: the run that its chain of retries begins with
   status text not null,
   version integer not null,
   fence integer not null,
@@ -31,6 +32,8 @@ create table runs (
   counts text not null,
   detail text                           -- message, errors, annotations …; null while all unset
 );
+create unique index runs_active_retry on runs (retry_root)
+  where retry_root is not null and status in ('queued', 'running');
 create index runs_by_claim_order on runs (queue, rank, ready_at, seq) where readiness = 1;
 create index runs_by_age on runs (queue, ready_at, seq) where readiness = 1;
 create index runs_parked on runs (ready_at) where readiness = 2;
