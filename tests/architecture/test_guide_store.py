@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tenure.ports.run_store import RunStateStore
-from tenure.testing.contracts import RunStateStoreContract
+from tenure.testing.contracts import FaultSweep, RunStateStoreContract
+from tenure.testing.contracts.sweep import OpenStore
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "write-your-own-store.md"
 
@@ -22,8 +23,10 @@ def printed_store() -> Any:
 
 
 @pytest.mark.slow
-class TestTheStoreOfTheGuide(RunStateStoreContract):
+class TestTheStoreOfTheGuide(FaultSweep, RunStateStoreContract):
+    max_swept_calls = 1
+    """It takes no clock: some clauses really wait, each time that they run."""
+
     @pytest.fixture
-    def store(self) -> RunStateStore:
-        store: RunStateStore = printed_store()
-        return store
+    def open_store(self) -> OpenStore:
+        return lambda: nullcontext(printed_store())

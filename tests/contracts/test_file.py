@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -13,21 +14,22 @@ from tenure.testing.contracts import (
     DefinitionsContract,
     DurabilityContract,
     EventLogContract,
+    FaultSweep,
     ManualTime,
     OneRetryContract,
     RunStateStoreContract,
     SharedStoreContract,
 )
+from tenure.testing.contracts.sweep import OpenStore
 
 pytestmark = pytest.mark.slow
 
 
-class Files(ManualTime):
+class Files(FaultSweep, ManualTime):
     @pytest.fixture
-    async def store(self, clock: ManualClock, tmp_path: Path) -> AsyncIterator[FileStore]:
-        store = FileStore(tmp_path, clock=clock)
-        yield store
-        await store.close()
+    def open_store(self, clock: ManualClock, tmp_path: Path) -> OpenStore:
+        folders = (tmp_path / str(number) for number in count())
+        return lambda: FileStore(next(folders), clock=clock)
 
 
 class TestRuns(Files, RunStateStoreContract): ...
@@ -42,7 +44,13 @@ class TestDefinitions(Files, DefinitionsContract): ...
 class TestOneRetry(Files, OneRetryContract): ...
 
 
-class Twice(Files):
+class Twice(ManualTime):
+    @pytest.fixture
+    async def store(self, clock: ManualClock, tmp_path: Path) -> AsyncIterator[FileStore]:
+        store = FileStore(tmp_path, clock=clock)
+        yield store
+        await store.close()
+
     @pytest.fixture
     async def reopened(
         self, store: FileStore, clock: ManualClock, tmp_path: Path

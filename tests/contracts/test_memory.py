@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
 from tenure.stores.memory import InMemoryStore
@@ -13,6 +15,7 @@ from tenure.testing.contracts import (
     ChangeFeedContract,
     DefinitionsContract,
     EventLogContract,
+    FaultSweep,
     LeaseStoreContract,
     LogListingContract,
     LogSizesContract,
@@ -36,12 +39,13 @@ from tenure.testing.contracts import (
     WakeupsContract,
     WorkerRegistryContract,
 )
+from tenure.testing.contracts.sweep import OpenStore
 
 
-class Memory(ManualTime):
+class Memory(FaultSweep, ManualTime):
     @pytest.fixture
-    def store(self, clock: ManualClock) -> InMemoryStore:
-        return InMemoryStore(clock)
+    def open_store(self, clock: ManualClock) -> OpenStore:
+        return lambda: nullcontext(InMemoryStore(clock))
 
 
 class TestRuns(Memory, RunStateStoreContract): ...

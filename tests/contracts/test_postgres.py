@@ -16,6 +16,7 @@ from tenure.testing.contracts import (
     DefinitionsContract,
     DurabilityContract,
     EventLogContract,
+    FaultSweep,
     KeptApartContract,
     LastRecordsContract,
     LeaseStoreContract,
@@ -42,24 +43,29 @@ from tenure.testing.contracts import (
     WakeupsContract,
     WorkerRegistryContract,
 )
+from tenure.testing.contracts.sweep import OpenStore
 from tests.postgres.database import ServersClock, TestDatabase
 from tests.postgres.warm import warm_store
 
 pytestmark = pytest.mark.slow
 
 
-class Postgres(ManualTime):
+def emptied(database: TestDatabase, url: str, clock: ManualClock) -> PostgresStore:
+    database.empty()
+    return warm_store(url, clock)
+
+
+class Postgres(FaultSweep, ManualTime):
+    max_swept_calls = 4
+
     @pytest.fixture
     def clock(self, postgres_database: TestDatabase) -> ManualClock:
         self._manual = ServersClock(postgres_database)
         return self._manual
 
     @pytest.fixture
-    async def store(
-        self, clock: ManualClock, postgres_database: TestDatabase
-    ) -> AsyncIterator[PostgresStore]:
-        async with warm_store(postgres_database.url, clock) as store:
-            yield store
+    def open_store(self, clock: ManualClock, postgres_database: TestDatabase) -> OpenStore:
+        return lambda: emptied(postgres_database, postgres_database.url, clock)
 
 
 class TestRuns(Postgres, RunStateStoreContract): ...

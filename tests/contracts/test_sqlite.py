@@ -15,6 +15,7 @@ from tenure.testing.contracts import (
     DefinitionsContract,
     DurabilityContract,
     EventLogContract,
+    FaultSweep,
     KeptApartContract,
     LeaseStoreContract,
     LogListingContract,
@@ -41,18 +42,16 @@ from tenure.testing.contracts import (
     UpkeepContract,
     WorkerRegistryContract,
 )
+from tenure.testing.contracts.sweep import OpenStore
 from tests.stores.sqlite_files import SQLiteFiles
 
 pytestmark = pytest.mark.slow
 
 
-class SQLite(ManualTime):
+class SQLite(FaultSweep, ManualTime):
     @pytest.fixture
-    async def store(
-        self, clock: ManualClock, sqlite_files: SQLiteFiles
-    ) -> AsyncIterator[SQLiteStore]:
-        async with sqlite_files.opened(clock) as store:
-            yield store
+    def open_store(self, clock: ManualClock, sqlite_files: SQLiteFiles) -> OpenStore:
+        return lambda: sqlite_files.opened(clock)
 
 
 class TestRuns(SQLite, RunStateStoreContract): ...

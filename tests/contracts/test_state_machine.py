@@ -1,4 +1,5 @@
-"""Every store of ours against the plain model, by random histories; also on a bad day."""
+"""Every store of ours against the plain model, by random histories; the long ones also with
+random faults."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ async def file(clock: ManualClock) -> AsyncIterator[Any]:
             await store.close()
 
 
-def on_a_bad_day(open_store: OpenStore, rate: float = 0.10) -> OpenStore:
+def with_faults(open_store: OpenStore, rate: float = 0.10) -> OpenStore:
     @asynccontextmanager
     async def opened(clock: ManualClock) -> AsyncIterator[Any]:
         async with open_store(clock) as store:
@@ -57,11 +58,13 @@ def on_a_bad_day(open_store: OpenStore, rate: float = 0.10) -> OpenStore:
 
 STORES = [
     pytest.param(memory, 40, id="memory"),
-    pytest.param(on_a_bad_day(memory), 40, id="memory-10%"),
     pytest.param(sqlite, 25, id="sqlite"),
-    pytest.param(on_a_bad_day(sqlite), 25, id="sqlite-10%"),
     pytest.param(file, 15, id="file"),
-    pytest.param(on_a_bad_day(file), 15, id="file-10%"),
+]
+WITH_FAULTS = [
+    pytest.param(with_faults(memory), 40, id="memory-10%"),
+    pytest.param(with_faults(sqlite), 25, id="sqlite-10%"),
+    pytest.param(with_faults(file), 15, id="file-10%"),
 ]
 
 
@@ -81,18 +84,14 @@ async def postgres(clock: ManualClock) -> AsyncIterator[Any]:
 
 ON_A_SERVER = [
     pytest.param(postgres, 15, id="postgres"),
-    pytest.param(on_a_bad_day(postgres, 0.01), 10, id="postgres-1%"),
-    pytest.param(on_a_bad_day(postgres), 15, id="postgres-10%"),
+    pytest.param(with_faults(postgres), 15, id="postgres-10%"),
 ]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("open_store", "examples"), ON_A_SERVER)
-def test_store_on_a_server_answers_like_the_model(
-    open_store: OpenStore, examples: int, postgres_shared: TestDatabase
-) -> None:
+def test_store_on_a_server_answers_like_the_model(postgres_shared: TestDatabase) -> None:
     new_clock = partial(ServersClock, postgres_shared)
-    run_store_machine(open_store, examples=examples, new_clock=new_clock)
+    run_store_machine(postgres, examples=15, new_clock=new_clock)
 
 
 @pytest.mark.long
@@ -109,7 +108,7 @@ def test_store_on_a_server_answers_like_the_model_for_long(
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize(("open_store", "examples"), STORES)
+@pytest.mark.parametrize(("open_store", "examples"), STORES + WITH_FAULTS)
 def test_store_answers_like_the_model_for_long(
     open_store: OpenStore, examples: int, seed: int
 ) -> None:

@@ -6,20 +6,18 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
-from typing import Any
-from zlib import crc32
 
 import pytest
 from examples.custom_store import DocumentStore, KeyValueService, main
 
 from tenure.ports.run_store import RunStateStore
 from tenure.testing.clock import ManualClock
-from tenure.testing.contracts import ManualTime, RunStateStoreContract
+from tenure.testing.contracts import FaultSweep, ManualTime, RunStateStoreContract
 from tenure.testing.contracts.acts import create
+from tenure.testing.contracts.sweep import OpenStore
 from tenure.testing.factories import annotate
-from tenure.testing.faults import FaultyStore, RetryingStore
 from tenure.testing.machine import run_store_machine
 
 pytestmark = pytest.mark.slow
@@ -43,18 +41,10 @@ class BusyService(KeyValueService):
         return replaced
 
 
-class TestContract(ManualTime, RunStateStoreContract):
+class TestContract(FaultSweep, ManualTime, RunStateStoreContract):
     @pytest.fixture
-    def store(self, clock: ManualClock) -> RunStateStore:
-        return DocumentStore(BusyService(), clock)
-
-
-class TestContractThroughFaults(ManualTime, RunStateStoreContract):
-    @pytest.fixture
-    def store(self, clock: ManualClock, request: pytest.FixtureRequest) -> Any:
-        store = DocumentStore(BusyService(), clock)
-        seed = crc32(request.node.nodeid.encode())
-        return RetryingStore(FaultyStore(store, seed=seed, rate=0.10))
+    def open_store(self, clock: ManualClock) -> OpenStore:
+        return lambda: nullcontext(DocumentStore(BusyService(), clock))
 
 
 async def test_a_writer_who_lost_the_race_starts_over() -> None:

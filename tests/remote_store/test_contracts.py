@@ -1,9 +1,12 @@
-"""A store behind a live gateway keeps the contracts that it keeps by itself: SQLite all that go
-through a gateway, PostgreSQL those that it decides in statements of its own."""
+"""SQLite behind a live gateway keeps the contracts that it keeps by itself, also if a call of the
+gateway to its store fails: that comes out as ``StoreUnavailable``, and the same request sent again
+is answered as the first time. PostgreSQL shows that the gateway does not mind which store it is."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ from tenure.testing.contracts import (
     BatchUpdatesContract,
     DefinitionsContract,
     EventLogContract,
+    FaultSweep,
     LeaseStoreContract,
     LogListingContract,
     LogStoreContract,
@@ -23,6 +27,7 @@ from tenure.testing.contracts import (
     RunStateStoreContract,
     WorkerRegistryContract,
 )
+from tenure.testing.faults import FaultAt, OneFaultStore, RetryingStore
 from tests.postgres.database import ServersClock, TestDatabase
 from tests.postgres.warm import warm_store
 from tests.remote_store.front import SharedGateway
@@ -30,14 +35,27 @@ from tests.stores.sqlite_files import SQLiteFiles
 
 pytestmark = pytest.mark.slow
 
+OpenBehind = Callable[[FaultAt], AbstractAsyncContextManager[Any]]
 
-class SQLiteBehind(ManualTime):
+
+class SQLiteBehind(FaultSweep, ManualTime):
+    max_swept_calls = 3
+
     @pytest_asyncio.fixture(loop_scope="session")
-    async def store(
+    async def open_store(
         self, shared_gateway: SharedGateway, clock: ManualClock, sqlite_files: SQLiteFiles
-    ) -> AsyncIterator[Any]:
-        async with shared_gateway.before(lambda: sqlite_files.opened(clock)) as store:
-            yield store
+    ) -> OpenBehind:
+        @asynccontextmanager
+        async def behind(at: FaultAt) -> AsyncIterator[Any]:
+            async with sqlite_files.opened(clock) as store:
+                yield OneFaultStore(store, at)
+
+        return lambda at: shared_gateway.before(partial(behind, at))
+
+    @asynccontextmanager
+    async def open_with(self, open_store: OpenBehind, at: FaultAt) -> AsyncIterator[Any]:
+        async with open_store(at) as store:
+            yield RetryingStore(store)
 
 
 class TestRuns(SQLiteBehind, RunStateStoreContract): ...
@@ -85,22 +103,7 @@ class PostgresBehind(ManualTime):
             yield store
 
 
-class TestPostgresRuns(PostgresBehind, RunStateStoreContract): ...
-
-
-class TestPostgresEvents(PostgresBehind, EventLogContract): ...
-
-
 class TestPostgresBatches(PostgresBehind, BatchUpdatesContract): ...
-
-
-class TestPostgresLeases(PostgresBehind, LeaseStoreContract): ...
-
-
-class TestPostgresLogs(PostgresBehind, LogStoreContract): ...
-
-
-class TestPostgresDefinitions(PostgresBehind, DefinitionsContract): ...
 
 
 class TestPostgresOwnershipEvents(PostgresBehind, OwnershipEventsContract): ...

@@ -8,7 +8,8 @@ keep every promise of its contract:
 
     store = RetryingStore(FaultyStore(store, seed=7, rate=0.10))
 
-Both offer exactly the protocols of the store behind them, also to ``isinstance``.
+``OneFaultStore`` lets one chosen writing call fail instead (``contracts.FaultSweep`` chooses each
+in turn). All three offer exactly the protocols of the store behind them, also to ``isinstance``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from enum import StrEnum
 from inspect import iscoroutinefunction
 from itertools import count
@@ -91,6 +92,30 @@ METHODS: frozenset[str] = frozenset(
     name for name, member in _MEMBERS.items() if iscoroutinefunction(member)
 )
 """Every call a store can be asked for."""
+WRITES: frozenset[str] = frozenset(
+    {
+        "add_token",
+        "append",
+        "begin_run",
+        "claim_deliveries",
+        "claim_run",
+        "claim_runs",
+        "create_run",
+        "heartbeat",
+        "migrate_store",
+        "prune_runs",
+        "release_lease",
+        "renew_leases",
+        "requeue_delivery",
+        "revoke_token",
+        "settle_and_claim",
+        "settle_deliveries",
+        "settle_delivery",
+        "update_run",
+        "update_runs",
+    }
+)
+"""The calls that change a store; all others read."""
 _AT_HAND: frozenset[str] = frozenset({"durable", *_MEMBERS} - METHODS - {"keeping"})
 """Not asked of anybody: it is in this process's memory. Or hints, which are promised by nobody: no
 fault could be noticed."""
@@ -109,6 +134,10 @@ class Fault(StrEnum):
     LATE = "late"
     """Reported as failed, and applied a little later: before the next call, or, if that call is
     its own repetition, perhaps just after it."""
+
+
+SWEPT = (Fault.BEFORE, Fault.LOST_ANSWER, Fault.LATE)
+"""What a sweep lets happen to a call. A delay alone changes nothing for one client."""
 
 
 class _Call(NamedTuple):
@@ -265,12 +294,73 @@ class FaultyStore(_Wrapper):
         return beside
 
 
+class FaultAt:
+    """Which writing call of a store, counted from 1, meets which fault; and what was seen of it."""
+
+    def __init__(self, number: int = 0, fault: Fault | None = None) -> None:
+        self.number = number
+        self.fault = fault
+        self.calls: list[str] = []
+        """The writing calls so far."""
+        self.met = False
+        """The fault has happened, and what was late has arrived."""
+        self._counting = Lock()
+
+    def __str__(self) -> str:
+        if self.fault is None:
+            return "no fault"
+        name = self.calls[self.number - 1] if self.number <= len(self.calls) else "never made"
+        return f"writing call {self.number} ({name}): {self.fault}"
+
+    def meets(self, name: str) -> bool:
+        with self._counting:
+            self.calls.append(name)
+            return self.fault is not None and len(self.calls) == self.number
+
+
+class OneFaultStore(_Wrapper):
+    """``store``, of which one writing call meets its fault and no other call meets any.
+
+    A ``LATE`` call is applied just after the next call of its name, which is its repetition unless
+    others write at the same time. (Just before it, that would be a lost answer.)
+    """
+
+    def __init__(self, store: Any, at: FaultAt) -> None:
+        self._at = at
+        self._late: _Call | None = None
+        super().__init__(store)
+
+    async def _ask(self, call: _Call) -> Any:
+        if call.name not in WRITES:
+            return await call.send()
+        if self._at.meets(call.name):
+            return await self._fail(call)
+        if self._late is None or call.name != self._late.name:
+            return await call.send()
+        late, self._late = self._late, None
+        try:
+            return await call.send()
+        finally:
+            await _drop_answer(late)
+            self._at.met = True
+
+    async def _fail(self, call: _Call) -> Any:
+        if self._at.fault is Fault.LATE:
+            self._late = call
+        else:
+            if self._at.fault is Fault.LOST_ANSWER:
+                await _drop_answer(call)
+            self._at.met = True
+        raise StoreUnavailable(f"injected into {call.name}: {self._at.fault}")
+
+    def _beside(self, line: Any) -> OneFaultStore:
+        return OneFaultStore(line, self._at)
+
+
 async def _drop_answer(call: _Call) -> None:
-    """Apply the call; whatever it answers, nobody hears it."""
-    try:
+    """Apply the call; its answer is lost, also if it refuses the call or its arguments."""
+    with suppress(TenureError, ValueError):
         await call.send()
-    except TenureError:
-        return
 
 
 class RetryingStore(_Wrapper):

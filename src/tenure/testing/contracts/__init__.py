@@ -50,6 +50,7 @@ from tenure.testing.contracts.retention_output import OutputRetentionContract
 from tenure.testing.contracts.runs import RunStateStoreContract
 from tenure.testing.contracts.shared import SharedLeasesContract, SharedStoreContract
 from tenure.testing.contracts.store_clock import StoreClockContract
+from tenure.testing.contracts.sweep import FaultSweep
 from tenure.testing.contracts.tokens import TokenStoreContract
 from tenure.testing.contracts.upkeep import UpkeepContract
 from tenure.testing.contracts.wakeups import WakeupsContract
@@ -66,6 +67,7 @@ __all__ = [
     "DefinitionsContract",
     "DurabilityContract",
     "EventLogContract",
+    "FaultSweep",
     "KeptApartContract",
     "LastRecordsContract",
     "LeaseStoreContract",

@@ -49,6 +49,9 @@ class ContractHarness:
     lease_seconds: float = 1.0
     """The duration of leases that a test means to outlive."""
 
+    swept: bool = True
+    """Whether its clauses hold for a client that sends failed calls again (``FaultSweep``)."""
+
     async def pass_time(self, seconds: float) -> None:
         """Let ``seconds`` go by for the store."""
         await asyncio.sleep(seconds)

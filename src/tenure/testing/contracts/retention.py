@@ -195,6 +195,8 @@ class RetentionCountsContract(ForgettingHarness):
     """For a store asked directly: a call whose answer got lost has pruned, and sent again it prunes
     on."""
 
+    swept = False
+
     async def test_answer_is_how_many_were_removed(self, store: ForgettingStore) -> None:
         for _ in range(3):
             await ended(store)

@@ -1,0 +1,131 @@
+"""Every clause of a contract, and every clause again for each of its writes that fails.
+
+Put ``FaultSweep`` in front of a contract and give the fixture ``open_store`` instead of ``store``::
+
+    class TestRuns(FaultSweep, RunStateStoreContract):
+        @pytest.fixture
+        def open_store(self, tmp_path_factory):
+            return lambda: MyStore.open(tmp_path_factory.mktemp("runs"))
+
+``open_store()`` is an async context manager that yields a fresh, empty store. Each clause is one
+test. It first runs without a fault, for each of its values, and its writing calls are counted. Then
+it runs once for every writing call and every kind of fault (``SWEPT``), each time on a fresh store
+of which exactly that call fails, behind a client that sends the failed call again. A failure names
+the clause, the call and the fault.
+
+A clause that needs more than the store (a clock, a second store) runs without faults, and so does a
+contract that says ``swept = False``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import wraps
+from inspect import Parameter, Signature, isfunction, signature
+from itertools import product
+from typing import Any
+
+import pytest
+
+from tenure.testing.contracts.harness import ContractHarness
+from tenure.testing.faults import SWEPT, FaultAt, OneFaultStore, RetryingStore
+
+Clause = Callable[..., Awaitable[None]]
+OpenStore = Callable[[], AbstractAsyncContextManager[Any]]
+
+
+class FaultSweep(ContractHarness):
+    max_swept_calls: int = 12
+    """Of a clause with more writing calls, the last so many are swept: the first ones prepare."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if not cls.swept:
+            return
+        for name in dir(cls):
+            clause = getattr(cls, name)
+            if name.startswith("test_") and isfunction(clause) and _needs_only_the_store(clause):
+                setattr(cls, name, _swept(clause))
+
+    @pytest.fixture
+    async def store(self, open_store: OpenStore) -> Any:
+        """For clauses that run without faults."""
+        async with open_store() as store:
+            yield store
+
+    @asynccontextmanager
+    async def open_with(self, open_store: Any, at: FaultAt) -> Any:
+        """A fresh store that meets ``at``, as its client sees it. Override it to let the fault
+        happen elsewhere, for example behind a gateway."""
+        async with open_store() as store:
+            yield RetryingStore(OneFaultStore(store, at))
+
+
+def _swept(clause: Clause) -> Clause:
+    @wraps(clause)
+    async def sweep(self: FaultSweep, open_store: Any) -> None:
+        async def run(values: Mapping[str, Any], at: FaultAt) -> None:
+            try:
+                async with self.open_with(open_store, at) as store:
+                    await clause(self, store=store, **values)
+                if at.fault is not None and not at.met:
+                    pytest.fail("the clause ended without meeting its fault")
+            except BaseException as error:
+                error.add_note(f"clause {clause.__name__}, {_shown(values)}{at}")
+                raise
+
+        swept = set()
+        for values in _variants(clause):
+            dry = FaultAt()
+            await run(values, dry)
+            calls = tuple(dry.calls)
+            if calls in swept:
+                continue  # Other values, same calls: the same faults.
+            swept.add(calls)
+            first = max(0, len(calls) - self.max_swept_calls) + 1
+            for number in range(first, len(calls) + 1):
+                for fault in SWEPT:
+                    await run(values, FaultAt(number, fault))
+
+    parameters = (Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in _SWEEP_NEEDS)
+    sweep.__signature__ = Signature(list(parameters))  # type: ignore[attr-defined]
+    marks = [mark for mark in _marks(clause) if mark.name != "parametrize"]
+    sweep.pytestmark = marks  # type: ignore[attr-defined]
+    return sweep
+
+
+_SWEEP_NEEDS = ("self", "open_store")
+
+
+def _needs_only_the_store(clause: Clause) -> bool:
+    given = {name for names, _ in _parametrized(clause) for name in names}
+    return set(signature(clause).parameters) - given == {"self", "store"}
+
+
+def _variants(clause: Clause) -> Iterator[dict[str, Any]]:
+    """The values of each case that pytest would make of the clause."""
+    tables = [
+        [dict(zip(names, row, strict=True)) for row in rows]
+        for names, rows in _parametrized(clause)
+    ]
+    for chosen in product(*tables):
+        yield {name: value for values in chosen for name, value in values.items()}
+
+
+def _parametrized(clause: Clause) -> Iterator[tuple[list[str], list[tuple[Any, ...]]]]:
+    for mark in _marks(clause):
+        if mark.name == "parametrize":
+            names, values = mark.args
+            if isinstance(names, str):
+                names = [name.strip() for name in names.split(",")]
+            rows = values if len(names) > 1 else ((value,) for value in values)
+            yield list(names), list(rows)
+
+
+def _marks(clause: Clause) -> list[pytest.Mark]:
+    return list(getattr(clause, "pytestmark", ()))
+
+
+def _shown(values: Mapping[str, Any]) -> str:
+    return "".join(f"{name}={value!a}, " for name, value in values.items())
