@@ -13,11 +13,10 @@ from tenure.bootstrap import default_actions
 from tenure.model.errors import InvalidWorkflow, Mistake, Wanted
 from tenure.ports.action import Action
 from tenure.runtime.definition import digest_of
-from tenure.runtime.travelling import text_beside
 from tenure.workflow.document import MOST_BYTES, SAVE_AS_UTF_8
 from tenure.workflow.dump import workflow_text
 from tenure.workflow.nodes import mark_after
-from tenure.workflow.parse import Parsed, parse_workflow, wanted_by_templates
+from tenure.workflow.parse import parse_workflow
 from tenure.workflow.spec import Workflow
 from tenure.workflow.wording import called, listed
 
@@ -107,19 +106,6 @@ def read_workflow(
         folder=str(Path(folder).absolute()) if folder is not None else None,
         notices=tuple(str(notice) for notice in parsed.notices),
         wanted=parsed.wanted,
-    )
-
-
-def wanted_of(file: WorkflowFile) -> tuple[Wanted, ...]:
-    """``file.wanted``, and what templates need besides: those in the text, and those in files that
-    would travel with a run now."""
-    catalogue = {name: action.spec for name, action in default_actions().items()}
-    return wanted_by_templates(
-        Parsed(file.workflow, wanted=file.wanted),
-        catalogue,
-        lambda name, most: text_beside(file.folder or ".", name, most),
-        source=file.source or "workflow",
-        text=file.text,
     )
 
 

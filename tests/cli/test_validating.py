@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.cli.flows import BREAK, GREET, NEEDY, TEMPLATES
+from tests.cli.flows import BREAK, GREET, NEEDY
 
 WRONG = """\
 version: v1
@@ -104,24 +104,6 @@ def test_validate_names_a_missing_variable_once_where_it_is_used_first(cli: Cli)
     assert checked.err.count("is not defined") == 1
 
 
-def test_validate_tells_undefined_variables_and_other_mistakes_at_once(cli: Cli) -> None:
-    flow = cli.workflow(NEEDY + "    timeout: 30\n")
-    checked = cli.call("validate", flow)
-    assert checked.out.startswith(f"{flow}:13:14: steps[1].timeout: ")
-    assert [line.split(": ")[1:3] for line in checked.err.splitlines()] == [
-        [f"{flow}:8:11", "steps[0].when"],
-        [f"{flow}:12:27", "steps[1].args.cmd"],
-    ]
-    for verb in ("validate", "plan", "run"):
-        told = cli.call(verb, flow, "--var", "other=1")
-        assert told.code == 2
-        lines = (told.out + told.err).splitlines()
-        assert lines[0].startswith(f"{flow}:8:11: steps[0].when: 'zone' is not defined here")
-        assert lines[1].startswith(f"{flow}:13:14: steps[1].timeout: ")
-        given = cli.call(verb, flow, "--var", "zone=one")
-        assert "zone" not in given.out + given.err
-
-
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
@@ -188,25 +170,3 @@ def test_the_schema_knows_the_actions(cli: Cli) -> None:
     assert schema["$schema"].startswith("https://json-schema.org/")
     assert "args of cmd.run" in schema["$defs"]
     assert cli.call("schema").json == schema
-
-
-def test_validate_reads_the_templates_that_would_travel(cli: Cli) -> None:
-    before = "file.copy, args: {src: conf.j2, dest: /nowhere/x}"
-    flow = cli.workflow(TEMPLATES.replace("BEFORE", before).replace("zone: north", ""))
-    assert cli.call("validate", flow).out == f"✓ {flow} is valid\n"
-    conf = cli.folder / "conf.j2"
-    conf.write_text("# zones\n{{ zone }}\n")
-    told = cli.call("validate", flow)
-    assert told.out == f"✓ {flow} is valid for runs that are given zone\n"
-    said = f"{flow}:7:57: steps[1].args.src: conf.j2:2: 'zone' is not defined here; give it with"
-    assert told.err.startswith(f"notice: {said} --var zone=…")
-    assert cli.call("validate", flow, "--var", "zone=1").code == 0
-    missing = cli.call("validate", flow, "--var", "other=1")
-    assert (missing.code, missing.out.splitlines()[0].startswith(said)) == (2, True)
-
-
-@pytest.mark.parametrize("content", [b"{{ zone }}\xff", b"{{ zone }}" + b" " * 1024**2])
-def test_validate_leaves_files_alone_that_no_run_would_take(cli: Cli, content: bytes) -> None:
-    (cli.folder / "conf.j2").write_bytes(content)
-    flow = TEMPLATES.replace("BEFORE", "template.render, args: {template: x, dest: /nowhere/x}")
-    assert cli.call("validate", cli.workflow(flow.replace("zone: north", ""))).err == ""

@@ -92,27 +92,6 @@ def test_the_variables_are_left_as_they_were() -> None:
     assert scope == {"name": "a", "list": [1]}
 
 
-@pytest.mark.parametrize(
-    ("template", "needs"),
-    [
-        ("a\n{{ b }}{{ c.d }}\n{{ b }}", {"b": 2, "c": 2}),
-        ("{{ .b | upper }} {{ 'x' ~\n c }}", {"b": 1, "c": 1}),
-        ("{{ b | default(c) }}{{ d is defined }}{{ true }}", {}),
-        ("{{ b and c }}{{ d if e else f }}", {"b": 1, "e": 1}),
-        ("{% if b == 1 %}{{ c }}{% elif d %}{% else %}{{ e }}{% endif %}", {"b": 1}),
-        ("{% for b in l if d %}{{ b ~ e }}{{ loop.index }}{% else %}{{ f }}{% endfor %}", {"l": 1}),
-        ("{% set b = c %}\n{{ b | default(1) }}", {}),
-        ("{{ b }}{% set b = 1 %}{{ b }}", {"b": 1}),
-        ("{% if c %}{% set b = 1 %}{% endif %}{{ b }}", {"c": 1}),
-    ],
-)
-def test_it_knows_what_it_cannot_be_filled_in_without(template: str, needs: dict[str, int]) -> None:
-    assert compile_template(template, "t.j2").needs == needs
-    for name, line in needs.items():
-        others = {each: [1] if each == "l" else 1 for each in "bcdefl" if each != name}
-        assert refused(template, **others).startswith(f"t.j2:{line}: {name!r} is not defined")
-
-
 def test_one_template_serves_many_hosts() -> None:
     template = compile_template("{% for a in l %}{{ a }}{% endfor %}", "t")
     assert [template.render({"l": [n] * 1000}) for n in (1, 2)] == ["1" * 1000, "2" * 1000]

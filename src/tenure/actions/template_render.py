@@ -8,7 +8,7 @@ from tenure.actions.placing import DEST, PlacingAction
 from tenure.actions.sources import encoded, file_beside
 from tenure.model.errors import ExpressionError, InvalidArguments
 from tenure.ports.action import Task
-from tenure.workflow.catalogue import ActionSpec, Argument, TemplateArguments, Text
+from tenure.workflow.catalogue import ActionSpec, Argument, Text
 from tenure.workflow.text_templates import TextTemplate, compile_template
 
 LONGEST = 1024 * 1024
@@ -39,7 +39,6 @@ SPEC = ActionSpec(
         ),
     ),
     exactly_one_of=(("src", "template"),),
-    template=TemplateArguments(text="template", file="src", variables="vars"),
     exports=None,
 )
 

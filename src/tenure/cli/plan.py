@@ -13,7 +13,6 @@ from tenure.cli.display import json_lines
 from tenure.cli.display.paint import note, say
 from tenure.cli.display.preview_lines import preview_lines
 from tenure.cli.limiting import check_limit
-from tenure.cli.loading import load_for
 from tenure.cli.preview import Preview, preview
 from tenure.cli.secrets import check_declared, gather, names_of
 from tenure.cli.variables import variables
@@ -23,6 +22,7 @@ from tenure.runtime.masking import Masks
 from tenure.runtime.recipe import Prepared, prepare
 from tenure.workflow.defined import check_supplied
 from tenure.workflow.plan import make_plan
+from tenure.workflow_file import load_workflow
 
 
 @verb(
@@ -52,7 +52,7 @@ def command(
     """
     known = variables(vars_files, given)
     names = known.keys() | names_of(secrets)
-    file = load_for(names, workflow)
+    file = load_workflow(workflow)
     for text in file.notices:
         note(f"notice: {text}")
     check_declared(names_of(secrets), file.workflow.secrets)

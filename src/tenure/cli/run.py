@@ -9,9 +9,8 @@ from tenure.cli.callbacks.targets import checked_targets
 from tenure.cli.display.paint import note
 from tenure.cli.executing import execute
 from tenure.cli.limiting import check_limit
-from tenure.cli.loading import load_for
 from tenure.cli.opening import settings_for, this_user
-from tenure.cli.secrets import check_not_typed, gather, names_of
+from tenure.cli.secrets import check_not_typed, gather
 from tenure.cli.variables import variables
 from tenure.cli.verb import (
     completes,
@@ -25,6 +24,7 @@ from tenure.cli.verb import (
 from tenure.cli.viewing import style_of
 from tenure.runner import RunOptions
 from tenure.system import new_run_id
+from tenure.workflow_file import load_workflow
 
 
 @verb(
@@ -69,7 +69,7 @@ def command(
         raise click.UsageError("--no-tracking sends no callbacks; leave out --callback.")
     settings = settings_for(store)
     known = variables(vars_files, given)
-    file = load_for(known.keys() | names_of(secrets), workflow)
+    file = load_workflow(workflow)
     for text in file.notices:
         note(f"notice: {text}")
     check_not_typed(given, file.workflow.secrets)

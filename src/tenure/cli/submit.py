@@ -15,7 +15,6 @@ from tenure.cli.display.places import place_of
 from tenure.cli.display.text import neutral
 from tenure.cli.exits import Exit
 from tenure.cli.limiting import check_limit
-from tenure.cli.loading import load_for
 from tenure.cli.opening import (
     ends_with_us,
     must_be_able,
@@ -45,7 +44,7 @@ from tenure.runner import RunOptions
 from tenure.runtime.queries import explain_run
 from tenure.runtime.submit import USE_INSTEAD, not_takeable
 from tenure.system import SystemClock, new_run_id, presence
-from tenure.workflow_file import WorkflowFile
+from tenure.workflow_file import WorkflowFile, load_workflow
 
 
 @verb(
@@ -106,7 +105,7 @@ def command(
     _check_outlives_us(settings)
     must_be_able(settings, LeaseStore, not_takeable)
     known = variables(vars_files, given)
-    file = load_for(known.keys(), workflow)
+    file = load_workflow(workflow)
     for text in file.notices:
         note(f"notice: {text}")
     check_not_typed(given, file.workflow.secrets)

@@ -15,11 +15,11 @@ from tenure.cli.exits import Exit
 from tenure.cli.secrets import names_of, undeclared
 from tenure.cli.variables import variables
 from tenure.cli.verb import completes, json_option, secret_names_option, variable_options, verb
-from tenure.model.errors import InvalidWorkflow, Mistake
+from tenure.model.errors import InvalidWorkflow, Mistake, Wanted
 from tenure.workflow.defined import first_uses
 from tenure.workflow.parse import in_order
 from tenure.workflow.wording import listed
-from tenure.workflow_file import load_workflow, wanted_of
+from tenure.workflow_file import load_workflow
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
@@ -72,12 +72,13 @@ def _judge(name: str, known: Collection[str] | None, secrets: Collection[str]) -
     """``known`` are the variables of the run, ``secrets`` among them; ``None``: nobody said."""
     mistakes: tuple[Mistake, ...] = ()
     notices: tuple[str, ...] = ()
+    wanted: tuple[Wanted, ...] = ()
     try:
         file = load_workflow(name)
     except InvalidWorkflow as error:
-        mistakes, wanted = error.mistakes, error.wanted
+        mistakes = error.mistakes
     else:
-        notices, wanted = file.notices, wanted_of(file)
+        notices, wanted = file.notices, file.wanted
         strange = undeclared(secrets, file.workflow.secrets)
         mistakes = tuple(Mistake(source=name, message=f"--secret: {each}") for each in strange)
     missing = [each for each in wanted if each.name not in (known or ())]

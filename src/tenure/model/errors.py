@@ -137,14 +137,11 @@ class Wanted(Struct, frozen=True, kw_only=True):
 class InvalidWorkflow(TenureError, ValueError):
     """The workflow cannot be run as it is. Nothing was stored or executed.
 
-    ``mistakes`` are all that could be found, in the order of the file. ``wanted`` are variables it
-    uses besides and does not define: whoever knows what a run would be given can tell which of
-    them are mistakes too.
+    ``mistakes`` are all that could be found, in the order of the file.
     """
 
-    def __init__(self, mistakes: Iterable[Mistake], wanted: Iterable[Wanted] = ()) -> None:
+    def __init__(self, mistakes: Iterable[Mistake]) -> None:
         self.mistakes = tuple(mistakes)
-        self.wanted = tuple(wanted)
         super().__init__("\n".join(map(str, self.mistakes)))
 
 

@@ -163,18 +163,6 @@ class _Gathering:
         self.mistakes[mistake] = None
 
 
-def text_beside(folder: str, name: str, most: int) -> str | None:
-    """Of a file that would travel with a run now, whatever the run is given; ``None`` if it would
-    not, or is no text."""
-    if _VARIABLE in name:
-        return None
-    try:
-        data = _content(Path(folder, name), most + 1)
-        return None if len(data) > most else data.decode()
-    except (OSError, ValueError):
-        return None
-
-
 def _content(path: Path, most: int) -> bytes:
     """Of a regular file: a pipe can be read once, if at all. ``OSError``, ``ValueError``."""
     if path.exists() and not path.is_file():

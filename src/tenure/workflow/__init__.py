@@ -6,7 +6,7 @@ Reading a file:   document (text → nodes with places, bounded) → grammar (no
 Before a run:     ``plan`` (which step runs where and after what; ``inventory``), ``defined`` (which
                   variables it must be given; ``sources``).
 Per host:         ``variables`` (what it sees), ``expressions`` (``when``, ``${{ }}``; in the
-                  ``sandbox``), ``render`` (arguments; ``shell_text`` and ``python_text`` know where
+                  ``sandbox``), ``render`` (arguments; ``shell`` and ``python_text`` know where
                   in a script a value may stand; ``environment`` how it gets there).
 
 ``spec``, ``plan`` and ``catalogue`` need neither YAML nor Jinja.

@@ -52,17 +52,6 @@ class Argument(Struct, frozen=True, kw_only=True):
     description: str = ""
 
 
-class TemplateArguments(Struct, frozen=True, kw_only=True):
-    """The arguments of an action that fills in a template (``text_templates``)."""
-
-    text: str
-    """Is the template."""
-    file: str
-    """Names the file it is in."""
-    variables: str
-    """Further variables for it, above all others."""
-
-
 class ActionSpec(Struct, frozen=True, kw_only=True):
     """An action as the workflow file sees it."""
 
@@ -82,8 +71,6 @@ class ActionSpec(Struct, frozen=True, kw_only=True):
     """Whether it works in the process that executes the run, where nobody becomes another user."""
     exports: str | None = ANYTHING
     """What variables it may export: ``ANYTHING``, the keys of the argument named here, or none."""
-    template: TemplateArguments | None = None
-    """If it fills in a template: what that needs can be told before anything runs."""
     on_takeover: str | None = None
     """Another default than ``rerun`` for what was running when its owner died."""
 

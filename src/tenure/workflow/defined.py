@@ -18,7 +18,6 @@ from tenure.workflow.plan import Plan
 from tenure.workflow.render import PROBE, evaluated_in, evaluated_in_loop
 from tenure.workflow.sources import Sources, Visible, place_of_name
 from tenure.workflow.spec import Handler, Step, Workflow
-from tenure.workflow.template_needs import Read, needs_of_template
 
 
 def check_supplied(wanted: Iterable[Wanted], plan: Plan, given: Container[str]) -> None:
@@ -77,19 +76,6 @@ def unknown_variables(workflow: Workflow, catalogue: Catalogue) -> Iterator[Unde
             yield from _judged(use, ("handlers", index), visible)
 
 
-def unknown_in_templates(
-    workflow: Workflow, catalogue: Catalogue, read: Read
-) -> Iterator[Undefined]:
-    """The same for the templates that its steps fill in, as far as they can be read."""
-    sources = Sources(workflow, catalogue)
-    for index, step in enumerate(workflow.steps):
-        sure, looping = step.when is None and _has_some_item(step), step.loop is not None
-        for need in needs_of_template(step, catalogue[step.action], read):
-            path, place = ("args", need.argument), f"{need.place}: "
-            use = _Use(path, "", 0, need.name, sure, looping, place)
-            yield from _judged(use, ("steps", index), sources.in_step(index))
-
-
 class _Use(NamedTuple):
     path: Path
     text: str
@@ -100,8 +86,6 @@ class _Use(NamedTuple):
     """The step fails without it, if it begins at all."""
     item: bool = False
     """Whether a loop's item is there."""
-    within: str = ""
-    """Of a name in a template: which one, and the line."""
 
 
 def _uses_of_step(step: Step, catalogue: Catalogue) -> Iterator[_Use]:
@@ -158,7 +142,7 @@ def _judged(use: _Use, path: Path, visible: Visible) -> Iterator[Undefined]:
         offset=place_of_name(use.name, use.text, use.start),
         name=use.name,
         certain=use.certain and not exportable,
-        message=f"{use.within}{use.name!r} is not defined here"
+        message=f"{use.name!r} is not defined here"
         + (", unless a command exports it" if exportable else ""),
         hint=" or ".join(_hints(use, near, exportable)),
     )

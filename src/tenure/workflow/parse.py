@@ -11,15 +11,13 @@ from msgspec import Struct
 from tenure.model.errors import InvalidWorkflow, Mistake, Wanted
 from tenure.workflow.catalogue import Catalogue
 from tenure.workflow.checks import CHECKS, variables_in, works_of
-from tenure.workflow.defined import Undefined, unknown_in_templates, unknown_variables
+from tenure.workflow.defined import Undefined, unknown_variables
 from tenure.workflow.document import read_document
 from tenure.workflow.dump import node_of
 from tenure.workflow.grammar import grammar
-from tenure.workflow.mending import mended
 from tenure.workflow.nodes import Mark, Node, Path, Scalar, mark_of, node_at
 from tenure.workflow.reading import BAD, MOST_MISTAKES, Enough, Reading
 from tenure.workflow.spec import Workflow
-from tenure.workflow.template_needs import Read
 from tenure.workflow.variables import OWN
 
 MOST_WANTED = 1_000
@@ -56,28 +54,12 @@ def _parsed(
             _check(workflow, catalogue, root, reading, text)
             _remark(workflow, catalogue, root, reading)
     if reading.mistakes:
-        wanted = []
-        if workflow is not BAD and reading.tells_all_variables:
-            whole = mended(workflow, catalogue, reading.knows_better)
-            wanted = _wanted(unknown_variables(*whole), root, reading, text)
-        raise InvalidWorkflow(in_order(reading.mistakes), wanted)
+        raise InvalidWorkflow(in_order(reading.mistakes))
     return Parsed(
         workflow,
         tuple(in_order(reading.notices)),
         tuple(_wanted(unknown_variables(workflow, catalogue), root, reading, text)),
     )
-
-
-def wanted_by_templates(
-    parsed: Parsed, catalogue: Catalogue, read: Read, *, source: str, text: str
-) -> tuple[Wanted, ...]:
-    """``parsed.wanted``, and what the templates of its steps use besides and nothing defines."""
-    found = [*unknown_in_templates(parsed.workflow, catalogue, read)]
-    if not found:
-        return parsed.wanted
-    reading = Reading(source)
-    more = _wanted(found, read_document(text, reading), reading, text)
-    return tuple(sorted((*parsed.wanted, *more), key=lambda each: _place_in_file(each.said)))
 
 
 def placed(found: Iterable[tuple[Path, str, str]], source: str | None, text: str) -> list[Mistake]:

@@ -10,7 +10,6 @@ from tenure.workflow.nodes import Mark, Path, show_path
 BAD: Any = object()
 """What a shape answers instead of a value, after reporting why there is none."""
 MOST_MISTAKES = 100
-_DEFINING = frozenset({("vars",), ("secrets",), ("inventory",)})
 
 
 class Enough(Exception):
@@ -46,11 +45,6 @@ class Reading:
     def knows_better(self, path: Path) -> bool:
         """Whether a mistake at ``path`` or around it has been reported already."""
         return any(path[:length] in self._bad for length in range(1, len(path) + 1))
-
-    @property
-    def tells_all_variables(self) -> bool:
-        """Whether nothing is wrong with the parts of the file that define some."""
-        return not any(path[:1] in _DEFINING and path[-1] != "address" for path in self._bad)
 
     def remark(self, mark: Mark, path: Path, message: str, hint: str | None) -> Mistake:
         """Said of a place, and not kept."""

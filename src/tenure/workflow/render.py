@@ -2,7 +2,7 @@
 
 What an argument's text is decides how values get into it (``catalogue.Text``). Into scripts they
 never get as text: the script holds references, the values travel in the environment, and so a
-hostile value stays a value (``shell_text`` refuses where it would not). Elsewhere they replace what
+hostile value stays a value (``shell`` refuses where it would not). Elsewhere they replace what
 names them.
 """
 
@@ -20,8 +20,7 @@ from tenure.workflow.environment import entry, environment_of, text_of
 from tenure.workflow.filters import measured
 from tenure.workflow.python_text import put_references
 from tenure.workflow.sandbox import LONGEST_TEXT
-from tenure.workflow.shell_places import Place, reference
-from tenure.workflow.shell_text import places_in
+from tenure.workflow.shell import Place, places_in, reference
 from tenure.workflow.templates import MISSING, Embedded, Named, split_template
 from tenure.workflow.wording import called
 

@@ -19,7 +19,7 @@ from tenure.model.errors import ExpressionError
 from tenure.workflow.expressions import OPERATORS
 from tenure.workflow.filters import FILTERS, METHODS, TESTS, text
 from tenure.workflow.sandbox import Evaluation, Missing, Sandbox, known
-from tenure.workflow.syntax import WORDS, Rewriting, filtered, inspect_node, needed_in
+from tenure.workflow.syntax import WORDS, Rewriting, filtered, inspect_node
 from tenure.workflow.wording import called, quoted
 
 MOST_WORK = 500_000
@@ -147,28 +147,6 @@ class Filling(Rewriting):
 
     def visit_Name(self, node: nodes.Name) -> nodes.Expr:
         return node if node.ctx == "store" else super().visit_Name(node)
-
-
-def needed_by(tree: nodes.Template) -> dict[str, int]:
-    """Variables without which a template that was rewritten by ``Filling`` has no text, whatever
-    the others are, each with the line that needs it first. What is inside a block may never be
-    reached, and what is only set never be used."""
-    needed: dict[str, int] = {}
-    own: set[str] = set()
-    for statement in tree.body:
-        for expression in _surely_evaluated(statement):
-            for name in sorted(needed_in(expression) - own):
-                needed.setdefault(name, expression.lineno)
-        own |= {each.name for each in statement.find_all(nodes.Name) if each.ctx == "store"}
-    return needed
-
-
-def _surely_evaluated(statement: nodes.Node) -> Iterable[nodes.Node]:
-    if isinstance(statement, nodes.Output):
-        return statement.nodes
-    if isinstance(statement, nodes.If):
-        return (statement.test,)
-    return (statement.iter,) if isinstance(statement, nodes.For) else ()
 
 
 def _condition(test: Any) -> nodes.Expr:

@@ -18,7 +18,7 @@ from jinja2 import TemplateError, TemplateSyntaxError, nodes
 from tenure.model.errors import ExpressionError
 from tenure.workflow.line_ends import give_back
 from tenure.workflow.sandbox import LONGEST_TEXT, NotDefined
-from tenure.workflow.template_language import SANDBOX, Filling, Rendering, needed_by, problems_in
+from tenure.workflow.template_language import SANDBOX, Filling, Rendering, problems_in
 from tenure.workflow.wording import did_you_mean
 
 _KEPT = 32
@@ -29,10 +29,7 @@ _GO_HINT = "tags are written {% if … %}, {% for … in … %} and {% endif %} 
 
 
 class TextTemplate:
-    """One compiled template. Messages name it and the line.
-
-    ``needs`` are variables without which it has no text, each with the line.
-    """
+    """One compiled template. Messages name it and the line."""
 
     def __init__(self, source: str, name: str) -> None:
         self._source = source
@@ -40,7 +37,6 @@ class TextTemplate:
         read = self._read()
         give_back(read, source)
         tree = Filling().visit(read)
-        self.needs = needed_by(tree)
         try:
             self._template = SANDBOX.from_string(tree)
         except TemplateSyntaxError as error:

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from tenure.model.errors import ExpressionError
 from tenure.workflow.render import compile_args
-from tenure.workflow.shell_places import Place
-from tenure.workflow.shell_text import places_in
+from tenure.workflow.shell import Place, places_in
 from tenure.workflow.templates import split_template
 from tests.workflow.samples import CMD
 
@@ -125,7 +124,6 @@ def test_where_a_value_cannot_stand_is_said_before_anything_runs(script: str, sa
 
 
 BARE = "a[$(echo${IFS}PWNED>&2)]"
-LIST = "($(echo${IFS}PWNED>&2))"
 PRINTED = (
     "in a command inside shell arithmetic could be printed by it, and what it prints is evaluated "
     "and could run code; keep what it prints, and look that it is a number before you count with "
@@ -134,9 +132,6 @@ PRINTED = (
 ARITHMETIC = "inside shell arithmetic could run code; do the sum in the expression"
 OFFSET = "as an offset in ${name:offset:length} could run code; cut the text in the expression"
 INDEX = "as an index of a shell array could run code; take the element in the expression"
-COMPARED = "that [[ … ]] compares as a number could run code; write [ … ]"
-NAME = "takes the name of a variable could run code; write out the name"
-DECLARED = "a number, an array or a reference could run code; give it to a plain variable"
 EVALUATED = [
     ('echo $(( "${{ v }}" + 1 ))', ARITHMETIC),
     ("echo $(( ${y:-${{ v }}} + 1 ))", ARITHMETIC),
@@ -152,14 +147,6 @@ EVALUATED = [
     ("if((${{ v }} > 1)); then :; fi", ARITHMETIC),
     ("while ((${{ v }} > 1)); do break; done", ARITHMETIC),
     ("for (( i=0; i < ${{ v }}; i++ )); do break; done", ARITHMETIC),
-    ("let y=${{ v }}", ARITHMETIC),
-    ('let 1 "y = ${{ v }}"', ARITHMETIC),
-    ("Z=1 let y=${{ v }}", ARITHMETIC),
-    ("3<&1 >/dev/null let y=${{ v }}", ARITHMETIC),
-    ("if true; then builtin let y=${{ v }}; fi", ARITHMETIC),
-    ("case x in x) ! l'e't y=${{ v }};; esac", ARITHMETIC),
-    ("function f { let y=${{ v }}; }; f", ARITHMETIC),
-    ("let y=$(echo ${{ v }})", ARITHMETIC),
     ("echo ${x:${{ v }}}", OFFSET),
     ('echo "${x:${{ v }}:1}"', OFFSET),
     ("echo ${x: 1 : ${{ v }}}", OFFSET),
@@ -168,42 +155,6 @@ EVALUATED = [
     ("x=(1 2); echo ${x[@]:${{ v }}}", OFFSET),
     ("a[0]=z; echo ${a[${{ v }}]}", INDEX),
     ('a[0]=z; echo "${#a[1 + ${{ v }}]}"', INDEX),
-    ("y[${{ v }}]=1", INDEX),
-    ("y[ ${{ v }} ]+=1", INDEX),
-    ('Z=1 y["${{ v }}"]=1', INDEX),
-    ("y=( [${{ v }}]=1 )", INDEX),
-    ("y+=( 1\n[${{ v }}]=1 )", INDEX),
-    ("declare -a y=( [${{ v }}]=1 )", INDEX),
-    ("exec {y[${{ v }}]}>/dev/null", INDEX),
-    ("[[ ${{ v }} -eq 1 ]]", COMPARED),
-    ('if [[ -n x && 1 -ge "${{ v }}" ]]; then :; fi', COMPARED),
-    ("[[ ! ( 1 -lt ${{ v }} ) ]]", COMPARED),
-    ("[[ x == y ||\n 1 -ne ${{ v }} ]]", COMPARED),
-    ("[[ $(echo ${{ v }}) -le 1 ]]", COMPARED),
-    ("echo $([[ ${{ v }} -gt 1 ]])", COMPARED),
-    ("[[ -v ${{ v }} ]]", NAME),
-    ("test -v ${{ v }}", NAME),
-    ('[ 1 = 1 -a -v "${{ v }}" ]', NAME),
-    ("[ ${{ o }} ${{ v }} ]", NAME),
-    ("printf -v ${{ v }} hi", NAME),
-    ("printf -v${{ v }} hi", NAME),
-    ("printf ${{ o }} ${{ v }} hi", NAME),
-    ("read ${{ v }} <<< 1", NAME),
-    ("read -rp ask: y ${{ v }} <<< '1 2'", NAME),
-    ("a=1; unset ${{ v }}", NAME),
-    ("a=1; unset -v -- ${{ v }}", NAME),
-    ("true & wait -p ${{ v }} -n", NAME),
-    ("declare ${{ v }}=1", NAME),
-    ("f() { local y[${{ v }}]=1; }; f", NAME),
-    ("declare -i y=${{ v }}", DECLARED),
-    ("typeset -gi y=${{ v }}", DECLARED),
-    ("declare -i y z=1; z=2 y=${{ v }}; :", DECLARED),
-    ("declare -ai y=( ${{ v }} )", DECLARED),
-    ("declare -n y=${{ v }}; echo $y", DECLARED),
-    ("declare -a y=${{ l }}", DECLARED),
-    ('readonly -a "y=${{ l }}"', DECLARED),
-    ("RANDOM=${{ v }}", DECLARED),
-    ("export OPTIND=${{ v }}", DECLARED),
 ]
 
 
@@ -224,19 +175,18 @@ def test_a_command_in_arithmetic_is_refused_however_harmless_it_looks() -> None:
 
 @pytest.mark.parametrize("script", [script for script, _ in EVALUATED])
 def test_bash_would_run_the_value_there(script: str) -> None:
-    """Why each is refused. The values have no spaces, so that quotes make no difference."""
-    for name in "vol":
-        script = script.replace(f"${{{{ {name} }}}}", f"${name}")
+    """Why each is refused. The value has no spaces, so that quotes make no difference."""
+    script = script.replace("${{ v }}", "$v")
     done = subprocess.run(
         ["bash", "-c", f"x=abc; {script}"],
-        env={"PATH": "/usr/bin:/bin", "v": BARE, "o": "-v", "l": LIST},
+        env={"PATH": "/usr/bin:/bin", "v": BARE},
         stdin=subprocess.DEVNULL,
         capture_output=True,
     )
     assert b"PWNED" in done.stderr.splitlines()
 
 
-@pytest.mark.parametrize("value", [BARE, LIST, "-v"])
+@pytest.mark.parametrize("value", [BARE, "($(echo${IFS}PWNED>&2))", "-v"])
 @pytest.mark.parametrize(
     "script",
     [
@@ -275,9 +225,9 @@ def test_beside_what_is_evaluated_a_value_is_a_value(script: str, value: str) ->
 
 
 def test_a_path_where_bash_would_evaluate_it_is_refused_too() -> None:
-    with pytest.raises(ExpressionError, match="compares as a number could run code"):
-        compile_args({"cmd": "[[ ${server.port} -eq 80 ]]"}, CMD)
-    compile_args({"cmd": "awk '${server.port}'; [[ ${port} -eq 80 ]]"}, CMD)
+    with pytest.raises(ExpressionError, match="inside shell arithmetic could run code"):
+        compile_args({"cmd": "echo $(( ${server.port} + 1 ))"}, CMD)
+    compile_args({"cmd": "awk '${server.port}'; echo $(( ${port} ))"}, CMD)
 
 
 def test_arithmetic_would_run_code_if_it_were_allowed() -> None:
@@ -335,21 +285,17 @@ HOSTILE = [
     "x[$(echo PWNED >&2)]=1",
     "($(echo PWNED >&2))",
     "a[$(echo PWNED >&2)]'\"; echo PWNED >&2; `echo PWNED >&2` $(echo PWNED >&2)",
-    "-v",
 ]
 PIECES = st.sampled_from(
     ["'", '"', "\\", "$(", ")", "`", "$((", "))", "${x:-", "}", "<<A", "\n", "A\n", "#", " ", "x",
-     "<<'A'", "$'", ";", '$(("', "${x:", '"${x:', "$[", "]", "[[ ", " -eq 1", " ]]", "let ",
-     "let y=", "((", "if((", "a[", "]=1", "b=(", "[", "test -v ", "unset ", "declare -i y=", "<(",
-     ">", "&&", "${{ evil }}", "${{ evil }}", "${{ other }}"]
+     "<<'A'", "$'", ";", '$(("', "${x:", '"${x:', "$[", "]", "((", "if((", "b=(", "<(",
+     "case x in ", "x)", "esac", ">", "&&", "${{ evil }}", "${{ evil }}", "${{ other }}"]
 )  # fmt: skip
 NESTINGS = st.sampled_from(
     ["{}", '"{}"', "$(( {} ))", "$(({}+1))", "${{x:{}}}", "${{x:1:{}}}", "${{x:-{}}}", "${{x/{}/}}",
-     "$[ {} ]", "[[ {} -eq 1 ]]", "[[ -n {} && 1 -lt {} ]]", "[[ -v {} ]]", "[ {} -eq 1 ]",
-     "[ {} ]", "let y={}", "(({}))", "if(({})); then :; fi", "x[{}]=1", "b=( [{}]={} )",
-     "${{x[{}]}}", "$(echo {})", "test -v {}", "declare -i y={}", "declare -a y={}", "declare {}=1",
-     "unset {}", "RANDOM={}", "printf {} {} {}", "echo {}", "\n{}\n", "x=1 {}; {}",
-     "cat <<A\n{}\nA\n", "( {} )"]
+     "$[ {} ]", "[ {} -eq 1 ]", "[ {} ]", "(({}))", "if(({})); then :; fi", "b=( {} )",
+     "${{x[{}]}}", "$(echo {})", "printf {} {} {}", "echo {}", "\n{}\n", "x=1 {}; {}",
+     "cat <<A\n{}\nA\n", "( {} )", "case {} in {}) {};; esac"]
 )  # fmt: skip
 
 
