@@ -28,8 +28,8 @@ from tenure.testing.contracts import (
     OwnershipEventsContract,
     RetentionContract,
     RetentionCountsContract,
-    RunMarksContract,
     RunStateStoreContract,
+    RunVersionsContract,
     StoreClockContract,
     TokenStoreContract,
     WakeupsContract,
@@ -88,7 +88,7 @@ class TestOwnerListing(Memory, OwnerListingContract): ...
 class TestStoreClock(Memory, StoreClockContract): ...
 
 
-class TestMarks(Memory, RunMarksContract): ...
+class TestVersions(Memory, RunVersionsContract): ...
 
 
 class TestCensus(Memory, CensusContract): ...

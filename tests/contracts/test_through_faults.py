@@ -42,8 +42,8 @@ from tenure.testing.contracts import (
     OwnershipEventsContract,
     RetentionContract,
     RetentionCountsContract,
-    RunMarksContract,
     RunStateStoreContract,
+    RunVersionsContract,
     SharedLeasesContract,
     SharedStoreContract,
     StoreClockContract,
@@ -336,7 +336,7 @@ class TestPostgresLastRecords(PostgresThroughFaults, LastRecordsContract): ...
 
 
 @on_a_bad_day
-class TestPostgresMarks(PostgresThroughFaults, RunMarksContract): ...
+class TestPostgresVersions(PostgresThroughFaults, RunVersionsContract): ...
 
 
 @on_a_bad_day

@@ -15,13 +15,11 @@ from tenure.gateway.live.patience import Patience
 from tenure.gateway.metrics.census import StoreNumbers
 from tenure.gateway.metrics.meters import Meters
 from tenure.gateway.queues import QueuesOfRuns
-from tenure.gateway.showing import Pages
 from tenure.gateway.watching import StoreWatch
 from tenure.model.outbox import Delivery
 from tenure.model.pace import Pace
 from tenure.model.snapshot import RunSnapshot
 from tenure.ports.liveness import Presence
-from tenure.ports.marks import RunMarks
 from tenure.ports.run_store import RunStateStore
 from tenure.runtime.options import RunOptions
 from tenure.runtime.ready import Source
@@ -100,14 +98,7 @@ class Parts(Struct, kw_only=True, gc=False):
     """At which claims are come to here."""
     patience: Patience = Patience()
     """With those who look."""
-    marks: RunMarks | None = None
-    """The store, if it has them: to ask that of every request would cost as much as the answer."""
-    pages: Pages = field(default_factory=Pages)
     document: bytes = b"{}"
     """The OpenAPI document of the routes there are."""
     steady: dict[str, tuple[str, bytes]] = field(default_factory=dict)
     """Of what never changes, by media type: its entity tag, and it compressed."""
-
-    def __post_init__(self) -> None:
-        if isinstance(self.store, RunMarks):
-            self.marks = self.store
