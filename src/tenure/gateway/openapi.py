@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tenure._version import __version__
-from tenure.gateway.links import links_of
 from tenure.gateway.problems import (
     BUSY,
     DEFECT,
@@ -57,9 +56,7 @@ def document(routes: Sequence[Route[Any, Any]]) -> dict[str, Any]:
     shapes = _shapes(routes)
     paths: dict[str, dict[str, Any]] = defaultdict(dict)
     for route in routes:
-        operation = paths[route.path][route.method.lower()] = _operation(route, shapes)
-        for status, links in links_of(route, routes).items():
-            operation["responses"][str(status)]["links"] = links
+        paths[route.path][route.method.lower()] = _operation(route, shapes)
     return {
         "openapi": "3.1.0",
         "info": {
