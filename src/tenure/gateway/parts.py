@@ -17,7 +17,6 @@ from tenure.gateway.metrics.meters import Meters
 from tenure.gateway.queues import QueuesOfRuns
 from tenure.gateway.watching import StoreWatch
 from tenure.model.outbox import Delivery
-from tenure.model.pace import Pace
 from tenure.model.snapshot import RunSnapshot
 from tenure.ports.liveness import Presence
 from tenure.ports.run_store import RunStateStore
@@ -48,9 +47,7 @@ class Desk(Protocol):
         self, run_id: str, data: dict[str, Any], *, by: str | None = ...
     ) -> RunSnapshot: ...
 
-    async def end_abandoned(
-        self, *, reason: str = ..., expired: Callable[[], bool] = ...
-    ) -> EndedRuns: ...
+    async def end_abandoned(self, *, reason: str = ...) -> EndedRuns: ...
 
     async def redeliver(self, delivery_id: str, *, by: str | None = ...) -> Delivery: ...
 
@@ -92,10 +89,6 @@ class Parts(Struct, kw_only=True, gc=False):
     live: Live
     meters: Meters
     numbers: StoreNumbers
-    waited: Callable[[], float] = float
-    """Seconds that a request may have lain here unread (``Pulse``); none, if nobody measures."""
-    pace: Pace = field(default_factory=Pace)
-    """At which claims are come to here."""
     patience: Patience = Patience()
     """With those who look."""
     document: bytes = b"{}"
