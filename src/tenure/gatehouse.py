@@ -10,7 +10,6 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 
 from tenure.gateway.admission import Door, is_loopback
 from tenure.gateway.app import new_app
@@ -19,7 +18,6 @@ from tenure.gateway.hearing import Hearing
 from tenure.gateway.live.hub import Live
 from tenure.gateway.metrics.census import StoreNumbers
 from tenure.gateway.metrics.meters import Meters
-from tenure.gateway.metrics.requests import Counted
 from tenure.gateway.parts import Limits, Parts
 from tenure.gateway.queues import QueuesOfRuns
 from tenure.gateway.reading import Library
@@ -82,8 +80,7 @@ class Gatehouse:
         app = new_app(parts, clock, self._limits, door=door)
         listener = listen(host, port)
         try:
-            counted = partial(Counted, route="none", meters=self._meters, clock=clock)
-            async with serving(app, listener, self._limits, closing, counted):
+            async with serving(app, listener, self._limits, closing):
                 yield _address_of(listener)
         finally:
             await parts.hearing.close()

@@ -14,7 +14,6 @@ from tenure.gateway.problems import (
     DEFECT,
     FORBIDDEN,
     FOREIGN_ORIGIN,
-    HEADERS_TOO_LARGE,
     MALFORMED,
     STORE_UNAVAILABLE,
     STORE_UNUSABLE,
@@ -32,7 +31,7 @@ from tenure.wire.problem import MEDIA_TYPE, Problem
 
 _TO_SHAPES = "#/components/schemas/"
 _REF = _TO_SHAPES + "{name}"
-_ANY = (MALFORMED, HEADERS_TOO_LARGE, DEFECT, BUSY)
+_ANY = (MALFORMED, DEFECT, BUSY)
 _WITH_TOKEN = (
     UNAUTHORIZED,
     FORBIDDEN,

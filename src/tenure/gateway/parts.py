@@ -59,9 +59,6 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Of a request, unless its route allows more."""
     all_bodies: int = 256 << 20
     """Of all requests at once."""
-    header_bytes: int = 32 << 10
-    header_seconds: float = 10.0
-    """For a request to have told its headers, and for a connection to have begun one."""
     body_seconds: float = 30.0
     rate: float = 500.0
     """Requests a second, of one token on average; zero: any number."""
