@@ -10,7 +10,6 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 
 from tenure.gateway.admission import Door, is_loopback
 from tenure.gateway.app import new_app
@@ -19,9 +18,7 @@ from tenure.gateway.hearing import Hearing
 from tenure.gateway.live.hub import Live
 from tenure.gateway.metrics.census import StoreNumbers
 from tenure.gateway.metrics.meters import Meters
-from tenure.gateway.metrics.requests import Counted
 from tenure.gateway.parts import Limits, Parts
-from tenure.gateway.pulse import Pulse
 from tenure.gateway.queues import QueuesOfRuns
 from tenure.gateway.reading import Library
 from tenure.gateway.server import check_name, listen, serving
@@ -66,7 +63,6 @@ class Gatehouse:
         check_name(host, port)
         door = await self._door(host)
         closing, clock = asyncio.Event(), asyncio.get_running_loop().time
-        pulse = Pulse(clock)
         parts = Parts(
             store=self._store,
             desk=self._runner,
@@ -80,13 +76,11 @@ class Gatehouse:
             live=Live(self._store, clock),
             meters=self._meters,
             numbers=StoreNumbers(self._store, self._meters.registry, clock),
-            waited=pulse.waited,
         )
         app = new_app(parts, clock, self._limits, door=door)
         listener = listen(host, port)
         try:
-            counted = partial(Counted, route="none", meters=self._meters, clock=clock)
-            async with pulse.going(), serving(app, listener, self._limits, closing, counted):
+            async with serving(app, listener, self._limits, closing):
                 yield _address_of(listener)
         finally:
             await parts.hearing.close()

@@ -8,7 +8,7 @@ async with tenure.Runner(store="sqlite:///runs.db") as runner:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Self
 
 from msgspec import structs
@@ -306,14 +306,11 @@ class Runner:
         interrupted unless they resume. How many."""
         return (await (await self._parts.session()).reconciler.reconcile(reason)).abandoned
 
-    async def end_abandoned(
-        self, *, reason: str = "its owner is gone", expired: Callable[[], bool] = lambda: True
-    ) -> EndedRuns:
-        """``reconcile``, and which runs that were. ``expired``, asked when it comes to it: false
-        leaves leases alone that merely ran out."""
+    async def end_abandoned(self, *, reason: str = "its owner is gone") -> EndedRuns:
+        """``reconcile``, and which runs that were."""
         reconciler = (await self._parts.session()).reconciler
         await reconciler.let_tasks_end()
-        return await reconciler.reconcile(reason, expired=expired)
+        return await reconciler.reconcile(reason)
 
     async def redeliver(self, delivery_id: str, *, by: str | None = None) -> Delivery:
         """Send a callback again, under the same id; its run's journal names ``by``.

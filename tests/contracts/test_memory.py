@@ -32,8 +32,8 @@ from tenure.testing.contracts import (
     OwnershipEventsContract,
     RetentionContract,
     RetentionCountsContract,
-    RunMarksContract,
     RunStateStoreContract,
+    RunVersionsContract,
     StoreClockContract,
     TokenStoreContract,
     WakeupsContract,
@@ -96,7 +96,7 @@ class TestOwnerListing(Memory, OwnerListingContract): ...
 class TestStoreClock(Memory, StoreClockContract): ...
 
 
-class TestMarks(Memory, RunMarksContract): ...
+class TestVersions(Memory, RunVersionsContract): ...
 
 
 class TestCensus(Memory, CensusContract): ...

@@ -33,8 +33,8 @@ from tenure.testing.contracts import (
     OwnershipEventsContract,
     RetentionContract,
     RetentionCountsContract,
-    RunMarksContract,
     RunStateStoreContract,
+    RunVersionsContract,
     SharedLeasesContract,
     SharedStoreContract,
     StoreClockContract,
@@ -134,7 +134,7 @@ class TestRetentionOfCallbacks(Postgres, OutboxRetentionContract): ...
 class TestRetentionOfOutput(Postgres, OutputRetentionContract): ...
 
 
-class TestMarks(Postgres, RunMarksContract): ...
+class TestVersions(Postgres, RunVersionsContract): ...
 
 
 class TestLastRecords(Postgres, LastRecordsContract): ...

@@ -33,8 +33,8 @@ from tenure.testing.contracts import (
     OwnershipEventsContract,
     RetentionContract,
     RetentionCountsContract,
-    RunMarksContract,
     RunStateStoreContract,
+    RunVersionsContract,
     SharedLeasesContract,
     SharedStoreContract,
     StoreClockContract,
@@ -72,7 +72,7 @@ class TestMachineClock(SQLite, MachineClockContract): ...
 class TestEvents(SQLite, EventLogContract): ...
 
 
-class TestMarks(SQLite, RunMarksContract): ...
+class TestVersions(SQLite, RunVersionsContract): ...
 
 
 class TestCensus(SQLite, CensusContract): ...

@@ -1,5 +1,5 @@
 """Whatever its own document allows is asked of the gateway, and much that it does not, as every
-role: no answer is a defect, and none is undocumented. (Chains of requests: see the next file.)"""
+role: no answer is a defect, and none is undocumented."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import select
 import socket
 from collections.abc import Iterator
-from contextlib import suppress
 
 import pytest
 
@@ -17,7 +16,7 @@ from tests.gateway.house import Client, House
 
 pytestmark = pytest.mark.slow
 
-HURRY = Limits(body_seconds=0.2, header_seconds=0.2, header_bytes=8192, rate=0, all_bodies=1 << 21)
+HURRY = Limits(body_seconds=0.2, rate=0, all_bodies=1 << 21)
 PATIENCE = 10.0
 """Seconds in which the gateway must have done what its limits say; much longer than those."""
 NOTE = "/v1/runs/no-such-run/annotate"
@@ -81,67 +80,6 @@ def test_a_body_that_never_comes_is_not_waited_for(wire: socket.socket) -> None:
     assert b"did not arrive within" in said
 
 
-def test_headers_that_never_end_are_not_waited_for(wire: socket.socket) -> None:
-    wire.sendall(HEAD + b"x-slow: ")
-    assert all_of(wire) == b""
-
-
-def test_nor_are_those_of_the_next_request(wire: socket.socket) -> None:
-    wire.sendall(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n")
-    assert wire.recv(65536).startswith(b"HTTP/1.1 200")
-    wire.sendall(HEAD + b"x-slow: ")
-    assert all_of(wire) == b""
-
-
-@pytest.mark.parametrize(
-    "head",
-    [
-        b"GET /healthz HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000\r\n\r\n",
-        b"GET /nowhere HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nfffff\r\n",
-    ],
-    ids=["that no handler reads", "that nobody expects"],
-)
-def test_a_body_may_not_drip_in(wire: socket.socket, head: bytes) -> None:
-    """Every byte would keep the connection alive a little longer."""
-    wire.sendall(head)
-    wire.settimeout(0.05)
-    with suppress(ConnectionError):
-        for _ in range(200):
-            with suppress(TimeoutError):
-                if not wire.recv(65536):
-                    return
-            wire.sendall(b"x")
-        pytest.fail("it is still received")
-
-
-def test_an_answer_that_nobody_takes_is_dropped() -> None:
-    limits = Limits(rate=0, idle_seconds=1, connections=1)
-    with House(InMemoryStore(), limits) as house, house.raw() as connection:
-        connection.sendall(b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n" * 400)
-        assert not _serves_another(house)
-        for _ in range(int(PATIENCE / 0.05)):
-            if _serves_another(house):
-                return
-            select.select([], [], [], 0.05)
-        pytest.fail("it still waits for somebody to take it")
-
-
-def _serves_another(house: House) -> bool:
-    client = house.client()
-    status = client.get("/v1/runs").status
-    client.close()
-    return status == 200
-
-
-def test_a_connection_that_says_nothing_is_closed(wire: socket.socket) -> None:
-    assert all_of(wire) == b""
-
-
-def test_a_flood_of_headers_is_cut_off(wire: socket.socket) -> None:
-    wire.sendall(HEAD + b"x-flood: yes\r\n" * 1000)
-    assert all_of(wire).startswith(b"HTTP/1.1 431 ")
-
-
 def test_a_header_that_decides_must_not_come_twice(wire: socket.socket) -> None:
     wire.sendall(b"GET /v1/runs HTTP/1.1\r\nhost: localhost\r\nhost: evil.example\r\n\r\n")
     said = wire.recv(65536)
@@ -149,74 +87,21 @@ def test_a_header_that_decides_must_not_come_twice(wire: socket.socket) -> None:
     assert b"the header host came more than once" in said
 
 
-@pytest.mark.parametrize("pieces", [1, 20])
-def test_headers_that_end_may_be_too_large_too(wire: socket.socket, pieces: int) -> None:
-    request = HEAD + b"x-large: " + b"x" * 9000 + b"\r\n\r\n"
-    size = -(-len(request) // pieces)
-    for start in range(0, len(request), size):
-        wire.sendall(request[start : start + size])
-    said = all_of(wire)
-    assert said.startswith(b"HTTP/1.1 431 ")
-    assert b"application/problem+json" in said
-    assert b":headers-too-large" in said
-
-
-def test_who_is_refused_may_finish_and_reads_why(wire: socket.socket) -> None:
-    """Whoever writes to a connection that is closed is told just that, and reads no answer."""
-    wire.sendall(HEAD + b"x-large: " + b"x" * 9000)
-    wire.recv(1, socket.MSG_PEEK)
-    for _ in range(5):
-        wire.sendall(b"x" * 1000)
-    assert all_of(wire).startswith(b"HTTP/1.1 431 ")
-
-
-def test_one_endless_header_is_cut_off(wire: socket.socket) -> None:
-    wire.sendall(b"GET /" + b"a" * 9000)
-    assert all_of(wire).startswith(b"HTTP/1.1 431 ")
-
-
-def test_who_is_quick_is_served_however_often(hasty: House) -> None:
-    """The clock for headers begins anew with each request of a connection."""
-    client = hasty.client()
-    assert [client.get("/healthz").status for _ in range(50)] == [200] * 50
-    client.close()
-
-
-@pytest.mark.parametrize("line", [b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01\x02\x00", b"\r\n" * 99])
-def test_what_is_no_request_gets_no_more_than_a_word(hasty: House, line: bytes) -> None:
+@pytest.mark.parametrize("line", [b"GET / HTTP/9.9\r\n\r\n", b"\x16\x03\x01\x02\x00"])
+def test_what_is_no_request_is_refused_and_harms_no_other(hasty: House, line: bytes) -> None:
     with hasty.raw() as connection:
         connection.sendall(line)
-        said = all_of(connection)
-    if said:
-        assert said.startswith(b"HTTP/1.1 400 Bad Request\r\n")
-        assert b"application/problem+json" in said
-        assert b"x-content-type-options: nosniff" in said
+        assert all_of(connection).startswith(b"HTTP/1.1 400 ")
     client = hasty.client()
     assert client.get("/healthz").status == 200
     client.close()
 
 
-def test_an_upgrade_is_not_made_and_fills_no_log(
-    hasty: House, caplog: pytest.LogCaptureFixture
-) -> None:
-    upgrade = b"host: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"
-    with hasty.raw() as connection:
-        connection.settimeout(PATIENCE)
-        connection.sendall(b"GET /healthz HTTP/1.1\r\n" + upgrade)
-        assert connection.recv(65536).startswith(b"HTTP/1.1 200 ")
-    assert not caplog.records
-
-
-def test_beyond_its_connections_it_still_says_that_it_lives() -> None:
+def test_beyond_its_connections_requests_are_refused() -> None:
     with House(InMemoryStore(), Limits(rate=0, connections=3)) as house:
         with house.raw(), house.raw(), house.raw():
             client = house.client()
-            busy = client.get("/v1/runs")
-            assert (busy.status, busy.problem) == (503, "busy")
-            assert int(busy.headers["retry-after"]) >= 1
-            client.close()
-            client = house.client()
-            assert client.get("/healthz").status == 200
+            assert client.get("/v1/runs").status == 503
             client.close()
         client = house.client()
         while client.get("/v1/runs").status == 503:  # until those that went are noticed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Annotated, Any
 
@@ -10,7 +9,6 @@ import msgspec
 import pytest
 from msgspec import Meta, Struct
 
-from tenure.gateway.gathering import GatheringTransport
 from tenure.gateway.problems import KINDS, kind_of, problem_of
 from tenure.gateway.reading import Library
 from tenure.model import errors
@@ -102,40 +100,3 @@ def test_a_workflow_with_mistakes_is_not_remembered() -> None:
     for _ in range(2):
         with pytest.raises(errors.InvalidWorkflow):
             library.read("bad")
-
-
-class Sent(asyncio.Transport):
-    def __init__(self) -> None:
-        super().__init__()
-        self.writes: list[bytes] = []
-        self.closed = False
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        assert not self.closed
-        self.writes.append(bytes(data))
-
-    def close(self) -> None:
-        self.closed = True
-
-
-async def test_what_is_written_in_one_moment_leaves_as_one() -> None:
-    sent = Sent()
-    transport = GatheringTransport(sent, asyncio.get_running_loop())
-    transport.write(b"head ")
-    transport.write(b"body")
-    assert sent.writes == []
-    await asyncio.sleep(0)
-    assert sent.writes == [b"head body"]
-    transport.write(b"last")
-    transport.close()
-    assert (sent.writes[1:], sent.closed) == ([b"last"], True)
-    await asyncio.sleep(0)
-    assert len(sent.writes) == 2
-
-
-async def test_whoever_writes_on_and_on_is_not_gathered_without_end() -> None:
-    sent = Sent()
-    transport = GatheringTransport(sent, asyncio.get_running_loop())
-    for _ in range(10):
-        transport.write(b"x" * 20_000)
-    assert sum(map(len, sent.writes)) >= 200_000 - 65_536 - 20_000

@@ -182,7 +182,6 @@ _VALUES: dict[str, tuple[Any, ...]] = {
     "update_quiet_runs": (_text([_UPDATE]), "[[]]", *_STEPS),
     "begin_run": _BEGUN[1:],
     "runs_to_write": (RUNS, [1, 1], [True, True]),
-    "marks_by_id": (RUNS,),
     "versions_by_id": (RUNS,),
     "runs_by_id": (RUNS,),
     "runs_by_seq": (SEQS,),

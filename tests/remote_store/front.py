@@ -20,9 +20,7 @@ from tenure.gateway.metrics.meters import Meters
 from tenure.gateway.parts import Limits, Parts
 from tenure.gateway.queues import QueuesOfRuns
 from tenure.gateway.server import listen, serving
-from tenure.gateway.showing import Pages
 from tenure.gateway.watching import StoreWatch
-from tenure.ports.marks import RunMarks
 from tenure.stores.memory import InMemoryStore
 from tenure.system import SystemClock, presence
 from tenure.workflow_file import read_workflow
@@ -81,6 +79,4 @@ class SharedGateway:
         """What stands before it, as a store."""
         async with opened() as store:
             self._parts.store = store
-            self._parts.marks = store if isinstance(store, RunMarks) else None
-            self._parts.pages = Pages()
             yield self._remote

@@ -120,7 +120,6 @@ def calls(store: SQLiteStore, run: RunSnapshot) -> dict[str, Callable[[], Awaita
         "update_run": lambda: store.update_run(cancel(run)),
         "update_runs": lambda: store.update_runs([new_run()]),
         "get_run": lambda: store.get_run(run_id),
-        "mark_of": lambda: store.mark_of(run_id),
         "versions_of": lambda: store.versions_of([run_id]),
         "list_runs": store.list_runs,
         "list_runnable": store.list_runnable,

@@ -25,8 +25,6 @@ class Call(Struct, Generic[Q, B], frozen=True, gc=False, kw_only=True):
     query: Q
     body: B
     headers: Mapping[str, str]
-    received_at: float
-    """The loop's time when its headers had come."""
 
 
 class Answer(Struct, frozen=True, gc=False, kw_only=True):

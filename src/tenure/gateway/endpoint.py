@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -98,7 +97,7 @@ class Method:
     async def _answer(
         self, scope: Scope, receive: Receive, headers: Headers
     ) -> Answer | RawAnswer | StreamAnswer:
-        route, received_at = self._route, asyncio.get_running_loop().time()
+        route = self._route
         caller = await self._admission.admit(scope, headers, route)
         scope[CALLER] = caller.name
         query = read_query(route.query, self._several, scope["query_string"])
@@ -110,7 +109,6 @@ class Method:
             query=query,
             body=body,
             headers=headers,
-            received_at=received_at,
         )
         return await route.handler(call)
 

@@ -6,7 +6,6 @@ from itertools import islice
 from typing import Any
 
 from tenure.gateway.calls import Answer, Call
-from tenure.gateway.pulse import as_it_comes
 from tenure.gateway.reaching import check_holds, check_queue, check_reaches, check_unlimited
 from tenure.model.access import Role
 from tenure.model.errors import NotSupported
@@ -36,7 +35,7 @@ async def claim_runs(call: Call[NoQuery, Claims]) -> Answer:
         expired=asked.expired,
         dead_owners=await _dead(call),
     )
-    claimed = await store.claim_runs(as_it_comes(call, request))
+    claimed = await store.claim_runs(request)
     return Answer(value=GivenLeases(leases=tuple(map(_given, claimed))))
 
 
@@ -48,7 +47,7 @@ async def claim_run(call: Call[NoQuery, LeaseClaim]) -> Answer:
         claim_id=asked.claim_id or new_update_id(),
         expired=asked.expired,
     )
-    claimed = await store.claim_run(run_id, as_it_comes(call, request), asked.purpose)
+    claimed = await store.claim_run(run_id, request, asked.purpose)
     return Answer(value=_given(claimed))
 
 

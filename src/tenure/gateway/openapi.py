@@ -9,13 +9,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tenure._version import __version__
-from tenure.gateway.links import links_of
 from tenure.gateway.problems import (
     BUSY,
     DEFECT,
     FORBIDDEN,
     FOREIGN_ORIGIN,
-    HEADERS_TOO_LARGE,
     MALFORMED,
     STORE_UNAVAILABLE,
     STORE_UNUSABLE,
@@ -33,7 +31,7 @@ from tenure.wire.problem import MEDIA_TYPE, Problem
 
 _TO_SHAPES = "#/components/schemas/"
 _REF = _TO_SHAPES + "{name}"
-_ANY = (MALFORMED, HEADERS_TOO_LARGE, DEFECT, BUSY)
+_ANY = (MALFORMED, DEFECT, BUSY)
 _WITH_TOKEN = (
     UNAUTHORIZED,
     FORBIDDEN,
@@ -57,9 +55,7 @@ def document(routes: Sequence[Route[Any, Any]]) -> dict[str, Any]:
     shapes = _shapes(routes)
     paths: dict[str, dict[str, Any]] = defaultdict(dict)
     for route in routes:
-        operation = paths[route.path][route.method.lower()] = _operation(route, shapes)
-        for status, links in links_of(route, routes).items():
-            operation["responses"][str(status)]["links"] = links
+        paths[route.path][route.method.lower()] = _operation(route, shapes)
     return {
         "openapi": "3.1.0",
         "info": {

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from tenure.gateway.calls import Answer, Call
-from tenure.gateway.pulse import comes_in_time
 from tenure.gateway.reaching import check_reaches, check_unlimited
 from tenure.gateway.runs import shown
 from tenure.wire.listings import NoQuery
@@ -39,7 +38,7 @@ async def annotate(call: Call[NoQuery, AnnotateRequest]) -> Answer:
 async def reconcile(call: Call[NoQuery, ReconcileRequest]) -> Answer:
     check_unlimited(call.caller, "reconciling looks at all runs")
     reason = f"{call.body.reason} ({_asked_by(call)})"
-    ended = await call.parts.desk.end_abandoned(reason=reason, expired=lambda: comes_in_time(call))
+    ended = await call.parts.desk.end_abandoned(reason=reason)
     return Answer(value=Reconciled(**ended._asdict()))
 
 

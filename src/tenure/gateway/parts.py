@@ -15,13 +15,10 @@ from tenure.gateway.live.patience import Patience
 from tenure.gateway.metrics.census import StoreNumbers
 from tenure.gateway.metrics.meters import Meters
 from tenure.gateway.queues import QueuesOfRuns
-from tenure.gateway.showing import Pages
 from tenure.gateway.watching import StoreWatch
 from tenure.model.outbox import Delivery
-from tenure.model.pace import Pace
 from tenure.model.snapshot import RunSnapshot
 from tenure.ports.liveness import Presence
-from tenure.ports.marks import RunMarks
 from tenure.ports.run_store import RunStateStore
 from tenure.runtime.options import RunOptions
 from tenure.runtime.ready import Source
@@ -50,9 +47,7 @@ class Desk(Protocol):
         self, run_id: str, data: dict[str, Any], *, by: str | None = ...
     ) -> RunSnapshot: ...
 
-    async def end_abandoned(
-        self, *, reason: str = ..., expired: Callable[[], bool] = ...
-    ) -> EndedRuns: ...
+    async def end_abandoned(self, *, reason: str = ...) -> EndedRuns: ...
 
     async def redeliver(self, delivery_id: str, *, by: str | None = ...) -> Delivery: ...
 
@@ -64,9 +59,6 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Of a request, unless its route allows more."""
     all_bodies: int = 256 << 20
     """Of all requests at once."""
-    header_bytes: int = 32 << 10
-    header_seconds: float = 10.0
-    """For a request to have told its headers, and for a connection to have begun one."""
     body_seconds: float = 30.0
     rate: float = 500.0
     """Requests a second, of one token on average; zero: any number."""
@@ -94,20 +86,9 @@ class Parts(Struct, kw_only=True, gc=False):
     live: Live
     meters: Meters
     numbers: StoreNumbers
-    waited: Callable[[], float] = float
-    """Seconds that a request may have lain here unread (``Pulse``); none, if nobody measures."""
-    pace: Pace = field(default_factory=Pace)
-    """At which claims are come to here."""
     patience: Patience = Patience()
     """With those who look."""
-    marks: RunMarks | None = None
-    """The store, if it has them: to ask that of every request would cost as much as the answer."""
-    pages: Pages = field(default_factory=Pages)
     document: bytes = b"{}"
     """The OpenAPI document of the routes there are."""
     steady: dict[str, tuple[str, bytes]] = field(default_factory=dict)
     """Of what never changes, by media type: its entity tag, and it compressed."""
-
-    def __post_init__(self) -> None:
-        if isinstance(self.store, RunMarks):
-            self.marks = self.store

@@ -72,7 +72,6 @@ STORE_REJECTED = Kind("store-rejected", 422, "The store cannot hold this value")
 INVALID_WORKFLOW = Kind("invalid-workflow", 422, "The workflow has mistakes")
 INVALID_OPTIONS = Kind("invalid-options", 422, "These options cannot be meant")
 TOO_MANY = Kind("too-many-requests", 429, "Too many requests")
-HEADERS_TOO_LARGE = Kind("headers-too-large", 431, "The headers are too large")
 DEFECT = Kind(
     "defect",
     500,

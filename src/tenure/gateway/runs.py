@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tenure.gateway.answering import JSON
-from tenure.gateway.calls import Answer, Call, RawAnswer
-from tenure.gateway.reaching import check_reaches, own, queue_for, run_id_of, run_of
-from tenure.gateway.showing import written
+from tenure.gateway.calls import Answer, Call
+from tenure.gateway.reaching import check_reaches, own, queue_for, run_of
 from tenure.gateway.validators import PRIVATE, not_modified
 from tenure.model.errors import NotSupported
 from tenure.model.query import RunFilter
@@ -49,29 +47,11 @@ def _filter(call: Call[RunsQuery, None]) -> RunFilter:
     )
 
 
-async def get_run(call: Call[NoQuery, None]) -> Answer | RawAnswer:
-    """Where the store has marks, only what changed is read and put into words."""
-    marks, pages = call.parts.marks, call.parts.pages
-    if marks is None or call.caller.queues is not None:
-        run = await run_of(call)
-        return not_modified(entity_tag(run), call.headers) or _whole(
-            written(shown(run)), entity_tag(run)
-        )
-    run_id = run_id_of(call)
-    mark = await marks.mark_of(run_id)
-    tag = f'W/"{mark}"'
+async def get_run(call: Call[NoQuery, None]) -> Answer:
+    run = await run_of(call)
+    tag = entity_tag(run)
     unchanged = not_modified(tag, call.headers)
-    if unchanged is not None:
-        return unchanged
-    body = pages.find(run_id, mark)
-    if body is None:
-        body = written(shown(await call.parts.store.get_run(run_id)))
-        pages.keep(run_id, mark, body)
-    return _whole(body, tag)
-
-
-def _whole(body: bytes, tag: str) -> RawAnswer:
-    return RawAnswer(body=body, media_type=JSON, headers={"etag": tag, **PRIVATE})
+    return unchanged or Answer(value=shown(run), headers={"etag": tag, **PRIVATE})
 
 
 def entity_tag(run: RunSnapshot) -> str:

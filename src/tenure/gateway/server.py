@@ -10,7 +10,6 @@ from typing import Any
 
 import uvicorn
 
-from tenure.gateway.connections import Counting, guarded
 from tenure.gateway.errors import CannotListen
 from tenure.gateway.parts import Limits
 from tenure.runtime.waiting import pause
@@ -22,28 +21,32 @@ _A_MOMENT = 0.01
 class Server(uvicorn.Server):
     """Signals are the command's business, and so is the event loop."""
 
-    def __init__(self, app: Any, limits: Limits, closing: asyncio.Event, counted: Counting) -> None:
-        """``counted``: as the answers of ``app`` are, for those that are given before it."""
+    def __init__(self, app: Any, limits: Limits, closing: asyncio.Event) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
-                http=guarded(limits, counted),
+                http="httptools",
                 ws="none",
                 lifespan="off",
                 log_config=None,
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,
+                limit_concurrency=limits.connections + 1,  # the first that is refused
                 timeout_keep_alive=limits.idle_seconds,
                 timeout_graceful_shutdown=limits.drain_seconds,
             )
         )
         self._closing = closing
 
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
     async def run_until(self, listener: socket.socket, stop: asyncio.Event) -> None:
         """Serve until ``stop``; then take nothing more, let streams end, and wait for answers that
         are under way."""
-        serving = asyncio.create_task(self._serve([listener]))
+        serving = asyncio.create_task(self.serve([listener]))
         stopping = asyncio.create_task(stop.wait())
         try:
             await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -56,14 +59,10 @@ class Server(uvicorn.Server):
 
 @asynccontextmanager
 async def serving(
-    app: Any,
-    listener: socket.socket,
-    limits: Limits,
-    closing: asyncio.Event,
-    counted: Counting = lambda app: app,
+    app: Any, listener: socket.socket, limits: Limits, closing: asyncio.Event
 ) -> AsyncIterator[None]:
     """For who has something else to do meanwhile."""
-    server, stop = Server(app, limits, closing, counted), asyncio.Event()
+    server, stop = Server(app, limits, closing), asyncio.Event()
     task = asyncio.create_task(server.run_until(listener, stop))
     try:
         while not server.started and not task.done():

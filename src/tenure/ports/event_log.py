@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol, runtime_checkable
 
 from tenure.model.events import Position, RecordedEvent
@@ -17,5 +18,16 @@ class EventLog(Protocol):
         """Events after ``after``, oldest first, in order of (version, seq). ``RunNotFound``.
 
         A version that is readable in ``get_run`` has all its events here.
+        """
+        ...
+
+
+@runtime_checkable
+class RunVersions(Protocol):
+    """Without it a gateway asks for each run that is watched."""
+
+    async def versions_of(self, run_ids: Collection[str]) -> dict[str, int]:
+        """The versions of those that exist, in one query however many they are. ``EventLog`` has
+        all events of each version by then.
         """
         ...

@@ -32,7 +32,7 @@ from tenure.ports.beginnings import Beginnings, Offering
 from tenure.ports.census import CensusTaking
 from tenure.ports.change_feed import ChangeFeed
 from tenure.ports.definitions import Definitions
-from tenure.ports.event_log import EventLog
+from tenure.ports.event_log import EventLog, RunVersions
 from tenure.ports.keeping import KeptApart
 from tenure.ports.last_records import LastRecords
 from tenure.ports.lease_store import LeaseStore
@@ -40,7 +40,6 @@ from tenure.ports.liveness import LiveRuns
 from tenure.ports.log_listing import LogListing
 from tenure.ports.log_sizes import LogSizes
 from tenure.ports.log_store import LogStore
-from tenure.ports.marks import RunMarks
 from tenure.ports.outbox import Outbox, OutboxBatches
 from tenure.ports.owner_listing import OwnerListing
 from tenure.ports.retention import Retention
@@ -72,7 +71,7 @@ PROTOCOLS: tuple[type, ...] = (
     OwnerListing,
     CensusTaking,
     StoreClock,
-    RunMarks,
+    RunVersions,
     TokenStore,
     LiveRuns,
     Wakeups,

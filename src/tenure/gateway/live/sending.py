@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from asyncio import FIRST_COMPLETED
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
 from starlette.types import Receive, Scope, Send
@@ -17,8 +17,6 @@ from tenure.gateway.live.watched import Part
 from tenure.gateway.problems import problem_of
 from tenure.wire.live import Interrupted
 
-TRANSPORT = "tenure.transport"
-"""Where a request's scope has the connection itself."""
 _HEADERS = (
     (b"content-type", MEDIA_TYPE.encode() + b"; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -46,12 +44,11 @@ async def send_stream(
             await send({"type": "http.response.body"})
         else:
             dismissed = asyncio.create_task(dismissal())
-            await _Sending(scope, send, patience).all_of(parts, receive, closing, dismissed)
+            await _Sending(send, patience).all_of(parts, receive, closing, dismissed)
 
 
 class _Sending:
-    def __init__(self, scope: Scope, send: Send, patience: Patience) -> None:
-        self._scope = scope
+    def __init__(self, send: Send, patience: Patience) -> None:
         self._send = send
         self._patience = patience
         self._place: object = None
@@ -69,7 +66,7 @@ class _Sending:
             last = await self._tell(parts, leaving, closed, dismissed)
             await parts.aclose()  # whatever the viewer still takes, nobody looks for it any more
             if last is None:
-                await self._hang_up(leaving)
+                await self._drop()
             elif not leaving.done():
                 await self._send({"type": "http.response.body", "body": last})
         finally:
@@ -123,15 +120,13 @@ class _Sending:
         after = None if self._place is None else str(self._place)
         return message(Interrupted(after=after), kind=why)
 
-    async def _hang_up(self, leaving: asyncio.Task[None]) -> None:
-        """Past all flow control: it may still read what is on its way, and then this."""
-        transport = self._scope[TRANSPORT]
-        word = self._farewell("dropped")
-        transport.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(word), word))
-        transport.close()
-        await asyncio.wait([leaving], timeout=self._patience.farewell)
-        transport.abort()
-        await leaving
+    async def _drop(self) -> None:
+        """Tell the viewer its place, if it reads on in time. Else the response ends unfinished, and
+        the server closes the connection."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._patience.farewell):
+                word = self._farewell("dropped")
+                await self._send({"type": "http.response.body", "body": word})
 
 
 async def _left(receive: Receive) -> None:

@@ -9,8 +9,8 @@ from tenure.gateway.live.journals import RunJournal
 from tenure.gateway.live.outputs import TaskOutput
 from tenure.gateway.live.watched import Growing, Watched
 from tenure.model.errors import StoreUnavailable
+from tenure.ports.event_log import RunVersions
 from tenure.ports.log_sizes import LogSizes
-from tenure.ports.marks import RunMarks
 
 N = TypeVar("N")
 Question = Callable[[Collection[N]], Awaitable[dict[N, int]]]
@@ -21,7 +21,7 @@ class Survey:
 
     def __init__(self, store: object) -> None:
         self._questions: dict[type[Watched[Any]], Question[Any]] = {}
-        if isinstance(store, RunMarks):
+        if isinstance(store, RunVersions):
             self._questions[RunJournal] = store.versions_of
         if isinstance(store, LogSizes):
             self._questions[TaskOutput] = store.sizes_of

@@ -16,7 +16,7 @@ from tenure.stores.memory.state import MemoryState, StoredRun
 
 
 class MemoryRuns:
-    """``RunStateStore``, ``BatchUpdates``, ``RunMarks``, ``EventLog``, ``Definitions``."""
+    """``RunStateStore``, ``BatchUpdates``, ``RunVersions``, ``EventLog``, ``Definitions``."""
 
     def __init__(self, state: MemoryState) -> None:
         self._state = state
@@ -83,14 +83,6 @@ class MemoryRuns:
     async def get_run(self, run_id: str) -> RunSnapshot:
         with self._state.lock:
             return copied(self._state.seen(self._state.find(run_id)))
-
-    async def mark_of(self, run_id: str) -> str:
-        with self._state.lock:
-            stored = self._state.find(run_id)
-            run, until = stored.snapshot, stored.lease_until
-            ends = until.nanoseconds if until is not None else 0
-            dead = run.callback_error.at.timestamp() if run.callback_error else 0.0
-            return f"{run.version}-{run.fence}-{ends}-{self._state.is_live(stored):d}-{dead:.6f}"
 
     async def versions_of(self, run_ids: Collection[str]) -> dict[str, int]:
         with self._state.lock:

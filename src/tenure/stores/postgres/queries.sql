@@ -411,13 +411,6 @@ from unnest($1::text[], $2::bigint[], $3::boolean[]) u(run_id, base, whole),
   lateral (select * from tenure.runs r where r.run_id = u.run_id limit 1) r,
   lateral (select * from tenure.run_specs where seq = r.seq limit 1) s
 
--- name: marks_by_id
--- Whoever changes a row leaves the number of his transaction on it.
-select u.run_id, r.mark from unnest($1::text[]) u(run_id), lateral (
-  select concat(version, '-', fence, '-', xmin::text,
-    case when lease_expires_at <= tenure.clock() then '-over' end) as mark
-  from tenure.runs where run_id = u.run_id limit 1) r
-
 -- name: versions_by_id
 select u.run_id, r.version from unnest($1::text[]) u(run_id), lateral (
   select version from tenure.runs where run_id = u.run_id limit 1) r

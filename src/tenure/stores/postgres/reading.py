@@ -33,7 +33,6 @@ class Reading:
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
         self._snapshots = Gathering(self._read_snapshots, connections.address.connections)
-        self._marks = Gathering(self._read_marks, connections.address.connections)
 
     async def snapshot(self, run_id: str) -> RunSnapshot:
         return await self._snapshots.get(must_exist(run_id))
@@ -50,13 +49,6 @@ class Reading:
             else:
                 snapshots[snapshot.run_id] = snapshot
         return snapshots
-
-    async def mark(self, run_id: str) -> str:
-        return await self._marks.get(must_exist(run_id))
-
-    async def _read_marks(self, run_ids: Sequence[str]) -> dict[str, str]:
-        async with self._connections.session(Purpose.READING) as session:
-            return dict(await session.all("marks_by_id", run_ids))
 
     async def versions(self, run_ids: Collection[str]) -> dict[str, int]:
         asked = [run_id for run_id in run_ids if can_exist(run_id)]

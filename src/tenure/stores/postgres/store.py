@@ -63,7 +63,7 @@ from tenure.stores.postgres.writing import Writing
 
 
 class PostgresStore:
-    """``RunStateStore``, ``ParallelBatches``, ``LastRecords``, ``RunMarks``, ``LeaseStore``,
+    """``RunStateStore``, ``ParallelBatches``, ``LastRecords``, ``RunVersions``, ``LeaseStore``,
     ``Beginnings``, ``Offering``, ``EventLog``, ``ChangeFeed``, ``Definitions``, ``Outbox``,
     ``OutboxBatches``, ``LogStore``, ``LogListing``, ``LogSizes``, ``WorkerRegistry``,
     ``OwnerListing``, ``StoreClock``, ``CensusTaking``, ``TokenStore``, ``Wakeups``,
@@ -126,9 +126,6 @@ class PostgresStore:
 
     def last_record(self, run_id: str) -> RunSnapshot | None:
         return self._deciding.recent.last_record(run_id)
-
-    async def mark_of(self, run_id: str) -> str:
-        return await self._reading.mark(run_id)
 
     async def versions_of(self, run_ids: Collection[str]) -> dict[str, int]:
         return await self._reading.versions(run_ids)

@@ -15,9 +15,6 @@ pragma data_version
 select version, updated_at, fence, detail, claim_id, lease_boot, lease_until, lease_wall
 from runs where seq = ?
 
--- name: mark_by_id
-select version, fence, lease_boot, lease_until, detail from runs where run_id = ?
-
 -- name: versions_by_id
 select json_group_object(r.run_id, r.version)
 from json_each(?) each cross join runs r on r.run_id = each.value

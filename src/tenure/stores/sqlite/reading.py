@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from datetime import UTC, datetime, timedelta
-from hashlib import blake2b
+from datetime import datetime, timedelta
 
 import apsw
 import msgspec
@@ -20,13 +19,12 @@ from tenure.model.query import RunFilter
 from tenure.model.snapshot import RunSnapshot, RunSummary, StepState, summarize
 from tenure.model.status import Recovery
 from tenure.stores import record_rows, step_rows
-from tenure.stores.lease_clock import LeaseClock, LeaseEnd, shown
+from tenure.stores.lease_clock import LeaseClock, shown
 from tenure.stores.sqlite import rows
 from tenure.stores.sqlite.listing import newest_seqs
 from tenure.stores.sqlite.rows import Head
 from tenure.stores.sqlite.statements import Row, Statements
 
-_ANY_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 _versions = msgspec.json.Decoder(dict[str, int])
 _events = msgspec.json.Decoder(tuple[Event, ...])
 
@@ -45,15 +43,6 @@ class Reading:
         if row is None:
             raise RunNotFound(run_id)
         return self._complete(row)[1]
-
-    def mark(self, run_id: str) -> str:
-        row = self._sql.first("mark_by_id", run_id)
-        if row is None:
-            raise RunNotFound(run_id)
-        version, fence, boot, until, detail = row
-        live = boot is not None and self._clock.is_live(LeaseEnd(boot, until, _ANY_TIME))
-        told = blake2b((detail or "").encode(), digest_size=8).hexdigest()
-        return f"{version}-{fence}-{until or 0}-{live:d}-{told}"
 
     def versions(self, run_ids: Collection[str]) -> dict[str, int]:
         (found,) = self._sql.one("versions_by_id", json.dumps(list(run_ids)))

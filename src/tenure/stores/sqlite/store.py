@@ -57,7 +57,7 @@ _NEWEST = 1 << 62
 
 
 class SQLiteStore:
-    """``RunStateStore``, ``BatchUpdates``, ``RunMarks``, ``LeaseStore``, ``EventLog``,
+    """``RunStateStore``, ``BatchUpdates``, ``RunVersions``, ``LeaseStore``, ``EventLog``,
     ``ChangeFeed``, ``Definitions``, ``Outbox``, ``OutboxBatches``, ``LogStore``, ``LogListing``,
     ``LogSizes``, ``WorkerRegistry``, ``OwnerListing``, ``StoreClock``, ``CensusTaking``,
     ``TokenStore``, ``KeptApart``, ``Retention``, ``Readiness`` and ``Upkeep``."""
@@ -169,7 +169,7 @@ class SQLiteStore:
     async def __aexit__(self, *exit_details: object) -> None:
         await self.close()
 
-    # RunStateStore, BatchUpdates and RunMarks
+    # RunStateStore, BatchUpdates and RunVersions
 
     async def create_run(self, new: NewRun) -> Receipt:
         return await self._writer.run(lambda: self._writing.one(new))
@@ -182,9 +182,6 @@ class SQLiteStore:
 
     async def get_run(self, run_id: str) -> RunSnapshot:
         return await self._reader.run(lambda: self._reading.snapshot(run_id))
-
-    async def mark_of(self, run_id: str) -> str:
-        return await self._reader.run(lambda: self._reading.mark(run_id))
 
     async def versions_of(self, run_ids: Collection[str]) -> dict[str, int]:
         return await self._reader.run(lambda: self._reading.versions(run_ids))

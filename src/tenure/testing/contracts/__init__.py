@@ -28,7 +28,11 @@ from tenure.testing.contracts.census import CensusContract
 from tenure.testing.contracts.changes import ChangeFeedContract
 from tenure.testing.contracts.definitions import DefinitionsContract, OneRetryContract
 from tenure.testing.contracts.durability import DurabilityContract
-from tenure.testing.contracts.events import EventLogContract, OwnershipEventsContract
+from tenure.testing.contracts.events import (
+    EventLogContract,
+    OwnershipEventsContract,
+    RunVersionsContract,
+)
 from tenure.testing.contracts.harness import SUITE_VERSION, ContractHarness, ManualTime
 from tenure.testing.contracts.keeping import KeptApartContract
 from tenure.testing.contracts.last_records import LastRecordsContract
@@ -40,7 +44,6 @@ from tenure.testing.contracts.machine_clock import (
     MachineClockContract,
     OutboxMachineClockContract,
 )
-from tenure.testing.contracts.marks import RunMarksContract
 from tenure.testing.contracts.outbox import OutboxContract
 from tenure.testing.contracts.outbox_batches import OutboxBatchesContract
 from tenure.testing.contracts.owner_listing import OwnerListingContract
@@ -86,8 +89,8 @@ __all__ = [
     "OwnershipEventsContract",
     "RetentionContract",
     "RetentionCountsContract",
-    "RunMarksContract",
     "RunStateStoreContract",
+    "RunVersionsContract",
     "SharedLeasesContract",
     "SharedStoreContract",
     "StoreClockContract",

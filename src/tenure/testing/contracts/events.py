@@ -12,14 +12,23 @@ from tenure.model.events import Event, Position, RecordedEvent
 from tenure.model.snapshot import ErrorInfo, RunSnapshot
 from tenure.model.status import RunStatus, StepStatus
 from tenure.model.update import Changes, Effect, Update
-from tenure.ports.event_log import EventLog
-from tenure.testing.contracts.acts import UNKNOWN_RUN_IDS, claim, create, create_embedded, write
+from tenure.ports.event_log import EventLog, RunVersions
+from tenure.testing.contracts.acts import (
+    UNKNOWN_RUN_IDS,
+    claim,
+    create,
+    create_embedded,
+    lease_of,
+    write,
+)
 from tenure.testing.contracts.harness import (
     ContractHarness,
     JournalingLeasingStore,
     JournalingStore,
+    VersionedStore,
 )
 from tenure.testing.factories import (
+    LONG,
     annotate,
     cancel,
     change_run,
@@ -272,3 +281,21 @@ class OwnershipEventsContract(ContractHarness):
         assert fences == sorted(fences)
         versions = [event.version for event in history]
         assert versions == list(range(1, (await store.get_run(run.run_id)).version + 1))
+
+
+class RunVersionsContract(ContractHarness):
+    async def test_store_has_versions(self, store: VersionedStore) -> None:
+        assert isinstance(store, RunVersions)
+
+    async def test_versions_are_told_of_many_at_once(self, store: VersionedStore) -> None:
+        runs = [await create(store) for _ in range(3)]
+        await write(store, annotate(runs[1], found="something"))
+        asked = [run.run_id for run in (runs[0], *runs, *runs)]
+        found = await store.versions_of([*UNKNOWN_RUN_IDS, *asked])
+        assert found == {run.run_id: run.version + (run is runs[1]) for run in runs}
+        assert await store.versions_of([]) == {}
+
+    async def test_lease_that_is_renewed_leaves_the_version(self, store: VersionedStore) -> None:
+        run = await claim(store, (await create(store)).run_id, seconds=self.lease_seconds)
+        await store.renew_leases([lease_of(run)], LONG)
+        assert await store.versions_of([run.run_id]) == {run.run_id: run.version}

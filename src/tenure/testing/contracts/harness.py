@@ -12,14 +12,13 @@ from tenure.ports.beginnings import Beginnings
 from tenure.ports.census import CensusTaking
 from tenure.ports.change_feed import ChangeFeed
 from tenure.ports.definitions import Definitions
-from tenure.ports.event_log import EventLog
+from tenure.ports.event_log import EventLog, RunVersions
 from tenure.ports.keeping import KeptApart
 from tenure.ports.last_records import LastRecords
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.log_listing import LogListing
 from tenure.ports.log_sizes import LogSizes
 from tenure.ports.log_store import LogStore
-from tenure.ports.marks import RunMarks
 from tenure.ports.outbox import Outbox, OutboxBatches
 from tenure.ports.owner_listing import OwnerListing
 from tenure.ports.retention import Retention
@@ -92,8 +91,8 @@ class CountingStore(RunStateStore, LeaseStore, CensusTaking, Protocol):
     """What the contract of the census needs."""
 
 
-class MarkingStore(RunStateStore, LeaseStore, Outbox, RunMarks, Protocol):
-    """What the contract of marks needs."""
+class VersionedStore(RunStateStore, LeaseStore, RunVersions, Protocol):
+    """What the contract of versions needs."""
 
 
 class RememberingStore(RunStateStore, Outbox, LastRecords, Protocol):

@@ -18,7 +18,6 @@ from tenure.ports.event_log import EventLog
 from tenure.ports.lease_store import LeaseStore
 from tenure.ports.log_listing import LogListing
 from tenure.ports.log_store import LogKey, LogStore
-from tenure.ports.marks import RunMarks
 from tenure.ports.retention import Retention
 from tenure.ports.run_store import RunStateStore
 from tenure.testing.contracts.acts import (
@@ -240,8 +239,6 @@ def questions(store: Any, run_id: str) -> Iterator[Question]:
         yield lambda: store.read(run_id, LogKey(step=0, host="web1", stream="stdout"))
     if isinstance(store, LogListing):
         yield lambda: store.list_logs(run_id)
-    if isinstance(store, RunMarks):
-        yield lambda: store.mark_of(run_id)
 
 
 async def _all_of(store: ForgettingStore, run: RunSnapshot) -> list[Any]:
