@@ -26,8 +26,7 @@ from benchmarks.figures import Figure
 from benchmarks.http_load import load
 from benchmarks.postgres_server import durable_server, fresh_store
 from benchmarks.workload import created, three_steps, updates_of
-from tenure.model.events import Event
-from tenure.model.update import Effect, Fencing, Update
+from tenure.model.update import Effect, Event, Fencing, Update
 from tenure.stores.postgres import PostgresStore
 
 ROUNDS = 3

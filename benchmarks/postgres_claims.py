@@ -14,7 +14,7 @@ from benchmarks.figures import Figure, typical_turn
 from benchmarks.postgres_server import durable_server, fresh_store
 from benchmarks.workload import three_steps
 from tenure.model.compose import effect_of, new_run
-from tenure.model.leasing import ClaimedRun, ClaimRequest
+from tenure.model.leases import ClaimedRun, ClaimRequest
 from tenure.model.status import RunStatus
 from tenure.model.update import Changes, RunChange, Update
 from tenure.stores.postgres import PostgresStore

@@ -21,7 +21,7 @@ from benchmarks.postgres_server import durable_server, fresh_store
 from benchmarks.workload import created, three_steps, updates_of
 from tenure.model.compose import new_run
 from tenure.model.errors import TenureError
-from tenure.model.leasing import ClaimRequest
+from tenure.model.leases import ClaimRequest
 from tenure.model.query import RunFilter
 from tenure.model.status import RunStatus
 from tenure.stores.postgres import PostgresStore

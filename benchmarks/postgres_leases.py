@@ -13,11 +13,10 @@ from benchmarks.figures import Figure
 from benchmarks.postgres_server import commits, durable_server, fresh_store
 from benchmarks.workload import OWNER, created, three_steps
 from tenure.model.errors import TenureError
-from tenure.model.leasing import Lease
-from tenure.runtime.holdings import Holding
-from tenure.runtime.in_touch import Contact, InTouch
-from tenure.runtime.keeper import Keeper
+from tenure.model.leases import Lease
+from tenure.runtime.group_commit import Contact, InTouch
 from tenure.runtime.lease_timing import Timing
+from tenure.runtime.leases import Holding, Keeper
 from tenure.stores.postgres import PostgresStore
 
 HELD = 10_000

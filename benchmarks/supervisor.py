@@ -8,7 +8,7 @@ from pathlib import Path
 from time import perf_counter
 
 from benchmarks.figures import Figure, typical
-from tenure.ports.transport import Command, Endpoint
+from tenure.ports.execution import Command, Endpoint
 from tenure.transports.local import LocalTransport
 from tenure.transports.supervisor.starter import SupervisedStarter
 

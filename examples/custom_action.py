@@ -13,7 +13,7 @@ import asyncio
 from typing import Literal
 
 import tenure
-from tenure.ports.transport import Command, Output, Transport
+from tenure.ports.execution import Command, Output, Transport
 
 STOCK = {"lamp": 12, "chair": 1}
 

@@ -21,7 +21,7 @@ from tenure.model.query import Page, RunFilter
 from tenure.model.snapshot import RunSnapshot, RunSummary
 from tenure.model.status import RunStatus
 from tenure.model.update import LeaseRequest, NewRun, Receipt, Update
-from tenure.ports.clock import Clock
+from tenure.ports.environment import Clock
 from tenure.stores.document import RunDocument, newest_page
 from tenure.stores.lease_clock import LeaseClock
 from tenure.system import SystemClock

@@ -18,11 +18,19 @@ from typing import Any
 
 import tenure
 from tenure.model import compose
-from tenure.model.events import Position, RecordedEvent
-from tenure.model.leasing import Lease
+from tenure.model.leases import Lease
 from tenure.model.snapshot import HostState, RunSnapshot, StepState
 from tenure.model.status import HostStatus, Recovery, RunStatus, StepStatus
-from tenure.model.update import Changes, HostChange, LeaseRequest, RunChange, StepChange, Update
+from tenure.model.update import (
+    Changes,
+    HostChange,
+    LeaseRequest,
+    Position,
+    RecordedEvent,
+    RunChange,
+    StepChange,
+    Update,
+)
 from tenure.system import new_owner_id, new_run_id, new_update_id
 
 HOSTS = ("web1", "web2", "web3")

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tenure.cancelling import end, end_anyway, finished_within
+from tenure.aio import end, end_anyway, finished_within
 
 PATIENCE = 10.0
 

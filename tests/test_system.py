@@ -15,7 +15,7 @@ import pytest
 
 from tenure import system
 from tenure.model.ids import RunIds, check_run_id
-from tenure.ports.liveness import Presence
+from tenure.ports.leases import Presence
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 

@@ -9,7 +9,7 @@ import msgspec
 from tools.generated import FOLDER, write_or_check
 
 from tenure.model.snapshot import ErrorInfo
-from tenure.wire.callback import CallbackPayload
+from tenure.wire.callbacks import CallbackPayload
 
 FILE = FOLDER / "callback.schema.json"
 

@@ -8,10 +8,10 @@ import click
 from tools.generated import write_or_check
 
 from tenure.cli.app import app
-from tenure.cli.exits import MEANING
-from tenure.cli.failing import error_types
+from tenure.cli.errors import error_types
+from tenure.cli.exit_codes import MEANING
 from tenure.cli.group import LazyGroup
-from tenure.cli.verb import Verb
+from tenure.cli.options import Verb
 
 HEAD = """\
 # Command line

@@ -8,12 +8,12 @@ from typing import Any
 
 from tools.generated import write_or_check
 
+from tenure.gateway.calls import Route
 from tenure.gateway.openapi import document
 from tenure.gateway.problems import KINDS, Kind
-from tenure.gateway.route import Route
 from tenure.gateway.routes import ROUTES
-from tenure.model.access import Role
-from tenure.wire.problem import PREFIX
+from tenure.model.tokens import Role
+from tenure.wire.answers import PREFIX
 
 HEAD = f"""\
 # HTTP API

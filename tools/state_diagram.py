@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from tools.generated import write_or_check
 
-from tenure.model import transitions
+from tenure.model import status
 from tenure.model.status import DeliveryState, HostStatus, RunStatus, StepStatus
 
 HEAD = """\
@@ -94,7 +94,7 @@ def mapping(ends: Iterable[State], *columns: Mapping[State, StrEnum]) -> list[st
 
 
 def closing() -> list[str]:
-    run_ends = [state for state, followers in transitions.RUN.items() if not followers]
+    run_ends = [state for state, followers in status.RUN.items() if not followers]
     return [
         "## What an end does to the rest",
         "",
@@ -104,9 +104,9 @@ def closing() -> list[str]:
         "|---|---|---|---|",
         *mapping(
             run_ends,
-            transitions.STEP_NOT_REACHED,
-            transitions.STEP_CUT_SHORT,
-            transitions.HOST_CUT_SHORT,
+            status.STEP_NOT_REACHED,
+            status.STEP_CUT_SHORT,
+            status.HOST_CUT_SHORT,
         ),
         "",
         "*Not reached* was `pending`, *cut short* was `running`. A run cannot succeed while",
@@ -115,16 +115,16 @@ def closing() -> list[str]:
         "",
         "| the step ends as | host that never started |",
         "|---|---|",
-        *mapping(transitions.HOST_NOT_REACHED, transitions.HOST_NOT_REACHED),
+        *mapping(status.HOST_NOT_REACHED, status.HOST_NOT_REACHED),
     ]
 
 
 def page(_: str = "") -> str:
     lines = [HEAD]
-    lines += section("Run", transitions.RUN)
-    lines += section("Step", transitions.STEP)
-    lines += section("Host", transitions.HOST)
-    lines += section("Delivery", transitions.DELIVERY)
+    lines += section("Run", status.RUN)
+    lines += section("Step", status.STEP)
+    lines += section("Host", status.HOST)
+    lines += section("Delivery", status.DELIVERY)
     lines += closing()
     return "\n".join(lines) + "\n"
 

@@ -16,9 +16,9 @@ from typing import Any
 from msgspec import NODEFAULT, Struct, structs
 from tools.generated import FOLDER, NotThePage, table, write_or_check
 
-from tenure.actions.builtin import MODULES
-from tenure.actions.surroundings import SURROUNDINGS
-from tenure.workflow import checks, document, filters, grammar, sandbox, shapes
+from tenure.actions.arguments import SURROUNDINGS
+from tenure.actions.registry import MODULES
+from tenure.workflow import checks, sandbox, schema, yaml
 from tenure.workflow.catalogue import ActionSpec, Argument, Text
 from tenure.workflow.durations import show_duration
 from tenure.workflow.spec import DURATION_FIELDS
@@ -31,20 +31,20 @@ NOT_YET = {
 }
 """Keys this version checks without doing all they say, and what it does instead."""
 
-_WORKFLOW = grammar.grammar({})
-PARTS: dict[str, shapes.Part] = {
+_WORKFLOW = schema.grammar({})
+PARTS: dict[str, schema.Part] = {
     "workflow": _WORKFLOW,
-    "inventory": grammar.INVENTORY,
-    "host": grammar.HOST,
-    "group": grammar.GROUP,
-    "defaults": grammar.DEFAULTS,
+    "inventory": schema.INVENTORY,
+    "host": schema.HOST,
+    "group": schema.GROUP,
+    "defaults": schema.DEFAULTS,
     "step": next(key.shape.shape for key in _WORKFLOW.keys if key.name == "steps"),
     "handler": next(key.shape.shape for key in _WORKFLOW.keys if key.name == "handlers"),
-    "retries": grammar.RETRIES,
-    "rolling": grammar.ROLLING,
-    "verify": grammar.VERIFY,
-    "plan": grammar.PLAN,
-    "callback": grammar.CALLBACK,
+    "retries": schema.RETRIES,
+    "rolling": schema.ROLLING,
+    "verify": schema.VERIFY,
+    "plan": schema.PLAN,
+    "callback": schema.CALLBACK,
 }
 
 
@@ -54,29 +54,29 @@ PARTS: dict[str, shapes.Part] = {
 def written(shape: Any) -> str:
     """What may stand there, in a few words."""
     match shape:
-        case shapes.Words():
+        case schema.Words():
             return "text"
-        case shapes.Flag():
+        case schema.Flag():
             return "true or false"
-        case shapes.Whole(least, most):
+        case schema.Whole(least, most):
             return f"whole number, {_bounds(least, most)}"
-        case shapes.Number(least):
+        case schema.Number(least):
             return f"number, at least {least:g}"
-        case shapes.Duration():
+        case schema.Duration():
             return "[duration](#durations)"
-        case shapes.Choice(choices):
+        case schema.Choice(choices):
             return _either(choices)
-        case shapes.ListOf(inner):
+        case schema.ListOf(inner):
             return f"list of {_plural(inner)}"
-        case shapes.MapOf(inner):
+        case schema.MapOf(inner):
             return f"map of {_plural(inner)}"
-        case grammar.Amount():
+        case schema.Amount():
             return "number of hosts, or a share like `25%`"
-        case grammar.Loop():
+        case schema.Loop():
             return "list, or one `${{ … }}`"
-        case shapes.Part(short=None):
+        case schema.Part(short=None):
             return _link(shape)
-        case shapes.Part(short=short):
+        case schema.Part(short=short):
             return f"{written(short)}; or a map: {_link(shape)}"
         case _:
             return "map"
@@ -92,24 +92,24 @@ def _either(choices: Iterable[object]) -> str:
 
 def _plural(shape: Any) -> str:
     match shape:
-        case grammar.OrNothing(part):
+        case schema.OrNothing(part):
             return f"{_link(part)}s"
-        case shapes.Part():
+        case schema.Part():
             return f"{_link(shape)}s"
-        case shapes.Choice(choices):
+        case schema.Choice(choices):
             return _either(choices)
-        case shapes.Words():
+        case schema.Words():
             return "text"
         case _:
             return "any values"
 
 
-def _link(part: shapes.Part) -> str:
+def _link(part: schema.Part) -> str:
     name = next(name for name, known in PARTS.items() if known.struct is part.struct)
     return f"[{name}](#{name})"
 
 
-def default_of(part: shapes.Part, key: shapes.Key) -> str:
+def default_of(part: schema.Part, key: schema.Key) -> str:
     """Empty where nothing is the default, or where a part's own table says it."""
     if key.required:
         return "**required**"
@@ -134,7 +134,7 @@ def keys_of(name: str) -> list[str]:
     )
 
 
-def _meaning(name: str, key: shapes.Key) -> str:
+def _meaning(name: str, key: schema.Key) -> str:
     instead = NOT_YET.get((name, key.name))
     return f"{key.description}. **Not yet:** {instead}" if instead else key.description
 
@@ -192,16 +192,16 @@ def process_arguments() -> list[str]:
 
 
 def filter_names() -> list[str]:
-    return [_listed(name for name in filters.FILTERS if name != "d")]
+    return [_listed(name for name in sandbox.FILTERS if name != "d")]
 
 
 def test_names() -> list[str]:
-    return [_listed(filters.TESTS)]
+    return [_listed(sandbox.TESTS)]
 
 
 def method_names() -> list[str]:
     return [
-        f"- of {called}: {_listed(filters.METHODS[kind])}"
+        f"- of {called}: {_listed(sandbox.METHODS[kind])}"
         for kind, called in ((str, "text"), (dict, "maps"))
     ]
 
@@ -214,14 +214,14 @@ def limits() -> list[str]:
     return table(
         ("limit", ""),
         (
-            ("size of a file", f"{document.MOST_BYTES:,} bytes"),
-            ("values in it, with every alias written out", f"{document.MOST_NODES:,}"),
-            ("characters, with every alias written out", f"{document.MOST_TEXT:,}"),
-            ("depth", f"{document.DEEPEST}"),
-            ("expressions in it", f"{document.MOST_EXPRESSIONS:,}"),
-            ("steps", f"{grammar.MOST_STEPS:,}"),
-            ("handlers", f"{grammar.MOST_HANDLERS:,}"),
-            ("hosts", f"{grammar.MOST_HOSTS:,}"),
+            ("size of a file", f"{yaml.MAX_DOCUMENT_BYTES:,} bytes"),
+            ("values in it, with every alias written out", f"{yaml.MOST_NODES:,}"),
+            ("characters, with every alias written out", f"{yaml.MOST_TEXT:,}"),
+            ("depth", f"{yaml.DEEPEST}"),
+            ("expressions in it", f"{yaml.MOST_EXPRESSIONS:,}"),
+            ("steps", f"{schema.MOST_STEPS:,}"),
+            ("handlers", f"{schema.MOST_HANDLERS:,}"),
+            ("hosts", f"{schema.MOST_HOSTS:,}"),
             ("hosts over all steps", f"{checks.MOST_TASKS:,}"),
             ("length of a name", f"{checks.LONGEST_NAME} characters"),
             ("length of what an expression gives", f"{sandbox.LONGEST_TEXT:,} characters"),

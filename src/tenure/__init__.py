@@ -17,7 +17,7 @@ TYPE_CHECKING = False  # what typing's own is at run time, without the cost of i
 if TYPE_CHECKING:
     from typing import Any
 
-    from tenure.actions.decorator import action as action
+    from tenure.actions.registry import action as action
     from tenure.bootstrap import open_store as open_store
     from tenure.model.errors import InvalidOptions as InvalidOptions
     from tenure.model.errors import InvalidRunId as InvalidRunId
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from tenure.model.errors import StoreUnavailable as StoreUnavailable
     from tenure.model.errors import TenureError as TenureError
     from tenure.model.errors import VersionConflict as VersionConflict
-    from tenure.model.events import RecordedEvent as RecordedEvent
     from tenure.model.query import Page as Page
     from tenure.model.query import RunFilter as RunFilter
     from tenure.model.snapshot import RunSnapshot as RunSnapshot
@@ -45,21 +44,22 @@ if TYPE_CHECKING:
     from tenure.model.status import Recovery as Recovery
     from tenure.model.status import RunStatus as RunStatus
     from tenure.model.status import StepStatus as StepStatus
-    from tenure.ports.action import Task as Task
-    from tenure.ports.action import TaskResult as TaskResult
-    from tenure.ports.notifier import RunStateNotifier as RunStateNotifier
-    from tenure.ports.recorder import Recorder as Recorder
-    from tenure.ports.run_store import RunStateStore as RunStateStore
+    from tenure.model.update import RecordedEvent as RecordedEvent
+    from tenure.ports.callbacks import RunStateNotifier as RunStateNotifier
+    from tenure.ports.execution import Recorder as Recorder
+    from tenure.ports.execution import Task as Task
+    from tenure.ports.execution import TaskResult as TaskResult
+    from tenure.ports.store import RunStateStore as RunStateStore
     from tenure.runner import RetryOptions as RetryOptions
     from tenure.runner import Runner as Runner
     from tenure.runner import RunOptions as RunOptions
     from tenure.runtime.callback_settings import CallbackSettings as CallbackSettings
     from tenure.runtime.lease_timing import Timing as Timing
     from tenure.runtime.retention import RetentionPolicy as RetentionPolicy
-    from tenure.runtime.tracker import RunTracker as RunTracker
+    from tenure.runtime.writer import RunTracker as RunTracker
     from tenure.stores.file import FileStore as FileStore
     from tenure.stores.memory import InMemoryStore as InMemoryStore
-    from tenure.wire.callback import CallbackPayload as CallbackPayload
+    from tenure.wire.callbacks import CallbackPayload as CallbackPayload
     from tenure.worker import Pace as Pace
     from tenure.worker import Worker as Worker
     from tenure.workflow.spec import CallbackSpec as CallbackSpec

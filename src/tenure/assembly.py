@@ -20,26 +20,20 @@ from tenure.bootstrap import (
     warn_unless_durable,
 )
 from tenure.model.errors import InvalidOptions
-from tenure.ports.action import Action
-from tenure.ports.broker import Broker
-from tenure.ports.notifier import RunStateNotifier
-from tenure.ports.recorder import Recorder
-from tenure.ports.run_store import RunStateStore
-from tenure.ports.transport import Transport
-from tenure.ports.trust import TrustWindows
+from tenure.ports.callbacks import RunStateNotifier
+from tenure.ports.environment import Broker
+from tenure.ports.execution import Action, Recorder, Transport, TrustWindows
+from tenure.ports.store import RunStateStore
 from tenure.runtime.callback_settings import CallbackSettings
 from tenure.runtime.callbacks import Callbacks
-from tenure.runtime.definition import Definition
-from tenure.runtime.embedded import Surroundings
-from tenure.runtime.executions import Executions
-from tenure.runtime.hinting import Hinting
 from tenure.runtime.lease_rules import MOST_TAKEOVERS
 from tenure.runtime.lease_timing import Timing
 from tenure.runtime.option_rules import MORE_SECONDS, SECONDS, Rules, broken, whole
-from tenure.runtime.ready import ReadyWorkflows
+from tenure.runtime.prepare import ReadyWorkflows
+from tenure.runtime.recipe import Definition
 from tenure.runtime.retention import RetentionPolicy
-from tenure.runtime.session import Identity, Session
-from tenure.runtime.sessions import Sessions
+from tenure.runtime.run import Executions, Surroundings
+from tenure.runtime.session import Hinting, Identity, Session, Sessions
 from tenure.system import SystemClock, new_owner_id, new_update_id, presence
 from tenure.wire.addresses import shown_address
 from tenure.workflow.spec import Workflow

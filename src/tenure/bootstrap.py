@@ -20,11 +20,10 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from tenure.model.errors import UnknownBroker, UnknownStore
 from tenure.model.outbox import Delivery
 from tenure.model.snapshot import CallbackTarget
-from tenure.ports.action import Action
-from tenure.ports.broker import Broker
-from tenure.ports.run_store import RunStateStore
-from tenure.ports.sender import CallbackSender, NotTaken
-from tenure.ports.transport import Transport
+from tenure.ports.callbacks import CallbackSender, NotTaken
+from tenure.ports.environment import Broker
+from tenure.ports.execution import Action, Transport
+from tenure.ports.store import RunStateStore
 from tenure.stores.place import absolute
 from tenure.wire.addresses import shown_address
 from tenure.workflow.spec import CallbackSpec
@@ -298,7 +297,7 @@ def _unquoted(url: str, quoted: str) -> str:
 
 def default_actions() -> Mapping[str, Action]:
     """Tenure's own actions, those of installed packages, and those made with ``@action``."""
-    from tenure.actions import registry
+    from tenure.actions import new_registry as registry
 
     return registry()
 

@@ -11,21 +11,14 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tenure.gateway.admission import Door, is_loopback
-from tenure.gateway.app import new_app
-from tenure.gateway.errors import NotSafe
-from tenure.gateway.hearing import Hearing
-from tenure.gateway.live.hub import Live
-from tenure.gateway.metrics.census import StoreNumbers
-from tenure.gateway.metrics.meters import Meters
-from tenure.gateway.parts import Limits, Parts
-from tenure.gateway.queues import QueuesOfRuns
-from tenure.gateway.reading import Library
-from tenure.gateway.server import check_name, listen, serving
-from tenure.gateway.watching import StoreWatch
-from tenure.ports.attended import Attended
-from tenure.ports.run_store import RunStateStore
-from tenure.ports.tokens import TokenStore
+from tenure.gateway.auth import Door, is_loopback
+from tenure.gateway.calls import Library, Limits, Parts, QueuesOfRuns, StoreWatch
+from tenure.gateway.live.feed import Live
+from tenure.gateway.metrics import Meters, StoreNumbers
+from tenure.gateway.problems import NotSafe
+from tenure.gateway.server import check_name, listen, new_app, serving
+from tenure.gateway.wakeups import Hearing
+from tenure.ports.store import Attended, RunStateStore, TokenStore
 from tenure.runner import Runner
 from tenure.system import SystemClock, presence
 from tenure.workflow_file import WorkflowFile, read_workflow

@@ -13,42 +13,36 @@ from typing import Any, Self
 
 from msgspec import structs
 
+from tenure.aio import surely
 from tenure.assembly import Assembly
 from tenure.model.errors import NotRunnable, NotSupported
 from tenure.model.outbox import Delivery
 from tenure.model.query import Page, RunFilter
 from tenure.model.snapshot import RunSnapshot, RunSummary
 from tenure.model.status import RunStatus
-from tenure.ports.action import Action
-from tenure.ports.broker import Broker
-from tenure.ports.definitions import Definitions
-from tenure.ports.lease_store import LeaseStore
-from tenure.ports.notifier import RunStateNotifier
-from tenure.ports.outbox import Outbox
-from tenure.ports.recorder import Recorder
-from tenure.ports.run_store import RunStateStore
-from tenure.ports.transport import Transport
-from tenure.runtime.birth import (
+from tenure.ports.callbacks import Outbox, RunStateNotifier
+from tenure.ports.environment import Broker
+from tenure.ports.execution import Action, Recorder, Transport
+from tenure.ports.leases import LeaseStore
+from tenure.ports.store import Definitions, RunStateStore
+from tenure.runtime.callback_settings import CallbackSettings
+from tenure.runtime.lease_timing import Timing
+from tenure.runtime.options import RunOptions
+from tenure.runtime.owners import doubt_about
+from tenure.runtime.prepare import (
+    Ready,
     cannot_wait,
+    packed,
     planned_retry,
     planned_run,
     queued_retry,
     secret_values,
 )
-from tenure.runtime.callback_settings import CallbackSettings
-from tenure.runtime.embedded import Work
-from tenure.runtime.lease_timing import Timing
-from tenure.runtime.options import RunOptions
-from tenure.runtime.owners import doubt_about
-from tenure.runtime.packing import packed
-from tenure.runtime.patience import surely
-from tenure.runtime.ready import Ready
 from tenure.runtime.recovery import EndedRuns
 from tenure.runtime.retention import RetentionPolicy
-from tenure.runtime.retrying import RetryOptions, definition_of_retry
+from tenure.runtime.retry import RetryOptions, definition_of_retry
+from tenure.runtime.run import Work, check_takeable, hint_at, stored_run, stored_work, submit
 from tenure.runtime.session import Session
-from tenure.runtime.stored import stored_run, stored_work
-from tenure.runtime.submit import check_takeable, hint_at, submit
 from tenure.system import (
     new_run_id,
     presence,

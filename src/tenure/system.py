@@ -15,8 +15,8 @@ from itertools import count
 from pathlib import Path
 
 from tenure.model.ids import RunIds
-from tenure.ports.clock import BootTime
-from tenure.ports.liveness import Presence
+from tenure.ports.environment import BootTime
+from tenure.ports.leases import Presence
 
 # CLOCK_BOOTTIME counts suspended time too. macOS has no such name; its CLOCK_MONOTONIC does.
 _BOOT_CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)

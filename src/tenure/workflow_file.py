@@ -11,14 +11,13 @@ from msgspec import Struct
 
 from tenure.bootstrap import default_actions
 from tenure.model.errors import InvalidWorkflow, Mistake, Wanted
-from tenure.ports.action import Action
-from tenure.runtime.definition import digest_of
-from tenure.workflow.document import MOST_BYTES, SAVE_AS_UTF_8
-from tenure.workflow.dump import workflow_text
-from tenure.workflow.nodes import mark_after
+from tenure.ports.execution import Action
+from tenure.runtime.recipe import digest_of
 from tenure.workflow.parse import parse_workflow
+from tenure.workflow.schema import workflow_text
 from tenure.workflow.spec import Workflow
 from tenure.workflow.wording import called, listed
+from tenure.workflow.yaml import MAX_DOCUMENT_BYTES, SAVE_AS_UTF_8, mark_after
 
 _MOST_LOOKED_AT = 10_000
 
@@ -42,7 +41,7 @@ def load_workflow(path: str | Path, actions: Mapping[str, Action] | None = None)
     path = Path(path)
     try:
         with path.open("rb") as stream:
-            data = stream.read(MOST_BYTES + 1)
+            data = stream.read(MAX_DOCUMENT_BYTES + 1)
     except OSError as error:
         reason = error.strerror or str(error)
         mistake = Mistake(
@@ -71,7 +70,9 @@ def _files_instead(path: Path) -> str | None:
 
 
 def _decoded(data: bytes, source: str) -> str:
-    if len(data) > MOST_BYTES:  # that is wrong with it, and its last character may be cut in two
+    if (
+        len(data) > MAX_DOCUMENT_BYTES
+    ):  # that is wrong with it, and its last character may be cut in two
         return data.decode(errors="replace")
     try:
         return data.decode()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tenure.ports.transport import Command, Endpoint, Exit, Output
+from tenure.ports.execution import Command, Endpoint, Exit, Output
 from tenure.transports.local import LocalTransport
 from tenure.transports.starting import Starter
 

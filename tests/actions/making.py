@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenure.ports.action import Task
-from tenure.ports.transport import Endpoint
+from tenure.ports.execution import Endpoint, Task
 
 HERE = Endpoint(name="here", address="local")
 

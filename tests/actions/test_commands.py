@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tenure.actions import registry
+from tenure.actions import new_registry
 from tenure.actions.commands import CommandAction
 from tenure.model.errors import InvalidArguments
-from tenure.ports.transport import Command
+from tenure.ports.execution import Command
 from tenure.transports.unreachable import UnreachableTransport
 from tests.actions.making import new_task
 
@@ -37,7 +37,7 @@ def task_of(name: str, case: dict[str, Any], folder: Path) -> Any:
 
 @pytest.mark.parametrize(("name", "case"), CASES)
 async def test_arguments_become_a_command(name: str, case: dict[str, Any], folder: Path) -> None:
-    action = registry()[name]
+    action = new_registry()[name]
     assert isinstance(action, CommandAction)
     task = task_of(name, case, folder)
     if "refused" in case:
@@ -57,13 +57,13 @@ async def test_arguments_become_a_command(name: str, case: dict[str, Any], folde
 
 
 def test_every_command_action_has_cases() -> None:
-    own = {name for name, action in registry().items() if isinstance(action, CommandAction)}
+    own = {name for name, action in new_registry().items() if isinstance(action, CommandAction)}
     assert {case.values[0] for case in CASES} == own
 
 
 def test_a_script_file_is_bounded(tmp_path: Path) -> None:
     (tmp_path / "huge.sh").write_bytes(b"#" * (1024 * 1024 + 1))
-    action = registry()["script.shell"]
+    action = new_registry()["script.shell"]
     assert isinstance(action, CommandAction)
     with pytest.raises(InvalidArguments, match="longer than 1048576 bytes"):
         action.build(new_task("script.shell", {"src": "huge.sh"}, folder=str(tmp_path)))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.actions.differences import LARGEST, difference
+from tenure.actions.files import LARGEST, difference
 
 TEXTS = st.text(st.sampled_from("ab\n\r\x1b\u2028é"), max_size=12).map(str.encode)
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tenure.actions import registry
+from tenure.actions import new_registry
 from tenure.model.errors import InvalidArguments
-from tenure.ports.action import CheckResult, TaskResult
+from tenure.ports.execution import CheckResult, TaskResult
 from tenure.transports.unreachable import UnreachableTransport
 from tests.actions.making import new_task
 from tests.transports.keeping import Kept
@@ -18,7 +18,7 @@ NOWHERE = UnreachableTransport()
 
 async def apply(env: Any, **rest: Any) -> TaskResult:
     task = new_task("env.set", {"env": env}, **rest)
-    return await registry()["env.set"].apply(task, NOWHERE, Kept())
+    return await new_registry()["env.set"].apply(task, NOWHERE, Kept())
 
 
 async def test_values_become_text_and_reach_no_host() -> None:
@@ -39,7 +39,7 @@ async def test_changed_is_known(before: dict[str, str], changed: bool, summary: 
     env = {"A": "1", "B": 2}
     assert (await apply(env, vars=before)).changed is changed
     task = new_task("env.set", {"env": env}, vars=before)
-    check = await registry()["env.set"].check(task, NOWHERE)
+    check = await new_registry()["env.set"].check(task, NOWHERE)
     assert check == CheckResult(changed=changed, summary=summary)
 
 

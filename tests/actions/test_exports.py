@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.actions.exports import LONGEST_LINE, MOST, PrintedExports, parse_exports
+from tenure.actions.commands import LONGEST_LINE, MOST, PrintedExports, parse_exports
 from tenure.model.errors import InvalidExports
 
 

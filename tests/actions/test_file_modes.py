@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.actions.file_modes import mode_in, read_mode, show_mode
+from tenure.actions.files import mode_in, read_mode, show_mode
 
 MODES = st.integers(0, 0o7777)
 USUAL = "0644 0755 0600 0640 0700 0750 0664 0660 0775 0777 0444 0440 0400 0500 0555 0711 1777 2755"

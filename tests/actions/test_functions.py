@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tenure.actions import registry, threads
-from tenure.actions.decorator import DECLARED, FunctionAction, action
+from tenure.actions import new_registry, python
+from tenure.actions.registry import DECLARED, FunctionAction, action
 from tenure.model.errors import (
     HostUnreachable,
     InvalidAction,
@@ -23,8 +23,7 @@ from tenure.model.errors import (
     StillRunning,
 )
 from tenure.model.status import HostStatus
-from tenure.ports.action import Task, TaskResult
-from tenure.ports.transport import Command, Output, Transport
+from tenure.ports.execution import Command, Output, Task, TaskResult, Transport
 from tenure.transports.local import LocalTransport
 from tenure.transports.unreachable import UnreachableTransport
 from tests.actions.making import new_task
@@ -59,7 +58,7 @@ async def test_the_function_stays_what_it_was() -> None:
 
     assert action("billing.close")(close) is close
     assert await close("a") == "closed a"
-    assert registry()["billing.close"].spec.description == "Close it."
+    assert new_registry()["billing.close"].spec.description == "Close it."
 
 
 async def test_an_async_function_runs_in_the_loop() -> None:
@@ -237,7 +236,7 @@ async def test_a_cancelled_plain_function_is_waited_for(failing: bool) -> None:
 async def test_a_plain_function_that_does_not_end_is_said_to_run(
     monkeypatch: pytest.MonkeyPatch, again: bool
 ) -> None:
-    monkeypatch.setattr(threads, "_GRACE", 60 if again else 0.05)
+    monkeypatch.setattr(python, "_GRACE", 60 if again else 0.05)
     loop, begun, go = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
     def work() -> None:
@@ -279,7 +278,9 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 async def python_call(function: str, args: Any = None) -> TaskResult:
     given = {"function": function} | ({} if args is None else {"args": args})
-    return await registry()["python.call"].apply(new_task("python.call", given), NOWHERE, Kept())
+    return await new_registry()["python.call"].apply(
+        new_task("python.call", given), NOWHERE, Kept()
+    )
 
 
 async def test_a_function_by_name(module: str) -> None:
@@ -309,7 +310,7 @@ async def test_a_function_that_is_not_there(module: str, function: str, told: st
     assert told in str(refused.value)
     task = new_task("python.call", {"function": function})
     with pytest.raises(InvalidArguments):
-        await registry()["python.call"].check(task, NOWHERE)
+        await new_registry()["python.call"].check(task, NOWHERE)
 
 
 async def test_arguments_go_by_name(module: str) -> None:
@@ -319,7 +320,7 @@ async def test_arguments_go_by_name(module: str) -> None:
 
 async def test_checking_calls_nothing(module: str) -> None:
     task = new_task("python.call", {"function": f"{module}:close", "args": {"account": "a"}})
-    check = await registry()["python.call"].check(task, NOWHERE)
+    check = await new_registry()["python.call"].check(task, NOWHERE)
     assert (check.changed, check.summary) == (None, f"would call {module}:close(account)")
 
     async def never() -> None:

@@ -12,11 +12,11 @@ from urllib.parse import quote
 
 import pytest
 
-from tenure.actions import registry
-from tenure.actions.http_answers import MOST
+from tenure.actions import new_registry
+from tenure.actions.http import MOST
 from tenure.model.errors import InvalidArguments
 from tenure.model.status import HostStatus
-from tenure.ports.action import CheckResult, TaskResult
+from tenure.ports.execution import CheckResult, TaskResult
 from tenure.transports.unreachable import UnreachableTransport
 from tests.actions.making import new_task
 from tests.notifiers.receiver import Receiver
@@ -34,7 +34,7 @@ async def server() -> AsyncIterator[Receiver]:
 
 async def ask(url: str, kept: Kept | None = None, **args: Any) -> TaskResult:
     task = new_task("http.request", {"url": url, **args})
-    return await registry()["http.request"].apply(task, NOWHERE, kept or Kept())
+    return await new_registry()["http.request"].apply(task, NOWHERE, kept or Kept())
 
 
 async def failed(url: str, kind: str = "http", **args: Any) -> str:
@@ -109,16 +109,16 @@ async def test_text_is_called_text(server: Receiver) -> None:
 async def test_arguments_nobody_checked_before(args: dict[str, Any], server: Receiver) -> None:
     task = new_task("http.request", {"url": server.url("ok"), **args})
     with pytest.raises(InvalidArguments):
-        await registry()["http.request"].apply(task, NOWHERE, Kept())
+        await new_registry()["http.request"].apply(task, NOWHERE, Kept())
     with pytest.raises(InvalidArguments):
-        await registry()["http.request"].check(task, NOWHERE)
+        await new_registry()["http.request"].check(task, NOWHERE)
     assert server.connections == 0
 
 
 async def test_checking_sends_nothing(server: Receiver) -> None:
     url = server.url("hook?token=s3cret").replace("http://", "http://user:s3cret@")
     args = {"url": url, "json": {"a": 1}, "export": {"A": "b", "C": "d"}}
-    foreseen = await registry()["http.request"].check(new_task("http.request", args), NOWHERE)
+    foreseen = await new_registry()["http.request"].check(new_task("http.request", args), NOWHERE)
     assert foreseen == CheckResult(
         changed=None, summary=f"would send POST {server.url('hook')}, 7 bytes; exports A, C"
     )

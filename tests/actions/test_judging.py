@@ -6,11 +6,9 @@ import signal
 
 import pytest
 
-from tenure.actions.commands import judge
-from tenure.actions.exports import PrintedExports
-from tenure.actions.passing import CUT, PassingOutput
+from tenure.actions.commands import CUT, PassingOutput, PrintedExports, judge
 from tenure.model.status import HostStatus
-from tenure.ports.transport import Exit
+from tenure.ports.execution import Exit
 from tenure.runtime.masking import Masks
 from tests.transports.keeping import Kept
 

@@ -8,13 +8,13 @@ import jsonschema
 import pytest
 import yaml
 
-from tenure.actions import registry
+from tenure.actions import new_registry
 from tenure.model.errors import ExpressionError, InvalidWorkflow
+from tenure.workflow.arguments import compile_args
 from tenure.workflow.parse import parse_workflow
-from tenure.workflow.render import compile_args
 from tenure.workflow.schema import workflow_schema
 
-CATALOGUE = {name: action.spec for name, action in registry().items()}
+CATALOGUE = {name: action.spec for name, action in new_registry().items()}
 SCHEMA = jsonschema.Draft202012Validator(workflow_schema(CATALOGUE))
 FINE = [
     ("template.render", "{src: motd.j2, dest: /etc/motd}"),

@@ -10,16 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tenure.actions import registry
-from tenure.actions.builtin import MODULES
-from tenure.actions.decorator import DECLARED, FunctionAction, action
-from tenure.actions.offered import ActionRegistry
+from tenure.actions import new_registry
+from tenure.actions.registry import DECLARED, MODULES, ActionRegistry, FunctionAction, action
 from tenure.model.errors import InvalidAction, UnknownAction
 from tenure.workflow.catalogue import Text
 
 PLUGINS = {
     "plugin_of_a_test": """
-from tenure.actions.decorator import FunctionAction, action
+from tenure.actions.registry import FunctionAction, action
 
 @action("acme.decorated")
 async def decorated(): ...
@@ -195,7 +193,7 @@ def test_packages_are_not_loaded_for_our_own() -> None:
 
 
 def test_one_registry_for_the_program() -> None:
-    assert registry() is registry()
+    assert new_registry() is new_registry()
 
 
 def test_importing_the_package_loads_no_action() -> None:

@@ -12,11 +12,18 @@ from typing import Any
 
 import pytest
 
-from tenure.actions import file_copy, registry
+from tenure.actions import files, new_registry
 from tenure.model.errors import HostUnreachable, InvalidArguments, StillRunning, TransportError
 from tenure.model.status import HostStatus
-from tenure.ports.action import CheckResult, TaskResult
-from tenure.ports.transport import Command, Endpoint, Exit, Output, Transport
+from tenure.ports.execution import (
+    CheckResult,
+    Command,
+    Endpoint,
+    Exit,
+    Output,
+    TaskResult,
+    Transport,
+)
 from tenure.transports.starting import Starter
 from tenure.transports.unreachable import UnreachableTransport
 from tests.actions.carriers import (
@@ -89,14 +96,14 @@ async def copy(
 ) -> TaskResult:
     folder = more.pop("folder", None)
     task = new_task("file.copy", {"content": content, "dest": str(dest), **more}, folder=folder)
-    return await registry()["file.copy"].apply(task, transport, Kept())
+    return await new_registry()["file.copy"].apply(task, transport, Kept())
 
 
 async def check(
     transport: Transport, dest: object, content: str = "new\n", **more: Any
 ) -> CheckResult:
     task = new_task("file.copy", {"content": content, "dest": str(dest), **more})
-    return await registry()["file.copy"].check(task, transport)
+    return await new_registry()["file.copy"].check(task, transport)
 
 
 def mode(path: Path) -> int:
@@ -113,7 +120,7 @@ def names(folder: Path) -> list[str]:
 async def test_a_new_file(host: Altered, place: Path) -> None:
     kept = Kept()
     task = new_task("file.copy", {"content": "a\nb", "dest": f"{place}/x/y/motd"})
-    assert await registry()["file.copy"].apply(task, host, kept) == TaskResult(changed=True)
+    assert await new_registry()["file.copy"].apply(task, host, kept) == TaskResult(changed=True)
     assert (place / "x/y/motd").read_text() == "a\nb"
     assert mode(place / "x/y/motd") == 0o640
     assert kept.stdout.decode() == f"wrote {place}/x/y/motd, 3 bytes\n"
@@ -142,7 +149,7 @@ async def test_any_bytes_of_any_length(size: int, host: Altered, tmp_path: Path)
     data = (bytes(range(256)) * (size // 256 + 1))[:size]
     (tmp_path / "blob").write_bytes(data)
     task = new_task("file.copy", {"src": "blob", "dest": "out"}, folder=str(tmp_path))
-    action = registry()["file.copy"]
+    action = new_registry()["file.copy"]
     assert (await action.apply(task, host, Kept())).changed is True
     assert Path("out").read_bytes() == data
     assert (await action.apply(task, host, Kept())).changed is False
@@ -208,8 +215,8 @@ async def test_a_directory_takes_a_file_under_its_own_name(
     args = {"src": "files/-site.conf", "dest": dest}
     task = new_task("file.copy", args, folder=str(tmp_path))
     kept = Kept()
-    foreseen = await registry()["file.copy"].check(task, host)
-    assert (await registry()["file.copy"].apply(task, host, kept)).changed is True
+    foreseen = await new_registry()["file.copy"].check(task, host)
+    assert (await new_registry()["file.copy"].apply(task, host, kept)).changed is True
     assert Path(dest, "-site.conf").read_text() == "new\n"
     assert "/-site.conf, 4 bytes" in foreseen.summary
     assert b"/-site.conf, 4 bytes" in kept.stdout
@@ -284,7 +291,7 @@ async def test_a_directory_with_the_name_of_the_file(
     (tmp_path / "src").write_text("x")
     (place / "src").mkdir()
     task = new_task("file.copy", {"src": "src", "dest": str(place)}, folder=str(tmp_path))
-    result = await registry()["file.copy"].apply(task, host, Kept())
+    result = await new_registry()["file.copy"].apply(task, host, Kept())
     assert result.message == f"dest {place}: is a directory"
 
 
@@ -408,7 +415,7 @@ async def test_a_host_with_hardly_any_tools(
 async def test_what_runs_on_the_host_carries_the_run_and_no_values(host: Altered) -> None:
     args = {"content": "s3cret", "dest": "y"}
     task = new_task("file.copy", args, vars={"password": "s3cret"}, fence=7)
-    await registry()["file.copy"].apply(task, host, Kept())
+    await new_registry()["file.copy"].apply(task, host, Kept())
     assert len(host.commands) == 2
     for command in host.commands:
         assert command.env["TENURE_RUN_ID"] == "run-1"
@@ -426,7 +433,7 @@ async def test_it_is_done_as_the_user_the_step_names() -> None:
             return Exit(code=0)
 
     task = new_task("file.copy", {"content": "x", "dest": "y"}, become="deploy")
-    assert (await registry()["file.copy"].apply(task, Noting(), Kept())).changed is True
+    assert (await new_registry()["file.copy"].apply(task, Noting(), Kept())).changed is True
     assert [command.become for command in seen] == ["deploy", "deploy"]
 
 
@@ -456,10 +463,10 @@ async def test_what_the_engine_must_know_passes_through(error: TransportError) -
 
 async def test_a_file_too_large_to_copy(host: Altered, tmp_path: Path) -> None:
     with (tmp_path / "huge").open("wb") as file:
-        file.truncate(file_copy.LONGEST + 1)
+        file.truncate(files.MAX_COPY_BYTES + 1)
     task = new_task("file.copy", {"src": "huge", "dest": "x"}, folder=str(tmp_path))
     with pytest.raises(InvalidArguments, match="longer than 8388608 bytes; let the host fetch"):
-        await registry()["file.copy"].apply(task, host, Kept())
+        await new_registry()["file.copy"].apply(task, host, Kept())
     assert host.commands == []
 
 
@@ -467,7 +474,7 @@ async def test_a_file_too_large_to_copy(host: Altered, tmp_path: Path) -> None:
 async def test_a_file_that_cannot_be_read(src: str, host: Altered, tmp_path: Path) -> None:
     task = new_task("file.copy", {"src": src, "dest": "x"}, folder=str(tmp_path))
     with pytest.raises(InvalidArguments, match="cannot be read"):
-        await registry()["file.copy"].check(task, host)
+        await new_registry()["file.copy"].check(task, host)
 
 
 @pytest.mark.parametrize("action", ["file.copy", "template.render"])
@@ -477,7 +484,7 @@ async def test_arguments_nobody_checked_before(
 ) -> None:
     task = new_task(action, {"dest": "x", **wrong})
     with pytest.raises(InvalidArguments):
-        await registry()[action].apply(task, host, Kept())
+        await new_registry()[action].apply(task, host, Kept())
     assert host.commands == []
 
 
@@ -562,7 +569,7 @@ async def test_what_cannot_be_shown_is_said(
 async def test_a_template_is_foreseen_and_written_alike(host: Altered, place: Path) -> None:
     args = {"template": "name {{ .name }}\n", "dest": "motd", "mode": "0644"}
     task = new_task("template.render", args, vars={"name": "web1"})
-    action = registry()["template.render"]
+    action = new_registry()["template.render"]
     assert "+name web1" in ((await action.check(task, host)).diff or "")
     assert (await action.apply(task, host, Kept())).changed is True
     assert (place / "motd").read_text() == "name web1\n"

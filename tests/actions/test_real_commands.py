@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from tenure.actions import registry
+from tenure.actions import new_registry
 from tenure.model.errors import HostUnreachable, LeaseLost, StillRunning, TransportError
 from tenure.model.status import HostStatus
-from tenure.ports.action import TaskResult
-from tenure.ports.transport import Command, Endpoint, Exit, Output, Transport
+from tenure.ports.execution import Command, Endpoint, Exit, Output, TaskResult, Transport
 from tenure.transports.local import LocalTransport
 from tenure.transports.unreachable import UnreachableTransport
 from tests.actions.making import HERE, new_task
@@ -35,7 +34,7 @@ async def apply(
     **rest: Any,
 ) -> TaskResult:
     task = new_task(action, args, **rest)
-    return await registry()[action].apply(task, transport, output or Kept())
+    return await new_registry()[action].apply(task, transport, output or Kept())
 
 
 async def test_a_command_succeeds(transport: LocalTransport) -> None:
@@ -177,6 +176,6 @@ async def test_checking_runs_nothing(tmp_path: Path) -> None:
         "script.python": {"script": f"open('{tmp_path}/x', 'w')"},
     }.items():
         transport = LocalTransport()
-        await registry()[name].check(new_task(name, args, host=HERE), transport)
+        await new_registry()[name].check(new_task(name, args, host=HERE), transport)
         await transport.close()
     assert list(tmp_path.iterdir()) == []

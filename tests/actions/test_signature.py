@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
 
 import pytest
 
-from tenure.actions.signature import signature_of
+from tenure.actions.python import signature_of
 from tenure.model.errors import InvalidAction
-from tenure.ports.action import Task
+from tenure.ports.execution import Task
 from tenure.workflow.catalogue import Argument
 
 if TYPE_CHECKING:
     from decimal import Decimal
 
-    from tenure.ports.transport import Output
+    from tenure.ports.execution import Output
 
 
 def arguments(function: Callable[..., Any]) -> dict[str, Argument]:

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.actions import template_render
+from tenure.actions import files
 from tenure.model.errors import ExpressionError, InvalidArguments
 from tests.actions.making import new_task
 
@@ -23,7 +23,7 @@ CASES: dict[str, dict[str, Any]] = yaml.safe_load(
 
 def filled_in(args: dict[str, Any], **rest: Any) -> bytes:
     task = new_task("template.render", {"dest": "/etc/motd", **args}, **rest)
-    return template_render.want(task).content
+    return files.file_to_render(task).content
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=title) for title, case in CASES.items()])
@@ -63,7 +63,7 @@ def test_a_message_names_the_template_as_the_workflow_does(tmp_path: Path) -> No
     [
         (None, "cannot be read"),
         (b"a\xff", "not UTF-8 text at byte 1; use file.copy"),
-        (b"x" * (template_render.LONGEST + 1), "longer than 1048576 bytes"),
+        (b"x" * (files.MAX_TEMPLATE_BYTES + 1), "longer than 1048576 bytes"),
     ],
 )
 def test_a_file_that_is_no_template(data: bytes | None, why: str, tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from tenure.actions import registry, wait_port
-from tenure.actions.wait_port import Address, host_in
+from tenure.actions import new_registry
+from tenure.actions import wait as wait_port
+from tenure.actions.wait import Address, host_in
 from tenure.model.errors import InvalidArguments
 from tenure.model.status import HostStatus
-from tenure.ports.action import CheckResult, TaskResult
-from tenure.ports.transport import Endpoint
+from tenure.ports.execution import CheckResult, Endpoint, TaskResult
 from tenure.transports.unreachable import UnreachableTransport
 from tests.actions.making import HERE, new_task
 from tests.free_port import free_port
@@ -33,7 +33,7 @@ def task(port: int, target: Endpoint = HERE, **args: Any) -> Any:
 
 async def wait(port: int, kept: Kept | None = None, **args: Any) -> TaskResult:
     args = {"host": "127.0.0.1", **args}
-    return await registry()["wait.port"].apply(task(port, **args), NOWHERE, kept or Kept())
+    return await new_registry()["wait.port"].apply(task(port, **args), NOWHERE, kept or Kept())
 
 
 async def serve(port: int = 0) -> asyncio.Server:
@@ -155,7 +155,7 @@ async def test_who_cannot_ask_knows_nothing(
     monkeypatch: pytest.MonkeyPatch, numbers: tuple[int, ...], state: str
 ) -> None:
     failing_with(monkeypatch, *numbers)
-    foreseen = await registry()["wait.port"].check(task(80, host="web9", state=state), NOWHERE)
+    foreseen = await new_registry()["wait.port"].check(task(80, host="web9", state=state), NOWHERE)
     why = os.strerror(numbers[-1])
     assert foreseen == CheckResult(
         summary=f"would wait until port 80 at web9 is {state}; now it is not: "
@@ -265,7 +265,7 @@ def test_the_host_is_the_steps_own_if_none_is_given(address: str, host: str) -> 
 
 @pytest.mark.parametrize("state", ["open", "closed"])
 async def test_a_plan_says_what_is_waited_for_and_whether_it_is_so(state: str) -> None:
-    foresee = registry()["wait.port"].check
+    foresee = new_registry()["wait.port"].check
     async with await serve() as server:
         port = port_of(server)
         wanted = task(port, host="127.0.0.1", state=state, timeout="1m")
@@ -281,4 +281,6 @@ async def test_a_plan_says_what_is_waited_for_and_whether_it_is_so(state: str) -
 @pytest.mark.parametrize("address", ["ssh://", "ssh://[x", ""])
 async def test_an_address_without_a_host(address: str) -> None:
     with pytest.raises(InvalidArguments, match="give one with `host`"):
-        await registry()["wait.port"].check(task(80, Endpoint(name="a", address=address)), NOWHERE)
+        await new_registry()["wait.port"].check(
+            task(80, Endpoint(name="a", address=address)), NOWHERE
+        )

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from tenure.actions import registry
+from tenure.actions import new_registry
 from tenure.model.errors import HostUnreachable, InvalidArguments, StillRunning, TransportError
 from tenure.model.status import HostStatus
-from tenure.ports.action import TaskResult
-from tenure.ports.transport import Command, Endpoint, Exit, Output, Transport
+from tenure.ports.execution import Command, Endpoint, Exit, Output, TaskResult, Transport
 from tenure.transports.local import LocalTransport
 from tenure.transports.unreachable import UnreachableTransport
 from tests.actions.making import new_task
@@ -43,7 +42,7 @@ async def transport() -> AsyncIterator[LocalTransport]:
 async def wait(transport: Transport, cmd: str, kept: Kept | None = None, **args: Any) -> TaskResult:
     args = {"cmd": cmd, "interval": "1ms", **args}
     task = new_task("wait.until", args, host=AWAY, env={"MARK": "m"})
-    return await registry()["wait.until"].apply(task, transport, kept or Kept())
+    return await new_registry()["wait.until"].apply(task, transport, kept or Kept())
 
 
 def told(word: str, times: int) -> bytes:

@@ -18,19 +18,19 @@ PURE = "Model, workflow and wire read no clock, file, socket or log"
 BOOTSTRAP = "Only bootstrap names adapters"
 SHIPPED = "Shipped code never imports the test kit"
 STRAYS = [
-    (LADDER, "tenure.model.status", "tenure.ports.run_store"),
+    (LADDER, "tenure.model.status", "tenure.ports.store"),
     (LADDER, "tenure.runtime.engine", "tenure.stores.memory"),
     (PURE, "tenure.model.status", "time"),
-    (PURE, "tenure.model.judge", "uuid"),
+    (PURE, "tenure.model.decide", "uuid"),
     (PURE, "tenure.workflow.spec", "tempfile"),
-    (PURE, "tenure.workflow.targets", "importlib"),
-    (PURE, "tenure.wire.deliveries", "http"),
+    (PURE, "tenure.workflow.parse", "importlib"),
+    (PURE, "tenure.wire.callbacks", "http"),
     ("Adapters of one port do not know each other", "tenure.stores.memory", "tenure.stores.file"),
     (BOOTSTRAP, "tenure.gateway.routes", "tenure.stores.sqlite"),
     (BOOTSTRAP, "tenure.client", "tenure.stores.memory"),
     (BOOTSTRAP, "tenure.config", "tenure.brokers.redis_streams"),
     (BOOTSTRAP, "tenure.worker", "tenure.transports"),
-    (BOOTSTRAP, "tenure.runner", "tenure.actions.decorator"),
+    (BOOTSTRAP, "tenure.runner", "tenure.actions.registry"),
     (BOOTSTRAP, "tenure.assembly", "tenure.notifiers.http"),
     (BOOTSTRAP, "tenure.workflow_file", "tenure.actions"),
     (BOOTSTRAP, "tenure.gatehouse", "tenure.stores.postgres"),
@@ -39,7 +39,7 @@ STRAYS = [
     ("Only its own broker names a client", "tenure.assembly", "redis"),
     ("Only the gateway names its framework", "tenure.runner", "starlette"),
     (SHIPPED, "tenure.worker", "tenure.testing.clock"),
-    (SHIPPED, "tenure.cancelling", "tenure.testing.faults"),
+    (SHIPPED, "tenure.aio", "tenure.testing.faults"),
     ("The test kit knows the model and the ports only", "tenure.testing.clock", "tenure.runtime"),
 ]
 

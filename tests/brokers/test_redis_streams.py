@@ -11,7 +11,7 @@ import pytest
 
 from tenure.brokers.redis_streams import RedisStreams
 from tenure.model.errors import BrokerUnavailable, UnknownBroker
-from tenure.ports.broker import Hint
+from tenure.ports.environment import Hint
 from tenure.testing.contracts.broker import (
     ONE,
     THREE,

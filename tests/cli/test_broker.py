@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from tenure.brokers.redis_streams import RedisStreams
-from tenure.cli.broker_trial import try_broker
+from tenure.cli.commands.doctor import try_broker
 from tenure.model.errors import BrokerUnavailable
 from tests.brokers.server import Server
 from tests.cli.conftest import Cli, finish, read_until

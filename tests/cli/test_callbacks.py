@@ -11,8 +11,8 @@ import click
 import pytest
 
 import tenure
-from tenure.cli.callbacks.show import command
-from tenure.cli.completing import callback_ids
+from tenure.cli.commands.callbacks import callbacks_show
+from tenure.cli.completion import callback_ids
 from tenure.model.compose import new_run
 from tenure.model.snapshot import CallbackTarget, RunSnapshot
 from tenure.system import new_update_id
@@ -336,7 +336,7 @@ def test_what_to_redeliver_must_be_said_once(cli: Cli, arguments: list[str], nam
 
 def test_a_shell_is_offered_the_ids_there_are(cli: Cli, hook: Hook) -> None:
     run(cli, hook)
-    context = click.Context(command)
+    context = click.Context(callbacks_show)
     offered = {item.value: item.help for item in callback_ids(context, "")}
     newest = callbacks(cli)[0]["id"]
     assert offered[newest] == "delivered run.success of run-00001"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tenure
-from tenure.cli.opening import callback_settings
+from tenure.cli.context import callback_settings
 from tenure.config import load_settings
 from tests.cli.conftest import Cli, finish, read_until
 from tests.cli.flows import GREET

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 import tenure.cli
-from tenure.cli import version
-from tenure.cli.exits import MEANING, OF_STATUS, Exit, verdict
-from tenure.cli.failing import error_kinds, error_types
-from tenure.cli.log_streams import NoSuchOutput
-from tenure.cli.opening import NoRunsYet, NoSuchStore
-from tenure.cli.token.keeping import NoSuchToken
+from tenure.cli.commands import version
+from tenure.cli.commands.logs import NoSuchOutput
+from tenure.cli.commands.token import NoSuchToken
+from tenure.cli.context import NoRunsYet, NoSuchStore
+from tenure.cli.errors import error_kinds, error_types
+from tenure.cli.exit_codes import MEANING, OF_STATUS, Exit, verdict
 from tenure.config import InvalidSettings
-from tenure.gateway.errors import CannotListen, NotSafe
+from tenure.gateway.problems import CannotListen, NotSafe
 from tenure.model import errors
 from tenure.model.errors import NotSupported
 from tenure.model.status import TERMINAL_RUN, RunStatus

@@ -10,10 +10,9 @@ from msgspec.structs import replace
 
 from tenure.model.snapshot import Approval, ErrorInfo, HostState, RunSnapshot, StepState
 from tenure.model.status import HostStatus, Recovery, RunStatus, StepStatus
-from tenure.ports.liveness import Presence
-from tenure.ports.workers import WorkerInfo
+from tenure.ports.leases import Presence, WorkerInfo
+from tenure.runtime.explain import Why, explain, explain_run, running_hosts
 from tenure.runtime.owners import Doubt, doubt_about, owner_label
-from tenure.runtime.queries import Why, explain, explain_run, running_hosts
 from tenure.runtime.stop import HAND_OVER
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.clock import ManualClock

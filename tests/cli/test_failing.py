@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tenure.cli import version
-from tenure.cli.failing import type_of
+from tenure.cli.commands import version
+from tenure.cli.errors import type_of
 from tenure.model.errors import LeaseHeld, RunNotFound, StoreUnavailable
 from tests.cli.conftest import Answer, Cli
 from tests.cli.flows import GREET

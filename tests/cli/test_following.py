@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from tenure.cli.following import follow
-from tenure.cli.viewing import View
-from tenure.model.events import RecordedEvent
+from tenure.cli.follow import follow
+from tenure.cli.view import View
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import Recovery, RunStatus
+from tenure.model.update import RecordedEvent
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.clock import ManualClock
 from tenure.testing.contracts.acts import claim, create

@@ -13,7 +13,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from tenure.cli import fronting
+from tenure.cli import serve
 from tests.cli.conftest import Cli, finish, read_until
 from tests.cli.flows import GREET, WAIT
 from tests.free_port import free_port
@@ -165,7 +165,7 @@ def test_an_answer_under_way_is_given_before_the_process_ends(cli: Cli) -> None:
 def test_without_its_packages_it_says_what_to_install(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fronting, "_NEEDED", ("uvicorn", "not_installed_here"))
+    monkeypatch.setattr(serve, "_NEEDED", ("uvicorn", "not_installed_here"))
     answer = cli.call("gateway")
     assert answer.code == 2
     assert "it needs not_installed_here: pip install 'tenure[gateway]'" in answer.err

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tenure.cli import opening
+from tenure.cli import context
 from tests.cli.conftest import Cli
 from tests.cli.flows import GREET
 
@@ -33,7 +33,7 @@ def queued(cli: Cli) -> str:
 def stopped(
     cli: Cli, queued: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[subprocess.Popen[str]]:
-    monkeypatch.setattr(opening, "PATIENCE", 0.5)
+    monkeypatch.setattr(context, "PATIENCE", 0.5)
     file = cli.home / ".local/share/tenure/runs.db"
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDS, str(file)],

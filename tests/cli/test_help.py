@@ -13,7 +13,7 @@ from tools import cli_reference
 
 from tenure.cli.app import app
 from tenure.cli.group import LazyGroup
-from tenure.cli.verb import Verb
+from tenure.cli.options import Verb
 from tests.cli.conftest import Cli
 from tests.cli.flows import GREET
 

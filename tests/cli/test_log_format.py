@@ -12,15 +12,15 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from tenure.cli.speaking import described
-from tenure.runtime.about import about
+from tenure.aio import about
+from tenure.cli.logging import described
 from tests.cli.conftest import Cli, finish
 from tests.cli.flows import GREET
 
 SECRET = "tenure_hunter2"
 DRIVER_COMPLAINS = """
 import logging
-from tenure.cli.speaking import show_warnings
+from tenure.cli.logging import show_warnings
 show_warnings(as_json={as_json})
 logging.getLogger("psycopg").warning("query cancellation failed: cancellation timeout expired")
 """

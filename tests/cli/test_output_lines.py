@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.cli.display.output_lines import LineCutter, behind, lines_as_kept, lines_as_seen
+from tenure.cli.display.lines import LineCutter, behind, lines_as_kept, lines_as_seen
 from tenure.cli.display.text import neutral
 
 

@@ -7,11 +7,10 @@ import threading
 
 from msgspec.structs import replace
 
-from tenure.cli.display.plain import PlainView
-from tenure.cli.display.printer import Printer
-from tenure.model.events import RecordedEvent
+from tenure.cli.display.lines import PlainView, Printer
 from tenure.model.status import StepStatus
-from tenure.ports.recorder import OutputChunk
+from tenure.model.update import RecordedEvent
+from tenure.ports.execution import OutputChunk
 from tenure.testing.clock import ManualClock
 from tests.cli.told import START, STARTED, chunk, event, planned
 

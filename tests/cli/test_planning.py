@@ -7,8 +7,7 @@ from typing import Any
 import click
 import pytest
 
-from tenure.cli.display.preview_lines import preview_lines
-from tenure.cli.preview import Decision, Preview, StepPreview, TaskPreview
+from tenure.cli.commands.plan import Decision, Preview, StepPreview, TaskPreview, preview_lines
 from tests.cli.conftest import Cli
 from tests.cli.flows import GREET, NEEDY, TEMPLATES
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 PATIENCE = 20.0
 STUBBORN = """
 import asyncio, sys, threading
-from tenure.cli.stopping import LastWords, Stopped, stoppable
+from tenure.cli.signals import LastWords, Stopped, stoppable
 
 async def ask(_):
     print("asked", flush=True)

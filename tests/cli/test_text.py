@@ -8,9 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.cli.display.moments import ago, between, took
-from tenure.cli.display.places import place_of
-from tenure.cli.display.text import cells, neutral, one_line, padded, shorten
+from tenure.cli.display.text import (
+    ago,
+    between,
+    cells,
+    neutral,
+    one_line,
+    padded,
+    place_of,
+    shorten,
+    took,
+)
 
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 

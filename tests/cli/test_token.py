@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tenure.model.access import Token, bearer_of
+from tenure.model.tokens import Token, bearer_of
 from tenure.stores.sqlite import SQLiteStore
 from tests.cli.conftest import Cli
 

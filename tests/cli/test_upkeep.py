@@ -10,11 +10,10 @@ import pytest
 from click import unstyle
 
 import tenure
-from tenure.cli.store import prune
-from tenure.cli.store.powers import checked, migrated, pruned, report_lines
+from tenure.cli.commands import store
+from tenure.cli.commands.store import checked, migrated, pruned, report_lines
 from tenure.model.errors import NotSupported
-from tenure.ports.run_store import RunStateStore
-from tenure.ports.upkeep import StoreReport
+from tenure.ports.store import RunStateStore, StoreReport
 from tests.cli.conftest import Cli, read_until
 from tests.cli.flows import GREET, WAIT
 
@@ -220,7 +219,7 @@ def test_prune_keeps_its_budget(
 
 
 def test_long_prune_says_how_far_it_is(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prune, "TELL_EVERY", 0.0)
+    monkeypatch.setattr(store, "TELL_EVERY", 0.0)
     for _ in range(2):
         cli.call("run", cli.workflow(GREET), "-q")
     pruned = cli.call("store", "prune", "--older-than", "0s", "--rate", "4", "--json")

@@ -8,14 +8,13 @@ from datetime import timedelta
 import click
 import pytest
 
-from tenure.cli.differences import as_planned, changes_between
-from tenure.cli.display.counting import in_the_end, so_far
-from tenure.cli.display.picture import picture, window
-from tenure.cli.display.progress import OutputTail, Progress
+from tenure.cli.display.live import OutputTail, Progress, picture, window
+from tenure.cli.display.report import in_the_end, so_far
 from tenure.cli.display.text import cells
-from tenure.model.events import RecordedEvent
+from tenure.cli.follow import as_planned, changes_between
 from tenure.model.snapshot import HostState, RunSnapshot, StepState
 from tenure.model.status import HostStatus, RunStatus, StepKind, StepStatus
+from tenure.model.update import RecordedEvent
 from tests.cli.told import START, STARTED, chunk, event, planned
 
 

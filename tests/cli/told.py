@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from tenure.model.events import RecordedEvent
 from tenure.model.snapshot import HostState, RunSnapshot, StepState
-from tenure.ports.recorder import OutputChunk
+from tenure.model.update import RecordedEvent
+from tenure.ports.execution import OutputChunk
 
 START = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 

@@ -8,7 +8,7 @@ import pytest
 
 import tenure
 from tenure.client import HttpStore
-from tenure.client.address import address_of
+from tenure.client.transport import address_of
 from tenure.model.errors import UnknownStore
 
 

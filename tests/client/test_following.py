@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 import tenure
 from tenure.client import Gateway
-from tenure.client.messages import Message, messages_in
+from tenure.client.transport import Message, messages_in
 from tenure.gatehouse import Gatehouse
-from tenure.gateway.live.frames import HEARTBEAT, OPENING, message
+from tenure.gateway.live.streams import HEARTBEAT, OPENING, message
 from tenure.model.errors import RunNotFound, StoreUnavailable
-from tenure.ports.log_store import LogKey
+from tenure.ports.store import LogKey
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.contracts.acts import claim, create, write
 from tenure.testing.factories import annotate, end_run, fencing_of, start_run

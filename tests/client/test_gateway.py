@@ -8,10 +8,10 @@ import tenure
 from tenure.client import Gateway
 from tenure.gatehouse import Gatehouse
 from tenure.model.errors import InvalidCursor, OutputNotFound
-from tenure.model.leasing import ClaimRequest
+from tenure.model.leases import ClaimRequest
 from tenure.model.status import DeliveryState, RunStatus
 from tenure.stores.memory import InMemoryStore
-from tenure.wire.submission import NewCallback, RetryRequest, SubmitOptions
+from tenure.wire.runs import NewCallback, RetryRequest, SubmitOptions
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from tenure.client.refusals import error_of, problem_in
+from tenure.client.errors import error_of, problem_in
 from tenure.gateway.problems import FORBIDDEN, TOO_MANY, UNAUTHORIZED, Refusal, problem_of
 from tenure.model import errors
 from tenure.model.errors import TenureError

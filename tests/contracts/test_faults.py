@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from tenure.model.errors import StoreUnavailable
 from tenure.model.update import Receipt, Update
-from tenure.ports.lease_store import LeaseStore
-from tenure.ports.outbox import Outbox
-from tenure.ports.run_store import RunStateStore
+from tenure.ports.callbacks import Outbox
+from tenure.ports.leases import LeaseStore
+from tenure.ports.store import RunStateStore
 from tenure.stores.file import FileStore
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.clock import ManualClock

@@ -6,8 +6,7 @@ from time import monotonic
 
 import pytest
 
-from tenure.gateway.metrics.measured import measured
-from tenure.gateway.metrics.meters import Meters
+from tenure.gateway.metrics import Meters, measured
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.clock import ManualClock
 from tenure.testing.contracts import (

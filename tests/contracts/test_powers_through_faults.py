@@ -16,7 +16,7 @@ import pytest
 from tenure import ports
 from tenure.client.store import HttpStore
 from tenure.model.errors import StoreUnavailable
-from tenure.ports.keeping import LeaseKeeping
+from tenure.ports.leases import LeaseKeeping
 from tenure.stores.file import FileStore
 from tenure.stores.memory import InMemoryStore
 from tenure.stores.postgres import PostgresStore

@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from tenure.model.errors import ExpressionError
-from tenure.workflow import filters
+from tenure.workflow import sandbox
 from tenure.workflow.expressions import compile_expression
-from tenure.workflow.text_templates import compile_template
+from tenure.workflow.templates import compile_template
 from tests.docs.fences import FENCE, ROOT, blocks
 
 PAGE = ROOT / "docs" / "reference" / "expressions.md"
@@ -60,7 +60,7 @@ def test_the_template_becomes_what_the_page_shows(block: Any) -> None:
 
 def test_every_filter_test_and_method_has_its_line() -> None:
     said = "\n".join(line.expression for line in lines())
-    words = {f"| {name}" for name in filters.FILTERS if name != "d"}
-    words |= {f"is {name}" for name in filters.TESTS}
-    words |= {f".{name}(" for methods in filters.METHODS.values() for name in methods}
+    words = {f"| {name}" for name in sandbox.FILTERS if name != "d"}
+    words |= {f"is {name}" for name in sandbox.TESTS}
+    words |= {f".{name}(" for methods in sandbox.METHODS.values() for name in methods}
     assert sorted(word for word in words if word not in said) == []

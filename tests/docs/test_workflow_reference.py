@@ -9,7 +9,7 @@ from tools import workflow_reference
 from tools.generated import NotThePage
 from tools.workflow_reference import NOT_YET, PAGE, PARTS, TABLES, fresh
 
-from tenure.actions.builtin import MODULES
+from tenure.actions.registry import MODULES
 from tenure.workflow.spec import Handler, Step, Workflow
 
 

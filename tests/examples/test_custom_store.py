@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from examples.custom_store import DocumentStore, KeyValueService, main
 
-from tenure.ports.run_store import RunStateStore
+from tenure.ports.store import RunStateStore
 from tenure.testing.clock import ManualClock
 from tenure.testing.contracts import FaultSweep, ManualTime, RunStateStoreContract
 from tenure.testing.contracts.acts import create

@@ -13,10 +13,9 @@ from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from tenure.gatehouse import Gatehouse
-from tenure.gateway.parts import Limits
-from tenure.model.access import Role, Token, digest_of, written
-from tenure.ports.run_store import RunStateStore
-from tenure.ports.tokens import TokenStore
+from tenure.gateway.calls import Limits
+from tenure.model.tokens import Role, Token, digest_of, written
+from tenure.ports.store import RunStateStore, TokenStore
 from tenure.runner import Runner
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.sqlite import SQLiteStore

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from tenure.model.events import Event
 from tenure.model.snapshot import Annotation, Approval, CallbackTarget, RunSnapshot
 from tenure.model.status import RunStatus
 from tenure.model.update import (
@@ -18,6 +17,7 @@ from tenure.model.update import (
     Changes,
     Consent,
     Effect,
+    Event,
     NewRun,
     RunChange,
     StepChange,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from schemathesis import GenerationMode
 
-from tenure.gateway.route import Route
+from tenure.gateway.calls import Route
 from tenure.gateway.routes import ROUTES
 from tests.gateway.conftest import HOUSES, flow
 from tests.gateway.house import House

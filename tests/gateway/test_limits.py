@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tenure.gateway.answering import takes_gzip
-from tenure.gateway.parts import Limits
-from tenure.gateway.rates import Rates
+from tenure.gateway.answers import takes_gzip
+from tenure.gateway.auth import Rates
+from tenure.gateway.calls import Limits
 from tenure.stores.memory import InMemoryStore
 from tests.gateway.house import Client, House
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenure.model.update import Fencing, LeaseRequest
-from tenure.ports.log_store import LogKey
-from tenure.wire.text import readable
+from tenure.ports.store import LogKey
+from tenure.wire.masking import readable
 from tests.gateway.house import Client, House
 
 PRINTED = "grüße\n".encode()

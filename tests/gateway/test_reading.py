@@ -10,7 +10,7 @@ import pytest
 
 from tenure.model.codec import full_record
 from tenure.model.update import LeaseRequest
-from tenure.ports.workers import WorkerInfo
+from tenure.ports.leases import WorkerInfo
 from tenure.testing.factories import new_run, unique
 from tests.gateway.conftest import flow, stored
 from tests.gateway.house import Client, House

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 from msgspec import Meta, Struct
 
+from tenure.gateway.calls import Library
 from tenure.gateway.problems import KINDS, kind_of, problem_of
-from tenure.gateway.reading import Library
 from tenure.model import errors
-from tenure.wire.full import full, shown_as
+from tenure.wire.answers import full, shown_as
 
 
 class Leaf(Struct, omit_defaults=True, frozen=True):

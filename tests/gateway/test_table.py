@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from tenure.gateway.calls import Route
 from tenure.gateway.openapi import document, encoded, problems_of
-from tenure.gateway.route import Route
 from tenure.gateway.routes import ROUTES
-from tenure.model.access import Role
+from tenure.model.tokens import Role
 from tests.gateway.house import Client, House
 
 GUARDED = [route for route in ROUTES if route.roles is not None]

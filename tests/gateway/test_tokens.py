@@ -9,8 +9,8 @@ import pytest
 
 import tenure
 from tenure.gatehouse import Gatehouse
-from tenure.gateway.errors import CannotListen
-from tenure.model.access import PREFIX, Role, Token, bearer_of, digest_of, written
+from tenure.gateway.problems import CannotListen
+from tenure.model.tokens import PREFIX, Role, Token, bearer_of, digest_of, written
 from tenure.stores.memory import InMemoryStore
 from tests.gateway.conftest import flow
 from tests.gateway.house import Client, House

@@ -12,18 +12,14 @@ from typing import Any, cast
 import pytest
 
 import tenure
-from tenure.gateway.admission import Door
-from tenure.gateway.app import new_app
-from tenure.gateway.hearing import Hearing
-from tenure.gateway.live.hub import Live
-from tenure.gateway.live.patience import Patience
-from tenure.gateway.metrics.census import StoreNumbers
-from tenure.gateway.metrics.meters import Meters
-from tenure.gateway.parts import Desk, Limits, Parts
-from tenure.gateway.queues import QueuesOfRuns
-from tenure.gateway.server import listen, serving
-from tenure.gateway.watching import StoreWatch
-from tenure.ports.liveness import Presence
+from tenure.gateway.auth import Door
+from tenure.gateway.calls import Desk, Limits, Parts, QueuesOfRuns, StoreWatch
+from tenure.gateway.live.feed import Live
+from tenure.gateway.live.streams import Patience
+from tenure.gateway.metrics import Meters, StoreNumbers
+from tenure.gateway.server import listen, new_app, serving
+from tenure.gateway.wakeups import Hearing
+from tenure.ports.leases import Presence
 from tests.gateway_live.viewers import SOON
 from tests.postgres.database import TestDatabase
 

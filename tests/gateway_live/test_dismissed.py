@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tenure.model.access import Role, Token, digest_of, written
+from tenure.model.tokens import Role, Token, digest_of, written
 from tenure.testing.contracts.acts import create_embedded
 from tests.gateway_live.test_one_run import path_of
 from tests.gateway_live.viewers import looking

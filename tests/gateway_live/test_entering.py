@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from tenure.gateway.live.feed import AllRuns, view_all
-from tenure.gateway.live.watched import Part
-from tenure.model.events import Changes
+from tenure.gateway.live.streams import Part
 from tenure.model.snapshot import RunSnapshot
+from tenure.model.update import FeedPage
 from tenure.testing.contracts.acts import create_embedded
 from tests.gateway_live.viewers import SOON
 from tests.gateway_live.writers import says
@@ -25,10 +25,10 @@ class Between:
         self.before: dict[str | None, Any] = {}
         self.after: dict[str | None, Any] = {}
 
-    async def read_changes(self, after: str | None = None, *, limit: int = 1000) -> Changes:
+    async def read_changes(self, after: str | None = None, *, limit: int = 1000) -> FeedPage:
         if after in self.before:
             await self.before.pop(after)()
-        found: Changes = await self._store.read_changes(after, limit=limit)
+        found: FeedPage = await self._store.read_changes(after, limit=limit)
         if after in self.after:
             await self.after.pop(after)()
         return found

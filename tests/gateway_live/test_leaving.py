@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from tenure.gateway.live.patience import Patience
-from tenure.gateway.live.watched import MOST_BYTES
+from tenure.gateway.live.streams import MAX_KEPT_BYTES, Patience
 from tenure.model.snapshot import RunSnapshot
 from tenure.testing.contracts.acts import create_embedded, write
 from tenure.testing.factories import annotate, end_run
@@ -151,7 +150,7 @@ async def test_slow_viewer_reads_in_the_store_what_is_not_kept(
     ):
         seen = asyncio.create_task(quick.all())
         await much_happens(store, run)
-        assert _MANY * len(_LARGE) > MOST_BYTES
+        assert _MANY * len(_LARGE) > MAX_KEPT_BYTES
         run = await write(store, end_run(await store.get_run(run.run_id)))
         journal = await journal_of(store, run)
         assert places(await seen) == journal

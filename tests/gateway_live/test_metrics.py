@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tenure.gateway.metrics.measured import measured
-from tenure.gateway.metrics.meters import Meters
+from tenure.gateway.metrics import Meters, measured
 from tenure.model.errors import StoreUnavailable
 from tenure.model.status import RunStatus
 from tenure.testing.contracts.acts import create, create_embedded, write

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tenure.gateway.live.journals import RunJournal, all_of_version
+from tenure.gateway.live.streams import RunJournal, all_of_version
 from tenure.model.errors import StoreIncompatible, StoreUnavailable
-from tenure.model.events import Position
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
+from tenure.model.update import Position
 from tenure.testing.contracts.acts import create_embedded, write
 from tenure.testing.factories import annotate, end_run, finish_step, start_step
 from tenure.testing.faults import FaultyStore

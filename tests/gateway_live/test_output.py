@@ -11,7 +11,7 @@ import pytest
 
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import HostStatus
-from tenure.ports.log_store import LogKey
+from tenure.ports.store import LogKey
 from tenure.testing.contracts.acts import create_embedded, write
 from tenure.testing.factories import end_run, fencing_of, finish_host, start_step
 from tenure.testing.faults import FaultyStore

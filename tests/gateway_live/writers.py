@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenure.model.events import Event
 from tenure.model.snapshot import RunSnapshot
-from tenure.model.update import Effect, Update
+from tenure.model.update import Effect, Event, Update
 from tenure.testing.contracts.acts import write
 from tenure.testing.factories import fencing_of, unique
 

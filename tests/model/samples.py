@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from tenure.model.apply import Applied, apply
-from tenure.model.judge import Circumstances
-from tenure.model.leasing import claim, create
+from tenure.model.decide import Applied, Circumstances, apply
+from tenure.model.leases import claim, create
 from tenure.model.snapshot import HostState, RunSnapshot, StepState
 from tenure.model.status import HostStatus, RunStatus, StepStatus
 from tenure.model.update import (

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from tenure.model.apply import apply
+from tenure.model.decide import apply
 from tenure.model.errors import InvalidTransition, Refused, StoreRejected
-from tenure.model.events import Event
 from tenure.model.snapshot import (
     Annotation,
     CallbackTarget,
@@ -23,6 +22,7 @@ from tenure.model.status import TERMINAL_RUN, HostStatus, RunStatus, StepKind, S
 from tenure.model.update import (
     CancelRequest,
     Effect,
+    Event,
     HostChange,
     ItemChange,
     NewDelivery,

@@ -9,10 +9,9 @@ import pytest
 from msgspec.structs import replace
 
 from tenure.model import compose
-from tenure.model.apply import apply
-from tenure.model.approving import is_overdue, waits_for_approval
+from tenure.model.decide import apply, is_overdue, waits_for_approval
 from tenure.model.errors import InvalidTransition, NotRunnable, Refused, StoreRejected
-from tenure.model.leasing import claim, create
+from tenure.model.leases import claim, create
 from tenure.model.snapshot import Approval, RunSnapshot
 from tenure.model.status import RunStatus
 from tenure.model.update import NewRun

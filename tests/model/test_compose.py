@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenure.model import compose
-from tenure.model.apply import apply
-from tenure.model.leasing import create
+from tenure.model.decide import apply
+from tenure.model.leases import create
 from tenure.model.snapshot import (
     Annotation,
     Approval,

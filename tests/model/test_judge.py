@@ -9,8 +9,8 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from tenure.model import judge
-from tenure.model.apply import apply
+from tenure.model import decide
+from tenure.model.decide import CHECKS, Check, Circumstances, Verdict, apply, choose_effect
 from tenure.model.errors import (
     InvalidTransition,
     LeaseHeld,
@@ -19,8 +19,7 @@ from tenure.model.errors import (
     StoreRejected,
     VersionConflict,
 )
-from tenure.model.judge import CHECKS, Check, Circumstances, Verdict, choose_effect
-from tenure.model.leasing import claim
+from tenure.model.leases import claim
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import Recovery, RunStatus
 from tenure.model.update import Changes, Effect, Fencing, RunChange, StepChange, Update
@@ -65,8 +64,8 @@ def _mine(run: RunSnapshot, base: int, status: RunStatus = RunStatus.SUCCESS) ->
 
 SITUATIONS = {
     "a lost owner repeats an applied update": Situation(
-        judge.check_ownership,
-        judge.check_repetition,
+        decide.check_ownership,
+        decide.check_repetition,
         TAKEN,
         replace(_mine(TAKEN, 2), lease=Fencing(ALICE, 1)),
         SENT_BEFORE,
@@ -74,8 +73,8 @@ SITUATIONS = {
         "again 3",
     ),
     "the last owner repeats the update that ended the run": Situation(
-        judge.check_repetition,
-        judge.check_same_end,
+        decide.check_repetition,
+        decide.check_same_end,
         SUCCEEDED,
         _mine(SUCCEEDED, 4),
         SENT_BEFORE,
@@ -83,8 +82,8 @@ SITUATIONS = {
         "again 9",
     ),
     "the last owner ends the run the same way, anew": Situation(
-        judge.check_same_end,
-        judge.check_released,
+        decide.check_same_end,
+        decide.check_released,
         SUCCEEDED,
         _mine(SUCCEEDED, 9),
         Circumstances(),
@@ -92,8 +91,8 @@ SITUATIONS = {
         "LeaseLost",
     ),
     "an owner that released writes on an old base": Situation(
-        judge.check_released,
-        judge.check_base,
+        decide.check_released,
+        decide.check_base,
         RELEASED,
         _mine(RELEASED, 1),
         Circumstances(),
@@ -101,8 +100,8 @@ SITUATIONS = {
         "VersionConflict",
     ),
     "an operator ends an owned run on an old base": Situation(
-        judge.check_held,
-        judge.check_base,
+        decide.check_held,
+        decide.check_base,
         RUN,
         by_operator(RUN, END, base_version=1),
         LIVE,
@@ -110,8 +109,8 @@ SITUATIONS = {
         "VersionConflict",
     ),
     "an owner sends an impossible change on an old base": Situation(
-        judge.check_base,
-        judge.check_transition,
+        decide.check_base,
+        decide.check_transition,
         RUN,
         by_owner(RUN, BACK, base_version=1),
         LIVE,
@@ -119,8 +118,8 @@ SITUATIONS = {
         "InvalidTransition",
     ),
     "an operator moves an owned run backwards": Situation(
-        judge.check_held,
-        judge.check_transition,
+        decide.check_held,
+        decide.check_transition,
         RUN,
         by_operator(RUN, BACK),
         LIVE,
@@ -128,8 +127,8 @@ SITUATIONS = {
         "InvalidTransition",
     ),
     "an owner repeats its end on a base that is stale by now": Situation(
-        judge.check_same_end,
-        judge.check_base,
+        decide.check_same_end,
+        decide.check_base,
         SUCCEEDED,
         by_operator(SUCCEEDED, END, base_version=2),
         Circumstances(),
@@ -137,8 +136,8 @@ SITUATIONS = {
         "VersionConflict",
     ),
     "a lost owner sends what no longer fits": Situation(
-        judge.check_ownership,
-        judge.check_base,
+        decide.check_ownership,
+        decide.check_base,
         TAKEN,
         by_owner(TAKEN, END, base_version=3, lease=Fencing(ALICE, 1)),
         LIVE,
@@ -146,8 +145,8 @@ SITUATIONS = {
         "VersionConflict",
     ),
     "a lost owner ends the run as it ended": Situation(
-        judge.check_ownership,
-        judge.check_same_end,
+        decide.check_ownership,
+        decide.check_same_end,
         replace(SUCCEEDED, fence=7),
         by_owner(SUCCEEDED, END),
         Circumstances(),
@@ -189,7 +188,7 @@ def test_every_adjacent_pair_that_can_meet_has_a_situation() -> None:
     told = {(s.earlier, s.later) for s in SITUATIONS.values()}
     adjacent = set(pairwise(CHECKS))
     # "released" speaks to owners, "held" to operators: no update meets both.
-    assert adjacent - told == {(judge.check_released, judge.check_held)}
+    assert adjacent - told == {(decide.check_released, decide.check_held)}
 
 
 @pytest.mark.parametrize(
@@ -294,7 +293,7 @@ def test_refusals_name_the_run_and_the_reason() -> None:
 def verdict_of(run: RunSnapshot, update: Update, live: bool, checks: tuple[Check, ...]) -> object:
     chosen = choose_effect(run, update, live)
     try:
-        return judge.judge(run, update, chosen, Circumstances(live, "u1"), checks)
+        return decide.judge(run, update, chosen, Circumstances(live, "u1"), checks)
     except Refused as refusal:
         return type(refusal)
 

@@ -8,8 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tenure.model.errors import InvalidRunId, LeaseHeld, LeaseLost, NotRunnable, StoreRejected
-from tenure.model.events import Event
-from tenure.model.leasing import (
+from tenure.model.leases import (
     Lease,
     Purpose,
     claim,
@@ -29,7 +28,7 @@ from tenure.model.snapshot import (
     StepState,
 )
 from tenure.model.status import HostStatus, Recovery, RunStatus, StepStatus
-from tenure.model.update import Fencing, LeaseRequest, NewDelivery, NewRun
+from tenure.model.update import Event, Fencing, LeaseRequest, NewDelivery, NewRun
 from tests.model.samples import ALICE, AT, BOB, after, at_status, owned, plan, queued, running
 
 LEASE = LeaseRequest(owner_id=ALICE, seconds=60, claim_id="c1")

@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from tenure.model.errors import DeliveryLost
-from tenure.model.events import Position, RecordedEvent
 from tenure.model.outbox import (
     Delivered,
     Delivery,
@@ -23,6 +22,7 @@ from tenure.model.outbox import (
 )
 from tenure.model.snapshot import CallbackError, CallbackTarget
 from tenure.model.status import DeliveryState, RunStatus
+from tenure.model.update import Position, RecordedEvent
 from tests.model.samples import AT, after
 
 

@@ -6,8 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from tenure.model.leasing import LATE
-from tenure.model.pace import Pace
+from tenure.model.leases import LATE, Pace
 from tenure.testing.factories import claim_request
 
 LEASE = 6 * LATE

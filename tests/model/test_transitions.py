@@ -9,11 +9,9 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from tenure.model import transitions
-from tenure.model.apply import apply
+from tenure.model import status
+from tenure.model.decide import Circumstances, apply
 from tenure.model.errors import InvalidTransition
-from tenure.model.events import RecordedEvent
-from tenure.model.judge import Circumstances
 from tenure.model.outbox import (
     Delivered,
     Delivery,
@@ -32,7 +30,7 @@ from tenure.model.snapshot import (
     StepState,
 )
 from tenure.model.status import DeliveryState, HostStatus, RunStatus, StepStatus
-from tenure.model.update import Consent, Effect, HostChange, ItemChange, StepChange
+from tenure.model.update import Consent, Effect, HostChange, ItemChange, RecordedEvent, StepChange
 from tests.model.samples import (
     AT,
     LIVE,
@@ -95,10 +93,10 @@ def pairs(text: str) -> list[tuple[str, str, bool]]:
 @pytest.mark.parametrize(
     ("written", "coded", "states"),
     [
-        (RUN, transitions.RUN, RunStatus),
-        (STEP, transitions.STEP, StepStatus),
-        (HOST, transitions.HOST, HostStatus),
-        (DELIVERY, transitions.DELIVERY, DeliveryState),
+        (RUN, status.RUN, RunStatus),
+        (STEP, status.STEP, StepStatus),
+        (HOST, status.HOST, HostStatus),
+        (DELIVERY, status.DELIVERY, DeliveryState),
     ],
     ids=["run", "step", "host", "delivery"],
 )
@@ -279,7 +277,7 @@ def test_a_run_cannot_be_born_into_an_end_or_leave_one() -> None:
 
 
 def test_what_an_end_does_is_defined_for_every_end() -> None:
-    assert set(transitions.STEP_NOT_REACHED) == set(transitions.RUN[RunStatus.RUNNING])
-    ends = set(transitions.RUN[RunStatus.RUNNING]) - {RunStatus.SUCCESS}
-    assert set(transitions.STEP_CUT_SHORT) == set(transitions.HOST_CUT_SHORT) == ends
-    assert set(transitions.HOST_NOT_REACHED) == transitions.STEP[StepStatus.RUNNING]
+    assert set(status.STEP_NOT_REACHED) == set(status.RUN[RunStatus.RUNNING])
+    ends = set(status.RUN[RunStatus.RUNNING]) - {RunStatus.SUCCESS}
+    assert set(status.STEP_CUT_SHORT) == set(status.HOST_CUT_SHORT) == ends
+    assert set(status.HOST_NOT_REACHED) == status.STEP[StepStatus.RUNNING]

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenure.model.apply import apply
+from tenure.model.decide import Circumstances, apply
 from tenure.model.errors import Refused
-from tenure.model.judge import Circumstances
-from tenure.model.leasing import claim
+from tenure.model.leases import claim
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import HostStatus, Recovery, RunStatus, StepStatus
 from tenure.model.update import Effect, Fencing, HostChange, StepChange

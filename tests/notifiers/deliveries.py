@@ -6,10 +6,10 @@ from base64 import b64encode
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tenure.model.events import RecordedEvent
 from tenure.model.outbox import Delivery
 from tenure.model.snapshot import CallbackTarget, ErrorInfo
 from tenure.model.status import RunStatus
+from tenure.model.update import RecordedEvent
 from tenure.notifiers.http import HttpSender, HttpSettings
 from tests.model.samples import AT
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenure.notifiers.http.answer import LONGEST_WAIT, Answer, verdict, wait_asked_for
-from tenure.ports.sender import NotTaken
+from tenure.ports.callbacks import NotTaken
 from tests.model.samples import AT
 
 

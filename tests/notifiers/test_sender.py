@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from tenure import __version__
 from tenure.notifiers.http import HttpSender, HttpSettings
-from tenure.ports.sender import CallbackSender, NotTaken
+from tenure.ports.callbacks import CallbackSender, NotTaken
 from tenure.testing.clock import ManualClock
 from tests.notifiers.deliveries import HERE, SECRET, NewSender, delivery
 from tests.notifiers.receiver import PATIENCE, Receiver, bomb

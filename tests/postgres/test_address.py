@@ -7,7 +7,7 @@ import traceback
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from tenure.cli.display.places import place_of
+from tenure.cli.display.text import place_of
 from tenure.model.errors import UnknownStore
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.address import Address

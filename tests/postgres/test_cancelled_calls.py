@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from tenure.model.errors import StoreUnavailable
-from tenure.model.leasing import ClaimRequest
+from tenure.model.leases import ClaimRequest
 from tenure.stores.postgres import PostgresStore
 from tenure.testing.factories import new_run
 from tests.postgres.database import TestDatabase

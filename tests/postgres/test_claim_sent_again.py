@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from tenure.model.errors import StoreUnavailable
-from tenure.model.leasing import ClaimedRun
+from tenure.model.leases import ClaimedRun
 from tenure.stores.postgres import PostgresStore
 from tenure.testing.contracts.acts import create
 from tenure.testing.factories import claim_request

@@ -18,11 +18,10 @@ from tenure.model.errors import (
     NotRunnable,
     VersionConflict,
 )
-from tenure.model.events import Event
 from tenure.model.outbox import Delivered
 from tenure.model.snapshot import RunSnapshot
-from tenure.model.update import NewDelivery, NewRun, Receipt, Update
-from tenure.ports.batch import ParallelBatches
+from tenure.model.update import Event, NewDelivery, NewRun, Receipt, Update
+from tenure.ports.store import ParallelBatches
 from tenure.stores.postgres import PostgresStore
 from tenure.testing.contracts.acts import create, create_embedded
 from tenure.testing.factories import (

@@ -11,9 +11,9 @@ import psycopg
 import pytest
 
 import tenure
-from tenure.model.wakeups import topic_of_owner, topic_of_queue
-from tenure.ports.log_store import LogKey
-from tenure.ports.workers import WorkerInfo
+from tenure.model.query import topic_of_owner, topic_of_queue
+from tenure.ports.leases import WorkerInfo
+from tenure.ports.store import LogKey
 from tenure.stores.postgres import PostgresStore
 from tenure.testing.contracts.acts import create_embedded, lease_of
 from tenure.testing.contracts.wakeups import listening

@@ -13,13 +13,12 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
-from tenure.model.access import Role, Token
 from tenure.model.errors import StoreUnavailable
-from tenure.model.events import Event
 from tenure.model.outbox import Delivered
-from tenure.model.update import Receipt, Update, Write, run_id_of
-from tenure.ports.log_store import LogKey
-from tenure.ports.workers import WorkerInfo
+from tenure.model.tokens import Role, Token
+from tenure.model.update import Event, Receipt, Update, Write, run_id_of
+from tenure.ports.leases import WorkerInfo
+from tenure.ports.store import LogKey
 from tenure.stores.postgres import PostgresStore
 from tenure.testing.contracts.acts import create, create_embedded, lease_of
 from tenure.testing.factories import (

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import psycopg
 import pytest
 
-from tenure.cancelling import end
+from tenure.aio import end
 from tenure.model.errors import StoreUnavailable
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.connections import Purpose

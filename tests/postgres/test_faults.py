@@ -14,7 +14,7 @@ import pytest
 from tenure.model.errors import StoreError, StoreIncompatible, StoreUnavailable
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.update import Receipt
-from tenure.ports.log_store import LogKey
+from tenure.ports.store import LogKey
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.connections import Purpose
 from tenure.testing.contracts.acts import create_embedded, lease_of

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tenure.model.leasing import LATE
+from tenure.model.leases import LATE
 from tenure.stores.postgres import PostgresStore
 from tenure.testing.contracts.acts import create
 from tenure.testing.factories import claim_request, lease_request

@@ -13,7 +13,7 @@ from contextlib import suppress
 import pytest
 
 from tenure.model.errors import LeaseHeld, StoreUnavailable
-from tenure.model.leasing import ClaimedRun
+from tenure.model.leases import ClaimedRun
 from tenure.stores.postgres import PostgresStore
 from tenure.testing.factories import lease_request
 from tests.postgres.database import TestDatabase

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from tenure.model.errors import StoreUnavailable
-from tenure.ports.workers import WorkerInfo
+from tenure.ports.leases import WorkerInfo
 from tenure.stores.postgres import PostgresStore
 from tests.postgres.database import migrated
 from tests.postgres.server import Server

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import psycopg
 import pytest
 
-from tenure.cancelling import end
+from tenure.aio import end
 from tenure.stores.postgres.address import Address
 from tenure.stores.postgres.line import Line, Question
 from tenure.stores.postgres.servers import Servers

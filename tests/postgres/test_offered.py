@@ -11,11 +11,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from tenure.model.beginning import WaitingRun
 from tenure.model.errors import RunExists, VersionConflict
+from tenure.model.leases import WaitingRun
+from tenure.model.query import topic_of_queue
 from tenure.model.snapshot import Approval
 from tenure.model.status import Recovery, RunStatus
-from tenure.model.wakeups import topic_of_queue
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.listening import seal_of
 from tenure.stores.postgres.statements import SQL

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from tenure.model.errors import RunNotFound, StoreUnavailable
-from tenure.model.wakeups import topic_of_queue
+from tenure.model.query import topic_of_queue
 from tenure.stores.postgres import PostgresStore, connections
 from tenure.stores.postgres.address import Address
 from tenure.stores.postgres.connections import Purpose

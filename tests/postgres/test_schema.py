@@ -10,7 +10,7 @@ import pytest
 
 import tenure
 from tenure.model.errors import StoreIncompatible
-from tenure.ports.log_store import LogKey
+from tenure.ports.store import LogKey
 from tenure.stores.postgres import PostgresStore, connections
 from tenure.stores.postgres.connections import Purpose
 from tenure.stores.postgres.line import Line

@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 from tenure.model.errors import StoreIncompatible
+from tenure.model.query import topic_of_queue
 from tenure.model.update import Receipt
-from tenure.model.wakeups import topic_of_queue
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.migrating import migrations, newest_schema
 from tenure.testing.contracts.acts import create, create_embedded

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from tenure.model.errors import StoreUnavailable
-from tenure.model.wakeups import topic_of_owner
+from tenure.model.query import topic_of_owner
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.address import Address
 from tenure.stores.postgres.line import Line

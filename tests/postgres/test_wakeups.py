@@ -13,8 +13,8 @@ from msgspec import json
 
 import tenure
 from tenure.model.errors import StoreUnavailable
+from tenure.model.query import topic_of_owner, topic_of_queue
 from tenure.model.status import RunStatus
-from tenure.model.wakeups import topic_of_owner, topic_of_queue
 from tenure.runtime.lease_timing import Timing
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.announcing import payloads

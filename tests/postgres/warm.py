@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from unittest.mock import patch
 
-from tenure.ports.clock import Clock
+from tenure.ports.environment import Clock
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.address import Address
 from tenure.stores.postgres.connections import Connections

@@ -11,16 +11,12 @@ from typing import Any
 import tenure
 from tenure.client import HttpStore
 from tenure.gatehouse import Gatehouse
-from tenure.gateway.admission import Door
-from tenure.gateway.app import new_app
-from tenure.gateway.hearing import Hearing
-from tenure.gateway.live.hub import Live
-from tenure.gateway.metrics.census import StoreNumbers
-from tenure.gateway.metrics.meters import Meters
-from tenure.gateway.parts import Limits, Parts
-from tenure.gateway.queues import QueuesOfRuns
-from tenure.gateway.server import listen, serving
-from tenure.gateway.watching import StoreWatch
+from tenure.gateway.auth import Door
+from tenure.gateway.calls import Limits, Parts, QueuesOfRuns, StoreWatch
+from tenure.gateway.live.feed import Live
+from tenure.gateway.metrics import Meters, StoreNumbers
+from tenure.gateway.server import listen, new_app, serving
+from tenure.gateway.wakeups import Hearing
 from tenure.stores.memory import InMemoryStore
 from tenure.system import SystemClock, presence
 from tenure.workflow_file import read_workflow

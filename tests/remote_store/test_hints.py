@@ -11,16 +11,15 @@ from urllib.parse import urlsplit
 import pytest
 
 from tenure.client import HttpStore
-from tenure.client.line import Line, encoded
-from tenure.model.wakeups import topic_of_queue
+from tenure.client.transport import Line, encoded
+from tenure.model.query import topic_of_queue
 from tenure.stores.memory import InMemoryStore
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.contracts import ContractHarness, WakeupsContract
 from tenure.testing.contracts.acts import claim, create, lease_of
 from tenure.testing.factories import LONG, cancel
-from tenure.wire.leases import HeldLease, Renewals, RenewalsRequest
-from tenure.wire.presence import Wakeup, WakeupRequest
+from tenure.wire.leases import HeldLease, Renewals, RenewalsRequest, Wakeup, WakeupRequest
 from tests.postgres.database import TestDatabase
 from tests.remote_store.front import gateway
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from tenure.client import HttpStore
-from tenure.client.line import _CONNECTIONS
+from tenure.client.transport import _CONNECTIONS
 from tenure.model.errors import StoreRejected
-from tenure.ports.log_store import LogKey
+from tenure.ports.store import LogKey
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.contracts.acts import claim, create, lease_of
 from tenure.testing.factories import LONG, fencing_of, new_run
-from tenure.wire.writes import MOST_BYTES
+from tenure.wire.leases import MAX_WRITES_BYTES
 from tests.remote_store.front import gateway
 
 pytestmark = pytest.mark.slow
@@ -71,7 +71,7 @@ async def test_a_batch_may_be_larger_than_one_request() -> None:
     kept = InMemoryStore()
     async with gateway(kept) as address, HttpStore(address) as store:
         large = [new_run(definition="x" * (3 << 20)) for _ in range(4)]
-        outcomes = await store.update_runs([*large, new_run(definition="x" * MOST_BYTES)])
+        outcomes = await store.update_runs([*large, new_run(definition="x" * MAX_WRITES_BYTES)])
         assert [getattr(each, "version", None) for each in outcomes] == [1, 1, 1, 1, None]
         assert isinstance(outcomes[-1], StoreRejected)
         assert "too large to be sent" in str(outcomes[-1])

@@ -12,8 +12,8 @@ import pytest
 
 from tenure.client import HttpStore
 from tenure.model.errors import StoreUnavailable
-from tenure.ports.log_store import LogKey
-from tenure.ports.workers import WorkerInfo
+from tenure.ports.leases import WorkerInfo
+from tenure.ports.store import LogKey
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.contracts.acts import claim, create, lease_of
 from tenure.testing.factories import (

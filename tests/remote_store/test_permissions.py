@@ -10,16 +10,16 @@ import pytest
 from msgspec.structs import replace
 
 from tenure.client import HttpStore
-from tenure.client.line import encoded
-from tenure.client.refusals import name_of, problem_in
-from tenure.model.access import Role, Token, digest_of, written
+from tenure.client.errors import name_of, problem_in
+from tenure.client.transport import encoded
 from tenure.model.errors import NotPermitted, RunNotFound
-from tenure.model.leasing import Purpose
+from tenure.model.leases import Purpose
 from tenure.model.query import RunFilter
 from tenure.model.snapshot import Approval, CallbackTarget
 from tenure.model.status import RunStatus
-from tenure.ports.log_store import LogKey
-from tenure.runtime.definition import Definition, decode_definition
+from tenure.model.tokens import Role, Token, digest_of, written
+from tenure.ports.store import LogKey
+from tenure.runtime.recipe import Definition, decode_definition
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.contracts.acts import claim, create, lease_of
 from tenure.testing.factories import (

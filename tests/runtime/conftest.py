@@ -77,7 +77,7 @@ def act() -> Puppet:
 @pytest.fixture
 async def new_runner(act: Puppet) -> AsyncIterator[NewRunner]:
     """Runners that know the action ``act`` and Tenure's own, closed in the end."""
-    from tenure.actions import registry
+    from tenure.actions import new_registry as registry
 
     async with AsyncExitStack() as closing:
 

@@ -13,9 +13,9 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 import tenure
-from tenure.model.apply import apply
 from tenure.model.compose import effect_of, new_run
-from tenure.model.leasing import create
+from tenure.model.decide import apply
+from tenure.model.leases import create
 from tenure.model.snapshot import ErrorInfo, RunSnapshot, StepState
 from tenure.model.status import HostStatus, RunStatus, StepStatus
 from tenure.model.update import (
@@ -26,19 +26,16 @@ from tenure.model.update import (
     RunChange,
     Update,
 )
-from tenure.ports.action import CheckResult, Task, TaskResult
-from tenure.ports.transport import Output, Transport
-from tenure.runtime.draft import Draft
+from tenure.ports.execution import CheckResult, Output, Task, TaskResult, Transport
 from tenure.runtime.executor import Outcome
-from tenure.runtime.intents import not_born, with_intents
-from tenure.runtime.lineage import Continuation
-from tenure.runtime.opening import item_unwanted
 from tenure.runtime.recipe import prepare
-from tenure.runtime.unfolding import Start, Unfolding
+from tenure.runtime.retry_history import Continuation
+from tenure.runtime.schedule import Draft, Start, Unfolding
+from tenure.runtime.steps import item_unwanted
+from tenure.runtime.writer import not_born, with_intents
 from tenure.testing.factories import delivery_ids, unique
 from tenure.workflow.catalogue import ActionSpec
-from tenure.workflow.plan import make_plan
-from tenure.workflow.variables import Exports
+from tenure.workflow.plan import Exports, make_plan
 
 AT = datetime(2030, 1, 1, tzinfo=UTC)
 OK = Outcome(status=HostStatus.SUCCESS)

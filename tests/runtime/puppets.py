@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import tenure
 from tenure.model.errors import StillRunning, StoreUnavailable
-from tenure.model.events import RecordedEvent
 from tenure.model.status import HostStatus
-from tenure.ports.action import CheckResult, Task, TaskResult
-from tenure.ports.recorder import OutputChunk
-from tenure.ports.transport import Output, Transport
+from tenure.model.update import RecordedEvent
+from tenure.ports.execution import CheckResult, Output, OutputChunk, Task, TaskResult, Transport
 from tenure.testing.faults import METHODS
-from tenure.wire.callback import CallbackPayload
+from tenure.wire.callbacks import CallbackPayload
 from tenure.workflow.catalogue import ActionSpec
 
 PATIENCE = 20.0

@@ -16,7 +16,7 @@ from tenure.model.errors import InvalidTransition, LeaseHeld, NotRunnable, Store
 from tenure.model.snapshot import Approval, CallbackTarget, RunSnapshot
 from tenure.model.status import Recovery, RunStatus
 from tenure.model.update import LeaseRequest
-from tenure.runtime.approvals import Approvals
+from tenure.runtime.operators import Approvals
 from tenure.stores.file import FileStore
 from tenure.stores.memory import InMemoryStore
 from tenure.stores.sqlite import SQLiteStore

@@ -11,10 +11,10 @@ import pytest
 
 import tenure
 from tenure.model.codec import full_record
-from tenure.model.events import Position
 from tenure.model.status import DeliveryState, RunStatus
-from tenure.ports.event_log import EventLog
-from tenure.ports.outbox import Outbox
+from tenure.model.update import Position
+from tenure.ports.callbacks import Outbox
+from tenure.ports.store import EventLog
 from tenure.stores.file import FileStore
 from tenure.stores.memory import InMemoryStore
 from tenure.stores.sqlite import SQLiteStore

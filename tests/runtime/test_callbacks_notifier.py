@@ -12,7 +12,7 @@ from examples.custom_store import DocumentStore, KeyValueService
 import tenure
 from tenure.model.snapshot import ErrorInfo
 from tenure.model.status import RunStatus
-from tenure.ports.event_log import EventLog
+from tenure.ports.store import EventLog
 from tenure.runtime.callbacks import Callbacks
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.factories import embedded_run

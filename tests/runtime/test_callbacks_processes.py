@@ -9,7 +9,7 @@ import pytest
 
 import tenure
 from tenure.model.status import DeliveryState, RunStatus
-from tenure.ports.clock import BootTime
+from tenure.ports.environment import BootTime
 from tenure.stores.sqlite import SQLiteStore
 from tenure.system import SystemClock
 from tests.notifiers.receiver import Receiver

@@ -11,8 +11,8 @@ import pytest
 
 import tenure
 from tenure.model.snapshot import CallbackTarget
-from tenure.ports.event_log import EventLog
-from tenure.ports.outbox import Outbox
+from tenure.ports.callbacks import Outbox
+from tenure.ports.store import EventLog
 from tests.notifiers.deliveries import SECRET
 from tests.notifiers.receiver import Receiver
 from tests.runtime.conftest import NewRunner

@@ -11,7 +11,7 @@ import pytest
 
 import tenure
 from tenure.model.status import RunStatus
-from tenure.ports.action import TaskResult
+from tenure.ports.execution import TaskResult
 from tenure.stores.memory import InMemoryStore
 from tenure.system import process_start
 from tenure.workflow.spec import Defaults

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.ports.store_clock import StoreClock
-from tenure.runtime.clock_offset import Answer, offset
+from tenure.ports.store import StoreClock
+from tenure.runtime.explain import Answer, offset
 from tenure.stores.memory import InMemoryStore
 
 NOON = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)

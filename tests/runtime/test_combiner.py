@@ -13,9 +13,8 @@ from tenure.model.errors import RunExists, RunNotFound, StoreRejected, StoreUnav
 from tenure.model.query import Page, RunFilter
 from tenure.model.snapshot import RunSnapshot, RunSummary
 from tenure.model.update import NewRun, Receipt, Update, Write, run_id_of
-from tenure.ports.batch import BatchUpdates
-from tenure.runtime.combiner import LARGEST_BATCH, Combiner
-from tenure.runtime.in_touch import Contact, InTouch
+from tenure.ports.store import BatchUpdates
+from tenure.runtime.group_commit import LARGEST_BATCH, Combiner, Contact, InTouch
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.factories import annotate, new_run
 from tests.runtime.puppets import PATIENCE

@@ -7,8 +7,8 @@ from msgspec import UNSET
 from tenure.model.snapshot import ErrorInfo, HostState, RunSnapshot, StepState
 from tenure.model.status import HostStatus, RunStatus, StepStatus
 from tenure.model.update import Changes, HostChange, ItemChange, RunChange, StepChange
-from tenure.runtime.draft import Draft
-from tenure.runtime.intents import not_born, with_intents
+from tenure.runtime.schedule import Draft
+from tenure.runtime.writer import not_born, with_intents
 
 RUNNING = HostChange(status=HostStatus.RUNNING, attempts=1)
 ITEM_RUNNING = ItemChange(status=HostStatus.RUNNING)

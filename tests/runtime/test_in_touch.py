@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tenure.model.errors import RunNotFound, StoreUnavailable
-from tenure.runtime.in_touch import Contact, InTouch
+from tenure.runtime.group_commit import Contact, InTouch
 
 
 class Time:

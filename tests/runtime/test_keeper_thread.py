@@ -13,12 +13,11 @@ from typing import Any
 
 import pytest
 
-from tenure.model.leasing import Lease, Renewal
-from tenure.ports.keeping import LeaseKeeping
-from tenure.runtime.holdings import Holding
-from tenure.runtime.in_touch import Contact, InTouch
-from tenure.runtime.keeper import Keeper
+from tenure.model.leases import Lease, Renewal
+from tenure.ports.leases import LeaseKeeping
+from tenure.runtime.group_commit import Contact, InTouch
 from tenure.runtime.lease_timing import Timing
+from tenure.runtime.leases import Holding, Keeper
 from tenure.runtime.stop import NOT_RENEWED
 from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.factories import cancel, embedded_run

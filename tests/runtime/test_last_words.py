@@ -9,7 +9,7 @@ import pytest
 
 import tenure
 from tenure.model.status import HostStatus, RunStatus
-from tenure.ports.action import TaskResult
+from tenure.ports.execution import TaskResult
 from tenure.runtime.lease_timing import Timing
 from tenure.stores.memory import InMemoryStore
 from tests.runtime.conftest import NewRunner

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from jinja2.utils import htmlsafe_json_dumps
 from yarl import URL
 
-from tenure.runtime.masking import Masks
-from tenure.runtime.needles import Needles
+from tenure.runtime.masking import Masks, Needles
 
 few_letters = st.text("ab\n", min_size=1, max_size=6)
 some_text = st.text("ab\nc", max_size=60)

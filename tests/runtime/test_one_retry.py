@@ -11,7 +11,7 @@ import tenure
 from tenure.model.errors import NotRunnable
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
-from tenure.ports.definitions import Definitions
+from tenure.ports.store import Definitions
 from tenure.stores.memory import InMemoryStore
 from tenure.stores.sqlite import SQLiteStore
 from tenure.workflow.spec import PlanSettings

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import tenure
-from tenure.model.events import Position
 from tenure.model.status import RunStatus
-from tenure.ports.event_log import EventLog
-from tenure.ports.recorder import OutputChunk
-from tenure.runtime.audience import Audience
+from tenure.model.update import Position
+from tenure.ports.execution import OutputChunk
+from tenure.ports.store import EventLog
+from tenure.runtime.recorders import Audience
 from tenure.stores.memory import InMemoryStore
 from tests.runtime.conftest import NewRunner
 from tests.runtime.puppets import (
@@ -177,7 +177,7 @@ class Late(Onlooker):
 
 async def played_before(late: Late, runner: tenure.Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole run, with room for a few events only."""
-    monkeypatch.setattr("tenure.runtime.backlog.MOST_KEPT", 10)
+    monkeypatch.setattr("tenure.runtime.recorders.MOST_KEPT", 10)
     leave = Audience.leave
 
     async def with_an_open_ear(self: Audience, patience: float) -> None:
@@ -224,7 +224,7 @@ async def test_output_is_shown_as_it_comes(any_store: Any, new_runner: NewRunner
 async def test_what_a_function_writes_is_shown_and_kept_too(
     sqlite: Any, new_runner: NewRunner, act: Puppet
 ) -> None:
-    from tenure.ports.log_store import LogKey
+    from tenure.ports.store import LogKey
 
     class Talking(Puppet):
         async def apply(self, task: Any, transport: Any, output: Any) -> Any:

@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 
 import tenure
 from tenure.model.errors import StoreUnavailable
-from tenure.model.leasing import Purpose
+from tenure.model.leases import Purpose
 from tenure.model.status import RunStatus
 from tenure.model.update import Fencing
-from tenure.ports.log_store import LogKey
-from tenure.runtime.logs import LogWriter
-from tenure.runtime.output import Tail
+from tenure.ports.store import LogKey
+from tenure.runtime.output import LogWriter, Tail
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.clock import ManualClock
 from tenure.testing.factories import embedded_run, lease_request

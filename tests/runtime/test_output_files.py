@@ -9,7 +9,7 @@ import pytest
 
 import tenure
 from tenure.model.status import RunStatus
-from tenure.runtime.output_files import file_stem
+from tenure.runtime.output import file_stem
 from tests.runtime.conftest import NewRunner
 from tests.runtime.puppets import workflow
 

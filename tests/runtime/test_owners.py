@@ -8,11 +8,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.model.owning import Ownership, ownerships
-from tenure.model.query import RunFilter
+from tenure.model.query import Ownership, RunFilter, ownerships
 from tenure.model.snapshot import RunSummary
 from tenure.model.status import Recovery
-from tenure.ports.liveness import Presence
+from tenure.ports.leases import Presence
 from tenure.runtime.owners import UNFINISHED, doubt_about, owned_runs, unattended
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.clock import ManualClock

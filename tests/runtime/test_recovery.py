@@ -15,10 +15,10 @@ from msgspec.structs import replace
 import tenure
 from tenure.bootstrap import open_store
 from tenure.model.errors import StoreUnavailable
-from tenure.model.leasing import ClaimRequest
+from tenure.model.leases import ClaimRequest
 from tenure.model.query import RunFilter
 from tenure.model.status import Recovery, RunStatus
-from tenure.ports.outbox import Outbox
+from tenure.ports.callbacks import Outbox
 from tenure.stores.file import FileStore
 from tenure.stores.memory import InMemoryStore
 from tenure.system import new_owner_id

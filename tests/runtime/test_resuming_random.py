@@ -13,9 +13,9 @@ import tenure
 from tenure.model.status import HostStatus
 from tenure.model.update import Changes
 from tenure.runtime.executor import Outcome
-from tenure.runtime.resuming import resume
-from tenure.runtime.unfolding import Unfolding, started_again
-from tenure.workflow.variables import Exports
+from tenure.runtime.resume import resume
+from tenure.runtime.schedule import Unfolding, started_again
+from tenure.workflow.plan import Exports
 from tests.runtime.playing import Play, StrictDraft
 from tests.runtime.test_unfolding_random import OUTCOMES, workflows
 

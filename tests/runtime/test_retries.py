@@ -11,8 +11,8 @@ import pytest
 
 import tenure
 from tenure.model.status import HostStatus, RunStatus
-from tenure.ports.action import TaskResult
-from tenure.runtime.queries import explain
+from tenure.ports.execution import TaskResult
+from tenure.runtime.explain import explain
 from tenure.stores.memory import InMemoryStore
 from tests.runtime.conftest import NewRunner
 from tests.runtime.puppets import BROKEN, PATIENCE, Between, Puppet, shell, step, workflow

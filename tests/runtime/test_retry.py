@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 import tenure
-from tenure.actions import registry
+from tenure.actions import new_registry
 from tenure.model.errors import NotRunnable, StillRunning
 from tenure.model.snapshot import CallbackTarget
 from tenure.model.status import HostStatus, RunStatus
-from tenure.ports.action import TaskResult
-from tenure.ports.definitions import Definitions
-from tenure.runtime.definition import decode_definition
+from tenure.ports.execution import TaskResult
+from tenure.ports.store import Definitions
+from tenure.runtime.recipe import decode_definition
 from tenure.stores.memory import InMemoryStore
 from tenure.workflow.spec import PlanSettings, Rolling
 from tests.runtime.conftest import NewRunner
@@ -330,7 +330,7 @@ class TestWhatItTakesAlong:
             f"    args: {{src: site.conf, dest: {tmp_path}/out}}\n"
         )
         runner = new_runner(memory)
-        known = {**registry(), act.spec.name: act}
+        known = {**new_registry(), act.spec.name: act}
         flow = tenure.load_workflow(tmp_path / "flow.yaml", known)
         act.results["one/local"] = BROKEN
         old = await runner.run(flow)

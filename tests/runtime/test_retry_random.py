@@ -19,12 +19,12 @@ import tenure
 from tenure.model.errors import NotRunnable
 from tenure.model.snapshot import HostState, StepState
 from tenure.model.status import ENDED_STEP, HostStatus, StepKind, StepStatus
-from tenure.runtime.definition import Definition
 from tenure.runtime.executor import Outcome
-from tenure.runtime.lineage import Continuation, StepPast, is_empty, past_of
-from tenure.runtime.retrying import RetryOptions, definition_of_retry
-from tenure.runtime.stored import StoredRun
-from tenure.runtime.unfolding import Start
+from tenure.runtime.recipe import Definition
+from tenure.runtime.retry import RetryOptions, definition_of_retry
+from tenure.runtime.retry_history import Continuation, StepPast, is_empty, past_of
+from tenure.runtime.run import StoredRun
+from tenure.runtime.schedule import Start
 from tenure.workflow.plan import Plan, make_plan
 from tests.runtime.playing import CHANGED, FAILED, OK, UNCHANGED, UNREACHABLE, Play, handler, step
 from tests.runtime.playing import workflow as made

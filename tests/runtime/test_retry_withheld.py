@@ -10,7 +10,7 @@ import tenure
 from tenure.model.errors import NotRunnable
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
-from tenure.ports.action import TaskResult
+from tenure.ports.execution import TaskResult
 from tenure.stores.memory import InMemoryStore
 from tests.runtime.conftest import NewRunner
 from tests.runtime.failed_runs import HOSTS, failing

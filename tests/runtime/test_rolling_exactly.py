@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 import tenure
 from tenure.model.errors import HostUnreachable
 from tenure.model.status import RunStatus
-from tenure.ports.action import Task, TaskResult
-from tenure.runtime.lineage import Continuation, StepPast, forgotten, past_of
+from tenure.ports.execution import Task, TaskResult
+from tenure.runtime.retry_history import Continuation, StepPast, forgotten, past_of
 from tenure.workflow.plan import make_plan
 from tenure.workflow.spec import Rolling
 from tests.runtime import puppets

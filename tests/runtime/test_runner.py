@@ -17,8 +17,8 @@ import tenure
 from tenure.model.errors import NotSupported, StoreIncompatible
 from tenure.model.snapshot import CallbackTarget
 from tenure.model.status import Recovery, RunStatus
-from tenure.ports.definitions import Definitions
-from tenure.runtime.definition import decode_definition, digest_of
+from tenure.ports.store import Definitions
+from tenure.runtime.recipe import decode_definition, digest_of
 from tenure.runtime.session import Session
 from tenure.stores.file import FileStore
 from tenure.stores.memory import InMemoryStore

@@ -10,7 +10,7 @@ import pytest
 import tenure
 from tenure.model.status import HostStatus, RunStatus
 from tenure.model.update import Update
-from tenure.ports.action import TaskResult
+from tenure.ports.execution import TaskResult
 from tests.runtime.conftest import NewRunner
 from tests.runtime.puppets import BROKEN, Between, Puppet, shell, step, workflow
 
@@ -288,7 +288,7 @@ async def test_an_action_that_waits_for_something_cancelled_fails(
 async def test_a_fault_of_our_own_is_told_and_does_not_leave_the_run_running(
     any_store: Any, new_runner: NewRunner, act: Puppet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tenure.runtime.unfolding import Unfolding
+    from tenure.runtime.schedule import Unfolding
 
     act.hold("one/b", "one/a")
     runner = new_runner(any_store)

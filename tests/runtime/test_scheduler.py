@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.runtime.scheduler import Schedule, order_of
+from tenure.runtime.recipe import Schedule, order_of
 from tenure.workflow.plan import PlannedStep
 from tests.runtime.playing import step
 

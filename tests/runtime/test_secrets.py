@@ -13,7 +13,7 @@ import tenure
 from tenure.model.codec import full_record
 from tenure.model.status import RunStatus
 from tenure.runtime.executor import Executor
-from tenure.runtime.unfolding import Unfolding
+from tenure.runtime.schedule import Unfolding
 from tenure.stores.sqlite import SQLiteStore
 from tests.runtime.conftest import NewRunner
 from tests.runtime.puppets import Inbox, Onlooker, Puppet, shell, step, workflow

@@ -8,7 +8,7 @@ import pytest
 
 import tenure
 from tenure.model.status import RunStatus
-from tenure.runtime.taking_over import time_left
+from tenure.runtime.resume import time_left
 
 BEGUN = datetime(2030, 1, 1, tzinfo=UTC)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import tenure
-from tenure.ports.log_store import LogKey
+from tenure.ports.store import LogKey
 from tenure.stores.sqlite import SQLiteStore
 from tests.runtime.conftest import NewRunner
 from tests.runtime.puppets import shell, workflow

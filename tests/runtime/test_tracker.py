@@ -10,15 +10,15 @@ import pytest
 
 import tenure
 from tenure.model.errors import LeaseLost, StoreUnavailable
-from tenure.model.leasing import Purpose
+from tenure.model.leases import Purpose
 from tenure.model.status import HostStatus, RunStatus, StepStatus
 from tenure.model.update import Changes, HostChange, NewRun, StepChange, Update
-from tenure.ports.action import TaskResult
-from tenure.ports.event_log import EventLog
-from tenure.runtime.audience import Audience
-from tenure.runtime.combiner import Combiner
-from tenure.runtime.holdings import Holding
-from tenure.runtime.tracker import RunTracker
+from tenure.ports.execution import TaskResult
+from tenure.ports.store import EventLog
+from tenure.runtime.group_commit import Combiner
+from tenure.runtime.leases import Holding
+from tenure.runtime.recorders import Audience
+from tenure.runtime.writer import RunTracker
 from tenure.stores.memory import InMemoryStore
 from tenure.system import new_update_id
 from tenure.testing.clock import ManualClock
@@ -167,7 +167,7 @@ class TestNoAnswer:
     ) -> None:
         from tenure.model.retry import RetryPolicy
 
-        monkeypatch.setattr("tenure.runtime.tracker.PATIENCE", RetryPolicy(attempts=3, delay=0.001))
+        monkeypatch.setattr("tenure.aio.PATIENCE", RetryPolicy(attempts=3, delay=0.001))
         store = Between(InMemoryStore())
         runner = new_runner(store)
         await runner.open()

@@ -10,8 +10,8 @@ import pytest
 
 import tenure
 from tenure.model.status import RunStatus
-from tenure.runtime import travelling
-from tenure.runtime.definition import Definition, decode_definition
+from tenure.runtime import prepare
+from tenure.runtime.recipe import Definition, decode_definition
 from tenure.stores.memory import InMemoryStore
 from tests.runtime.conftest import NewRunner
 
@@ -143,7 +143,7 @@ async def test_too_large_files_are_refused_before_anything_runs(
     script = "steps:\n  - name: greet\n    action: script.shell\n    args: {src: big.sh}\n"
     with pytest.raises(tenure.InvalidWorkflow, match=r"big\.sh is longer than 1048576 bytes; let"):
         await runner.run(project.load(HEAD + script))
-    monkeypatch.setattr(travelling, "MOST_BYTES", 10)
+    monkeypatch.setattr(prepare, "MAX_FILES_BYTES", 10)
     project.file("one", "123456")
     project.file("two", "123456")
     steps = f"{copies('one', '/tmp/x')}{copies('two', '/tmp/x')}"

@@ -9,8 +9,7 @@ import pytest
 
 import tenure
 from tenure.model.status import RunStatus
-from tenure.ports.recorder import OutputChunk
-from tenure.ports.transport import Transport
+from tenure.ports.execution import OutputChunk, Transport
 from tenure.runtime.lease_timing import Timing
 from tenure.runtime.time_limit import TimeLimit
 from tenure.transports.local import LocalTransport

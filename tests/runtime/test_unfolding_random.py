@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import tenure
 from tenure.model.status import HostStatus, RunStatus, StepStatus
-from tenure.runtime.unfolding import Start
+from tenure.runtime.schedule import Start
 from tenure.workflow.spec import Rolling
 from tests.runtime.playing import (
     FAILED,

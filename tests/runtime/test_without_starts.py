@@ -6,7 +6,7 @@ import pytest
 
 from tenure.model.status import HostStatus, RunStatus, StepStatus
 from tenure.model.update import Changes, HostChange, ItemChange, RunChange, StepChange
-from tenure.runtime.without_starts import without_starts
+from tenure.runtime.writer import without_starts
 from tenure.testing.factories import planned_steps
 
 STARTS = HostChange(status=HostStatus.RUNNING, items={0: ItemChange(status=HostStatus.RUNNING)})

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tenure.ports.liveness import Presence
-from tenure.ports.workers import WorkerInfo
-from tenure.runtime.workforce import present_workers
+from tenure.ports.leases import Presence, WorkerInfo
+from tenure.runtime.explain import present_workers
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.factories import embedded_run
 

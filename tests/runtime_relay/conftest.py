@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tenure.model.retry import RetryPolicy
-from tenure.ports.sender import CallbackSender
+from tenure.ports.callbacks import CallbackSender
 from tenure.runtime.relay import Relay
 from tenure.runtime.relay_timing import RelayTiming
 from tenure.stores.memory import InMemoryStore

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import tenure
-from tenure.model.events import Position
 from tenure.model.snapshot import CallbackTarget
+from tenure.model.update import Position
 from tests.notifiers.receiver import Received, Receiver
 
 EVERYTHING = ("run", "step", "host")

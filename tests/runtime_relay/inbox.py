@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from tenure.model.events import Position
+from tenure.model.update import Position
 from tests.runtime_relay.senders import PATIENCE
 
 _TAKEN = b"HTTP/1.1 204 No Content\r\n\r\n"

@@ -24,7 +24,7 @@ from tenure.model.outbox import Delivery
 from tenure.model.retry import RetryPolicy
 from tenure.model.snapshot import CallbackTarget
 from tenure.notifiers.http import HttpSender, HttpSettings
-from tenure.ports.sender import CallbackSender, NotTaken
+from tenure.ports.callbacks import CallbackSender, NotTaken
 from tenure.runtime.relay import Relay
 from tenure.runtime.relay_timing import RelayTiming
 from tenure.stores.sqlite import SQLiteStore

@@ -7,12 +7,11 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tenure.model.events import Position
 from tenure.model.outbox import Delivery, origin_of
 from tenure.model.snapshot import CallbackTarget, RunSnapshot
 from tenure.model.status import DeliveryState
-from tenure.ports.outbox import Outbox
-from tenure.ports.sender import NotTaken
+from tenure.model.update import Position
+from tenure.ports.callbacks import NotTaken, Outbox
 from tenure.testing.contracts.acts import create_embedded, write
 from tenure.testing.factories import end_run, finish_step, planned_steps, start_step
 

@@ -12,9 +12,8 @@ from msgspec.structs import replace
 
 from tenure.model.outbox import Delivery
 from tenure.model.retry import RetryPolicy
-from tenure.runtime.best_effort import BestEffort
-from tenure.runtime.notifier_sender import NotifierSender
-from tenure.wire.callback import CallbackPayload
+from tenure.runtime.callbacks import BestEffort, NotifierSender
+from tenure.wire.callbacks import CallbackPayload
 from tests.runtime.puppets import Inbox
 from tests.runtime_relay.senders import (
     BUSY,
@@ -224,7 +223,7 @@ async def test_recording_what_is_lost_does_not_hold_up_closing(
     async def never(_: Delivery) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr("tenure.runtime.best_effort._A_MOMENT", 0.01)
+    monkeypatch.setattr("tenure.runtime.callbacks._A_MOMENT", 0.01)
     effort = new_best_effort(gave_up=never)
     effort.owe(owed(1), Postman(hook=hanging))
     await asyncio.wait_for(effort.close(0), PATIENCE)

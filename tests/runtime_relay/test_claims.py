@@ -9,7 +9,7 @@ import pytest
 
 from tenure.model.outbox import Delivery, PutBack
 from tenure.model.status import DeliveryState
-from tenure.ports.sender import NotTaken
+from tenure.ports.callbacks import NotTaken
 from tenure.runtime.relay_timing import RelayTiming
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.clock import ManualClock

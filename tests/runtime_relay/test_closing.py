@@ -243,7 +243,7 @@ class TestClose:
     ) -> None:
         """It pauses for longer than anybody wants to wait; closing ends the pause."""
         an_hour = RetryPolicy(attempts=1000, delay=3600)
-        monkeypatch.setattr("tenure.runtime.relay.ENDLESS", an_hour)
+        monkeypatch.setattr("tenure.aio.ENDLESS", an_hour)
         store = Between(memory)
         outage = Outage(store, "claim_deliveries")
         outage.on = True

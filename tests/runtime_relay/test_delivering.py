@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tenure.model.outbox import Delivery
 from tenure.model.retry import RetryPolicy
 from tenure.model.status import DeliveryState
-from tenure.ports.outbox import Outbox
+from tenure.ports.callbacks import Outbox
 from tenure.runtime.callback_settings import CallbackSettings
 from tenure.runtime.relay_timing import RelayTiming
 from tenure.stores.memory import InMemoryStore

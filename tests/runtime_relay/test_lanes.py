@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.model.events import RecordedEvent
 from tenure.model.outbox import Delivery
 from tenure.model.snapshot import CallbackTarget
 from tenure.model.status import RunStatus
-from tenure.runtime.lanes import Deadline, Held, Lanes
+from tenure.model.update import RecordedEvent
+from tenure.runtime.relay import Deadline, Held, Lanes
 from tests.model.samples import AT
 
 EVENT = RecordedEvent(type="run.success", run_id="run-00001", version=1, seq=0, at=AT, fence=1)

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from tenure.model.outbox import Delivery
 from tenure.model.status import DeliveryState
-from tenure.runtime.owing import Owing
+from tenure.runtime.callbacks import Owing
 from tests.runtime_relay.test_lanes import held
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tenure.model.events import Position
 from tenure.model.outbox import Delivery
 from tenure.model.snapshot import CallbackTarget
 from tenure.model.status import DeliveryState
+from tenure.model.update import Position
 from tenure.notifiers.http import HttpSender, HttpSettings
 from tenure.runtime.relay import Relay
 from tenure.stores.sqlite import SQLiteStore

@@ -12,7 +12,7 @@ import pytest
 from tenure.model.errors import StoreLost, StoreUnavailable
 from tenure.model.outbox import Delivery, Outcome, Settlement
 from tenure.model.status import DeliveryState
-from tenure.ports.outbox import Outbox, OutboxBatches
+from tenure.ports.callbacks import Outbox, OutboxBatches
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.clock import ManualClock
 from tenure.testing.contracts.acts import create

@@ -9,8 +9,8 @@ import pytest
 from examples.custom_store import DocumentStore
 
 import tenure
-from tenure.model.events import RecordedEvent
 from tenure.model.status import TERMINAL_RUN, RunStatus
+from tenure.model.update import RecordedEvent
 from tenure.stores.file import FileStore
 from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.clock import ManualClock

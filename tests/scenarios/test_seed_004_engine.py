@@ -12,8 +12,7 @@ from examples.custom_store import DocumentStore
 import tenure
 from tenure.model.errors import VersionConflict
 from tenure.model.snapshot import CallbackTarget
-from tenure.model.status import TERMINAL_RUN, RunStatus
-from tenure.model.transitions import RUN
+from tenure.model.status import RUN, TERMINAL_RUN, RunStatus
 from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.factories import annotate, embedded_run, finish_host, start_step
 from tests.scenarios.acting import Calls, steps

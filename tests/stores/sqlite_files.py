@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import apsw
 
-from tenure.ports.clock import Clock
+from tenure.ports.environment import Clock
 from tenure.stores.sqlite import SQLiteStore
 from tenure.stores.sqlite.database import connect
 

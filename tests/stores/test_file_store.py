@@ -13,14 +13,11 @@ from typing import Any
 import pytest
 
 from tenure.model.errors import RunNotFound, StoreIncompatible, StoreRejected, StoreUnavailable
-from tenure.model.events import Position
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
-from tenure.model.update import Update
-from tenure.ports.definitions import Definitions
-from tenure.ports.event_log import EventLog
-from tenure.ports.liveness import LiveRuns
-from tenure.ports.run_store import RunStateStore
+from tenure.model.update import Position, Update
+from tenure.ports.leases import LiveRuns
+from tenure.ports.store import Definitions, EventLog, RunStateStore
 from tenure.stores.file import FileStore, disk, journal, runs
 from tenure.stores.file.turn import Turn
 from tenure.stores.memory import InMemoryStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tenure.model.wakeups import topic_of_queue
+from tenure.model.query import topic_of_queue
 from tenure.stores.postgres.offers import Offers
 
 WEB, DB = topic_of_queue("web"), topic_of_queue("db")

@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tenure.model.apply import apply
-from tenure.model.decide import decide
-from tenure.model.deltas import Decision
+from tenure.model.decide import apply, decide
 from tenure.model.errors import Refused
+from tenure.model.progress import Decision
 from tenure.model.snapshot import HostState, RunSnapshot, StepState
 from tenure.model.status import HostStatus, RunStatus, StepKind, StepStatus
 from tenure.model.update import HostChange, ItemChange, StepChange, Update

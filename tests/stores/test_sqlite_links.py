@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tenure.model.errors import UnknownStore
-from tenure.ports.log_store import LogKey
+from tenure.ports.store import LogKey
 from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.contracts.acts import create_embedded
 from tenure.testing.factories import fencing_of

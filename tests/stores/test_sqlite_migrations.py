@@ -6,11 +6,11 @@ from pathlib import Path
 
 import apsw
 
-from tenure.model.access import Role, Token, digest_of
-from tenure.model.leasing import Purpose
+from tenure.model.leases import Purpose
 from tenure.model.outbox import origin_of
 from tenure.model.query import RunFilter
 from tenure.model.status import Recovery
+from tenure.model.tokens import Role, Token, digest_of
 from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.contracts.acts import create, create_embedded, write
 from tenure.testing.contracts.run_approval import ASKS

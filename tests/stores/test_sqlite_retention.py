@@ -17,7 +17,7 @@ from tenure.model.errors import LeaseLost, RunNotFound, StoreUnavailable
 from tenure.model.outbox import Delivered
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
-from tenure.ports.log_store import LogKey
+from tenure.ports.store import LogKey
 from tenure.stores.sqlite import SQLiteStore, pruning
 from tenure.stores.sqlite.log_files import RunOutput
 from tenure.stores.sqlite.statements import SQL

@@ -22,13 +22,12 @@ from tenure.model.errors import (
     UnknownStore,
     VersionConflict,
 )
-from tenure.model.events import Event
 from tenure.model.outbox import GiveUp
 from tenure.model.query import RunFilter
 from tenure.model.snapshot import HostState, RunSnapshot, StepState
 from tenure.model.status import HostStatus, RunStatus, StepStatus
-from tenure.model.update import Changes, Fencing, HostChange, NewDelivery, StepChange
-from tenure.ports.log_store import LogKey
+from tenure.model.update import Changes, Event, Fencing, HostChange, NewDelivery, StepChange
+from tenure.ports.store import LogKey
 from tenure.stores.sqlite import SQLiteStore
 from tenure.stores.sqlite.database import migrations, refuse_wal_reset_bug
 from tenure.stores.sqlite.statements import SQL, load

@@ -10,15 +10,14 @@ from pathlib import Path
 import apsw
 import pytest
 
-from tenure.model.access import Role, Token
 from tenure.model.errors import StoreError, StoreIncompatible
 from tenure.model.outbox import Delivered, Settlement
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
+from tenure.model.tokens import Role, Token
 from tenure.model.update import Fencing
-from tenure.ports.log_store import LogKey
-from tenure.ports.upkeep import StoreReport
-from tenure.ports.workers import WorkerInfo
+from tenure.ports.leases import WorkerInfo
+from tenure.ports.store import LogKey, StoreReport
 from tenure.stores.sqlite import SQLiteStore
 from tenure.stores.sqlite.database import newest_schema
 from tenure.testing.contracts.acts import create, create_embedded, start_first_step

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from shutil import which
 
-from tenure.ports.transport import Command
+from tenure.ports.execution import Command
 from tenure.transports.supervisor.census import everybody
 
 UP = b"up\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tenure.model.errors import StillRunning
-from tenure.ports.transport import Command, Exit
+from tenure.ports.execution import Command, Exit
 from tenure.transports.local import LocalTransport
 from tenure.transports.supervisor.slack import Slack
 from tests.supervisor.hostile import FORGETFUL, GRACE, PYTHON, TREES, UP, left_of, tree

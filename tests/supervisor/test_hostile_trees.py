@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tenure.ports.transport import Command
+from tenure.ports.execution import Command
 from tenure.transports.local import LocalTransport
 from tests.supervisor.hostile import (
     GRACE,

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tenure.model.errors import NotStarted
-from tenure.ports.transport import Command
+from tenure.ports.execution import Command
 from tenure.transports.local import LocalTransport
 from tenure.transports.pipes import Inflow
 from tests.supervisor.supervising import supervisors

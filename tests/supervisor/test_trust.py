@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from tenure.model.errors import Untrusted
-from tenure.ports.transport import Command
-from tenure.ports.trust import TrustWindows
+from tenure.ports.execution import Command, TrustWindows
 from tenure.transports.local import LocalTransport
 from tenure.transports.plumbing import Ends, lay_pipes
 from tenure.transports.routing import RoutingTransport

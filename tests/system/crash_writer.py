@@ -18,7 +18,7 @@ from tenure.bootstrap import open_store
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
 from tenure.model.update import Changes, HostChange, RunChange, StepChange, Update
-from tenure.ports.run_store import RunStateStore
+from tenure.ports.store import RunStateStore
 from tenure.system import new_owner_id
 from tenure.testing.factories import embedded_run, end_run, owner_update, start_step
 

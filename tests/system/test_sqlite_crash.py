@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 import pytest
 
-from tenure.model.leasing import Purpose
+from tenure.model.leases import Purpose
 from tenure.model.query import RunFilter
 from tenure.model.status import RunStatus
 from tenure.stores.sqlite import SQLiteStore

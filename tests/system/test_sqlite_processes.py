@@ -16,8 +16,8 @@ import apsw
 import msgspec
 import pytest
 
-from tenure.model.events import Position
 from tenure.model.status import RunStatus
+from tenure.model.update import Position
 from tenure.stores.sqlite import SQLiteStore
 from tenure.system import new_owner_id, new_run_id
 from tenure.testing.factories import claim_request, end_run, finish_host, new_run, start_step

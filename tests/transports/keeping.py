@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tenure.ports.transport import Command, Endpoint, Exit
+from tenure.ports.execution import Command, Endpoint, Exit
 from tenure.system import process_start
 from tenure.transports.children import ChildStarter
 from tenure.transports.local import LocalTransport

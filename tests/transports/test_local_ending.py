@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tenure.model.errors import StillRunning
-from tenure.ports.transport import Command
+from tenure.ports.execution import Command
 from tenure.transports import ending
 from tenure.transports.local import LocalTransport
 from tests.transports.conftest import NewTransport

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tenure.ports.transport import Command
+from tenure.ports.execution import Command
 from tenure.transports.local import LocalTransport, bearable
 from tenure.transports.scratch import MOST
 from tests.transports.conftest import NewTransport

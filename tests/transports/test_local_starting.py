@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tenure.model.errors import HostUnreachable, NotStarted, TransportError
-from tenure.ports.transport import Command
+from tenure.ports.execution import Command
 from tenure.transports import reaping
 from tenure.transports.local import LocalTransport
 from tests.transports.keeping import HERE, Kept, sh

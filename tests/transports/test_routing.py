@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tenure.model.errors import HostUnreachable
-from tenure.ports.transport import Command, Endpoint
+from tenure.ports.execution import Command, Endpoint
 from tenure.transports.local import LocalTransport
 from tenure.transports.routing import RoutingTransport, kind_of
 from tenure.transports.unreachable import UnreachableTransport

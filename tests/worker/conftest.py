@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import tenure
-from tenure.actions import registry
-from tenure.model.events import RecordedEvent
+from tenure.actions import new_registry
+from tenure.model.update import RecordedEvent
 from tenure.testing.faults import METHODS
 from tests.postgres.database import TestDatabase
 from tests.runtime.puppets import PATIENCE, Between, Puppet
@@ -59,7 +59,7 @@ class Workers:
 
     def __init__(self, store: Any, act: Puppet) -> None:
         self.store = store
-        self.actions = {**registry(), act.spec.name: act}
+        self.actions = {**new_registry(), act.spec.name: act}
         self.runner = tenure.Runner(store, actions=self.actions, timing=LONG)
         self._running: dict[tenure.Worker, asyncio.Task[None]] = {}
         self._doors: dict[tenure.Worker, Between] = {}

@@ -13,7 +13,7 @@ import pytest
 
 import tenure
 from tenure.model.errors import StoreUnavailable
-from tenure.model.leasing import ClaimRequest, Purpose
+from tenure.model.leases import ClaimRequest, Purpose
 from tests.runtime.puppets import PATIENCE, Between, Outage, Puppet, step, workflow
 from tests.worker.conftest import NEXT, Workers
 

@@ -9,12 +9,12 @@ import pytest
 
 import tenure
 from tenure.model.errors import LeaseHeld, StoreUnavailable
-from tenure.runtime.in_touch import InTouch
+from tenure.runtime.group_commit import InTouch
 from tenure.runtime.session import Identity, Session
 from tenure.stores.memory import InMemoryStore
 from tenure.system import SystemClock, new_update_id, presence
 from tenure.testing.contracts.acts import claim, create
-from tenure.worker.claiming import Claims
+from tenure.worker.claims import Claims
 from tests.runtime.puppets import Between
 
 TIMING = tenure.Timing(lease_duration=6, renew_interval=2)

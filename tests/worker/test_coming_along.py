@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tenure.model.beginning import Beginning
+from tenure.model.leases import Beginning
 from tenure.model.status import RunStatus
 from tenure.stores.postgres import PostgresStore
 from tests.runtime.puppets import PATIENCE, Between, Puppet, step, workflow
@@ -153,7 +153,7 @@ async def test_it_is_not_held_up_by_a_claim_that_is_due_soon(
     workers: Workers, act: Puppet, door: Between, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between two claims there is an interval, a little less or a little more: here a lot more."""
-    monkeypatch.setattr("tenure.worker.duty.random.uniform", lambda *_: 200.0)
+    monkeypatch.setattr("tenure.worker.claims.random.uniform", lambda *_: 200.0)
     workers.start(store=door, poll_interval=0.1)
     await workers.ended(await workers.submit(KNOWN))
     await rests(door)

@@ -15,11 +15,11 @@ import pytest
 import tenure
 from tenure.brokers.redis_streams import RedisStreams
 from tenure.model.errors import BrokerUnavailable, LeaseHeld
-from tenure.model.leasing import ClaimRequest
+from tenure.model.leases import ClaimRequest
 from tenure.model.status import RunStatus
-from tenure.ports.broker import Hint
+from tenure.ports.environment import Hint
 from tenure.testing.contracts.broker import ids, taken
-from tenure.worker.hearing import delay_of
+from tenure.worker.hints import delay_of
 from tests.brokers.server import Server
 from tests.runtime.puppets import PATIENCE, Between, Puppet, step, workflow
 from tests.worker.conftest import LONG, NEXT, SHORT, Workers

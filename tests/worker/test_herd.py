@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tenure
-from tenure.model.leasing import ClaimRequest, Purpose
+from tenure.model.leases import ClaimRequest, Purpose
 from tenure.testing.factories import new_run
 from tests.runtime.puppets import PATIENCE, Between
 from tests.worker.conftest import Workers

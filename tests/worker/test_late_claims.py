@@ -13,7 +13,7 @@ import apsw
 import pytest
 
 from tenure.model.errors import LeaseHeld
-from tenure.model.leasing import LATE, Purpose, in_time
+from tenure.model.leases import LATE, Purpose, in_time
 from tenure.model.status import Recovery
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.sqlite import SQLiteStore

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 import tenure
-from tenure.model.beginning import Beginning
 from tenure.model.errors import NotRunnable
-from tenure.model.leasing import ClaimRequest
+from tenure.model.leases import Beginning, ClaimRequest
 from tenure.model.status import RunStatus
 from tenure.testing.factories import lease_request
 from tests.runtime.puppets import PATIENCE, Between, Puppet, step, workflow

@@ -12,7 +12,7 @@ import pytest
 
 import tenure
 from tenure.testing.faults import METHODS
-from tenure.worker import duty
+from tenure.worker import claims
 from tests.runtime.puppets import PATIENCE, Between, Puppet, step, workflow
 from tests.worker.conftest import Workers
 
@@ -75,7 +75,7 @@ async def test_drained_it_gives_up_giving_back(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(duty, "_GIVING_BACK", 0.2)
+    monkeypatch.setattr(claims, "_GIVING_BACK", 0.2)
     running, worker = silence
     worker.drain(at_once=True)
     async with asyncio.timeout(PATIENCE):

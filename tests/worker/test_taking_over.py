@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import tenure
-from tenure.model.leasing import ClaimRequest
+from tenure.model.leases import ClaimRequest
 from tenure.model.status import HostStatus, RunStatus
-from tenure.ports.workers import WorkerInfo
+from tenure.ports.leases import WorkerInfo
 from tenure.system import new_owner_id, process_start
 from tenure.workflow.spec import OnTakeover, Verify
 from tests.runtime.puppets import PATIENCE, Between, Puppet, shell, step, workflow
@@ -170,7 +170,7 @@ class TestOnTakeover:
             act.begun.append("once")
             await asyncio.Event().wait()
 
-        from tenure.actions import registry
+        from tenure.actions import new_registry as registry
 
         workers.actions.update(registry())
         worker = workers.start(timing=SHORT)

@@ -11,7 +11,7 @@ import pytest
 
 import tenure
 from tenure.model.errors import NotSupported
-from tenure.model.leasing import Purpose
+from tenure.model.leases import Purpose
 from tenure.model.query import RunFilter
 from tenure.model.status import Recovery, RunStatus
 from tests.runtime.puppets import Between, Inbox, Outage, Puppet, step, workflow

@@ -15,9 +15,9 @@ import pytest
 
 import tenure
 from tenure.model.errors import StillRunning, StoreUnavailable
-from tenure.model.leasing import ClaimRequest, Purpose
+from tenure.model.leases import ClaimRequest, Purpose
 from tenure.model.status import Recovery, RunStatus
-from tenure.ports.action import Task, TaskResult
+from tenure.ports.execution import Task, TaskResult
 from tenure.testing.factories import lease_request
 from tenure.workflow.spec import Verify
 from tests.runtime.puppets import PATIENCE, Between, Outage, Puppet, step, workflow

@@ -10,8 +10,8 @@ import pytest
 
 from tenure.model.errors import InvalidWorkflow
 from tenure.model.status import Recovery
-from tenure.workflow.dump import workflow_text
 from tenure.workflow.parse import check_workflow
+from tenure.workflow.schema import workflow_text
 from tenure.workflow.spec import Defaults, OnTakeover, Retries, Rolling, Step, Workflow
 from tests.workflow.samples import CATALOGUE, parse, step, workflow
 from tests.workflow.whole_files import MEANT, OLDER

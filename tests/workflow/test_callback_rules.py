@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tenure.model.snapshot import CallbackTarget
 from tenure.notifiers.http.target import route_to
-from tenure.workflow.callback_rules import fault_of_secret_env, fault_of_url, faults_of
+from tenure.workflow.callbacks import fault_of_secret_env, fault_of_url, faults_of
 
 BROKEN = {
     "http://shop.example/a b": "holds a space",

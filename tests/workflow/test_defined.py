@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenure.model.errors import ExpressionError, InvalidWorkflow, Wanted
-from tenure.workflow.defined import check_supplied, first_uses
 from tenure.workflow.expressions import compile_condition, compile_expression
 from tenure.workflow.parse import check_workflow, parse_workflow
 from tenure.workflow.plan import make_plan
 from tenure.workflow.spec import HostSpec, Inventory, Step, Workflow
+from tenure.workflow.undefined import check_supplied, first_uses
 from tests.workflow.samples import CATALOGUE, HEAD, workflow
 
 RENDER: dict[str, Any] = {"action": "template.render", "args": {"src": "a", "dest": "b"}}

@@ -12,9 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenure.workflow.document import MOST_BYTES, read_document
-from tenure.workflow.nodes import mark_of, plain
-from tenure.workflow.reading import Enough, Reading
+from tenure.workflow.yaml import MAX_DOCUMENT_BYTES, Enough, Reading, mark_of, plain, read_document
 
 
 def load(text: str) -> Any:
@@ -288,7 +286,7 @@ def test_too_many_nodes_are_refused() -> None:
             "use fewer aliases",
         ),
         ("[" * 100, "nested more than 60 deep", "close the brackets"),
-        ("#" * (MOST_BYTES + 1), "more than 1048576 bytes", "split it"),
+        ("#" * (MAX_DOCUMENT_BYTES + 1), "more than 1048576 bytes", "split it"),
         ("a: '" + "${{ x }}" * 10_001 + "'", "more than 10000 expressions", "split it"),
     ],
     ids=["laughs", "values", "characters", "deep", "bytes", "expressions"],
@@ -302,9 +300,9 @@ def test_a_limit_is_named_with_what_to_do(text: str, limit: str, hint: str) -> N
 
 
 def test_too_long_a_file_is_refused_unread() -> None:
-    too_long = f"f:1:1: the file has more than {MOST_BYTES} bytes;"  # nobody read how many
-    assert refused("#" * (MOST_BYTES + 1)).startswith(too_long)
-    assert "bytes" in refused("é" * (MOST_BYTES // 2 + 1))
+    too_long = f"f:1:1: the file has more than {MAX_DOCUMENT_BYTES} bytes;"  # nobody read how many
+    assert refused("#" * (MAX_DOCUMENT_BYTES + 1)).startswith(too_long)
+    assert "bytes" in refused("é" * (MAX_DOCUMENT_BYTES // 2 + 1))
 
 
 def test_too_many_expressions_are_refused_unread() -> None:

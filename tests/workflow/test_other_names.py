@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from tenure.workflow.grammar import grammar
-from tenure.workflow.shapes import Part
+from tenure.workflow.schema import Part, grammar
 from tests.workflow.samples import CATALOGUE, ONE_STEP, mistakes
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tenure.model.status import Recovery
-from tenure.workflow.dump import workflow_text
 from tenure.workflow.parse import parse_workflow
+from tenure.workflow.schema import workflow_text
 from tenure.workflow.spec import OnTakeover, PlanMode, Retries, Rolling, Workflow
 from tests.workflow.samples import CATALOGUE, HEAD, ONE_STEP, parse, step
 from tests.workflow.whole_files import FULL, MEANT

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tenure.model.errors import ExpressionError
+from tenure.workflow.arguments import compile_args, compile_loop, text_problems
 from tenure.workflow.catalogue import ActionSpec
 from tenure.workflow.environment import HostExports
-from tenure.workflow.render import compile_args, compile_loop, text_problems
 from tests.workflow.samples import CMD, HTTP, PYTHON
 
 SCOPE: dict[str, Any] = {

@@ -10,7 +10,7 @@ import pytest
 from jinja2 import nodes
 
 from tenure.model.errors import ExpressionError
-from tenure.workflow import filters, sandbox, syntax
+from tenure.workflow import expressions, sandbox
 from tenure.workflow.expressions import Expression, compile_condition, compile_expression
 
 BIG = "x" * 1_000_000
@@ -231,20 +231,20 @@ def test_work_is_counted_whatever_it_is_spent_on(attack: str) -> None:
 
 def test_only_listed_kinds_of_syntax_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Expression("n + 1", shown_as="").evaluate(SCOPE) == 4
-    monkeypatch.setattr(syntax, "_ALLOWED", (nodes.Name, nodes.Const))
+    monkeypatch.setattr(expressions, "_ALLOWED", (nodes.Name, nodes.Const))
     with pytest.raises(ExpressionError, match="add is not allowed in expressions"):
         Expression("n + 1", shown_as="")
 
 
 def test_nothing_of_jinja_is_left_in_the_tables() -> None:
-    box = sandbox.Sandbox(filters.FILTERS, filters.TESTS, filters.METHODS)
+    box = sandbox.Sandbox(sandbox.FILTERS, sandbox.TESTS, sandbox.METHODS)
     assert box.globals == {}
-    assert set(box.filters) == set(filters.FILTERS)
-    assert set(box.tests) == set(filters.TESTS)
+    assert set(box.filters) == set(sandbox.FILTERS)
+    assert set(box.tests) == set(sandbox.TESTS)
     ours = {**box.filters, **box.tests}.values()
     assert {function.__module__ for function in ours} <= {
-        filters.__name__,
-        "tenure.workflow.comparing",
+        sandbox.__name__,
+        "tenure.workflow.sandbox",
     }
 
 

@@ -9,12 +9,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from tenure.model.errors import InvalidWorkflow
-from tenure.workflow.document import read_document
-from tenure.workflow.grammar import grammar
-from tenure.workflow.nodes import plain
-from tenure.workflow.reading import Reading
-from tenure.workflow.schema import workflow_schema
-from tenure.workflow.shapes import ListOf, MapOf, Part
+from tenure.workflow.schema import ListOf, MapOf, Part, grammar, workflow_schema
+from tenure.workflow.yaml import Reading, plain, read_document
 from tests.workflow import test_mistakes
 from tests.workflow.samples import CATALOGUE, HEAD, ONE_STEP, parse
 from tests.workflow.whole_files import FULL, OLDER

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenure.model.errors import ExpressionError
-from tenure.workflow.render import compile_args
-from tenure.workflow.shell import Place, places_in
-from tenure.workflow.templates import split_template
+from tenure.workflow.arguments import compile_args
+from tenure.workflow.placeholders import split_template
+from tenure.workflow.scripts import Place, places_in
 from tests.workflow.samples import CMD
 
 SHELLS = ("sh", "dash", "bash")

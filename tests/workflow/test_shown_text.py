@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from tenure.wire.targets import MASK
-from tenure.wire.workflow_text import shown_text
+from tenure.wire.callbacks import MASK
+from tenure.wire.masking import shown_text
 from tenure.workflow_file import read_workflow
 
 STEPS = """

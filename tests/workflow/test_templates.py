@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenure.model.errors import ExpressionError
-from tenure.workflow.templates import MISSING, Named, split_template
+from tenure.workflow.placeholders import MISSING, Named, split_template
 
 
 def parts(text: str, *, escapes: bool = True) -> list[str]:

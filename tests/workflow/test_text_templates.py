@@ -8,8 +8,7 @@ import pytest
 
 from tenure.model.errors import ExpressionError
 from tenure.workflow.sandbox import LONGEST_TEXT
-from tenure.workflow.template_language import MOST_TOKENS
-from tenure.workflow.text_templates import compile_template
+from tenure.workflow.templates import MOST_TOKENS, compile_template
 
 MANY = list(range(5000))
 

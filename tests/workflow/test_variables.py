@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from tenure.workflow.environment import Scope, environment_of
 from tenure.workflow.expressions import compile_expression
-from tenure.workflow.plan import Plan, make_plan
+from tenure.workflow.plan import Exports, Plan, make_plan
 from tenure.workflow.spec import GroupSpec, HostSpec, Inventory, Workflow
-from tenure.workflow.variables import Exports
 from tests.workflow.samples import plan, step
 
 LAYERS = ["inventory", "group a", "group b", "host", "workflow", "run", "exported", "item"]

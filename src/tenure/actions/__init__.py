@@ -15,13 +15,13 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tenure.actions.offered import ActionRegistry
+    from tenure.actions.registry import ActionRegistry
 
 
 @cache
-def registry() -> ActionRegistry:
+def new_registry() -> ActionRegistry:
     """This program's actions: Tenure's own, those of installed packages, those made with
     ``@tenure.action``, and what was registered here."""
-    from tenure.actions.offered import ActionRegistry
+    from tenure.actions.registry import ActionRegistry
 
     return ActionRegistry()

@@ -21,7 +21,7 @@ def main() -> None:
 
         print(f"tenure {__version__}")
         return
-    from tenure.cli.exits import READER_LEFT
+    from tenure.cli.exit_codes import READER_LEFT
     from tenure.cli.streams import let_go, prepare_streams
 
     prepare_streams()
@@ -32,11 +32,11 @@ def main() -> None:
         sys.stdout.flush()
     except OSError as error:
         if error.errno not in READER_LEFT:
-            from tenure.cli.failing import not_written
+            from tenure.cli.errors import not_written
 
             code = not_written(error, as_json=as_json)
     except KeyboardInterrupt:
-        from tenure.cli.failing import stopped
+        from tenure.cli.errors import stopped
 
         code = stopped(as_json=as_json)
     let_go(sys.stdout)
@@ -50,7 +50,7 @@ def _run(arguments: list[str], *, as_json: bool) -> int:
     from click.exceptions import Exit as Ended
 
     from tenure.cli.app import app
-    from tenure.cli.exits import READER_LEFT
+    from tenure.cli.exit_codes import READER_LEFT
 
     asked = os.environ.get(COMPLETION)
     try:
@@ -65,7 +65,7 @@ def _run(arguments: list[str], *, as_json: bool) -> int:
     except click.Abort as abort:
         raise KeyboardInterrupt from abort
     except click.ClickException as error:
-        from tenure.cli.failing import wrong_usage
+        from tenure.cli.errors import wrong_usage
 
         return wrong_usage(error, as_json=as_json)
     except Exception as error:
@@ -75,7 +75,7 @@ def _run(arguments: list[str], *, as_json: bool) -> int:
 
         if not isinstance(error, TenureError):
             return _defect(as_json=as_json)
-        from tenure.cli.failing import expected
+        from tenure.cli.errors import expected
 
         return expected(error, as_json=as_json)
     return code if isinstance(code, int) else 0
@@ -86,7 +86,7 @@ def _defect(*, as_json: bool) -> int:
     import json
     import traceback
 
-    from tenure.cli.exits import Exit
+    from tenure.cli.exit_codes import Exit
 
     lines = traceback.format_exc()
     said = "This is a defect of Tenure. Please report it with the traceback."

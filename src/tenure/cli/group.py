@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tenure.cli.verb import write_examples
+from tenure.cli.options import write_examples
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,10 @@ import click
 
 from tenure.cli.arguments import NOT_A_VARIABLE, is_variable, values
 from tenure.model.errors import InvalidWorkflow, Mistake
-from tenure.workflow.document import MOST_BYTES, read_document
-from tenure.workflow.nodes import Entries, plain
-from tenure.workflow.reading import Enough, Reading
+from tenure.workflow.inventory import roster_of
+from tenure.workflow.spec import Workflow
+from tenure.workflow.wording import did_you_mean, listed
+from tenure.workflow.yaml import MAX_DOCUMENT_BYTES, Enough, Entries, Reading, plain, read_document
 
 
 def variables(files: Iterable[str], given: Iterable[str]) -> dict[str, Any]:
@@ -50,7 +51,7 @@ def values_of_file(path: Path) -> dict[str, Any]:
 def _text(path: Path) -> str:
     try:
         with path.open("rb") as stream:
-            return stream.read(MOST_BYTES + 1).decode()
+            return stream.read(MAX_DOCUMENT_BYTES + 1).decode()
     except OSError as error:
         raise _wrong(path, f"cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
@@ -59,3 +60,19 @@ def _text(path: Path) -> str:
 
 def _wrong(path: Path, message: str) -> InvalidWorkflow:
     return InvalidWorkflow([Mistake(source=str(path), message=message)])
+
+
+# ``--limit`` against the inventory, in the words of who typed it.
+
+
+def check_limit(workflow: Workflow, limit: Sequence[str]) -> None:
+    """The plan would find it too, and call it a mistake of the workflow."""
+    if not limit:
+        return
+    roster = roster_of(workflow.inventory)
+    for name in limit:
+        if not roster.knows(name):
+            hint = did_you_mean(name, roster.names) or f"there are: {listed(roster.names)}"
+            raise click.BadParameter(
+                f'there is no host or group "{name[:60]}"; {hint}', param_hint="--limit"
+            )

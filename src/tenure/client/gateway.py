@@ -5,28 +5,29 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Self
 
-from tenure.client.following import Stream, followed
-from tenure.client.keys import key_header
-from tenure.client.line import TIMEOUT, Line, encoded, part
-from tenure.client.listings import listed
-from tenure.client.records import RecordsOverHttp
-from tenure.client.runs import known
+from tenure.client.store import RecordsOverHttp, known, listed
+from tenure.client.transport import TIMEOUT, Line, Stream, encoded, followed, key_header, part
 from tenure.model.errors import InvalidCursor
-from tenure.model.events import Position, RecordedEvent
 from tenure.model.query import Page, RunFilter
 from tenure.model.snapshot import RunSnapshot, RunSummary
 from tenure.model.status import DeliveryState
-from tenure.runtime.queries import Explanation
-from tenure.wire.deliveries import CallbackDetails
-from tenure.wire.listings import CallbackPage, ChangePage, PresentWorker, Workers
+from tenure.model.update import Position, RecordedEvent
+from tenure.runtime.explain import Explanation
+from tenure.wire.callbacks import CallbackDetails
 from tenure.wire.output import Output, OutputQuery, OutputStream, OutputStreams, StoredDefinition
-from tenure.wire.submission import RetryRequest, Submission, SubmitOptions
-from tenure.wire.verbs import (
+from tenure.wire.runs import (
     AnnotateRequest,
     ApproveRequest,
+    CallbackPage,
     Cancellation,
+    ChangePage,
+    PresentWorker,
     Reconciled,
     ReconcileRequest,
+    RetryRequest,
+    Submission,
+    SubmitOptions,
+    Workers,
 )
 
 

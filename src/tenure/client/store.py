@@ -2,15 +2,504 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Self
 
-from tenure.client.leases import LeasesOverHttp
-from tenure.client.line import TIMEOUT, Line
-from tenure.client.presence import PresenceOverHttp
-from tenure.client.records import RecordsOverHttp
-from tenure.client.runs import RunsOverHttp
+from tenure.aio import end, pause
+from tenure.client.errors import error_of, name_of, problem_in
+from tenure.client.transport import TIMEOUT, Line, encoded, part
+from tenure.model.codec import storable
+from tenure.model.errors import (
+    InvalidCursor,
+    InvalidRunId,
+    NotPermitted,
+    NotSupported,
+    RunNotFound,
+    StoreIncompatible,
+    StoreRejected,
+    TenureError,
+)
+from tenure.model.ids import check_run_id
+from tenure.model.leases import ClaimedRun, ClaimRequest, Lease, Purpose, Renewal
+from tenure.model.query import MAX_PAGE, Page, RunFilter, bounded_limit
+from tenure.model.retry import RetryPolicy
+from tenure.model.snapshot import RunSnapshot, RunSummary
+from tenure.model.update import (
+    Fencing,
+    LeaseRequest,
+    NewRun,
+    Position,
+    Receipt,
+    RecordedEvent,
+    Update,
+    Write,
+    run_id_of,
+)
+from tenure.ports.leases import WorkerInfo
+from tenure.ports.store import LogKey, LogSlice
+from tenure.wire.leases import (
+    MAX_WRITES_BYTES,
+    MOST_CLAIMED,
+    MOST_RENEWED,
+    Claims,
+    GivenLease,
+    GivenLeases,
+    Heartbeat,
+    HeldLease,
+    LeaseClaim,
+    Renewals,
+    RenewalsRequest,
+    Wakeup,
+    WakeupRequest,
+    WriteOutcome,
+    WriteOutcomes,
+)
+from tenure.wire.output import (
+    MAX_APPEND_BYTES,
+    Appended,
+    Chunk,
+    NewChunk,
+    OutputStreams,
+    StoredDefinition,
+)
+from tenure.wire.runs import EventPage, RunPage, Workers
+
+# Lists of runs, asked for a page at a time.
+
+
+async def listed(
+    line: Line, path: str, where: RunFilter, limit: int, cursor: str | None
+) -> Page[RunSummary]:
+    """``InvalidCursor``."""
+    query = [*asked_for(where), ("limit", str(bounded_limit(limit)))]
+    if cursor is not None:
+        query.append(("cursor", cursor))
+    try:
+        for pair in query:
+            "=".join(pair).encode()
+    except UnicodeEncodeError:  # half a surrogate pair: nothing that is stored can be equal to it
+        if cursor is not None and not cursor.isascii():
+            raise InvalidCursor(f"{cursor!a} is not a cursor of this store") from None
+        return Page()
+    wrong = StoreIncompatible if cursor is None else InvalidCursor
+    found = await line.ask("GET", path, RunPage, query=query, malformed=wrong)
+    runs = tuple(run for run in found.runs if where.matches(run)) if _rest(where) else found.runs
+    return Page(items=runs, cursor=found.cursor)
+
+
+def asked_for(where: RunFilter) -> Iterator[tuple[str, str]]:
+    for status in sorted(where.statuses):
+        yield "status", status
+    for key, value in where.labels.items():
+        if _can_be_asked(key):
+            yield "label", f"{key}={value}"
+    named = {"workflow": where.workflow_name, "queue": where.queue, "owner": where.owner_id}
+    for name, wanted in named.items():
+        if wanted is not None:
+            yield name, wanted
+    window = {"created_from": where.created_from, "created_to": where.created_to}
+    for name, moment in window.items():
+        if moment is not None:
+            yield name, moment.isoformat()
+    if where.held:
+        yield "held", "true"
+    if where.unapproved:
+        yield "unapproved", "true"
+    if where.canceling:
+        yield "canceling", "true"
+
+
+def _rest(where: RunFilter) -> bool:
+    """Something is left to be looked at here."""
+    return not all(map(_can_be_asked, where.labels))
+
+
+def _can_be_asked(label: str) -> bool:
+    """``key=value`` does not say where a key ends that is empty or holds the sign itself."""
+    return bool(label) and "=" not in label
+
+
+# Records of runs: ``RunStateStore`` and ``BatchUpdates``.
+
+
+_ENOUGH = 8 << 20
+"""Bytes after which a batch goes on in another request; a single write may be larger."""
+_MOST = 500
+
+
+class RunsOverHttp:
+    durable = True
+    """They outlive this process, whatever the gateway keeps them in."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    async def create_run(self, new: NewRun) -> Receipt:
+        return await self._alone(new)
+
+    async def update_run(self, update: Update) -> Receipt:
+        return await self._alone(update)
+
+    async def _alone(self, write: Write) -> Receipt:
+        (outcome,) = await self.update_runs([write])
+        if isinstance(outcome, TenureError):
+            raise outcome
+        return outcome
+
+    async def update_runs(self, writes: Sequence[Write]) -> list[Receipt | TenureError]:
+        """What can never be stored is refused here, so that it harms no other on the way."""
+        prepared = dict(enumerate(_prepared(writes)))
+        outcomes: dict[int, Receipt | TenureError] = {
+            number: refused
+            for number, refused in prepared.items()
+            if not isinstance(refused, bytes)
+        }
+        fine = {number: data for number, data in prepared.items() if isinstance(data, bytes)}
+        for portion in _portions(fine):
+            outcomes |= zip(portion, await self._send(writes, portion), strict=True)
+        return [outcomes[number] for number in range(len(writes))]
+
+    async def _send(
+        self, writes: Sequence[Write], portion: dict[int, bytes]
+    ) -> list[Receipt | TenureError]:
+        body = b'{"writes":[%s]}' % b",".join(portion.values())
+        if len(body) > MAX_WRITES_BYTES:  # of one write alone
+            said = f"is too large to be sent: {len(body)} bytes, of {MAX_WRITES_BYTES} at most"
+            return [StoreRejected(run_id_of(writes[number]), said) for number in portion]
+        answer = await self._line.ask("POST", "/v1/updates", WriteOutcomes, body=body)
+        return [self._outcome(each) for each in answer.outcomes]
+
+    def _outcome(self, outcome: WriteOutcome) -> Receipt | TenureError:
+        if outcome.receipt is not None:
+            return outcome.receipt
+        if outcome.problem is None:
+            raise StoreIncompatible(f"{self._line.address} answered a write with nothing")
+        return error_of(outcome.problem, self._line.address, InvalidRunId)
+
+    async def get_run(self, run_id: str) -> RunSnapshot:
+        path = f"/v1/runs/{known(run_id)}/record"
+        return await self._line.ask("GET", path, RunSnapshot)
+
+    async def list_runs(
+        self, where: RunFilter = RunFilter(), *, limit: int = 50, cursor: str | None = None
+    ) -> Page[RunSummary]:
+        return await listed(self._line, "/v1/runs", where, limit, cursor)
+
+
+def known(run_id: str) -> str:
+    """As a part of a path. ``RunNotFound`` for an id against the rules: nobody can have created
+    it, and in a path it might mean something else."""
+    try:
+        return part(check_run_id(run_id))
+    except InvalidRunId:
+        raise RunNotFound(run_id) from None
+
+
+def _portions(written: dict[int, bytes]) -> Iterator[dict[int, bytes]]:
+    """In order; each for one request."""
+    portion: dict[int, bytes] = {}
+    size = 0
+    for number, data in written.items():
+        if portion and (size + len(data) > _ENOUGH or len(portion) == _MOST):
+            yield portion
+            portion, size = {}, 0
+        portion[number] = data
+        size += len(data)
+    if portion:
+        yield portion
+
+
+def _prepared(writes: Sequence[Write]) -> Iterator[bytes | TenureError]:
+    """At most one for each run; also one that was refused counts."""
+    seen: set[str] = set()
+    for write in writes:
+        try:
+            run_id = run_id_of(write)
+            if run_id in seen:
+                raise StoreRejected(run_id, "is written twice in one batch")
+            seen.add(run_id)
+            storable(run_id, write)
+            if isinstance(write, NewRun):
+                check_run_id(run_id)
+            else:
+                known(run_id)
+            yield encoded(write)
+        except TenureError as error:
+            yield error
+
+
+# Ownership of runs: ``LeaseStore``.
+
+
+_MOST_DEAD = 10_000
+
+
+class LeasesOverHttp:
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    async def list_runnable(
+        self, where: RunFilter = RunFilter(), *, limit: int = 50, cursor: str | None = None
+    ) -> Page[RunSummary]:
+        return await listed(self._line, "/v1/runnable", where, limit, cursor)
+
+    async def claim_run(
+        self, run_id: str, request: LeaseRequest, purpose: Purpose = Purpose.EXECUTE
+    ) -> ClaimedRun:
+        asked = LeaseClaim(
+            owner_id=request.owner_id,
+            lease_seconds=request.seconds,
+            claim_id=request.claim_id,
+            purpose=purpose,
+            expired=request.expired,
+        )
+        path = f"/v1/runs/{known(run_id)}/lease"
+        return _claimed(await self._line.ask("POST", path, GivenLease, body=encoded(asked)))
+
+    async def claim_runs(self, request: ClaimRequest) -> list[ClaimedRun]:
+        asked = Claims(
+            owner_id=request.owner_id,
+            lease_seconds=request.seconds,
+            claim_id=request.claim_id,
+            limit=min(request.limit, MOST_CLAIMED),
+            queues=request.queues,
+            purpose=request.purpose,
+            expired=request.expired,
+            dead_owners=tuple(sorted(request.dead_owners))[:_MOST_DEAD],
+        )
+        given = await self._line.ask("POST", "/v1/claims", GivenLeases, body=encoded(asked))
+        return [_claimed(lease) for lease in given.leases]
+
+    async def renew_leases(self, leases: Sequence[Lease], seconds: float) -> list[Renewal]:
+        sent = [_held(lease) for lease in leases if _may_exist(lease.run_id)]
+        renewals: list[Renewal] = []
+        for first in range(0, len(sent), MOST_RENEWED):
+            some = tuple(sent[first : first + MOST_RENEWED])
+            body = encoded(RenewalsRequest(leases=some, lease_seconds=seconds))
+            answer = await self._line.ask("POST", "/v1/renewals", Renewals, body=body, apart=True)
+            renewals += answer.renewals
+        answers = iter(renewals)
+        return [
+            next(answers) if _may_exist(lease.run_id) else Renewal(run_id=lease.run_id, ok=False)
+            for lease in leases
+        ]
+
+    async def release_lease(self, run_id: str, fencing: Fencing, update_id: str) -> None:
+        query = [
+            ("owner_id", fencing.owner_id),
+            ("fence", str(fencing.fence)),
+            ("update_id", update_id),
+        ]
+        await self._line.ask("DELETE", f"/v1/runs/{known(run_id)}/lease", dict, query=query)
+
+
+def _claimed(given: GivenLease) -> ClaimedRun:
+    lease = Lease(
+        run_id=given.run_id,
+        owner_id=given.owner_id,
+        fence=given.fence,
+        expires_at=given.expires_at,
+    )
+    return ClaimedRun(
+        lease=lease, snapshot=given.snapshot, definition_digest=given.definition_digest
+    )
+
+
+def _may_exist(run_id: str) -> bool:
+    try:
+        known(run_id)
+    except RunNotFound:
+        return False
+    return True
+
+
+def _held(lease: Lease) -> HeldLease:
+    return HeldLease(run_id=lease.run_id, owner_id=lease.owner_id, fence=lease.fence)
+
+
+# What belongs to a run besides its state: ``EventLog``, ``Definitions``, ``LogStore``,
+# ``LogListing``.
+
+
+_LARGEST_SEQ = 10**9
+
+
+class RecordsOverHttp:
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    async def read_events(
+        self, run_id: str, after: Position = Position(), *, limit: int = 1000
+    ) -> list[RecordedEvent]:
+        path, events = f"/v1/runs/{known(run_id)}/events", list[RecordedEvent]()
+        while len(events) < limit:
+            size = min(limit - len(events), MAX_PAGE)
+            query = [("limit", str(size)), *_after(events[-1].position if events else after)]
+            page = await self._line.ask("GET", path, EventPage, query=query)
+            events += page.events
+            if len(page.events) < size:
+                break
+        return events
+
+    async def get_definition(self, run_id: str) -> str | None:
+        found = await self.definition(run_id)
+        return found.stored if found else None
+
+    async def definition(self, run_id: str) -> StoredDefinition | None:
+        reply = await self._line.send("GET", f"/v1/runs/{known(run_id)}/definition")
+        if reply.is_good:
+            return reply.as_a(StoredDefinition)
+        problem = problem_in(reply.status, reply.data)
+        if name_of(problem) == "not-found":
+            return None
+        raise error_of(problem, self._line.address)
+
+    async def append(
+        self, run_id: str, fencing: Fencing, key: LogKey, offset: int, data: bytes
+    ) -> int:
+        """What is too much for one request goes in several: each can be sent again."""
+        path, place = f"/v1/runs/{known(run_id)}/logs/chunk", offset
+        while True:
+            piece = data[place - offset : place - offset + MAX_APPEND_BYTES]
+            chunk = NewChunk(
+                owner_id=fencing.owner_id,
+                fence=fencing.fence,
+                step=key.step,
+                host=key.host,
+                stream=key.stream,
+                item=key.item,
+                attempt=key.attempt,
+                offset=place,
+                data=piece,
+            )
+            answer = await self._line.ask("POST", path, Appended, body=encoded(chunk))
+            place += len(piece)
+            if place == offset + len(data):
+                return answer.size
+
+    async def read(
+        self, run_id: str, key: LogKey, offset: int = 0, *, limit: int = 65536
+    ) -> LogSlice:
+        query = [
+            ("step", str(key.step)),
+            ("host", key.host),
+            ("stream", key.stream),
+            ("attempt", str(key.attempt)),
+            ("offset", str(offset)),
+            ("limit", str(min(limit, MAX_APPEND_BYTES))),
+        ]
+        if key.item is not None:
+            query.append(("item", str(key.item)))
+        path = f"/v1/runs/{known(run_id)}/logs/chunk"
+        found = await self._line.ask("GET", path, Chunk, query=query)
+        return LogSlice(offset=found.offset, data=found.data, size=found.size)
+
+    async def list_logs(self, run_id: str) -> list[LogKey]:
+        found = await self._line.ask("GET", f"/v1/runs/{known(run_id)}/logs", OutputStreams)
+        return [
+            LogKey(
+                step=each.step,
+                host=each.host,
+                stream=each.stream,
+                item=each.item,
+                attempt=each.attempt,
+            )
+            for each in found.streams
+        ]
+
+
+def _after(position: Position) -> list[tuple[str, str]]:
+    """A place before or behind all events of a version is a version as a whole."""
+    version, seq = position
+    if seq < 0:
+        return [("after", str(version - 1))] if version > 0 else []
+    return [("after", str(version) if seq >= _LARGEST_SEQ else str(position))]
+
+
+# Being there, and being told: ``WorkerRegistry`` and ``Wakeups``.
+
+
+_log = logging.getLogger("tenure.client")
+
+_AGAIN = RetryPolicy(attempts=2**62, delay=0.2, backoff=2.0, max_delay=10.0, jitter=0.5)
+
+
+class PresenceOverHttp:
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    async def heartbeat(self, worker: WorkerInfo, seconds: float) -> None:
+        path = f"/v1/workers/{part(worker.owner_id)}"
+        if not seconds:
+            await self._line.ask("DELETE", path, dict)
+            return
+        said = Heartbeat(
+            seconds=seconds,
+            queues=worker.queues,
+            concurrency=worker.concurrency,
+            running=worker.running,
+            draining=worker.draining,
+            details=worker.details,
+        )
+        await self._line.ask("POST", path, dict, body=encoded(said))
+
+    async def list_workers(self) -> list[WorkerInfo]:
+        found = await self._line.ask("GET", "/v1/workers", Workers)
+        return [
+            WorkerInfo(
+                owner_id=each.owner_id,
+                queues=each.queues,
+                concurrency=each.concurrency,
+                running=each.running,
+                draining=each.draining,
+                details=each.details,
+                seen_at=each.seen_at,
+            )
+            for each in found.workers
+        ]
+
+    @asynccontextmanager
+    async def listen(
+        self, topics: Collection[str], heard: Callable[[], None]
+    ) -> AsyncIterator[None]:
+        """Asks and asks again. Nothing is lost between two questions, as long as they reach the
+        same gateway; of a store that wakes nobody nothing is heard."""
+        listening = asyncio.create_task(self._listen(sorted(topics), heard))
+        try:
+            yield
+        finally:
+            await end(listening)
+
+    async def _listen(self, topics: list[str], heard: Callable[[], None]) -> None:
+        after: str | None = None
+        failures = 0
+        while True:
+            try:
+                said = await self._ask(topics, after)
+            except (NotPermitted, NotSupported) as error:
+                _log.debug("no hints: %s", error)
+                return
+            except TenureError as error:
+                _log.debug("hints are not heard: %s", error)
+                failures += 1
+                after = None
+                await pause(_AGAIN.wait_after(failures, luck=random.random()) or 0.0)  # noqa: S311
+                continue
+            failures = 0
+            if said != after:
+                after = said
+                heard()
+
+    async def _ask(self, topics: list[str], after: str | None) -> str:
+        asked = WakeupRequest(topics=tuple(topics), after=after)
+        answer = await self._line.ask(
+            "POST", "/v1/wakeups", Wakeup, body=encoded(asked), wait=asked.wait, apart=True
+        )
+        return answer.after
 
 
 class HttpStore(RunsOverHttp, LeasesOverHttp, RecordsOverHttp, PresenceOverHttp):

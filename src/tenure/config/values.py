@@ -146,7 +146,7 @@ def _one_of(*words: str) -> Callable[[object], str]:
 def _targets(value: object) -> tuple[CallbackSpec, ...]:
     if isinstance(value, str):
         raise ValueError(f"are tables, [[callbacks]], and stand in {FILE_NAME}")  # noqa: TRY004
-    from tenure.workflow.targets import read_targets  # the workflow's grammar, for the few in need
+    from tenure.workflow.parse import read_targets  # the workflow's grammar, for the few in need
 
     return read_targets(value)
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache
+from html import escape
 from typing import Any, NamedTuple
 
 import msgspec
 
 from tenure._version import __version__
+from tenure.gateway.calls import Route
 from tenure.gateway.problems import (
     BUSY,
     DEFECT,
@@ -24,10 +29,8 @@ from tenure.gateway.problems import (
     UNSUPPORTED_MEDIA,
     Kind,
 )
-from tenure.gateway.queries import repeatable
-from tenure.gateway.route import Route
-from tenure.wire.full import full
-from tenure.wire.problem import MEDIA_TYPE, Problem
+from tenure.gateway.routing import repeatable
+from tenure.wire.answers import PROBLEM_MEDIA_TYPE, Problem, full
 
 _TO_SHAPES = "#/components/schemas/"
 _REF = _TO_SHAPES + "{name}"
@@ -208,7 +211,7 @@ def _responses(route: Route[Any, Any], shapes: Shapes) -> dict[str, Any]:
         content["text/event-stream"] = {"schema": {"type": "string"}}
     for status, kinds in problems_of(route).items():
         said = ", ".join(f"`{kind.name}`" for kind in kinds)
-        problem = {MEDIA_TYPE: {"schema": shapes.of[Problem]}}
+        problem = {PROBLEM_MEDIA_TYPE: {"schema": shapes.of[Problem]}}
         entry = responses.setdefault(str(status), {"description": said, "content": {}})
         entry["content"] = {**entry.get("content", {}), **problem}
     return responses
@@ -221,3 +224,78 @@ def _answer(status: int, kind: Any, shapes: Shapes) -> dict[str, Any]:
         return {"description": "A page.", "content": {kind: {"schema": {"type": "string"}}}}
     content: dict[str, Any] = {"application/json": {"schema": shapes.of[full(kind)]}}
     return {"description": "Created." if status == 201 else "The answer.", "content": content}
+
+
+# The document as a page for people: no script, nothing from elsewhere.
+
+
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
+h2 { font: 600 1rem/1.5 ui-monospace, monospace; margin: 2rem 0 0 }
+h2 b { display: inline-block; min-width: 4rem }
+code { font: 0.9em ui-monospace, monospace }
+table { border-collapse: collapse; margin: 0.5rem 0 }
+td { padding: 0.1rem 1rem 0.1rem 0; vertical-align: top }
+small { color: #666 }
+"""
+_DIGEST = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+PAGE_POLICY = f"default-src 'none'; style-src 'sha256-{_DIGEST}'; frame-ancestors 'none'"
+
+
+@cache
+def page(document: bytes) -> bytes:
+    return "".join(_lines(msgspec.json.decode(document))).encode()
+
+
+def _lines(document: dict[str, Any]) -> Iterator[str]:
+    info = document["info"]
+    title = escape(f"{info['title']} {info['version']}")
+    yield '<!doctype html><html lang="en"><meta charset="utf-8">'
+    yield '<meta name="viewport" content="width=device-width">'
+    yield f"<title>{title}</title><style>{_STYLE}</style><h1>{title}</h1>"
+    yield f"<p>{_marked(info['description'])}</p>"
+    yield '<p>For programs: <a href="/openapi.json">/openapi.json</a>. Send a token as '
+    yield "<code>Authorization: Bearer tenure_…</code>; <code>tenure token create</code> makes one."
+    yield "</p>"
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            yield from _operation_section(method, path, operation)
+
+
+def _operation_section(method: str, path: str, operation: dict[str, Any]) -> Iterator[str]:
+    yield f"<h2><b>{method.upper()}</b> {escape(path)}</h2>"
+    roles = operation.get("x-roles")
+    who = f"Roles: {', '.join(roles)}." if roles else "Needs no token."
+    yield f"<p>{escape(operation['summary'])}. <small>{escape(who)}</small></p><table>"
+    for each in operation["parameters"]:
+        yield _row(each["name"], each["in"], _kind(each["schema"]), each.get("description", ""))
+    body = operation.get("requestBody")
+    if body is not None:
+        yield _row("body", "JSON", _kind(body["content"]["application/json"]["schema"]), "")
+    for status, answer in operation["responses"].items():
+        yield _row(status, "answer", _answer_kind(answer), answer["description"])
+    yield "</table>"
+
+
+def _row(*cells: str) -> str:
+    return f"<tr>{''.join(f'<td>{_marked(cell)}' for cell in cells)}"
+
+
+def _marked(text: str) -> str:
+    """Between backquotes stands code."""
+    parts = escape(text).split("`")
+    return "".join(f"<code>{part}</code>" if n % 2 else part for n, part in enumerate(parts))
+
+
+def _answer_kind(answer: dict[str, Any]) -> str:
+    kinds = (_kind(content["schema"]) for content in answer.get("content", {}).values())
+    return " or ".join(kinds)
+
+
+def _kind(schema: dict[str, Any]) -> str:
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    if "enum" in schema:
+        return ", ".join(map(str, schema["enum"]))
+    kind = str(schema.get("format", schema.get("type", "any")))
+    return f"{_kind(schema['items'])}, …" if "items" in schema else kind

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from tenure.gateway.accepting import prefers
+from typing import Any
+
+from tenure.gateway.answers import prefers
+from tenure.gateway.auth import check_holds, check_reaches, run_of
 from tenure.gateway.calls import Answer, Call, RawAnswer, StreamAnswer
-from tenure.gateway.following import place_after, wants_stream
 from tenure.gateway.problems import OUTPUT_NOT_FOUND, Refusal
-from tenure.gateway.reaching import check_reaches, run_of
+from tenure.gateway.routing import place_after, wants_stream
 from tenure.model.errors import NotSupported
 from tenure.model.snapshot import HostState, ItemState, RunSnapshot
-from tenure.ports.log_listing import LogListing
-from tenure.ports.log_store import LogKey, LogSlice, LogStore
-from tenure.ports.run_store import RunStateStore
-from tenure.wire.listings import NoQuery
-from tenure.wire.output import OFFSET, Output, OutputQuery, OutputStream, OutputStreams
-from tenure.wire.text import readable
+from tenure.model.update import Fencing
+from tenure.ports.store import LogKey, LogListing, LogSlice, LogStore, RunStateStore
+from tenure.wire.masking import readable
+from tenure.wire.output import (
+    OFFSET,
+    Appended,
+    Chunk,
+    ChunkQuery,
+    NewChunk,
+    Output,
+    OutputQuery,
+    OutputStream,
+    OutputStreams,
+)
+from tenure.wire.runs import NoQuery
 from tenure.workflow.wording import did_you_mean
 
 BYTES = "application/octet-stream"
@@ -107,3 +118,30 @@ def _task(run: RunSnapshot, call: Call[OutputQuery, None]) -> ItemState:
     if not run.ended:
         return host
     raise Refusal(OUTPUT_NOT_FOUND, f"host {name[:60]!r} has {len(host.items)} items")
+
+
+# Output as the store keeps it: bytes at an offset, written by the run's owner alone.
+
+
+async def read_chunk(call: Call[ChunkQuery, None]) -> Answer:
+    store, asked, run_id = _logs_of(call), call.query, await check_reaches(call)
+    found = await store.read(run_id, _log_key(asked), asked.offset, limit=asked.limit)
+    return Answer(value=Chunk(offset=found.offset, size=found.size, data=found.data))
+
+
+async def append_chunk(call: Call[NoQuery, NewChunk]) -> Answer:
+    store, given = _logs_of(call), call.body
+    fencing = Fencing(given.owner_id, given.fence)
+    run_id = await check_holds(call, fencing)
+    size = await store.append(run_id, fencing, _log_key(given), given.offset, given.data)
+    return Answer(value=Appended(size=size))
+
+
+def _log_key(of: ChunkQuery | NewChunk) -> LogKey:
+    return LogKey(step=of.step, host=of.host, stream=of.stream, item=of.item, attempt=of.attempt)
+
+
+def _logs_of(call: Call[Any, Any]) -> LogStore:
+    if isinstance(call.parts.store, LogStore):
+        return call.parts.store
+    raise NotSupported(f"{type(call.parts.store).__name__} keeps no full output")

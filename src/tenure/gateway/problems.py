@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from tenure.model import errors
 from tenure.model.errors import TenureError
-from tenure.wire.problem import PREFIX, Problem
+from tenure.wire.answers import PREFIX, Problem
 
 
 class Kind(NamedTuple):
@@ -154,3 +154,15 @@ def problem_of(error: Exception) -> Problem:
     facts = {said: getattr(error, known) for known, said in _FACTS.items() if hasattr(error, known)}
     told = {name: value for name, value in facts.items() if value is not None}
     return kind.problem(str(error), **told)
+
+
+# Why a gateway does not even begin. Without its libraries: commands name these before they load
+# any.
+
+
+class NotSafe(TenureError):
+    """It would serve whoever can reach it."""
+
+
+class CannotListen(TenureError):
+    """The address is taken, not ours, or not permitted."""

@@ -9,18 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tenure.gateway import (
-    definitions,
-    deliveries,
-    fleet,
-    history,
-    measuring,
-    operating,
-    output,
-    probes,
-    runs,
-    submitting,
-)
+from tenure.gateway import callbacks, leases, output, runs, submit, system, updates
+from tenure.gateway.calls import OPERATE, READ, WORK, Route
 from tenure.gateway.problems import (
     DELIVERY_NOT_FOUND,
     INVALID_OPTIONS,
@@ -28,6 +18,7 @@ from tenure.gateway.problems import (
     INVALID_WORKFLOW,
     KEY_REUSED,
     LEASE_HELD,
+    LEASE_LOST,
     NOT_FOUND,
     NOT_RUNNABLE,
     NOT_SUPPORTED,
@@ -37,38 +28,195 @@ from tenure.gateway.problems import (
     STORE_REJECTED,
     VERSION_CONFLICT,
 )
-from tenure.gateway.roles import OPERATE, READ
-from tenure.gateway.route import Route
-from tenure.gateway.worker_routes import EXECUTION, OWNERSHIP
+from tenure.model.leases import Renewal
 from tenure.model.snapshot import RunSnapshot
-from tenure.runtime.queries import Explanation
-from tenure.runtime.travelling import MOST_BYTES
-from tenure.wire.deliveries import CallbackDetails
-from tenure.wire.listings import (
+from tenure.runtime.explain import Explanation
+from tenure.runtime.prepare import MAX_FILES_BYTES
+from tenure.wire import output as shapes
+from tenure.wire.answers import Health, Readiness
+from tenure.wire.callbacks import CallbackDetails
+from tenure.wire.leases import (
+    MAX_WRITES_BYTES,
+    Claims,
+    GivenLease,
+    GivenLeases,
+    Heartbeat,
+    LeaseClaim,
+    LeaseRenewal,
+    ReleaseQuery,
+    Renewals,
+    RenewalsQuery,
+    RenewalsRequest,
+    Wakeup,
+    WakeupRequest,
+    WriteOutcomes,
+    Writes,
+)
+from tenure.wire.output import Output, OutputQuery, OutputStreams, StoredDefinition
+from tenure.wire.runs import (
+    AnnotateRequest,
+    ApproveRequest,
     CallbackPage,
     CallbacksQuery,
+    Cancellation,
     ChangePage,
     ChangesQuery,
     EventPage,
     EventsQuery,
     NoQuery,
-    RunPage,
-    RunsQuery,
-    Workers,
-)
-from tenure.wire.output import Output, OutputQuery, OutputStreams, StoredDefinition
-from tenure.wire.probes import Health, Readiness
-from tenure.wire.submission import RetryRequest, Submission
-from tenure.wire.verbs import (
-    AnnotateRequest,
-    ApproveRequest,
-    Cancellation,
     Reconciled,
     ReconcileRequest,
+    RetryRequest,
+    RunPage,
+    RunsQuery,
+    Submission,
+    Workers,
 )
 
+# The part of the table that workers use: the store's own verbs, over HTTP.
+
+
+_LARGEST_CHUNK = shapes.MAX_APPEND_BYTES * 4 // 3 + (64 << 10)
+_LARGEST_RENEWALS = 8 << 20
+
+OWNERSHIP: tuple[Route[Any, Any], ...] = (
+    Route(
+        method="POST",
+        path="/v1/updates",
+        summary="Creations and updates of runs, an outcome each",
+        roles=WORK | OPERATE,
+        query=NoQuery,
+        body=Writes,
+        most_bytes=MAX_WRITES_BYTES,
+        handler=updates.update_runs,
+        answers={200: WriteOutcomes},
+    ),
+    Route(
+        method="POST",
+        path="/v1/claims",
+        summary="Claim runs that have no owner",
+        roles=WORK,
+        query=NoQuery,
+        body=Claims,
+        handler=leases.claim_runs,
+        answers={200: GivenLeases},
+        problems=(NOT_SUPPORTED,),
+    ),
+    Route(
+        method="POST",
+        path="/v1/renewals",
+        summary="Renew leases, and hear of cancel requests",
+        roles=WORK,
+        query=RenewalsQuery,
+        body=RenewalsRequest,
+        most_bytes=_LARGEST_RENEWALS,
+        handler=leases.renew_leases,
+        answers={200: Renewals},
+        problems=(NOT_SUPPORTED,),
+    ),
+    Route(
+        method="POST",
+        path="/v1/runs/{run_id}/lease",
+        summary="Claim this run",
+        roles=WORK,
+        query=NoQuery,
+        body=LeaseClaim,
+        handler=leases.claim_run,
+        answers={200: GivenLease},
+        problems=(RUN_NOT_FOUND, LEASE_HELD, NOT_RUNNABLE, NOT_SUPPORTED),
+    ),
+    Route(
+        method="PUT",
+        path="/v1/runs/{run_id}/lease",
+        summary="Renew the lease of this run",
+        roles=WORK,
+        query=NoQuery,
+        body=LeaseRenewal,
+        handler=leases.renew_lease,
+        answers={200: Renewal},
+        problems=(RUN_NOT_FOUND, LEASE_LOST, NOT_SUPPORTED),
+    ),
+    Route(
+        method="DELETE",
+        path="/v1/runs/{run_id}/lease",
+        summary="Give this run back, its status untouched",
+        roles=WORK,
+        query=ReleaseQuery,
+        handler=leases.release_lease,
+        answers={204: None},
+        problems=(RUN_NOT_FOUND, LEASE_LOST, NOT_SUPPORTED),
+    ),
+    Route(
+        method="GET",
+        path="/v1/runs/{run_id}/record",
+        summary="One run as the store keeps it; credentials of its callbacks for workers only",
+        roles=READ,
+        query=NoQuery,
+        handler=runs.get_record,
+        answers={200: RunSnapshot},
+        problems=(RUN_NOT_FOUND,),
+    ),
+)
+EXECUTION: tuple[Route[Any, Any], ...] = (
+    Route(
+        method="POST",
+        path="/v1/runs/{run_id}/logs/chunk",
+        summary="Append to what a task printed",
+        roles=WORK,
+        query=NoQuery,
+        body=shapes.NewChunk,
+        most_bytes=_LARGEST_CHUNK,
+        handler=output.append_chunk,
+        answers={200: shapes.Appended},
+        problems=(RUN_NOT_FOUND, LEASE_LOST, STORE_REJECTED, NOT_SUPPORTED),
+    ),
+    Route(
+        method="GET",
+        path="/v1/runs/{run_id}/logs/chunk",
+        summary="The bytes that a task printed, from an offset on",
+        roles=READ,
+        query=shapes.ChunkQuery,
+        handler=output.read_chunk,
+        answers={200: shapes.Chunk},
+        problems=(RUN_NOT_FOUND, NOT_SUPPORTED),
+    ),
+    Route(
+        method="POST",
+        path="/v1/wakeups",
+        summary="Wait for a hint that there may be something to do",
+        roles=WORK,
+        query=NoQuery,
+        body=WakeupRequest,
+        handler=system.wait_for_wakeup,
+        answers={200: Wakeup},
+        problems=(NOT_SUPPORTED,),
+    ),
+    Route(
+        method="POST",
+        path="/v1/workers/{owner_id}",
+        summary="Say that a worker is there",
+        roles=WORK,
+        query=NoQuery,
+        body=Heartbeat,
+        handler=system.heartbeat,
+        answers={204: None},
+        problems=(NOT_SUPPORTED,),
+    ),
+    Route(
+        method="DELETE",
+        path="/v1/workers/{owner_id}",
+        summary="Say that a worker has gone",
+        roles=WORK,
+        query=NoQuery,
+        handler=system.leave,
+        answers={204: None},
+        problems=(NOT_SUPPORTED,),
+    ),
+)
+
+
 HTML = "text/html"
-_LARGEST_SUBMISSION = MOST_BYTES * 4 // 3 + (4 << 20)
+_LARGEST_SUBMISSION = MAX_FILES_BYTES * 4 // 3 + (4 << 20)
 """All files of a run in base64, and the workflow."""
 _KEY_HEADER = {
     "Idempotency-Key": "Names this very request: sent again, it answers with the run that the "
@@ -107,7 +255,7 @@ RUNS = (
         query=NoQuery,
         body=Submission,
         most_bytes=_LARGEST_SUBMISSION,
-        handler=submitting.submit,
+        handler=submit.submit,
         answers={201: RunSnapshot},
         problems=(RUN_EXISTS, KEY_REUSED, INVALID_WORKFLOW, INVALID_OPTIONS, STORE_REJECTED),
         request_headers=_KEY_HEADER,
@@ -118,7 +266,7 @@ RUNS = (
         summary="What a run executes; credentials of its callbacks for workers only",
         roles=READ,
         query=NoQuery,
-        handler=definitions.get_definition,
+        handler=runs.get_definition,
         answers={200: StoredDefinition},
         problems=(RUN_NOT_FOUND, NOT_FOUND, NOT_SUPPORTED),
     ),
@@ -152,7 +300,7 @@ VERBS = (
         query=NoQuery,
         body=Cancellation,
         body_optional=True,
-        handler=operating.cancel,
+        handler=runs.cancel,
         answers={200: RunSnapshot},
         problems=(RUN_NOT_FOUND, STORE_REJECTED),
     ),
@@ -164,7 +312,7 @@ VERBS = (
         query=NoQuery,
         body=ApproveRequest,
         body_optional=True,
-        handler=operating.approve,
+        handler=runs.approve,
         answers={200: RunSnapshot},
         problems=(RUN_NOT_FOUND, INVALID_TRANSITION, STORE_REJECTED),
     ),
@@ -175,7 +323,7 @@ VERBS = (
         roles=OPERATE,
         query=NoQuery,
         body=AnnotateRequest,
-        handler=operating.annotate,
+        handler=runs.annotate,
         answers={200: RunSnapshot},
         problems=(RUN_NOT_FOUND, STORE_REJECTED),
     ),
@@ -187,7 +335,7 @@ VERBS = (
         query=NoQuery,
         body=RetryRequest,
         body_optional=True,
-        handler=submitting.retry,
+        handler=submit.retry,
         answers={201: RunSnapshot},
         problems=(
             RUN_NOT_FOUND,
@@ -209,7 +357,7 @@ VERBS = (
         query=NoQuery,
         body=ReconcileRequest,
         body_optional=True,
-        handler=operating.reconcile,
+        handler=runs.reconcile,
         answers={200: Reconciled},
         problems=(LEASE_HELD, VERSION_CONFLICT),
     ),
@@ -221,7 +369,7 @@ HISTORY = (
         summary="What happened to one run",
         roles=READ,
         query=EventsQuery,
-        handler=history.run_events,
+        handler=runs.run_events,
         answers={200: EventPage, 204: None},
         streams=True,
         problems=(RUN_NOT_FOUND, NOT_SUPPORTED),
@@ -233,7 +381,7 @@ HISTORY = (
         summary="What happened to all runs, losing nothing",
         roles=READ,
         query=ChangesQuery,
-        handler=history.changes,
+        handler=runs.changes,
         answers={200: ChangePage},
         streams=True,
         problems=(NOT_SUPPORTED,),
@@ -274,7 +422,7 @@ CALLBACKS = (
         summary="Callbacks, newest first",
         roles=READ,
         query=CallbacksQuery,
-        handler=deliveries.list_callbacks,
+        handler=callbacks.list_callbacks,
         answers={200: CallbackPage},
         problems=(RUN_NOT_FOUND, NOT_SUPPORTED),
     ),
@@ -284,7 +432,7 @@ CALLBACKS = (
         summary="One callback, with what it says",
         roles=READ,
         query=NoQuery,
-        handler=deliveries.get_callback,
+        handler=callbacks.get_callback,
         answers={200: CallbackDetails},
         problems=(DELIVERY_NOT_FOUND, NOT_SUPPORTED),
     ),
@@ -294,7 +442,7 @@ CALLBACKS = (
         summary="Send a callback again, under the same id",
         roles=OPERATE,
         query=NoQuery,
-        handler=deliveries.redeliver,
+        handler=callbacks.redeliver,
         answers={200: CallbackDetails},
         problems=(DELIVERY_NOT_FOUND, INVALID_TRANSITION, NOT_SUPPORTED),
     ),
@@ -306,7 +454,7 @@ FLEET = (
         summary="Live workers and the runs they own",
         roles=READ,
         query=NoQuery,
-        handler=fleet.list_workers,
+        handler=system.list_workers,
         answers={200: Workers},
         problems=(NOT_SUPPORTED,),
     ),
@@ -318,7 +466,7 @@ METRICS = (
         summary="Numbers of this process and of its store, for Prometheus",
         roles=READ,
         query=NoQuery,
-        handler=measuring.metrics,
+        handler=system.metrics,
         answers={200: "text/plain"},
     ),
 )
@@ -329,7 +477,7 @@ PROBES = (
         summary="Whether the process answers",
         roles=None,
         query=NoQuery,
-        handler=probes.healthz,
+        handler=system.healthz,
         answers={200: Health},
     ),
     Route(
@@ -338,7 +486,7 @@ PROBES = (
         summary="Whether it can serve: its store answers, with this version's schema",
         roles=None,
         query=NoQuery,
-        handler=probes.readyz,
+        handler=system.readyz,
         answers={200: Readiness, 503: Readiness},
     ),
     Route(
@@ -347,7 +495,7 @@ PROBES = (
         summary="This document",
         roles=None,
         query=NoQuery,
-        handler=probes.openapi,
+        handler=system.openapi,
         answers={200: dict[str, Any], 304: None},
     ),
     Route(
@@ -356,7 +504,7 @@ PROBES = (
         summary="The same for people",
         roles=None,
         query=NoQuery,
-        handler=probes.docs,
+        handler=system.docs,
         answers={200: HTML, 304: None},
     ),
 )

@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec.structs import replace
 
-from tenure.gateway.calls import Answer, Call
-from tenure.gateway.reaching import check_reaches, own, queue_for, run_of
-from tenure.gateway.validators import PRIVATE, not_modified
-from tenure.model.errors import NotSupported
+from tenure.gateway.auth import check_reaches, check_unlimited, own, queue_for, run_of
+from tenure.gateway.calls import WORK, Answer, Call, StreamAnswer
+from tenure.gateway.live.streams import all_of_version
+from tenure.gateway.problems import FORBIDDEN, NOT_FOUND, Refusal
+from tenure.gateway.routing import PRIVATE, comes_back, not_modified, place_after, wants_stream
+from tenure.model.errors import NotSupported, StoreIncompatible
 from tenure.model.query import RunFilter
 from tenure.model.snapshot import RunSnapshot
-from tenure.ports.lease_store import LeaseStore
-from tenure.runtime.queries import explain_run
-from tenure.wire.listings import NoQuery, RunPage, RunsQuery
-from tenure.wire.targets import masked
+from tenure.model.update import FeedPage, Position
+from tenure.ports.leases import LeaseStore
+from tenure.ports.store import ChangeFeed, Definitions, EventLog
+from tenure.runtime.explain import explain_run
+from tenure.runtime.recipe import Definition, decode_definition
+from tenure.wire.callbacks import masked_target
+from tenure.wire.masking import shown_text
+from tenure.wire.output import StoredDefinition
+from tenure.wire.runs import (
+    EVENT_POSITION,
+    AnnotateRequest,
+    ApproveRequest,
+    Cancellation,
+    ChangePage,
+    ChangesQuery,
+    EventPage,
+    EventsQuery,
+    NoQuery,
+    Reconciled,
+    ReconcileRequest,
+    RunPage,
+    RunsQuery,
+)
 
 
 async def list_runs(call: Call[RunsQuery, None]) -> Answer:
@@ -65,10 +88,160 @@ def shown(run: RunSnapshot) -> RunSnapshot:
     """Of its callbacks no credential is shown."""
     if not run.callbacks:
         return run
-    return replace(run, callbacks=tuple(map(masked, run.callbacks)))
+    return replace(run, callbacks=tuple(map(masked_target, run.callbacks)))
 
 
 async def explain(call: Call[NoQuery, None]) -> Answer:
     parts, run_id = call.parts, await check_reaches(call)
     said = await explain_run(parts.store, run_id, now=parts.now(), presence=parts.presence)
     return Answer(value=said)
+
+
+# A run as the store keeps it, for programs that go on with it.
+
+
+async def get_record(call: Call[NoQuery, None]) -> Answer:
+    """Whoever executes runs may read what they execute, and may see where their callbacks go: what
+    it leaves out, a run that is started again from this record would have lost."""
+    run = await run_of(call)
+    return Answer(value=run if call.caller.role in WORK else shown(run))
+
+
+# What runs execute, shown to whoever may see it: credentials of callbacks are for workers.
+
+
+async def get_definition(call: Call[NoQuery, None]) -> Answer:
+    store, run_id = call.parts.store, await check_reaches(call)
+    if not isinstance(store, Definitions):
+        raise NotSupported(f"{type(store).__name__} keeps no definitions")
+    stored = await store.get_definition(run_id)
+    if stored is None:
+        raise Refusal(NOT_FOUND, f"run {run_id} was created without a definition")
+    known = _understood(stored)
+    if call.caller.role not in WORK:
+        known = None if known is None else shown_definition(known)
+        if known is None:
+            said = "it cannot be read here and may hold credentials: worker tokens see it"
+            raise Refusal(FORBIDDEN, said)
+        stored = known.encode()
+    return Answer(value=_shown(run_id, stored, known))
+
+
+def shown_definition(definition: Definition) -> Definition | None:
+    """``None`` for a workflow that nobody could read."""
+    text = shown_text(definition.workflow)
+    return None if text is None else replace(definition, workflow=text)
+
+
+def restored(given: str | None, known: str | None) -> str | None:
+    """``given``, with the text of ``known`` if it is that, as it was shown: nothing is lost to who
+    retries a run by what he was not to see."""
+    new, old = _understood(given), _understood(known)
+    if new is None or old is None or new.workflow != shown_text(old.workflow):
+        return given
+    return replace(new, workflow=old.workflow).encode()
+
+
+def _understood(stored: str | None) -> Definition | None:
+    """``None`` for somebody else's."""
+    try:
+        return None if stored is None else decode_definition(stored)
+    except StoreIncompatible:
+        return None
+
+
+def _shown(run_id: str, stored: str, known: Definition | None) -> StoredDefinition:
+    return StoredDefinition(
+        run_id=run_id,
+        workflow=known.workflow if known else None,
+        source=known.source if known else None,
+        limit=known.limit if known else (),
+        local=known.local if known else False,
+        files=tuple(known.files) if known else (),
+        stored=stored,
+    )
+
+
+# What happened, and what happens: to one run, and to all of them.
+
+
+NOW = "now"
+"""In place of a cursor: whatever happens next."""
+
+
+async def run_events(call: Call[EventsQuery, None]) -> Answer | StreamAnswer:
+    store = call.parts.store
+    if not isinstance(store, EventLog):
+        raise NotSupported(f"{type(store).__name__} keeps no journal")
+    if wants_stream(call):
+        return await _follow_run(call, store)
+    run_id, after = await check_reaches(call), position_of(call.query.after)
+    events = await store.read_events(run_id, after, limit=call.query.limit)
+    last = events[-1].position if events else after
+    return Answer(value=EventPage(events=tuple(events), after=str(last)))
+
+
+async def _follow_run(call: Call[EventsQuery, None], log: EventLog) -> Answer | StreamAnswer:
+    run = await run_of(call)
+    after = position_of(place_after(call, EVENT_POSITION, call.query.after or "") or None)
+    if comes_back(call) and run.ended and not await log.read_events(run.run_id, after, limit=1):
+        return Answer(status=204)  # by which browsers know that they need not come again
+    return StreamAnswer(parts=call.parts.live.run(log, run, after))
+
+
+def position_of(text: str | None) -> Position:
+    """``version.seq``, or a version as a whole."""
+    if text is None:
+        return Position()
+    version, _, seq = text.partition(".")
+    return Position(int(version), int(seq)) if seq else all_of_version(int(version))
+
+
+async def changes(call: Call[ChangesQuery, None]) -> Answer | StreamAnswer:
+    check_unlimited(call.caller, "this feed has the events of all runs")
+    store, asked = call.parts.store, call.query
+    if not isinstance(store, ChangeFeed):
+        raise NotSupported(f"{type(store).__name__} has no feed of all changes")
+    after = asked.after
+    if wants_stream(call):
+        after = place_after(call, ".{1,500}", after or "") or None
+    if after == NOW:
+        after = await store.newest_change()
+        found = FeedPage(events=(), cursor=after)
+    else:
+        found = await store.read_changes(after, limit=asked.limit)
+    if wants_stream(call):
+        return StreamAnswer(parts=call.parts.live.all_runs(store, after))
+    return Answer(value=ChangePage(events=found.events, after=found.cursor))
+
+
+# What people and programs may ask of runs from outside. The journal says by whom.
+
+
+async def cancel(call: Call[NoQuery, Cancellation]) -> Answer:
+    run_id, by = await check_reaches(call), call.caller.name
+    run = await call.parts.desk.cancel(run_id, reason=call.body.reason, by=by)
+    return Answer(value=shown(run))
+
+
+async def approve(call: Call[NoQuery, ApproveRequest]) -> Answer:
+    run_id, by = await check_reaches(call), call.caller.name
+    run = await call.parts.desk.approve(run_id, by=by, note=call.body.note)
+    return Answer(value=shown(run))
+
+
+async def annotate(call: Call[NoQuery, AnnotateRequest]) -> Answer:
+    run_id, by = await check_reaches(call), call.caller.name
+    run = await call.parts.desk.annotate(run_id, call.body.data, by=by)
+    return Answer(value=shown(run))
+
+
+async def reconcile(call: Call[NoQuery, ReconcileRequest]) -> Answer:
+    check_unlimited(call.caller, "reconciling looks at all runs")
+    reason = f"{call.body.reason} ({_asked_by(call)})"
+    ended = await call.parts.desk.end_abandoned(reason=reason)
+    return Answer(value=Reconciled(**ended._asdict()))
+
+
+def _asked_by(call: Call[Any, Any]) -> str:
+    return f"reconciled by {call.caller.name}"

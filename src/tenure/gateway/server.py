@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 import uvicorn
+from prometheus_client import Counter
+from starlette.routing import Route as Path
+from starlette.routing import Router
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tenure.gateway.errors import CannotListen
-from tenure.gateway.parts import Limits
-from tenure.runtime.waiting import pause
+from tenure.aio import about, pause
+from tenure.gateway.auth import Admission, Door, Rates, TokenBook
+from tenure.gateway.calls import Limits, Parts, Route
+from tenure.gateway.live.streams import SSE_MEDIA_TYPE
+from tenure.gateway.metrics import Meters
+from tenure.gateway.openapi import encoded
+from tenure.gateway.problems import CannotListen
+from tenure.gateway.routes import ROUTES
+from tenure.gateway.routing import CALLER, MADE, Intake, Resource, nothing_here
 
 _BACKLOG = 1024
 _A_MOMENT = 0.01
@@ -109,3 +120,104 @@ def _said(host: str, port: int) -> Iterator[None]:
         raise CannotListen(
             f"cannot listen on {host}:{port}: {reason}; choose another with --listen"
         ) from error
+
+
+# Requests, counted and told to the log by their route: never by what was asked for in detail, so
+# that there are few numbers, and nothing of a query or a header in any log.
+
+
+_log = logging.getLogger("tenure.gateway.requests")
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+_STREAM = SSE_MEDIA_TYPE.encode()
+
+
+class Counted:
+    """An application, and what became of each request to it. ``clock`` counts seconds."""
+
+    def __init__(
+        self, app: ASGIApp, route: str, meters: Meters, clock: Callable[[], float]
+    ) -> None:
+        self._app = app
+        self._route = route
+        self._meters = meters
+        self._clock = clock
+        self._answered: dict[tuple[str, int], Counter] = {}
+        self._seconds = meters.request_seconds.labels(route)
+        self._streams = meters.streams.labels(route)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began = self._clock()
+        status, streams = 0, False
+
+        async def noted(message: Message) -> None:
+            nonlocal status, streams
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                streams = _is_stream(message)
+                if streams:
+                    self._streams.inc()
+            await send(message)
+
+        try:
+            with about(scope.get("path_params", {}).get("run_id")):
+                await self._app(scope, receive, noted)
+        finally:
+            if streams:
+                self._streams.dec()
+            self._note(scope, status, self._clock() - began, streams=streams)
+
+    def _note(self, scope: Scope, status: int, seconds: float, *, streams: bool) -> None:
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        answered = self._answered.get((method, status))
+        if answered is None:
+            answered = self._meters.requests.labels(method, self._route, status or "none")
+            self._answered[method, status] = answered
+        answered.inc()
+        if not streams:
+            self._seconds.observe(seconds)
+        if _log.isEnabledFor(logging.INFO):
+            facts = {
+                "method": method,
+                "route": self._route,
+                "status": status,
+                "seconds": round(seconds, 6),
+                "caller": scope.get(CALLER),
+                "run_id": scope.get("path_params", {}).get("run_id") or scope.get(MADE),
+            }
+            _log.info("%s %s: %d", method, self._route, status, extra={"facts": facts})
+
+
+def _is_stream(start: Message) -> bool:
+    """Whoever sends a stream says so in the first header."""
+    headers = start["headers"]
+    return bool(headers) and headers[0][1].startswith(_STREAM)
+
+
+# The gateway as an ASGI application.
+
+
+def new_app(
+    parts: Parts,
+    clock: Callable[[], float],
+    limits: Limits = Limits(),
+    *,
+    door: Door = Door.SHUT,
+    routes: Sequence[Route[Any, Any]] = ROUTES,
+) -> Router:
+    """``clock`` counts seconds, for what lasts; ``door`` is for those without a token."""
+    parts.document = encoded(routes)
+    book = TokenBook(parts.store, parts.now, clock)
+    rates = Rates(limits.rate, limits.burst, clock)
+    admission, intake = Admission(book, rates, door), Intake(limits)
+
+    def counted(app: ASGIApp, route: str) -> Counted:
+        return Counted(app, route, parts.meters, clock)
+
+    by_path: dict[str, list[Route[Any, Any]]] = {}
+    for route in routes:
+        by_path.setdefault(route.path, []).append(route)
+    paths = [
+        Path(of_it[0].pattern, counted(Resource(of_it, parts, admission, intake), path))
+        for path, of_it in by_path.items()
+    ]
+    return Router(paths, redirect_slashes=False, default=counted(nothing_here, "none"))

@@ -7,6 +7,7 @@ newer schema by name instead of guessing at its meaning.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from functools import reduce
 from math import isfinite
 from typing import Any, TypeVar
@@ -161,3 +162,19 @@ def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
     if decoder is None:
         decoder = _decoders[kind] = msgspec.json.Decoder(kind)
     return decoder
+
+
+# Points in time that can be kept: everybody must be able to write them down and read them back.
+
+
+_FIRST = datetime(2, 1, 1, tzinfo=UTC)
+_LAST = datetime(9998, 12, 31, tzinfo=UTC)
+"""Beyond, the same moment has no form in some other time zone."""
+
+
+def why_not_kept(moment: datetime) -> str | None:
+    if moment.tzinfo is None:
+        return f"{moment.isoformat()} does not say its time zone"
+    if not _FIRST <= moment <= _LAST:
+        return f"{moment.isoformat()} is not between the years 2 and 9998"
+    return None

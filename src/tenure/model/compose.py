@@ -12,7 +12,6 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from tenure.model.events import Event
 from tenure.model.snapshot import Annotation, CallbackTarget, ErrorInfo, RunSnapshot
 from tenure.model.status import HostStatus, RunStatus, StepStatus
 from tenure.model.update import (
@@ -21,6 +20,7 @@ from tenure.model.update import (
     Changes,
     Consent,
     Effect,
+    Event,
     HostChange,
     LeaseRequest,
     NewDelivery,

@@ -7,29 +7,312 @@ instant; it gets what is to be written, or an error and nothing to write.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
-from typing import Any
+from enum import Enum
+from typing import Any, NamedTuple
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from tenure.model.approving import check_approval
-from tenure.model.closing import cut_short
-from tenure.model.deltas import Decision, StepDelta, Steps
-from tenure.model.errors import InvalidTransition, StoreRejected
-from tenure.model.events import Event
-from tenure.model.judge import CHECKS, Check, Circumstances, Verdict, choose_effect, judge
-from tenure.model.progress import change_steps
-from tenure.model.snapshot import CallbackError, ErrorInfo, RunSnapshot
-from tenure.model.status import ENDED_HOST, TERMINAL_RUN, RunStatus
-from tenure.model.tally import Tally
+from tenure.model import status as transitions
+from tenure.model.errors import (
+    InvalidTransition,
+    LeaseHeld,
+    LeaseLost,
+    StoreRejected,
+    VersionConflict,
+)
+from tenure.model.progress import (
+    Decision,
+    StepDelta,
+    Steps,
+    change_steps,
+    close_hosts,
+    close_step,
+    cut_short,
+)
+from tenure.model.snapshot import (
+    Approval,
+    CallbackError,
+    ErrorInfo,
+    HostState,
+    RunSnapshot,
+    RunSummary,
+    StepState,
+    Tally,
+)
+from tenure.model.status import (
+    ENDED_HOST,
+    ENDED_STEP,
+    OPEN_HOST,
+    TERMINAL_RUN,
+    RunStatus,
+    StepStatus,
+    plain_members,
+)
 from tenure.model.update import (
     NO_RUN_CHANGE,
     CallbackFailure,
+    Effect,
+    Event,
     NewDelivery,
+    NewRun,
     RunChange,
     Update,
 )
+
+# May this update be written? The checks, in the order that is part of the contract.
+#
+# The first check with an opinion answers. The order is what makes the answers safe:
+#
+# 1. *ownership first*, before repetition: an owner that was replaced re-sends an intent which had
+#    been applied; told "ok" it would start the task beside its successor's. Fence **and** owner
+#    must match: a restored database can hand out a fence number twice.
+# 2. *repetition* before everything that depends on the base: after a lost answer the base is
+#    stale by the writer's own success.
+# 3. *same end*: ending a run twice the same way is agreement, not an error.
+# 4. *released*: the run has nobody now; its last owner may repeat (2, 3) but not write anew.
+# 5. *held*: under a live lease, as judged by the store in this statement, others may ask (cancel),
+#    approve, annotate and note a callback that failed, and nothing else.
+# 6. *base*, then 7. *transition*.
+
+
+# Looked up once: on Python 3.11 naming a member costs nearly as much as a call.
+_RUNNING = RunStatus.RUNNING
+
+
+@plain_members
+class Verdict(Enum):
+    WRITE = "write"
+    AGAIN = "again"
+    """Applied before: the first answer again."""
+    NOTHING = "nothing"
+    """Already so: present facts, nothing written."""
+
+
+class Circumstances(NamedTuple):
+    """What only the store knows at the instant of the statement."""
+
+    lease_live: bool = False
+    """The run has an owner whose lease has not expired, by the store's clock."""
+    applied_id: str | None = None
+    """The ``update_id`` of journal row ``base_version + 1``; only asked for on a stale base."""
+    lease_expires_at: datetime | None = None
+
+
+Check = Callable[[RunSnapshot, Update, Effect, Circumstances], Verdict | None]
+
+
+def judge(
+    run: RunSnapshot,
+    update: Update,
+    effect: Effect,
+    circumstances: Circumstances,
+    checks: tuple[Check, ...],
+) -> Verdict:
+    if checks is CHECKS and _beyond_doubt(run, update, effect):
+        return _WRITE
+    _check_form(update)
+    for check in checks:
+        verdict = check(run, update, effect, circumstances)
+        if verdict is not None:
+            return verdict
+    return Verdict.WRITE
+
+
+def _beyond_doubt(run: RunSnapshot, update: Update, effect: Effect) -> bool:
+    """The common case at a glance: the owner's next update of its running run. None of the checks
+    has anything to say about it; a test holds this shortcut to them."""
+    lease = update.lease
+    return (
+        lease is not None
+        and lease.fence == run.fence
+        and lease.owner_id == run.owner_id
+        and update.base_version == run.version
+        and run.status is _RUNNING
+        and effect.changes.run.status is not _QUEUED
+    )
+
+
+def _check_form(update: Update) -> None:
+    """What no well-made update looks like, whatever the run."""
+    if update.lease is not None and update.base_version is None:
+        raise StoreRejected(update.run_id, "an owner's update must name its base_version")
+    if update.lease is None and update.release:
+        raise StoreRejected(update.run_id, "only an owner can release")
+    if update.base_version is None and update.effect.changes.run.journal_only:
+        raise StoreRejected(update.run_id, "what is only told must name its base_version")
+
+
+def choose_effect(run: RunSnapshot, update: Update, lease_live: bool) -> Effect:
+    """``if_unowned`` for a live run that nobody holds, else the plain effect."""
+    if update.if_unowned is None or lease_live or run.status in TERMINAL_RUN:
+        return update.effect
+    return update.if_unowned
+
+
+def check_ownership(
+    run: RunSnapshot, update: Update, effect: Effect, circumstances: Circumstances
+) -> Verdict | None:
+    lease = update.lease
+    if lease is None:
+        return None
+    if lease.fence != run.fence or (run.owner_id is not None and lease.owner_id != run.owner_id):
+        raise LeaseLost(run.run_id, fence=run.fence, owner_id=run.owner_id)
+    return None
+
+
+def check_repetition(
+    run: RunSnapshot, update: Update, effect: Effect, circumstances: Circumstances
+) -> Verdict | None:
+    base = update.base_version
+    stale = base is not None and base < run.version
+    return Verdict.AGAIN if stale and circumstances.applied_id == update.update_id else None
+
+
+def check_same_end(
+    run: RunSnapshot, update: Update, effect: Effect, circumstances: Circumstances
+) -> Verdict | None:
+    same = run.status in TERMINAL_RUN and effect.changes.run.status == run.status
+    return Verdict.NOTHING if same else None
+
+
+def check_released(
+    run: RunSnapshot, update: Update, effect: Effect, circumstances: Circumstances
+) -> Verdict | None:
+    if update.lease is not None and run.owner_id is None:
+        raise LeaseLost(run.run_id, fence=run.fence, owner_id=None)
+    return None
+
+
+def check_held(
+    run: RunSnapshot, update: Update, effect: Effect, circumstances: Circumstances
+) -> Verdict | None:
+    if update.lease is None and circumstances.lease_live and _is_the_owners(effect):
+        raise LeaseHeld(
+            run.run_id, owner_id=run.owner_id, expires_at=circumstances.lease_expires_at
+        )
+    return None
+
+
+def check_base(
+    run: RunSnapshot, update: Update, effect: Effect, circumstances: Circumstances
+) -> Verdict | None:
+    if update.base_version is not None and update.base_version != run.version:
+        raise VersionConflict(
+            run.run_id,
+            base_version=update.base_version,
+            version=run.version,
+            fence=run.fence,
+            status=run.status,
+            cancel_requested_at=run.cancel_requested_at,
+        )
+    return None
+
+
+def check_transition(
+    run: RunSnapshot, update: Update, effect: Effect, circumstances: Circumstances
+) -> Verdict | None:
+    changes = effect.changes
+    status = changes.run.status
+    if status is not UNSET and status != run.status and status not in transitions.RUN[run.status]:
+        raise InvalidTransition(run.run_id, f"cannot go from {run.status} to {status}")
+    if run.status in TERMINAL_RUN and (_is_the_owners(effect) or changes.run.approve is not UNSET):
+        raise InvalidTransition(run.run_id, f"ended as {run.status}; only annotations may follow")
+    if update.lease is None and changes.steps:
+        raise InvalidTransition(run.run_id, "only its owner may change steps and hosts")
+    return None
+
+
+def _is_the_owners(effect: Effect) -> bool:
+    """Whether it changes what only an owner may: all but cancel request, approval,
+    annotations and callbacks that failed.
+
+    (A cancel request for an ended run is no mistake: the end stands and the answer says so.)
+    """
+    run = effect.changes.run
+    return bool(effect.changes.steps) or not (
+        run.status is UNSET
+        and run.message is UNSET
+        and run.error is UNSET
+        and run.last_error is UNSET
+        and run.interrupted_reason is UNSET
+        and run.unconfirmed_hosts is UNSET
+    )
+
+
+CHECKS: tuple[Check, ...] = (
+    check_ownership,
+    check_repetition,
+    check_same_end,
+    check_released,
+    check_held,
+    check_base,
+    check_transition,
+)
+
+
+# Approval: what a run that asks for one waits for, and who may say what meanwhile.
+#
+# ========  ====================================  =================================================
+# it is     which means                           who may do what
+# ========  ====================================  =================================================
+# waiting   queued, nobody approved, in time      anybody approves or cancels; nobody claims it
+# overdue   queued, nobody approved in time       anybody cancels it for that; nobody approves it
+# approved somebody did; the first one stands    whoever claims it runs it; further yeses are no-ops
+# ========  ====================================  =================================================
+#
+# A run is never owned while it waits: it cannot be claimed, nor be born with an owner. Whether the
+# time has passed is judged by the store's clock in the statement that writes, so that an approval
+# and an expiry that meet have one winner.
+
+
+def waits_for_approval(run: RunSummary) -> bool:
+    return run.approval.required and run.approval.at is None
+
+
+def is_overdue(run: RunSummary, at: datetime) -> bool:
+    """Nobody approved it while there was time."""
+    until = run.approval.expires_at
+    return waits_for_approval(run) and not run.ended and until is not None and until <= at
+
+
+def born_approval(new: NewRun, at: datetime, now: datetime) -> Approval:
+    """As the store writes it: its own clock counts the time there is, from ``now`` on.
+    ``StoreRejected``."""
+    given, run_id = new.snapshot.approval, new.snapshot.run_id
+    if given.by is not None:
+        return replace(given, at=at)
+    if given.required and (new.lease or new.snapshot.status is not RunStatus.QUEUED):
+        raise StoreRejected(run_id, "waits for approval: it is born queued, and nobody's")
+    if given.required and new.approval_seconds is not None:
+        try:
+            return replace(given, at=None, expires_at=now + timedelta(seconds=new.approval_seconds))
+        except OverflowError:
+            why = f"cannot wait {new.approval_seconds:g} seconds for approval"
+            raise StoreRejected(run_id, why) from None
+    return replace(given, at=None)
+
+
+def check_approval(run: RunSummary, change: RunChange, at: datetime) -> None:
+    """``InvalidTransition`` for what approval, or the lack of it, does not allow."""
+    if change.status is RunStatus.RUNNING and waits_for_approval(run):
+        raise InvalidTransition(run.run_id, "waits for approval: it cannot begin")
+    if change.approve is not UNSET and run.approval.at is None:
+        if not run.approval.required:
+            raise InvalidTransition(run.run_id, "does not ask for approval")
+        if is_overdue(run, at):
+            raise InvalidTransition(run.run_id, f"could be approved {_until(run)}, not later")
+    if change.if_overdue and not is_overdue(run, at):
+        still = f"may be approved {_until(run)}" if waits_for_approval(run) else "is approved"
+        raise InvalidTransition(run.run_id, f"{still}: it does not expire")
+
+
+def _until(run: RunSummary) -> str:
+    until = run.approval.expires_at
+    return f"until {until:%Y-%m-%d %H:%M:%S} UTC" if until is not None else "at any time"
+
 
 # Looked up once: on Python 3.11 naming a member costs nearly as much as a call.
 _QUEUED = RunStatus.QUEUED
@@ -179,3 +462,73 @@ def _explain_end(
         error = fields["error"] = ErrorInfo(kind=status.value, message=message)
     if "last_error" not in fields:
         fields["last_error"] = error
+
+
+# ``apply``: a whole run after an update, for whoever keeps whole runs.
+
+
+class Applied(NamedTuple):
+    snapshot: RunSnapshot
+    version: int
+    """What the writer is told; for a repetition the version of the first time."""
+    effect: Effect | None
+    """What to journal and to deliver; ``None`` when nothing is to be written."""
+
+
+def apply(
+    run: RunSnapshot,
+    update: Update,
+    *,
+    at: datetime,
+    circumstances: Circumstances = Circumstances(),
+    checks: tuple[Check, ...] = CHECKS,
+) -> Applied:
+    """The run after ``update``, or a ``Refused`` error that leaves no trace."""
+    steps = WholeSteps(run.steps)
+    decision = decide(run, steps, update, at=at, circumstances=circumstances, checks=checks)
+    if decision.effect is None:
+        return Applied(run, decision.version, None)
+    after = decision.own_fields(run)
+    if decision.steps or after.ended:
+        after = replace(after, steps=steps.after(after, decision))
+    return Applied(after, decision.version, decision.effect)
+
+
+class WholeSteps:
+    """``Steps`` of a whole snapshot."""
+
+    def __init__(self, steps: tuple[StepState, ...]) -> None:
+        self._steps = {step.index: step for step in steps}
+        self.step = self._steps.get
+
+    def host(self, index: int, name: str) -> HostState | None:
+        step = self._steps.get(index)
+        return None if step is None else step.hosts.get(name)
+
+    def open_hosts(self, index: int) -> dict[str, HostState]:
+        step = self._steps.get(index)
+        hosts = {} if step is None else step.hosts
+        return {name: host for name, host in hosts.items() if host.status in OPEN_HOST}
+
+    def unfinished(self) -> Iterable[StepState]:
+        return [
+            step
+            for index, step in self._steps.items()
+            if step.status is StepStatus.RUNNING or self.open_hosts(index)
+        ]
+
+    def after(self, run: RunSnapshot, decision: Decision) -> tuple[StepState, ...]:
+        """``run``: its own fields as they read now."""
+        steps = self._steps
+        for index, delta in decision.steps.items():
+            step = delta.after
+            if delta.hosts:
+                step = replace(step, hosts=step.hosts | delta.hosts)
+            steps[index] = close_hosts(step) if step.status in ENDED_STEP else step
+        if "status" in decision.fields and run.status in TERMINAL_RUN:
+            return tuple(close_step(step, run.status, run.finished_at) for step in steps.values())
+        return tuple(steps.values())
+
+
+NO_STEPS: Steps = WholeSteps(())
+"""For an effect that does not concern them."""

@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tenure.model import transitions
+from tenure.model import status
 from tenure.model.errors import DeliveryLost, InvalidTransition
-from tenure.model.events import RecordedEvent
 from tenure.model.snapshot import CallbackError, CallbackTarget
 from tenure.model.status import DeliveryState, RunStatus
+from tenure.model.update import RecordedEvent
 
 
 class Delivery(Struct, frozen=True, gc=False, kw_only=True):
@@ -141,7 +141,7 @@ def requeue(delivery: Delivery, at: datetime) -> Delivery:
     """Send a settled delivery again under the same id. One that waits stays as it is."""
     if delivery.state is DeliveryState.WAITING:
         return delivery
-    if DeliveryState.WAITING not in transitions.DELIVERY[delivery.state]:
+    if DeliveryState.WAITING not in status.DELIVERY[delivery.state]:
         raise InvalidTransition(delivery.run_id, f"callback {delivery.id} is {delivery.state}")
     return replace(
         delivery,

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import binascii
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections import Counter
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Generic, TypeVar
 
 from msgspec import DecodeError, Struct, json
 
-from tenure.model.approving import waits_for_approval
+from tenure.model.decide import waits_for_approval
 from tenure.model.errors import InvalidCursor
+from tenure.model.leases import why_not_runnable
 from tenure.model.snapshot import RunSummary
-from tenure.model.status import RunStatus
+from tenure.model.status import Recovery, RunStatus
 
 T = TypeVar("T")
 
@@ -90,3 +93,97 @@ def decode_cursor(listing: str, cursor: str, places: int) -> tuple[int, ...]:
     if not all(isinstance(part, int) and -(1 << 63) <= part < 1 << 63 for part in position):
         raise InvalidCursor(f"{cursor[:80]!r} is not a cursor of this store")
     return tuple(position)
+
+
+# Who has runs, and how many of them nobody keeps.
+
+
+class Ownership(Struct, frozen=True, kw_only=True):
+    """The runs of one recovery that one owner has. ``None`` for an owner: begun and given back, not
+    to be resumed; nobody will drive them."""
+
+    owner_id: str | None
+    recovery: Recovery
+    runs: int
+    lost: int
+    """Of those, how many are under way and have no live lease."""
+    canceling: int = 0
+    """And how many were asked to stop: nobody resumes these."""
+
+
+def ownerships(runs: Iterable[RunSummary]) -> list[Ownership]:
+    """Of runs as a store presents them."""
+    having: Counter[tuple[str | None, Recovery]] = Counter()
+    losing: Counter[tuple[str | None, Recovery]] = Counter()
+    stopping: Counter[tuple[str | None, Recovery]] = Counter()
+    for run in runs:
+        stuck = run.owner_lost and run.recovery is Recovery.INTERRUPT
+        if run.owner_id is not None or stuck:
+            having[run.owner_id, run.recovery] += 1
+            losing[run.owner_id, run.recovery] += run.owner_lost
+            stopping[run.owner_id, run.recovery] += run.cancel_requested_at is not None
+    return [
+        Ownership(
+            owner_id=whose[0],
+            recovery=whose[1],
+            runs=number,
+            lost=losing[whose],
+            canceling=stopping[whose],
+        )
+        for whose, number in having.items()
+    ]
+
+
+# How old a run may be asked to be.
+
+
+MAX_AGE_SECONDS = 100 * 366 * 86400.0
+"""A century: further back than anything a store has kept."""
+
+
+def check_age(seconds: float) -> None:
+    """Below zero it would reach runs that are yet to end."""
+    if not 0 <= seconds <= MAX_AGE_SECONDS:
+        raise ValueError(f"a run ended from 0 seconds to a century ago, not {seconds}")
+
+
+# Which changes of a run somebody may be waiting for, and by which names they wait.
+#
+# A wake-up is a hint: it may be lost, and may come for nothing. It carries no state, and whoever
+# hears it asks the store. One kind does carry some: with a run that was submitted alone its record
+# may come along, under a seal that only its store can make (``ports.beginnings.Offering``). That is
+# believed; whether the run still waits the store says, in the write that begins it.
+
+
+_QUEUE = "queue:"
+
+
+def topic_of_queue(queue: str) -> str:
+    """A run of this queue has become claimable."""
+    return f"{_QUEUE}{queue}"
+
+
+def is_of_queue(topic: str) -> bool:
+    return topic.startswith(_QUEUE)
+
+
+def topic_of_owner(owner_id: str) -> str:
+    """Somebody asks this owner to cancel a run."""
+    return f"owner:{owner_id}"
+
+
+def news(before: RunSummary | None, after: RunSummary, at: datetime) -> tuple[str, ...]:
+    """The topics of one change. Nothing for what an owner writes of his own run: that is nearly
+    everything. What time alone brings about (a lease that ends, a ``run_after``) is no change."""
+    if after.owner_id is None:
+        if _is_free(after, at) and not (before is not None and _is_free(before, at)):
+            return (topic_of_queue(after.queue),)
+    elif after.cancel_requested_at is not None and (
+        before is None or before.cancel_requested_at is None
+    ):
+        return (topic_of_owner(after.owner_id),)
+    return ()
+
+
+def _is_free(run: RunSummary, at: datetime) -> bool:
+    return run.owner_id is None and why_not_runnable(run, at) is None

@@ -9,18 +9,11 @@ to keep stored rows small; ``codec.full_record`` gives what people and programs 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from tenure.model.status import (
-    TERMINAL_RUN,
-    HostStatus,
-    Recovery,
-    RunStatus,
-    StepKind,
-    StepStatus,
-)
+from tenure.model.status import TERMINAL_RUN, HostStatus, Recovery, RunStatus, StepKind, StepStatus
 
 
 class ErrorInfo(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -186,3 +179,42 @@ SUMMARY_FIELDS = RunSummary.__struct_fields__
 
 def summarize(snapshot: RunSnapshot) -> RunSummary:
     return RunSummary(**{name: getattr(snapshot, name) for name in SUMMARY_FIELDS})
+
+
+# How many steps and hosts have got how far, counted along as they move.
+
+
+_Status = TypeVar("_Status", StepStatus, HostStatus)
+
+
+class Tally(Struct, gc=False):
+    """Counts of what was reached, moved along as statuses move. Pending is not counted."""
+
+    steps: dict[StepStatus, int]
+    hosts: dict[HostStatus, int]
+    steps_total: int
+    hosts_total: int
+
+    @classmethod
+    def of(cls, counts: Counts) -> Tally:
+        return cls(counts.steps.copy(), counts.hosts.copy(), counts.steps_total, counts.hosts_total)
+
+    def counts(self) -> Counts:
+        return Counts(
+            steps=self.steps,
+            hosts=self.hosts,
+            steps_total=self.steps_total,
+            hosts_total=self.hosts_total,
+        )
+
+
+def move(counts: dict[_Status, int], old: _Status, new: _Status) -> None:
+    """One less is ``old``, if those are counted, and one more is ``new``."""
+    if old is new:
+        return
+    left = counts.get(old)
+    if left == 1:
+        del counts[old]
+    elif left is not None:
+        counts[old] = left - 1
+    counts[new] = counts[new] + 1 if new in counts else 1

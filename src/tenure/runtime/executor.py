@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tenure.cancelling import times_cancelled
+from tenure.aio import pause, times_cancelled
 from tenure.model.errors import (
     ExpressionError,
     HostUnreachable,
@@ -23,14 +23,20 @@ from tenure.model.errors import (
     Untrusted,
 )
 from tenure.model.status import HostStatus
-from tenure.ports.action import Action, Task, TaskResult
-from tenure.ports.masking import NOTHING_SECRET, Masking
-from tenure.ports.transport import Endpoint, Output, Transport
+from tenure.ports.execution import (
+    NOTHING_SECRET,
+    Action,
+    Endpoint,
+    Masking,
+    Output,
+    Task,
+    TaskResult,
+    Transport,
+)
 from tenure.runtime.masking import Masks
 from tenure.runtime.output import Printed, TaskOutput
 from tenure.runtime.recipe import Recipe
 from tenure.runtime.time_limit import TimeLimit
-from tenure.runtime.waiting import pause
 from tenure.workflow.durations import show_duration
 
 _ENDS = frozenset(

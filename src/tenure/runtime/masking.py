@@ -10,13 +10,370 @@ shows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import chain
-from typing import Any
+import json
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from itertools import chain, product
+from typing import Any, NamedTuple
+from urllib.parse import unquote_to_bytes
 
-from tenure.runtime.in_urls import Decoded, InUrls
-from tenure.runtime.needles import Needles, beginnings
-from tenure.runtime.secret_forms import forms_of, texts_of
+# Many texts that are looked for at once in what comes in chunks.
+#
+# A secret with a quote in it can be written with escapes in dozens of ways. Most output has none of
+# these escapes, and so nothing that is written with them: a few looks tell, however many there are.
+
+
+_GLANCE = 16
+"""Bytes that are compared before all are, which would have to be copied."""
+_ESCAPE = re.compile(rb"&#?[0-9A-Za-z]+;|\\(?:u[0-9A-Fa-f]{4}|.)", re.DOTALL)
+
+
+class _Group(NamedTuple):
+    """Some that are written with escapes, and have something in common."""
+
+    common: bytes
+    """All of them contain it."""
+    more: Mapping[bytes, Sequence[bytes]]
+    """The forms, by what they are until their first escape has ended."""
+
+
+Groups = Sequence[tuple[bytes, Sequence[_Group]]]
+"""Each with a byte that all in it contain."""
+
+
+class _Begun(NamedTuple):
+    """What may have begun, going by the last byte of the data."""
+
+    forms: Sequence[bytes]
+    escaped: Groups
+    """Common to a group is how it begins, its first escape having begun."""
+    reach: int
+    """How far these go back."""
+
+
+class Needles:
+    def __init__(self, forms: Iterable[bytes]) -> None:
+        self._forms = tuple(sorted(forms, key=len, reverse=True))
+        self._escape = {form: found for form in self._forms if (found := _ESCAPE.search(form))}
+        self._plain = [form for form in self._forms if form not in self._escape]
+        self._groups = self._fewest_groups()
+        self._begun: dict[bytes, _Begun] = {}
+
+    def __len__(self) -> int:
+        return len(self._forms)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._forms)
+
+    def are_in(self, data: bytes) -> bool:
+        """Whether any of them is."""
+        return any(form in data for form in self._possible(data))
+
+    def places(self, data: bytes) -> Iterator[tuple[int, int]]:
+        """Of each: where it begins and where it ends."""
+        for form in self._possible(data):
+            start = data.find(form)
+            while start >= 0:
+                yield start, start + len(form)
+                start = data.find(form, start + 1)
+
+    def begun(self, data: bytes) -> int:
+        """The length of the longest end of ``data`` that may be the beginning of one."""
+        longest = 0
+        forms, groups, reach = self._with_end(data[-1:])
+        if groups and (found := _those_in(data[-reach:], groups)):
+            escaped = (each.more.values() for each in found)
+            forms = [*forms, *chain.from_iterable(chain.from_iterable(escaped))]
+        for form in forms:
+            if len(form) > longest + 1:
+                longest = max(longest, next(beginnings(data, form), 0))
+        return longest
+
+    def _possible(self, data: bytes) -> Sequence[bytes]:
+        if not self._groups or not (found := _those_in(data, self._groups)):
+            return self._plain
+        pairs = chain.from_iterable(group.more.items() for group in found)
+        return [*self._plain, *chain.from_iterable(forms for text, forms in pairs if text in data)]
+
+    def _with_end(self, byte: bytes) -> _Begun:
+        """Those that may have begun where ``byte`` is the last. Lines end in a byte that few have:
+        so most output is done with at once, however many there are."""
+        begun = self._begun.get(byte)
+        if begun is None:
+            forms = [form for form in self._forms if byte and byte in form[:-1]]
+            apart = {form for form in forms if form in self._escape and self._is_covered(form)}
+            begun = self._begun[byte] = _Begun(
+                [form for form in forms if form not in apart],
+                self._grouped(apart, self._head),
+                max(map(len, apart), default=0),
+            )
+        return begun
+
+    def _is_covered(self, form: bytes) -> bool:
+        """Whether, until its first escape begins, it begins like one without escapes: it is held
+        back with that one, and has to be looked for only from there on."""
+        before = self._head(form)[:-1]
+        return any(len(each) > len(before) and each.startswith(before) for each in self._plain)
+
+    def _fewest_groups(self) -> Groups:
+        """Of one secret the beginning tells best, of the many lines of a key the escapes do."""
+        ways = (self._head, lambda form: self._escape[form][0])
+        grouped = (self._grouped(self._escape, common) for common in ways)
+        return [min(ways, key=lambda way: len(way[1])) for ways in zip(*grouped, strict=True)]
+
+    def _grouped(self, forms: Iterable[bytes], common: Callable[[bytes], bytes]) -> Groups:
+        by_byte: dict[bytes, dict[bytes, dict[bytes, list[bytes]]]] = {}
+        for form in forms:
+            escape = self._escape[form]
+            groups = by_byte.setdefault(escape[0][:1], {})
+            more = groups.setdefault(common(form), {})
+            more.setdefault(form[: escape.end()], []).append(form)
+        return [
+            (byte, [_Group(text, more) for text, more in groups.items()])
+            for byte, groups in by_byte.items()
+        ]
+
+    def _head(self, form: bytes) -> bytes:
+        """Until its first escape has begun."""
+        return form[: self._escape[form].start() + 1]
+
+
+def _those_in(data: bytes, groups: Groups) -> list[_Group]:
+    return [
+        group for byte, each in groups if byte in data for group in each if group.common in data
+    ]
+
+
+def beginnings(data: bytes, form: bytes) -> Iterator[int]:
+    """Lengths of ends of ``data`` that are beginnings of ``form``, and not all of it; longest
+    first."""
+    start = max(len(data) - len(form) + 1, 0)
+    while (start := data.find(form[:1], start)) >= 0:
+        if form.startswith(data[start : start + _GLANCE]) and form.startswith(data[start:]):
+            yield len(data) - start
+        start += 1
+
+
+# Secrets as they may stand in URLs: percent-encoded.
+#
+# Every program leaves other characters as they are, so a secret has more encoded forms than could
+# be listed, and one that they all decode to. That one is looked for in output that is decoded, but
+# only as far as the secrets need it: letters and digits after a stray ``%`` stay what they are.
+# Escapes never overlap, and whether three bytes are one does not depend on what is before them: so
+# what is held back can be decoded without what was given out.
+
+
+_PERCENT_ESCAPE = re.compile(rb"%[0-9A-Fa-f]{2}")
+_BEGUN = re.compile(rb"%[0-9A-Fa-f]?\Z")
+_NEVER_ENCODED = re.compile(rb"[A-Za-z0-9_.~-]*")
+_LONGER = 2
+"""Bytes that an escape has more than what it stands for."""
+
+
+class InUrls:
+    """Of some secrets those that encoding would change."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        secrets = [text.encode(errors="replace") for text in texts]
+        secrets = [each for each in secrets if not _NEVER_ENCODED.fullmatch(each)]
+        # Some programs take what is in a secret for escapes, and leave these alone or undo them.
+        secrets += [unquote_to_bytes(each) for each in secrets]
+        self.forms = Needles(set(map(_folded, secrets)))
+        """What is to be looked for where ``read`` has decoded output."""
+        encoded = {byte for each in secrets for byte in _NEVER_ENCODED.sub(b"", each)}
+        self._byte_of = {digits: bytes((byte,)) for byte in encoded for digits in _hex(byte)}
+
+    def read(self, data: bytes) -> Decoded | None:
+        """``None`` if it reads as it is, as most output does: two looks tell, however many secrets
+        there are."""
+        if self.forms and (b"%" in data or b"+" in data):
+            return Decoded(data, self._byte_of)
+        return None
+
+    def may_become(self, begun: bytes, wanted: int) -> bool:
+        """Whether an escape that begins like this may stand for that byte of a form."""
+        return any(
+            digits.startswith(begun[1:])
+            for digits, byte in self._byte_of.items()
+            if _folded(byte)[0] == wanted
+        )
+
+
+class Decoded:
+    """``data`` decoded, and where in it each byte comes from."""
+
+    def __init__(self, data: bytes, byte_of: Mapping[bytes, bytes]) -> None:
+        self._data = data
+        self._byte_of = byte_of
+        first, *rest = data.split(b"%")
+        parts = [first]
+        for part in rest:
+            byte = byte_of.get(part[:_LONGER])
+            parts.append(b"%" + part if byte is None else byte + part[_LONGER:])
+        self.text = _folded(b"".join(parts))
+        begun = _BEGUN.search(data, max(len(data) - _LONGER, 0))
+        self.begun = b"" if begun is None else begun[0]
+        """An escape that is cut off at the end; ``text`` has it as it is."""
+
+    def place(self, offset: int) -> int:
+        """Of a byte of ``text``, in the data."""
+        if offset == len(self.text):
+            return len(self._data)
+        return offset + _LONGER * bisect_left(self._escapes, offset)
+
+    @cached_property
+    def _escapes(self) -> list[int]:
+        found = (
+            each for each in _PERCENT_ESCAPE.finditer(self._data) if each[0][1:] in self._byte_of
+        )
+        return [each.start() - _LONGER * number for number, each in enumerate(found)]
+
+
+def _hex(byte: int) -> set[bytes]:
+    """In capitals or not, and one of each."""
+    spelled = ({digit, digit.upper()} for digit in f"{byte:02x}")
+    return {"".join(each).encode() for each in product(*spelled)}
+
+
+def _folded(data: bytes) -> bytes:
+    """In a query ``+`` is a space, elsewhere itself: here both are the same."""
+    return data.replace(b"+", b" ")
+
+
+# Secrets as they stand in JSON: every library escapes what it must, and some more.
+
+
+_ESCAPES = re.compile(r"\\(?:u[0-9a-f]{4}|.)", re.DOTALL)
+
+
+class _Style(NamedTuple):
+    ascii_only: bool = True
+    also: str = ""
+    """What is escaped though it need not be, so that JSON may stand in a page."""
+    slash: str = "/"
+    capitals: bool = False
+
+    def written(self, text: str) -> str:
+        parts = text.split('"') if '"' in self.also else [text]
+        parts = [json.dumps(each, ensure_ascii=self.ascii_only)[1:-1] for each in parts]
+        written = '"'.join(parts)
+        for each in self.also:
+            written = written.replace(each, f"\\u{ord(each):04x}")
+        written = written.replace("/", self.slash)
+        return _ESCAPES.sub(_in_capitals, written) if self.capitals else written
+
+
+def _in_capitals(escape: re.Match[str]) -> str:
+    return escape[0] if len(escape[0]) == 2 else f"\\u{escape[0][2:].upper()}"
+
+
+_JSON_STYLES = (
+    _Style(),
+    _Style(ascii_only=False),
+    _Style(slash=r"\/"),  # PHP
+    _Style(slash=r"\/", ascii_only=False),
+    _Style(capitals=True),
+    _Style(also="<>&", ascii_only=False),  # Go
+    _Style(also="<>&"),  # Ruby on Rails
+    _Style(also="<>&'"),  # Jinja2's tojson
+    _Style(also="<>&'=", ascii_only=False),  # Gson
+    _Style(also="<>&'\"+`", capitals=True),  # .NET
+)
+
+
+def written_in_json(text: str) -> Iterator[str]:
+    """Most of them are the same for most texts."""
+    for style in _JSON_STYLES:
+        yield style.written(text)
+
+
+# Secrets as they stand in HTML and XML: which quotes are escaped, and how, differs by program.
+
+
+_ALWAYS = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+_CHARACTERS = "&<>\"'"
+_MARKUP_STYLES: tuple[Mapping[str, str], ...] = (
+    _ALWAYS,  # where quotes mean nothing
+    _ALWAYS | {'"': "&quot;"},  # in XML attributes
+    _ALWAYS | {'"': "&quot;", "'": "&#x27;"},  # html.escape, Django, React
+    _ALWAYS | {'"': "&quot;", "'": "&#39;"},  # Ruby, lodash
+    _ALWAYS | {'"': "&quot;", "'": "&#039;"},  # PHP
+    _ALWAYS | {'"': "&quot;", "'": "&apos;"},  # PHP for XML, Java
+    _ALWAYS | {'"': "&#34;", "'": "&#39;"},  # Jinja2, Go's html
+    _ALWAYS | {'"': "&#34;", "'": "&#39;", "+": "&#43;"},  # Go's html/template
+    _ALWAYS | {'"': "&quot;", "'": "&#x27;", "/": "&#x2F;"},  # as OWASP advises
+    _ALWAYS | {'"': "&quot;", "'": "&#x27;", "`": "&#x60;"},  # underscore
+    _ALWAYS | {'"': "&quot;", "'": "&#x27;", "`": "&#x60;", "=": "&#x3D;"},  # Handlebars
+    _ALWAYS | {'"': "&quot;", "'": "&#39;", "/": "&#x2F;", "`": "&#x60;", "=": "&#x3D;"},
+    {each: f"&#{ord(each)};" for each in _CHARACTERS},
+    {each: f"&#x{ord(each):x};" for each in _CHARACTERS},
+    {each: f"&#x{ord(each):X};" for each in _CHARACTERS},
+)
+"""``&`` goes first: it is what the others are replaced with."""
+
+
+def written_in_markup(text: str) -> Iterator[str]:
+    """Most of them are the same for most texts."""
+    for style in _MARKUP_STYLES:
+        written = text
+        for character, escape in style.items():
+            written = written.replace(character, escape)
+        yield written
+        if not written.isascii():  # a document that says of itself that it is ASCII
+            yield written.encode("ascii", errors="xmlcharrefreplace").decode()
+
+
+# What a secret looks like where it may stand in output.
+
+
+_TELLING_LINE = 8
+"""Characters a line of a longer secret must have to be looked for by itself."""
+
+
+def texts_of(secret: str) -> Iterator[str]:
+    """The secret, and those of its lines that can be told from ordinary text."""
+    lines = secret.splitlines() if "\n" in secret else []
+    for text in (secret, secret.strip(), *(each for each in lines if len(each) >= _TELLING_LINE)):
+        if text:
+            yield text
+
+
+def forms_of(text: str) -> Iterator[bytes]:
+    for written in chain(_written(text), written_in_markup(text)):
+        yield written.encode(errors="replace")
+    if not text.isascii():
+        yield from _misread(text)
+
+
+def _written(text: str) -> Iterator[str]:
+    yield text
+    yield from written_in_json(text)
+    for shown in (repr, ascii):
+        yield shown(text)[1:-1]
+        yield shown(f'"{text}')[2:-1]  # what is around it may have its single quotes escaped
+    if not text.isprintable():
+        yield "".join(map(_printable, text))
+
+
+def _printable(character: str) -> str:
+    """As in a difference of two files: only what a terminal could not show is escaped."""
+    shown = character.isprintable() or character in "\n\t"
+    return character if shown else repr(character)[1:-1]
+
+
+def _misread(text: str) -> Iterator[bytes]:
+    """By programs that take UTF-8 for Latin-1, as servers do with headers, or the other way. Python
+    shows bytes the same way."""
+    for written in _written(text.encode(errors="replace").decode("latin-1")):
+        yield written.encode()
+    with suppress(UnicodeEncodeError):
+        data = text.encode("latin-1")
+        yield data
+        yield data.decode(errors="replace").encode()
+
 
 MASK = "***"
 _CUT = "…"

@@ -11,12 +11,12 @@ from datetime import datetime
 from math import inf, ulp
 from typing import Any
 
+from tenure.model.codec import why_not_kept
 from tenure.model.errors import InvalidWorkflow
-from tenure.model.leasing import MAX_PRIORITY, MIN_PRIORITY
-from tenure.model.moments import why_not_kept
+from tenure.model.leases import MAX_PRIORITY, MIN_PRIORITY
 from tenure.model.snapshot import CallbackTarget
 from tenure.model.status import Recovery
-from tenure.ports.run_store import RunStateStore
+from tenure.ports.store import RunStateStore
 from tenure.runtime.given_values import problems_of_values
 from tenure.workflow.spec import CallbackSpec
 from tenure.workflow.wording import called, shown
@@ -50,7 +50,7 @@ def problems_of_targets(name: str, targets: Sequence[CallbackSpec | CallbackTarg
     """By the rules of a workflow's ``callbacks``."""
     if not targets:
         return []
-    from tenure.workflow.targets import read_targets  # the workflow's grammar, for those in need
+    from tenure.workflow.parse import read_targets  # the workflow's grammar, for those in need
 
     try:
         read_targets([_spec_of(each) for each in targets])

@@ -12,8 +12,8 @@ from msgspec.structs import force_setattr
 from tenure.model.errors import InvalidOptions
 from tenure.model.snapshot import CallbackTarget
 from tenure.model.status import Recovery
-from tenure.ports.notifier import RunStateNotifier
-from tenure.ports.run_store import RunStateStore
+from tenure.ports.callbacks import RunStateNotifier
+from tenure.ports.store import RunStateStore
 from tenure.runtime.option_rules import problems_of
 from tenure.workflow.spec import CallbackSpec
 

@@ -3,13 +3,170 @@ looks on."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import re
+import threading
 from collections.abc import Callable, Coroutine
-from typing import Any
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, BinaryIO
 
-from tenure.ports.recorder import OutputChunk
-from tenure.runtime.logs import LogWriter
+from tenure.aio import ENDLESS, surely
+from tenure.model.errors import LeaseLost, TenureError
+from tenure.model.update import Fencing
+from tenure.ports.execution import OutputChunk
+from tenure.ports.store import LogKey, LogStore
 from tenure.runtime.masking import MaskedStream, Masks
-from tenure.runtime.output_files import OutputFiles
+
+# A copy of what a task prints, in files of its own, where a workflow asks for one.
+
+
+STREAMS = ("stdout", "stderr")
+_ODD = re.compile(r"[^\w.@:+-]+")
+_LONGEST_NAME = 200
+
+
+def file_stem(*parts: object) -> str:
+    """One name for a file, whatever the names it is made of: never a path, never too long."""
+    stem = "-".join(_ODD.sub("_", str(part)) for part in parts)
+    if len(stem.encode()) <= _LONGEST_NAME:
+        return stem
+    digest = sha256(stem.encode()).hexdigest()[:12]
+    return stem.encode()[: _LONGEST_NAME - 13].decode(errors="ignore") + f"-{digest}"
+
+
+class OutputFiles:
+    """``STEM-stdout.log`` and ``STEM-stderr.log`` in a folder, both there from the beginning.
+
+    A disk that fails later does not end the task: what it prints is in the log all the same, and
+    ``problem`` says what the files lack. All writing is done beside the event loop; the lock keeps
+    a cancelled write, which nobody waits for any more, from meeting a closed file.
+    """
+
+    def __init__(self, files: dict[str, BinaryIO], masks: Masks | None) -> None:
+        self._files = files
+        self._masked: dict[str, MaskedStream] = (
+            {stream: masks.stream() for stream in files} if masks else {}
+        )
+        self._lock = threading.Lock()
+        self.problem: str | None = None
+
+    @classmethod
+    async def open(cls, folder: str, stem: str, masks: Masks | None) -> OutputFiles:
+        """``OSError``."""
+        return cls(await asyncio.to_thread(_opened, Path(folder), stem), masks)
+
+    async def write(self, stream: str, data: bytes) -> None:
+        if stream in self._masked:
+            data = self._masked[stream].feed(data)
+        if data:
+            await asyncio.to_thread(self._guarded, partial(_put, self._files[stream], data))
+
+    async def close(self) -> None:
+        """``write`` must not be called any more."""
+        for stream in self._files:
+            await asyncio.to_thread(self._guarded, partial(self._finish, stream))
+
+    def _finish(self, stream: str) -> None:
+        with self._files[stream] as file:
+            if stream in self._masked:
+                file.write(self._masked[stream].finish())
+
+    def _guarded(self, act: Callable[[], object]) -> None:
+        with self._lock:
+            try:
+                act()
+            except OSError as error:
+                self.problem = self.problem or (error.strerror or str(error))
+
+
+def _put(file: BinaryIO, data: bytes) -> None:
+    file.write(data)
+    file.flush()
+
+
+def _opened(folder: Path, stem: str) -> dict[str, BinaryIO]:
+    folder.mkdir(parents=True, exist_ok=True)
+    return {stream: (folder / f"{stem}-{stream}.log").open("ab") for stream in STREAMS}
+
+
+# Full output into the log, as it comes: under the owner's fence, in order, up to a cap.
+
+
+_log = logging.getLogger("tenure.runtime")
+
+
+class LogWriter:
+    """The streams of one attempt. A store that is away holds the task's pipe, not our memory. One
+    that cannot keep the output costs the log, never the task its result: the tails remain."""
+
+    def __init__(
+        self,
+        store: LogStore,
+        run_id: str,
+        fencing: Fencing,
+        key_of: Callable[[str], LogKey],
+        cap: int,
+    ) -> None:
+        self._store = store
+        self._run_id = run_id
+        self._fencing = fencing
+        self._key_of = key_of
+        self._cap = cap
+        self._written: dict[str, int] = {}
+        self._dropped: dict[str, int] = {}
+        self._unsure: dict[str, bytes] = {}
+        """Sent by a task that was cancelled before it was answered."""
+        self._broken = False
+
+    async def keep(self, stream: str, data: bytes) -> None:
+        """``LeaseLost`` ends the task: its output is another owner's business now."""
+        written = self._written.get(stream, 0)
+        kept = data[: max(self._cap - written, 0)]
+        if len(kept) < len(data):
+            self._dropped[stream] = self._dropped.get(stream, 0) + len(data) - len(kept)
+        if kept:
+            await self._append(stream, kept)
+
+    async def close(self) -> None:
+        """Say what was dropped, where it is missing."""
+        for stream in tuple(self._unsure):
+            await self._send(stream)
+        for stream, dropped in self._dropped.items():
+            await self._append(stream, b"\n[tenure: %d more bytes were dropped here]\n" % dropped)
+
+    async def _append(self, stream: str, data: bytes) -> None:
+        if stream in self._unsure:
+            await self._send(stream)
+        self._unsure[stream] = data
+        await self._send(stream)
+
+    async def _send(self, stream: str) -> None:
+        if self._broken:
+            return
+        offset, data, key = self._written.get(stream, 0), self._unsure[stream], self._key_of(stream)
+        try:
+            self._written[stream] = await surely(
+                lambda: self._store.append(self._run_id, self._fencing, key, offset, data),
+                ENDLESS,
+            )
+        except LeaseLost:
+            raise
+        except Exception as error:  # noqa: BLE001  somebody else's store may raise anything
+            self._give_up(error)
+        del self._unsure[stream]
+
+    def _give_up(self, error: Exception) -> None:
+        self._broken = True
+        _log.warning(
+            "run %s: the log of a task ends here, its store cannot go on with it (%s: %s)",
+            self._run_id,
+            type(error).__name__,
+            error,
+            exc_info=None if isinstance(error, TenureError) else error,
+        )
 
 
 class Tail:

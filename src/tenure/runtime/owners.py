@@ -7,14 +7,12 @@ from enum import Enum
 from functools import partial
 from typing import NamedTuple
 
-from tenure.model.owning import Ownership, ownerships
-from tenure.model.query import RunFilter
+from tenure.aio import surely
+from tenure.model.query import Ownership, RunFilter, ownerships
 from tenure.model.snapshot import RunSummary
 from tenure.model.status import Recovery, RunStatus
-from tenure.ports.liveness import Presence
-from tenure.ports.owner_listing import OwnerListing
-from tenure.ports.run_store import RunStateStore
-from tenure.runtime.patience import surely
+from tenure.ports.leases import OwnerListing, Presence
+from tenure.ports.store import RunStateStore
 
 _OWNER_PARTS = 6
 NO_LONGER = (Presence.GONE, Presence.ENDING)

@@ -2,21 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 
+import msgspec
 from msgspec import Struct
 
+from tenure.model.codec import decode
 from tenure.model.errors import InvalidWorkflow, Mistake
 from tenure.model.retry import RetryPolicy
 from tenure.model.snapshot import HostState, StepState
-from tenure.ports.action import Action
-from tenure.ports.transport import Endpoint
-from tenure.runtime.lineage import Continuation, StepPast, narrowed
-from tenure.runtime.scheduler import Order, order_of
+from tenure.ports.execution import Action, Endpoint
+from tenure.runtime.retry_history import Continuation, StepPast, narrowed
+from tenure.workflow.arguments import PROBE, CompiledArgs, CompiledLoop, compile_args, compile_loop
 from tenure.workflow.expressions import Condition, compile_condition
-from tenure.workflow.plan import Plan
-from tenure.workflow.render import PROBE, CompiledArgs, CompiledLoop, compile_args, compile_loop
+from tenure.workflow.plan import Plan, PlannedStep
 from tenure.workflow.spec import Handler, OnTakeover, Rolling, Step
+
+# Which steps may begin now: a pure choice.
+
+
+class Order(Struct, frozen=True):
+    """Who waits for whom; the same for each run of a plan."""
+
+    needs: tuple[int, ...]
+    """For how many steps each one waits."""
+    followers: tuple[tuple[int, ...], ...]
+    """Which steps wait for each one."""
+    first: tuple[int, ...]
+    """Those that wait for none."""
+
+
+def order_of(steps: Sequence[PlannedStep]) -> Order:
+    followers: list[list[int]] = [[] for _ in steps]
+    for step in steps:
+        for needed in step.needs:
+            followers[needed].append(step.index)
+    return Order(
+        tuple(len(step.needs) for step in steps),
+        tuple(tuple(waiting) for waiting in followers),
+        tuple(step.index for step in steps if not step.needs),
+    )
+
+
+class Schedule:
+    """A step may begin when all it needs have ended: well, skipped, or failed where the run goes
+    on nevertheless."""
+
+    __slots__ = ("_followers", "_missing", "left", "ready")
+
+    def __init__(self, order: Order) -> None:
+        self._missing = list(order.needs)
+        self._followers = order.followers
+        self.ready = list(order.first)
+        """May begin, and have not been taken."""
+        self.left = len(self._missing)
+        """Steps that have not begun."""
+
+    def take_ready(self) -> list[int]:
+        """In the order of the file."""
+        ready, self.ready = self.ready, []
+        self.left -= len(ready)
+        return ready if len(ready) < 2 else sorted(ready)
+
+    def ended(self, index: int) -> None:
+        for follower in self._followers[index]:
+            self._missing[follower] -= 1
+            if not self._missing[follower]:
+                self.ready.append(follower)
 
 
 class Recipe(Struct, frozen=True, kw_only=True, gc=False):
@@ -151,3 +204,36 @@ def _probe(step: Step, plan: Plan, actions: Mapping[str, Action]) -> Recipe | No
         timeout=step.verify.timeout or step.timeout or plan.workflow.defaults.timeout,
         become=step.become,
     )
+
+
+# What a run executes, exactly: the workflow's own text and the choices made at its start.
+#
+# Stored with the run, so that whoever continues or retries it needs nothing else.
+
+
+class Definition(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    workflow: str
+    """The file's text; of a workflow built in Python its JSON, which is YAML too."""
+    source: str | None = None
+    folder: str | None = None
+    limit: tuple[str, ...] = ()
+    local: bool = False
+    files: dict[str, bytes] = {}
+    """Those its actions need, by the names their arguments give them."""
+    continues: Continuation | None = None
+    """Of a retry."""
+
+    def encode(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+
+_definitions = msgspec.json.Decoder(Definition)
+
+
+def decode_definition(text: str) -> Definition:
+    return decode(_definitions, text)
+
+
+def digest_of(workflow: str) -> str:
+    """Equal for every run of the same text."""
+    return f"sha256:{hashlib.sha256(workflow.encode()).hexdigest()}"

@@ -22,22 +22,20 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from tenure.aio import pause, surely
 from tenure.model.errors import StoreUnavailable
-from tenure.model.leasing import ClaimedRun, ClaimRequest, Purpose
+from tenure.model.leases import ClaimedRun, ClaimRequest, Purpose
 from tenure.model.query import RunFilter
 from tenure.model.snapshot import ErrorInfo, RunSnapshot
 from tenure.model.status import Recovery, RunStatus
 from tenure.model.update import Fencing, RunChange
-from tenure.ports.lease_store import LeaseStore
-from tenure.ports.liveness import LiveRuns, Presence
-from tenure.ports.run_store import RunStateStore
-from tenure.runtime.approvals import Approvals
+from tenure.ports.leases import LeaseStore, LiveRuns, Presence
+from tenure.ports.store import RunStateStore
 from tenure.runtime.callbacks import Told
-from tenure.runtime.ending import end_run
-from tenure.runtime.in_touch import InTouch
+from tenure.runtime.group_commit import InTouch
+from tenure.runtime.operators import Approvals
 from tenure.runtime.owners import HELD, all_runs, owned_runs
-from tenure.runtime.patience import surely
-from tenure.runtime.waiting import pause
+from tenure.runtime.writer import end_run
 from tenure.workflow.wording import listed
 
 _log = logging.getLogger("tenure.runtime")

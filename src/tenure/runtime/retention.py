@@ -17,14 +17,12 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from tenure.cancelling import end
+from tenure.aio import ENDLESS, end, pause
 from tenure.model.errors import InvalidOptions
-from tenure.model.retention import MAX_AGE_SECONDS
-from tenure.ports.retention import Retention
+from tenure.model.query import MAX_AGE_SECONDS
+from tenure.ports.store import Retention
 from tenure.runtime.option_rules import Rules, broken, is_number, is_whole
-from tenure.runtime.patience import ENDLESS
 from tenure.runtime.retention_limits import MOST_PER_SECOND
-from tenure.runtime.waiting import pause
 
 _log = logging.getLogger("tenure.runtime")
 

@@ -4,36 +4,71 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import datetime
 
 from msgspec import Struct
 
-from tenure.cancelling import end, times_cancelled
-from tenure.model.errors import StoreUnavailable, TenureError
+from tenure.aio import end, pause, times_cancelled
+from tenure.model.errors import RunnerClosed, StoreUnavailable, TenureError
+from tenure.model.query import topic_of_owner
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.update import MAX_LEASE_SECONDS
-from tenure.model.wakeups import topic_of_owner
-from tenure.ports.attended import Attended
+from tenure.ports.environment import Broker
+from tenure.ports.execution import TrustWindows
 from tenure.ports.last_records import LastRecords
-from tenure.ports.lease_store import LeaseStore
-from tenure.ports.liveness import Presence
-from tenure.ports.log_store import LogStore
-from tenure.ports.retention import Retention
-from tenure.ports.run_store import RunStateStore
-from tenure.ports.trust import TrustWindows
-from tenure.ports.wakeups import Wakeups
+from tenure.ports.leases import LeaseStore, Presence, Wakeups
+from tenure.ports.store import Attended, LogStore, Retention, RunStateStore
 from tenure.runtime.callbacks import Callbacks
-from tenure.runtime.combiner import Combiner
-from tenure.runtime.hinting import Hinting
-from tenure.runtime.in_touch import Contact, InTouch
-from tenure.runtime.keeper import Keeper
+from tenure.runtime.group_commit import Combiner, Contact, InTouch
 from tenure.runtime.lease_timing import Timing
+from tenure.runtime.leases import Keeper
 from tenure.runtime.operators import Operators
 from tenure.runtime.recovery import Reconciler, told_of
 from tenure.runtime.retention import Forgetting, RetentionPolicy
-from tenure.runtime.waiting import pause
+
+# Saying that a run may be claimed, without ever standing in the way of who says it.
+
+
+_AT_MOST = 2.0
+"""Seconds that a hint may hold up who gives it."""
+_SILENCE = 5.0
+"""Seconds without an attempt after one that failed: what follows is not held up again."""
+
+
+class Hinting:
+    """Best effort: what was not hinted at is found by looking."""
+
+    def __init__(self, broker: Callable[[], Awaitable[Broker | None]], name: str) -> None:
+        """``broker`` opens it, if need be; ``name`` is for messages, without a password."""
+        self._broker = broker
+        self._name = name
+        self._silent_until = 0.0
+        self._failing = False
+
+    async def hint(self, queue: str, run_id: str) -> None:
+        """Once the store has the run as it can be claimed, not before. Raises nothing."""
+        time = asyncio.get_running_loop().time
+        if time() < self._silent_until:
+            return
+        limit = asyncio.timeout(_AT_MOST)
+        try:
+            async with limit:
+                broker = await self._broker()
+                if broker is not None:
+                    await broker.publish(queue, run_id)
+        except Exception as error:  # noqa: BLE001  a broker of somebody else's may raise anything
+            self._silent_until = time() + _SILENCE
+            if not self._failing:
+                self._failing = True
+                said = str(error) or type(error).__name__
+                if limit.expired():
+                    said = f"the broker {self._name} did not answer for {_AT_MOST:g} s"
+                _log.warning("workers are not told of new runs and find them by looking: %s", said)
+        else:
+            self._failing = False
+
 
 _log = logging.getLogger("tenure.runtime")
 
@@ -168,3 +203,72 @@ def _forgetting(store: RunStateStore, policy: RetentionPolicy | None) -> Forgett
         _log.warning("this store (%s) cannot remove runs: it keeps all", type(store).__name__)
         return None
     return Forgetting(store, policy)
+
+
+# The stores one process uses, each opened once, however many ask for it at once.
+
+
+class Sessions:
+    """``open_main`` opens the store that is meant when none is named.
+
+    Whoever asks for a session after ``refuse`` is refused: it would never be closed.
+    """
+
+    def __init__(
+        self,
+        open_main: Callable[[], Awaitable[RunStateStore]],
+        new_session: Callable[[RunStateStore], Session],
+    ) -> None:
+        self._open_main = open_main
+        self._new_session = new_session
+        self._main: RunStateStore | None = None
+        self._open: dict[int, Session] = {}
+        self._opening = asyncio.Lock()
+        self._refusing = False
+
+    async def of(self, store: RunStateStore | None = None) -> Session:
+        """``RunnerClosed``. Without ``store``, the main one's."""
+        self.check_open()
+        session = self._open.get(id(self._main if store is None else store))
+        if session is None:
+            async with self._opening:
+                self.check_open()
+                session = await self._opened(await self._main_store() if store is None else store)
+            self.check_open()  # who closes has waited for us, and closes it now
+        return session
+
+    async def _main_store(self) -> RunStateStore:
+        if self._main is None:
+            self._main = await self._open_main()
+        return self._main
+
+    async def _opened(self, store: RunStateStore) -> Session:
+        session = self._open.get(id(store))
+        if session is None:
+            session = self._new_session(store)
+            await session.open()
+            self._open[id(store)] = session
+        return session
+
+    def check_open(self) -> None:
+        """``RunnerClosed``."""
+        if self._refusing:
+            raise RunnerClosed
+
+    def welcome(self) -> None:
+        """Take back ``refuse``."""
+        self._refusing = False
+
+    async def refuse(self) -> None:
+        """Returns when nobody is opening anything any more."""
+        self._refusing = True
+        async with self._opening:
+            pass
+
+    async def close(self) -> None:
+        """All of them, also if one cannot be closed. The stores themselves stay open."""
+        open_ones, self._open, self._main = self._open, {}, None
+        self._opening = asyncio.Lock()  # the next to ask may live in another event loop
+        async with AsyncExitStack() as closing:
+            for session in open_ones.values():
+                closing.push_async_callback(session.close)

@@ -7,8 +7,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from tenure.ports.transport import Command, Endpoint, Exit, Output, Transport
-from tenure.ports.turns import TakesTurns
+from tenure.ports.execution import Command, Endpoint, Exit, Output, Transport
+from tenure.ports.store import TakesTurns
 
 
 class TimeLimit:

@@ -17,10 +17,9 @@ from typing import Self
 import msgspec
 from msgspec.structs import replace
 
-from tenure.model.apply import apply
 from tenure.model.codec import decode_versioned, encode_versioned, storable
-from tenure.model.judge import Circumstances
-from tenure.model.leasing import check_repeated, create, present
+from tenure.model.decide import Circumstances, apply
+from tenure.model.leases import check_repeated, create, present
 from tenure.model.query import Page, RunFilter, bounded_limit, decode_cursor, encode_cursor
 from tenure.model.snapshot import RunSnapshot, RunSummary, summarize
 from tenure.model.update import NewRun, Receipt, Update, receipt

@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from tenure.model.update import MAX_LEASE_SECONDS, check_lease_seconds
-from tenure.ports.clock import BootTime, Clock
+from tenure.ports.environment import BootTime, Clock
 
 _BILLION = 1_000_000_000
 

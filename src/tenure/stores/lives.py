@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tenure.model.closing import close_step
-from tenure.model.deltas import StepDelta
+from tenure.model.progress import StepDelta, close_step
 from tenure.model.snapshot import HostState, RunSnapshot, StepState
 
 MAX_HOSTS = 100

@@ -15,7 +15,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from tenure.model.deltas import StepDelta
+from tenure.model.progress import StepDelta
 from tenure.model.snapshot import HostState, RunSnapshot, StepState
 from tenure.model.status import ENDED_HOST, ENDED_STEP, OPEN_HOST, StepStatus
 from tenure.stores.lives import Life

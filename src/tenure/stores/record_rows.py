@@ -14,9 +14,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from tenure.model.approving import waits_for_approval
 from tenure.model.codec import decode
-from tenure.model.leasing import why_not_runnable
+from tenure.model.decide import waits_for_approval
+from tenure.model.leases import why_not_runnable
 from tenure.model.snapshot import (
     Annotation,
     Approval,

@@ -13,9 +13,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tenure.model.closing import close_hosts, close_step
 from tenure.model.codec import decode
-from tenure.model.deltas import StepDelta, Steps
+from tenure.model.progress import StepDelta, Steps, close_hosts, close_step
 from tenure.model.snapshot import HostState, ItemState, StepState
 from tenure.model.status import ENDED_STEP, TERMINAL_RUN, HostStatus, RunStatus
 from tenure.stores.record_rows import PlannedStep, Text, planned_step

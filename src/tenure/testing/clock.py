@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from tenure.ports.clock import BootTime
+from tenure.ports.environment import BootTime
 
 _BILLION = 1_000_000_000
 _FIRST_WALL = datetime(2030, 1, 1, tzinfo=UTC)

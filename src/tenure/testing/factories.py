@@ -14,8 +14,7 @@ from itertools import count
 from typing import Any
 
 from tenure.model import compose
-from tenure.model.beginning import Beginning, beginning_of
-from tenure.model.leasing import ClaimRequest
+from tenure.model.leases import Beginning, ClaimRequest, beginning_of
 from tenure.model.snapshot import (
     Annotation,
     CallbackTarget,

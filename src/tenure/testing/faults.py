@@ -26,29 +26,38 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 from tenure.model.errors import StoreUnavailable, TenureError
-from tenure.ports.attended import Attended
-from tenure.ports.batch import BatchUpdates, ParallelBatches
-from tenure.ports.beginnings import Beginnings, Offering
-from tenure.ports.census import CensusTaking
-from tenure.ports.change_feed import ChangeFeed
-from tenure.ports.definitions import Definitions
-from tenure.ports.event_log import EventLog, RunVersions
-from tenure.ports.keeping import KeptApart
+from tenure.ports.callbacks import Outbox, OutboxBatches
 from tenure.ports.last_records import LastRecords
-from tenure.ports.lease_store import LeaseStore
-from tenure.ports.liveness import LiveRuns
-from tenure.ports.log_listing import LogListing
-from tenure.ports.log_sizes import LogSizes
-from tenure.ports.log_store import LogStore
-from tenure.ports.outbox import Outbox, OutboxBatches
-from tenure.ports.owner_listing import OwnerListing
-from tenure.ports.retention import Retention
-from tenure.ports.run_store import RunStateStore
-from tenure.ports.store_clock import StoreClock
-from tenure.ports.tokens import TokenStore
-from tenure.ports.upkeep import Readiness, Upkeep
-from tenure.ports.wakeups import WakeupCheck, Wakeups
-from tenure.ports.workers import WorkerRegistry
+from tenure.ports.leases import (
+    KeptApart,
+    LeaseStore,
+    LiveRuns,
+    OwnerListing,
+    WakeupCheck,
+    Wakeups,
+    WorkerRegistry,
+)
+from tenure.ports.store import (
+    Attended,
+    BatchUpdates,
+    Beginnings,
+    CensusTaking,
+    ChangeFeed,
+    Definitions,
+    EventLog,
+    LogListing,
+    LogSizes,
+    LogStore,
+    Offering,
+    ParallelBatches,
+    ReadinessCheck,
+    Retention,
+    RunStateStore,
+    RunVersions,
+    StoreClock,
+    TokenStore,
+    Upkeep,
+)
 
 PROTOCOLS: tuple[type, ...] = (
     RunStateStore,
@@ -78,7 +87,7 @@ PROTOCOLS: tuple[type, ...] = (
     WakeupCheck,
     Attended,
     Retention,
-    Readiness,
+    ReadinessCheck,
     Upkeep,
 )
 _MEMBERS: Mapping[str, Any] = {

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # as in tenure: a supervisor imports this package and has no use for typing
 if TYPE_CHECKING:
-    from tenure.ports.transport import Transport
+    from tenure.ports.execution import Transport
 
 
 def new_transport(*, supervised: bool = False, task_groups: bool = True) -> Transport:

@@ -12,7 +12,7 @@ import signal
 from contextlib import suppress
 
 from tenure.model.errors import NotStarted, TransportError
-from tenure.ports.transport import Command, Output
+from tenure.ports.execution import Command, Output
 from tenure.transports import ending, group
 from tenure.transports.child import Child
 from tenure.transports.spawn import image_of, spawn

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from tenure.model.errors import StillRunning
-from tenure.ports.transport import Output
+from tenure.ports.execution import Output
 from tenure.transports import group
 from tenure.transports.child import Child
 from tenure.transports.foreign import signal_as

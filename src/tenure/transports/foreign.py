@@ -8,7 +8,7 @@ import signal
 from contextlib import suppress
 
 from tenure.model.errors import TransportError
-from tenure.ports.transport import Command
+from tenure.ports.execution import Command
 from tenure.transports import group
 from tenure.transports.become import signalling
 from tenure.transports.child import Child

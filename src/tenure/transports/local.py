@@ -11,8 +11,7 @@ from collections.abc import Callable
 from msgspec import structs
 
 from tenure.model.errors import NotStarted, StillRunning
-from tenure.ports.transport import Command, Endpoint, Exit, Output
-from tenure.ports.trust import TrustWindows
+from tenure.ports.execution import Command, Endpoint, Exit, Output, TrustWindows
 from tenure.transports.become import becoming
 from tenure.transports.children import ChildStarter
 from tenure.transports.scratch import ExportFile, Scratch

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 
-from tenure.ports.transport import Command, Endpoint, Exit, Output, Transport
-from tenure.ports.trust import TrustWindows
-from tenure.ports.turns import TakesTurns
+from tenure.ports.execution import Command, Endpoint, Exit, Output, Transport, TrustWindows
+from tenure.ports.store import TakesTurns
 
 _HERE = frozenset({"local", "localhost", "127.0.0.1"})
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tenure.model.errors import NotStarted
-from tenure.ports.transport import Command
+from tenure.ports.execution import Command
 from tenure.transports.plumbing import Ends, lay_pipes
 
 _OURS = b"TENURE_"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from tenure.ports.transport import Command, Output
+from tenure.ports.execution import Command, Output
 
 
 class Started(Protocol):

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from logging import getLogger
 
-from tenure.ports.transport import Output
+from tenure.ports.execution import Output
 from tenure.transports.pipes import Feed, Inflow
 from tenure.transports.plumbing import Ends
 

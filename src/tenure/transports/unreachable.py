@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tenure.model.errors import HostUnreachable
-from tenure.ports.transport import Command, Endpoint, Exit, Output
+from tenure.ports.execution import Command, Endpoint, Exit, Output
 
 
 class UnreachableTransport:

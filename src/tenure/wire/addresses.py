@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit
 
-from tenure.wire.targets import MASK
+from tenure.wire.callbacks import MASK
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*", re.ASCII)
 _PLACE = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(:[0-9]*)?")

@@ -7,14 +7,14 @@ and gets what the first one got. Left out, a repetition is a request of its own.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from tenure.model.leasing import Purpose, Renewal
+from tenure.model.leases import Purpose, Renewal
 from tenure.model.snapshot import RunSnapshot
-from tenure.model.update import MAX_LEASE_SECONDS
-from tenure.wire.bounds import PRINTABLE, Name
+from tenure.model.update import MAX_LEASE_SECONDS, NewRun, Receipt, Update
+from tenure.wire.answers import PRINTABLE, Name, Problem
 
 OwnerId = Annotated[str, Meta(min_length=1, max_length=500, pattern=PRINTABLE)]
 RequestId = Annotated[str, Meta(min_length=1, max_length=200, pattern=PRINTABLE)]
@@ -96,3 +96,65 @@ class ReleaseQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     owner_id: OwnerId
     fence: Fence
     update_id: RequestId | None = None
+
+
+# Being there, and being told that there may be something to do.
+
+
+Count = Annotated[int, Meta(ge=0, le=1 << 31)]
+Topic = Annotated[str, Meta(pattern="^(queue|owner):", max_length=600)]
+
+
+class Heartbeat(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Be listed for ``seconds`` from now; for people only."""
+
+    seconds: LeaseSeconds
+    queues: Annotated[tuple[Name, ...], Meta(max_length=1000)] = ("default",)
+    concurrency: Count = 0
+    running: Count = 0
+    draining: bool = False
+    details: dict[str, Any] = {}
+
+
+class WakeupRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Topics are ``queue:NAME`` for runs that can be claimed, and ``owner:ID`` for cancel requests.
+    ``after`` is what the last answer said: news since then are told at once. ``wait``: seconds that
+    the answer may be held back while there are none."""
+
+    topics: Annotated[tuple[Topic, ...], Meta(min_length=1, max_length=1000)]
+    after: Annotated[str, Meta(max_length=100)] | None = None
+    wait: Wait = LONGEST_WAIT
+
+
+class Wakeup(Struct, frozen=True, kw_only=True):
+    """There may be news if ``after`` is another than was asked with. A hint: look for yourself, and
+    also now and then without it."""
+
+    after: str
+
+
+# Creations and updates of runs, as the store takes them.
+
+
+MOST_WRITES = 1000
+MAX_WRITES_BYTES = 64 << 20
+"""Of a request: a run with all files it may have, or what its owner has to say of many hosts."""
+
+
+class Writes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """At most one for each run."""
+
+    writes: Annotated[tuple[NewRun | Update, ...], Meta(max_length=MOST_WRITES)]
+
+
+class WriteOutcome(Struct, frozen=True, kw_only=True):
+    """One of the two."""
+
+    receipt: Receipt | None = None
+    problem: Problem | None = None
+
+
+class WriteOutcomes(Struct, frozen=True, kw_only=True):
+    """One for each write, in order; one that was refused harmed no other."""
+
+    outcomes: tuple[WriteOutcome, ...]

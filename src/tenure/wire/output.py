@@ -7,6 +7,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from tenure.wire.leases import Fence, OwnerId
+
 Offset = Annotated[int, Meta(ge=0, le=1 << 53)]
 OFFSET = "^[0-9]{1,15}$"
 Number = Annotated[int, Meta(ge=0, le=1 << 31)]
@@ -65,3 +67,79 @@ class StoredDefinition(Struct, frozen=True, kw_only=True):
     local: bool
     files: tuple[str, ...]
     stored: str
+
+
+# Output as its writer sends it and as programs read it: bytes, at an offset. In base64.
+
+
+MAX_APPEND_BYTES = 1 << 20
+"""Of one chunk."""
+Host = Annotated[str, Meta(max_length=10_000)]
+StreamName = Annotated[str, Meta(max_length=10_000)]
+"""``stdout`` or ``stderr``; a store keeps any other as well."""
+Attempt = Annotated[int, Meta(ge=1, le=1 << 31)]
+
+
+class ChunkQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    step: Number
+    host: Annotated[str, Meta(max_length=1000)]
+    stream: Annotated[str, Meta(max_length=200)] = "stdout"
+    item: Number | None = None
+    attempt: Attempt = 1
+    offset: Offset = 0
+    limit: Annotated[int, Meta(ge=0, le=MAX_APPEND_BYTES)] = 65536
+
+
+class Chunk(Struct, frozen=True, kw_only=True):
+    """``size`` is how much there was; nothing of a stream that was never written."""
+
+    offset: int
+    size: int
+    data: bytes
+
+
+class NewChunk(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``offset`` is where the stream ended; the same bytes at the same place again change nothing,
+    so that a request whose answer was lost can be sent again."""
+
+    owner_id: OwnerId
+    fence: Fence
+    step: Number
+    host: Host
+    stream: StreamName
+    item: Number | None = None
+    attempt: Attempt = 1
+    offset: Offset
+    data: bytes
+
+
+class Appended(Struct, frozen=True, kw_only=True):
+    """Where the stream ends now."""
+
+    size: int
+
+
+# What streams say besides the events and the output they carry. Each is the data of a server-sent
+# event of that name.
+
+
+class RunEnded(Struct, frozen=True, kw_only=True):
+    """``end``: the run has, and all its events were told. Do not come back."""
+
+    run_id: str
+    status: str
+
+
+class OutputEnded(Struct, frozen=True, kw_only=True):
+    """``end``: the attempt prints nothing more, and all it printed was told. Do not come back."""
+
+    run_id: str
+    attempt: int
+    size: int
+
+
+class Interrupted(Struct, frozen=True, kw_only=True):
+    """``closing``: this gateway stops. ``dropped``: the reader took nothing for too long. Come
+    back, here or elsewhere, with ``after`` as ``Last-Event-ID``."""
+
+    after: str | None

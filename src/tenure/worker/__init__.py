@@ -20,7 +20,7 @@ sees whether just one waits, ``preparing`` makes one ready to be executed, ``shi
 ``duty`` keeps all of that going, and drains.
 """
 
-from tenure.worker.pace import Pace
+from tenure.worker.runs import Pace
 from tenure.worker.worker import Worker
 
 __all__ = ["Pace", "Worker"]

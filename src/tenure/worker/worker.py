@@ -8,39 +8,35 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from types import SimpleNamespace
 
+from tenure.aio import (
+    end,
+    finished_within,
+    happens_within,
+    pause,
+    surely,
+    times_cancelled,
+    to_a_good_end,
+)
 from tenure.assembly import Assembly
-from tenure.cancelling import end, finished_within, times_cancelled
 from tenure.model.errors import TenureError
-from tenure.model.wakeups import topic_of_queue
-from tenure.ports.action import Action
-from tenure.ports.broker import Broker
-from tenure.ports.definitions import Definitions
-from tenure.ports.lease_store import LeaseStore
-from tenure.ports.notifier import RunStateNotifier
-from tenure.ports.recorder import Recorder
-from tenure.ports.run_store import RunStateStore
-from tenure.ports.transport import Transport
-from tenure.ports.wakeups import Wakeups
-from tenure.ports.workers import WorkerInfo, WorkerRegistry
+from tenure.model.query import topic_of_queue
+from tenure.ports.callbacks import RunStateNotifier
+from tenure.ports.environment import Broker
+from tenure.ports.execution import Action, Recorder, Transport
+from tenure.ports.leases import LeaseStore, Wakeups, WorkerInfo, WorkerRegistry
+from tenure.ports.store import Definitions, RunStateStore
 from tenure.runtime.callback_settings import CallbackSettings
-from tenure.runtime.definition import Definition
-from tenure.runtime.in_touch import InTouch
+from tenure.runtime.group_commit import InTouch
 from tenure.runtime.lease_rules import broken_together, hidden_for
 from tenure.runtime.lease_timing import Timing
 from tenure.runtime.option_rules import A_QUEUE, MORE_SECONDS, Rules, broken, is_queue
-from tenure.runtime.patience import surely
-from tenure.runtime.ready import Ready
+from tenure.runtime.prepare import Ready
+from tenure.runtime.recipe import Definition
 from tenure.runtime.retention import RetentionPolicy
-from tenure.runtime.submit import not_servable
-from tenure.runtime.waiting import happens_within, pause, to_a_good_end
-from tenure.worker.claiming import Claims
-from tenure.worker.duty import Duty
-from tenure.worker.hearing import Hearing
-from tenure.worker.lone import Lone
-from tenure.worker.pace import Pace
-from tenure.worker.preparing import Preparing
-from tenure.worker.room import Room
-from tenure.worker.shift import Shift
+from tenure.runtime.run import not_servable
+from tenure.worker.claims import Claims, Duty, Lone, Room
+from tenure.worker.hints import Hearing
+from tenure.worker.runs import Pace, Preparing, Shift
 
 _log = logging.getLogger("tenure.worker")
 

@@ -12,18 +12,17 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from tenure.model.errors import ExpressionError
-from tenure.workflow.arguments import misfits
-from tenure.workflow.callback_rules import faults_of
+from tenure.workflow.arguments import ENV, PROBE, misfits, text_problems
+from tenure.workflow.callbacks import faults_of
 from tenure.workflow.catalogue import Catalogue
 from tenure.workflow.expressions import compile_condition
-from tenure.workflow.grammar import MOST_HOSTS
 from tenure.workflow.inventory import roster_of
-from tenure.workflow.nodes import Path
+from tenure.workflow.placeholders import Embedded, split_template
 from tenure.workflow.plan import find_cycle
-from tenure.workflow.render import ENV, PROBE, text_problems
+from tenure.workflow.schema import MOST_HOSTS
 from tenure.workflow.spec import Handler, OnTakeover, Step, Workflow
-from tenure.workflow.templates import Embedded, split_template
 from tenure.workflow.wording import instead_of
+from tenure.workflow.yaml import Path
 
 MOST_TASKS = 1_000_000
 """Hosts over all steps: what a run's record would have to hold."""

@@ -2,40 +2,331 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from math import isfinite
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
-from jinja2 import TemplateError, nodes, pass_context
+from jinja2 import TemplateError, TemplateSyntaxError, nodes, pass_context
+from jinja2.parser import Parser
+from jinja2.visitor import NodeTransformer
 
 from tenure.model.errors import ExpressionError
-from tenure.workflow.comparing import compare, truth
-from tenure.workflow.constants import check_constants
-from tenure.workflow.filters import FILTERS, METHODS, TESTS, measured, text
-from tenure.workflow.older_spelling import modern
 from tenure.workflow.sandbox import (
+    FILTERS,
     LONGEST_TEXT,
+    METHODS,
+    TESTS,
     Evaluation,
     Missing,
     NotDefined,
     Sandbox,
+    compare,
     known,
+    measured,
+    text,
+    truth,
     within,
 )
-from tenure.workflow.syntax import (
-    COMPARE,
-    CONCAT,
-    TRUTH,
-    Rewriting,
-    asked_in,
-    names_in,
-    needed_in,
-    read_tree,
+from tenure.workflow.wording import called, did_you_mean, listed
+
+# From the text of an expression to a tree that may be compiled.
+#
+# The tree holds only what is listed here, is small, and has Jinja's comparison and concatenation
+# replaced by our own: Jinja's would compare ``"5"`` with ``3`` by type and grow text without
+# asking.
+
+
+LONGEST = 4096
+DEEPEST = 40
+MOST_NODES = 600
+COMPARE, CONCAT, TRUTH = " compare", " concat", " truth"
+"""Filters nobody can write, for their names begin with a space."""
+_ALLOWED = (
+    nodes.Name,
+    nodes.Const,
+    nodes.List,
+    nodes.Tuple,
+    nodes.Dict,
+    nodes.Pair,
+    nodes.CondExpr,
+    nodes.BinExpr,
+    nodes.UnaryExpr,
+    nodes.Compare,
+    nodes.Operand,
+    nodes.Concat,
+    nodes.Getattr,
+    nodes.Getitem,
+    nodes.Slice,
+    nodes.Call,
+    nodes.Keyword,
+    nodes.Filter,
+    nodes.Test,
 )
-from tenure.workflow.wording import called, did_you_mean
+_ASKING = (nodes.Filter, nodes.Test)
+_LARGEST_WHOLE = 1 << 63
+WORDS = {"true": True, "false": False, "null": None, "none": None}
+
+
+def read_tree(source: str, sandbox: Sandbox) -> nodes.Expr:
+    if len(source) > LONGEST:
+        raise ExpressionError(f"the expression is longer than {LONGEST} characters")
+    try:
+        parser = Parser(sandbox, source, state="variable")
+        tree = parser.parse_expression()
+        if not parser.stream.eos:
+            found = parser.stream.current.value
+            raise ExpressionError(
+                f"{found!r} was not expected here", hint="quote it if it is meant as text"
+            )
+    except TemplateSyntaxError as error:
+        raise ExpressionError(_said(error)) from error
+    except RecursionError as error:
+        raise ExpressionError("the expression is nested too deeply") from error
+    _inspect(tree, sandbox)
+    return tree
+
+
+def _said(error: TemplateSyntaxError) -> str:
+    message = (error.message or "cannot be read").rstrip(".")
+    if "end of template" in message:
+        return "the expression ends too early"
+    if re.match(r"unexpected char u?[\"']{1,2}[\"'\\]", message):
+        return "a quote is not closed"
+    return message if error.lineno == 1 else f"{message} (line {error.lineno} of the expression)"
+
+
+def _inspect(tree: nodes.Expr, sandbox: Sandbox) -> None:
+    open_nodes: list[tuple[nodes.Node, int]] = [(tree, 1)]
+    seen = 0
+    while open_nodes:
+        node, depth = open_nodes.pop()
+        seen += 1
+        if depth > DEEPEST or seen > MOST_NODES:
+            raise ExpressionError("the expression is nested too deeply or too large")
+        inspect_node(node, sandbox)
+        open_nodes.extend((child, depth + 1) for child in node.iter_child_nodes())
+
+
+def inspect_node(node: nodes.Node, sandbox: Sandbox) -> None:
+    if not isinstance(node, _ALLOWED):
+        raise ExpressionError(f"{type(node).__name__.lower()} is not allowed in expressions")
+    if isinstance(node, nodes.Name) and node.name == "self":
+        raise ExpressionError("'self' is no variable: Jinja keeps the name for itself")
+    if isinstance(node, nodes.Filter):
+        _require(node.name, "filter", sandbox.filters)
+    elif isinstance(node, nodes.Test):
+        _require(node.name, "test", sandbox.tests)
+    elif isinstance(node, nodes.Call) and not isinstance(node.node, nodes.Getattr):
+        raise ExpressionError("there are no functions: use a filter, like name|lower")
+    elif isinstance(node, nodes.CondExpr) and node.expr2 is None:
+        raise ExpressionError("an 'if' needs its 'else'")
+    elif _number_in(node) >= _LARGEST_WHOLE:
+        raise ExpressionError("a number in the expression is too large")
+    elif isinstance(node, nodes.Getattr | nodes.Getitem) and _number_in(node.node):
+        raise ExpressionError("a number has no parts", hint="quote it if it is meant as text")
+    if isinstance(node, nodes.Filter | nodes.Test | nodes.Call) and (
+        node.dyn_args is not None or node.dyn_kwargs is not None
+    ):
+        raise ExpressionError("* and ** before arguments are not allowed in expressions")
+
+
+def _number_in(node: nodes.Node) -> float:
+    value = node.value if isinstance(node, nodes.Const) else None
+    return abs(value) if isinstance(value, int | float) else 0
+
+
+def _require(name: str, kind: str, table: dict[str, Any]) -> None:
+    names = [each for each in table if each[0] != " "]
+    if name not in names:
+        hint = did_you_mean(name, names) or f"there is {listed(names, 50)}"
+        raise ExpressionError(f"no {kind} named {name!r}", hint=hint)
+
+
+def names_in(tree: nodes.Node) -> frozenset[str]:
+    found = {name.name for name in tree.find_all(nodes.Name)}
+    return frozenset(found | {tree.name} if isinstance(tree, nodes.Name) else found)
+
+
+def asked_in(tree: nodes.Node) -> frozenset[str]:
+    """Variables of which it asks whether they are there."""
+    found: set[str] = set()
+    for each in (tree, *tree.find_all(_ASKING)):
+        if _asks(each) and each.node is not None:
+            found |= names_in(each.node)
+    return frozenset(found)
+
+
+def needed_in(tree: nodes.Node) -> frozenset[str]:
+    """Variables without which it has no value, whatever the others are: neither those it merely
+    might come to (behind ``and``, ``or``, ``if``), nor those it asks about."""
+    needed: set[str] = set()
+    open_nodes = [tree]
+    while open_nodes:
+        node = open_nodes.pop()
+        if isinstance(node, nodes.Name):
+            needed.add(node.name)
+        open_nodes.extend(surely_used(node))
+    return frozenset(needed)
+
+
+def surely_used(node: nodes.Node) -> Iterable[nodes.Node]:
+    """Its parts that are looked at whenever it is."""
+    if _asks(node) or isinstance(node, nodes.List | nodes.Dict | nodes.Slice):
+        return ()
+    if isinstance(node, nodes.And | nodes.Or):
+        return (node.left,)
+    if isinstance(node, nodes.CondExpr):
+        return (node.test,)
+    if isinstance(node, nodes.Filter) and node.name == COMPARE:
+        # In ``a < b < c`` nobody looks at c once a < b does not hold.
+        return (node.node, node.args[1]) if node.node else ()
+    return node.iter_child_nodes()
+
+
+def _asks(node: nodes.Node) -> TypeGuard[nodes.Filter | nodes.Test]:
+    return isinstance(node, _ASKING) and node.name in ("default", "d", "defined", "undefined")
+
+
+class Rewriting(NodeTransformer):
+    """Our comparison and concatenation for Jinja's; ``TRUE`` and ``null`` for what they say.
+
+    In a ``condition``, what stands alone, or beside and, or, not, is asked for its truth.
+    """
+
+    def __init__(self, condition: bool) -> None:
+        self._condition = condition
+
+    def whole(self, tree: nodes.Expr) -> nodes.Expr:
+        rewritten: nodes.Expr = self.visit(tree)
+        return self._asked(rewritten)
+
+    def _asked(self, node: nodes.Expr) -> nodes.Expr:
+        answers = isinstance(node, nodes.And | nodes.Or | nodes.Not | nodes.Test) or (
+            isinstance(node, nodes.Filter) and node.name == COMPARE
+        )
+        return filtered(TRUTH, node) if self._condition and not answers else node
+
+    def visit_Name(self, node: nodes.Name) -> nodes.Expr:
+        word = node.name.lower()
+        return nodes.Const(WORDS[word], lineno=node.lineno) if word in WORDS else node
+
+    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Expr:
+        self.generic_visit(node)
+        return nodes.List(node.items, lineno=node.lineno)
+
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Expr:
+        self.generic_visit(node)
+        operators = nodes.Const(tuple(operand.op for operand in node.ops), lineno=node.lineno)
+        return filtered(COMPARE, node.expr, operators, *(operand.expr for operand in node.ops))
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Expr:
+        self.generic_visit(node)
+        first, *rest = node.nodes
+        return filtered(CONCAT, first, *rest)
+
+    def visit_And(self, node: nodes.And) -> nodes.Expr:
+        return self._both_asked(node)
+
+    def visit_Or(self, node: nodes.Or) -> nodes.Expr:
+        return self._both_asked(node)
+
+    def _both_asked(self, node: nodes.BinExpr) -> nodes.Expr:
+        self.generic_visit(node)
+        node.left, node.right = self._asked(node.left), self._asked(node.right)
+        return node
+
+    def visit_Not(self, node: nodes.Not) -> nodes.Expr:
+        self.generic_visit(node)
+        node.node = self._asked(node.node)
+        return node
+
+    def visit_CondExpr(self, node: nodes.CondExpr) -> nodes.Expr:
+        self.generic_visit(node)
+        node.test = self._asked(node.test)
+        return node
+
+
+def filtered(name: str, subject: nodes.Expr, *args: nodes.Expr) -> nodes.Filter:
+    return nodes.Filter(subject, name, list(args), [], None, None, lineno=subject.lineno)
+
+
+# Arithmetic that fails whatever the variables are: known before anything runs.
+
+
+class _Depends(Exception):
+    """On more than numbers and texts that stand there."""
+
+
+def check_constants(tree: nodes.Node, sandbox: Sandbox) -> None:
+    """``ExpressionError`` if a part that is surely looked at has no value."""
+    open_nodes = [tree]
+    while open_nodes:
+        node = open_nodes.pop()
+        if isinstance(node, nodes.BinExpr | nodes.UnaryExpr):
+            try:
+                _value_of(node, sandbox)
+            except _Depends:
+                pass
+            except ArithmeticError as error:
+                raise ExpressionError(str(error)) from error
+        open_nodes.extend(surely_used(node))
+
+
+def _value_of(node: nodes.Node, sandbox: Sandbox) -> Any:
+    if isinstance(node, nodes.Const):
+        return node.value
+    if isinstance(node, nodes.BinExpr) and node.operator in sandbox.intercepted_binops:
+        left, right = _value_of(node.left, sandbox), _value_of(node.right, sandbox)
+        return sandbox.calculated(node.operator, left, right)
+    if isinstance(node, nodes.UnaryExpr) and node.operator in sandbox.intercepted_unops:
+        return sandbox.signed(node.operator, _value_of(node.node, sandbox))
+    raise _Depends
+
+
+# ``&&``, ``||``, ``!`` and ``${name.path}`` in ``when``, brought to Jinja's spelling.
+
+
+_TOKEN = re.compile(
+    r"""(?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
+      | (?P<named>\$\{(?P<path>[^{}]*)\})
+      | (?P<both>&&) | (?P<either>\|\|) | (?P<different>!=) | (?P<negated>!)""",
+    re.VERBOSE | re.DOTALL,
+)
+_WHOLE = re.compile(r"\s*\$\{\{(?P<inside>.*)\}\}\s*", re.DOTALL)
+_PART = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_WORDS = {"true": "true", "yes": "true", "": "true", "false": "false", "no": "false"}
+
+
+def modern(condition: str) -> str:
+    """The condition as Jinja reads it. Text in quotes stays as it is; an empty one is true."""
+    word = _WORDS.get(condition.strip().lower())
+    if word is not None:
+        return word
+    whole = _WHOLE.fullmatch(condition)
+    if whole and "${{" not in whole["inside"]:
+        condition = whole["inside"]
+    return _TOKEN.sub(_replaced, condition)
+
+
+def _replaced(token: re.Match[str]) -> str:
+    kind = token.lastgroup
+    if token["named"] is not None:
+        return _lookup(token["path"].strip())
+    return {"both": " and ", "either": " or ", "negated": " not "}.get(kind or "", token[0])
+
+
+def _lookup(path: str) -> str:
+    first, *rest = path.split(".")
+    if not _PART.fullmatch(first) or not all(rest):
+        raise ExpressionError(
+            f"${{{path}}} names no variable", hint="write ${name} or ${name.path}"
+        )
+    return "(" + first + "".join(f"[{part!r}]" for part in rest) + ")"
+
 
 _KEPT = 2048
 _RESULT = "result"

@@ -10,15 +10,24 @@ from msgspec import Struct
 
 from tenure.model.errors import InvalidWorkflow, Mistake, Wanted
 from tenure.workflow.catalogue import Catalogue
-from tenure.workflow.checks import CHECKS, variables_in, works_of
-from tenure.workflow.defined import Undefined, unknown_variables
-from tenure.workflow.document import read_document
-from tenure.workflow.dump import node_of
-from tenure.workflow.grammar import grammar
-from tenure.workflow.nodes import Mark, Node, Path, Scalar, mark_of, node_at
-from tenure.workflow.reading import BAD, MOST_MISTAKES, Enough, Reading
-from tenure.workflow.spec import Workflow
-from tenure.workflow.variables import OWN
+from tenure.workflow.checks import CHECKS, check_callbacks, variables_in, works_of
+from tenure.workflow.plan import OWN
+from tenure.workflow.schema import CALLBACK, MOST_CALLBACKS, ListOf, grammar, node_of
+from tenure.workflow.spec import CallbackSpec, Workflow
+from tenure.workflow.undefined import Undefined, unknown_variables
+from tenure.workflow.yaml import (
+    BAD,
+    MOST_MISTAKES,
+    Enough,
+    Mark,
+    Node,
+    Path,
+    Reading,
+    Scalar,
+    mark_of,
+    node_at,
+    read_document,
+)
 
 MOST_WANTED = 1_000
 
@@ -165,3 +174,37 @@ def _remarks(workflow: Workflow, catalogue: Catalogue) -> Iterator[tuple[Path, s
     for path, names in variables_in(workflow):
         for name in OWN.keys() & names:
             yield (*path, name), f"hides Tenure's own variable {name!r}: {OWN[name]}"
+
+
+# Whom to tell of runs, where no workflow says it: in settings, on a command line.
+
+
+_PLACE: Path = ("callbacks",)
+_SHAPE = ListOf(CALLBACK, MOST_CALLBACKS)
+
+
+def read_targets(value: object) -> tuple[CallbackSpec, ...]:
+    """A list of maps, by the rules of a workflow's ``callbacks``. ``InvalidWorkflow`` holds every
+    mistake."""
+    reading = Reading("callbacks")
+
+    def report(
+        path: Path,
+        message: str,
+        hint: str | None = None,
+        *,
+        offset: int | None = None,
+        key: bool = False,
+    ) -> None:
+        if not reading.knows_better(path):
+            reading.mistake(Mark(), path, message, hint)
+
+    found: tuple[CallbackSpec, ...] = ()
+    with suppress(Enough):
+        read = _SHAPE.read(node_of(value, reading, _PLACE), _PLACE, reading)
+        if read is not BAD:
+            found = read
+            check_callbacks(Workflow(name="", steps=(), callbacks=found), {}, report)
+    if reading.mistakes:
+        raise InvalidWorkflow(reading.mistakes)
+    return found

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tenure.model.errors import LeaseLost
-from tenure.model.judge import (
+from tenure.model.decide import (
     CHECKS,
     Check,
     Circumstances,
@@ -20,6 +19,7 @@ from tenure.model.judge import (
     check_released,
     check_repetition,
 )
+from tenure.model.errors import LeaseLost
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import Recovery
 from tenure.model.update import Effect, Update

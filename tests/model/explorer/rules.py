@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tenure.model.judge import CHECKS, Check
+from tenure.model.decide import CHECKS, Check
 from tenure.model.status import Recovery
 
 

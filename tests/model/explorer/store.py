@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from tenure.model.apply import apply
+from tenure.model.decide import Circumstances, apply
 from tenure.model.errors import (
     InvalidTransition,
     LeaseHeld,
@@ -20,8 +20,7 @@ from tenure.model.errors import (
     NotRunnable,
     VersionConflict,
 )
-from tenure.model.judge import Circumstances
-from tenure.model.leasing import Purpose, check_repeated, claim, create, holds, release
+from tenure.model.leases import Purpose, check_repeated, claim, create, holds, release
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.update import Fencing
 from tests.model.explorer.messages import Answer, Heard, Message, Verb, new_run, update_of, view_of

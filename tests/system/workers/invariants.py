@@ -14,8 +14,8 @@ from itertools import pairwise
 from msgspec import Struct
 
 import tenure
-from tenure.model.events import RecordedEvent
 from tenure.model.status import TERMINAL_RUN
+from tenure.model.update import RecordedEvent
 from tests.system.workers.witness import Line
 
 ENDS = frozenset(f"run.{status}" for status in TERMINAL_RUN)

@@ -21,8 +21,8 @@ import apsw
 from msgspec import Struct
 
 import tenure
-from tenure.model.events import Event
-from tenure.ports.attended import Attended
+from tenure.model.update import Event
+from tenure.ports.store import Attended
 from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.faults import METHODS
 

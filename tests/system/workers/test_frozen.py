@@ -12,8 +12,8 @@ import signal
 import pytest
 
 import tenure
+from tenure.aio import end
 from tenure.brokers.redis_streams import RedisStreams
-from tenure.cancelling import end
 from tenure.model.status import RunStatus
 from tests.brokers.server import Server
 from tests.system.workers.fleet import PATIENCE, Fleet, WorkerProcess

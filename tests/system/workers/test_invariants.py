@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 import tenure
-from tenure.model.events import RecordedEvent
 from tenure.model.status import RunStatus
+from tenure.model.update import RecordedEvent
 from tests.system.workers.invariants import History, broken
 from tests.system.workers.witness import Line, parsed
 

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from tenure.client import HttpStore
-from tenure.model.access import Role, Token, digest_of, written
 from tenure.model.status import RunStatus
+from tenure.model.tokens import Role, Token, digest_of, written
 from tests.system.workers.fleet import Fleet, Leases
 from tests.system.workers.front import Front
 

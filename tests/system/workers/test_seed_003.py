@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 import pytest
 
 import tenure
-from tenure.model.leasing import ClaimRequest
+from tenure.model.leases import ClaimRequest
 from tenure.model.status import RunStatus
 from tenure.model.update import LeaseRequest
 from tests.system.workers.fleet import Fleet

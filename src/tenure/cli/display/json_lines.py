@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from tenure.cli.display.printer import Printer
+from tenure.cli.display.lines import Printer
 from tenure.model.codec import full_record
-from tenure.model.events import RecordedEvent
 from tenure.model.snapshot import RunSnapshot
-from tenure.wire.targets import shown_target
+from tenure.model.update import RecordedEvent
+from tenure.wire.callbacks import shown_target
 
 
 def as_json(value: Any) -> str:

@@ -3,33 +3,142 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from shlex import quote
 from shutil import get_terminal_size
+from typing import NamedTuple, Protocol, TypeVar
 
-from tenure.cli.display.counting import Piece, in_the_end, so_far
-from tenure.cli.display.moments import ago, between, local
-from tenure.cli.display.paint import bold, dim, in_color, sign
-from tenure.cli.display.step_rows import StepRow, in_order, name_width, step_line
-from tenure.cli.display.text import cells, counted, neutral, one_line, padded, shorten
-from tenure.model.approving import waits_for_approval
-from tenure.model.snapshot import (
-    Approval,
-    HostState,
-    ItemState,
-    RunSnapshot,
-    RunSummary,
-    StepState,
+from tenure.cli.display.text import (
+    ago,
+    between,
+    bold,
+    cells,
+    counted,
+    dim,
+    fitted,
+    in_color,
+    local,
+    neutral,
+    one_line,
+    padded,
+    shorten,
+    sign,
 )
-from tenure.model.status import HostStatus, RunStatus, StepStatus
-from tenure.runtime.owners import owner_label
-from tenure.runtime.queries import end_reason
+from tenure.model.decide import waits_for_approval
+from tenure.model.snapshot import Approval, HostState, ItemState, RunSnapshot, RunSummary, StepState
+from tenure.model.status import ENDED_HOST, HostStatus, RunStatus, StepKind, StepStatus
+from tenure.runtime.explain import end_reason
+from tenure.runtime.owners import Doubt, doubt_about, owner_label
+from tenure.system import presence
 
-_BAD = frozenset({HostStatus.FAILED, HostStatus.UNREACHABLE, HostStatus.UNKNOWN})
+# How the hosts of a step stand, in a few words.
+
+
+_ORDER = (
+    HostStatus.SUCCESS,
+    HostStatus.FAILED,
+    HostStatus.UNREACHABLE,
+    HostStatus.UNKNOWN,
+    HostStatus.CANCELED,
+    HostStatus.INTERRUPTED,
+    HostStatus.SKIPPED,
+)
+_TROUBLE = _ORDER[1:6]
+_WORDS = {HostStatus.SUCCESS: "ok"}
+
+
+class Piece(NamedTuple):
+    text: str
+    status: str | None = None
+    """Whose colour it has; none: plain."""
+
+
+def so_far(counts: Mapping[HostStatus, int], total: int) -> list[Piece]:
+    """Of a step that runs: ``12/50``, ``10 running``, ``1 failed``."""
+    ended = sum(counts.get(status, 0) for status in ENDED_HOST)
+    found = [Piece(f"{ended:,}/{total:,}")]
+    running = counts.get(HostStatus.RUNNING, 0)
+    if running:
+        found.append(Piece(f"{running:,} running", "running"))
+    return found + _each(counts, _TROUBLE)
+
+
+def in_the_end(counts: Mapping[HostStatus, int]) -> list[Piece]:
+    """Of a step that ended: ``48 ok``, ``2 failed``."""
+    return _each(counts, _ORDER)
+
+
+def _each(counts: Mapping[HostStatus, int], order: tuple[HostStatus, ...]) -> list[Piece]:
+    return [
+        Piece(f"{counts[status]:,} {_WORDS.get(status, status)}", status)
+        for status in order
+        if counts.get(status)
+    ]
+
+
+# Steps, one line each: the same in a live picture and in a report.
+
+
+_WIDEST_NAME = 60
+_ROOM_FOR_COUNTS = 34
+_QUIET = (StepStatus.PENDING, StepStatus.SKIPPED)
+
+
+class _Placed(Protocol):
+    @property
+    def index(self) -> int: ...
+    @property
+    def notified_by(self) -> int | None: ...
+
+
+Placed = TypeVar("Placed", bound=_Placed)
+
+
+def in_order(steps: Iterable[Placed]) -> list[Placed]:
+    """A handler stands below the step it ran for, if one knows which that was."""
+
+    def place(step: Placed) -> tuple[int, int]:
+        return step.index if step.notified_by is None else step.notified_by, step.index
+
+    return sorted(steps, key=place)
+
+
+class StepRow(NamedTuple):
+    name: str
+    kind: StepKind
+    status: StepStatus
+    standing: list[Piece]
+    elapsed: str
+
+
+def name_width(names: Sequence[str], columns: int) -> int:
+    """Names give way where the terminal is narrow: what a step has done matters more."""
+    longest = max((cells(one_line(name)) for name in names), default=0) + 2
+    return min(longest, _WIDEST_NAME, max(columns - _ROOM_FOR_COUNTS - 12, 10))
+
+
+def step_line(row: StepRow, width: int) -> str:
+    """``✓ drain    50 ok                        3.1s``"""
+    name = one_line(row.name)
+    if row.kind is StepKind.HANDLER:
+        name = f"↳ {name}"
+    name = padded(shorten(name, width), width)
+    shown = " · ".join(
+        in_color(piece.status, piece.text) if piece.status else piece.text for piece in row.standing
+    )
+    start = f"  {in_color(row.status, sign(row.status))} "
+    line = f"{start}{dim(name) if row.status in _QUIET else name}  {shown}"
+    if not row.elapsed:
+        return line
+    taken = sum(cells(piece.text) + 3 for piece in row.standing) - 3
+    return f"{line}{' ' * max(_ROOM_FOR_COUNTS - taken, 2)}{dim(row.elapsed)}"
+
+
+_NOT_WELL = frozenset({HostStatus.FAILED, HostStatus.UNREACHABLE, HostStatus.UNKNOWN})
 _MOST_HOSTS = 10
 _MOST_LINES = 5
-_WIDEST_NAME = 32
+_WIDEST_HOST_NAME = 32
 
 
 def headline(run: RunSummary, now: datetime) -> str:
@@ -44,10 +153,10 @@ def headline(run: RunSummary, now: datetime) -> str:
 
 def step_lines(run: RunSnapshot, now: datetime) -> list[str]:
     width = name_width([step.name for step in run.steps], get_terminal_size().columns)
-    return [step_line(_row(step, now), width) for step in in_order(run.steps)]
+    return [step_line(_step_row(step, now), width) for step in in_order(run.steps)]
 
 
-def _row(step: StepState, now: datetime) -> StepRow:
+def _step_row(step: StepState, now: datetime) -> StepRow:
     elapsed = between(step.started_at, step.finished_at or now)
     return StepRow(step.name, step.kind, step.status, _standing(step), elapsed)
 
@@ -67,7 +176,7 @@ def trouble_lines(run: RunSnapshot) -> Iterator[str]:
     """Failed hosts and what they said; then the run's own words, if they say more."""
     named = False
     for step in run.steps:
-        bad = [(name, host) for name, host in step.hosts.items() if host.status in _BAD]
+        bad = [(name, host) for name, host in step.hosts.items() if host.status in _NOT_WELL]
         if bad:
             named = True
             yield from _bad_hosts(step, bad)
@@ -88,7 +197,7 @@ def _bad_hosts(step: StepState, bad: list[tuple[str, HostState]]) -> Iterator[st
     of = f" of {len(step.hosts):,}" if len(step.hosts) > 1 else ""
     yield ""
     yield f"  {bold(one_line(step.name))} {_ends(bad)}{of} {_hosts(len(step.hosts))}"
-    width = min(max(cells(one_line(name)) for name, _ in bad[:_MOST_HOSTS]), _WIDEST_NAME)
+    width = min(max(cells(one_line(name)) for name, _ in bad[:_MOST_HOSTS]), _WIDEST_HOST_NAME)
     for name, host in bad[:_MOST_HOSTS]:
         label = padded(shorten(one_line(name), width), width)
         yield f"    {in_color(host.status, label)}  {_reason(host)}"
@@ -124,7 +233,7 @@ def _reason(host: HostState) -> str:
 
 def _culprit(host: HostState) -> ItemState:
     """With a loop: the item that failed."""
-    return next((item for item in host.items if item.status in _BAD), host)
+    return next((item for item in host.items if item.status in _NOT_WELL), host)
 
 
 def _last_words(host: HostState) -> list[str]:
@@ -195,7 +304,71 @@ def _logs_command(run: RunSnapshot) -> str | None:
     culprit = run.error.step if run.error else None
     for step in sorted(run.steps, key=lambda step: step.name != culprit):
         for name, host in step.hosts.items():
-            if host.status in _BAD and host.status is not HostStatus.UNREACHABLE:
+            if host.status in _NOT_WELL and host.status is not HostStatus.UNREACHABLE:
                 words = ("tenure", "logs", run.run_id, step.name, name)
                 return " ".join(quote(one_line(word)) for word in words)
     return None
+
+
+# Runs, one per line.
+
+
+_TITLES = ("RUN", "STATUS", "WORKFLOW", "TASKS", "TOOK", "CREATED")
+_NAME = _TITLES.index("WORKFLOW")
+_LEAST_NAME = 8
+_GIVE_WAY = (_TITLES.index("TOOK"), _TITLES.index("TASKS"))
+_GAP = "  "
+_BAD = (HostStatus.FAILED, HostStatus.UNREACHABLE, HostStatus.UNKNOWN)
+_OWNER = {
+    Doubt.GONE: "owner gone",
+    Doubt.SILENT: "owner silent",
+    Doubt.UNHEARD: "owner lost",
+}
+
+
+def run_table(runs: Sequence[RunSummary], now: datetime) -> list[str]:
+    """As wide as the terminal allows. Where it is narrow the workflow's name gives way, then how
+    long the runs took."""
+    rows = [_row(run, now) for run in runs]
+    widths = _fit([max(map(cells, column)) for column in zip(_TITLES, *rows, strict=True)])
+    lines = [dim(_GAP.join(fitted(_TITLES, widths)).rstrip())]
+    for run, row in zip(runs, rows, strict=True):
+        run_id, status, name, *rest = fitted(row, widths)
+        words = (run_id, in_color(run.status, status), name, dim(_GAP.join(rest).rstrip()))
+        lines.append(_GAP.join(words))
+    return lines
+
+
+def _fit(widths: list[int]) -> list[int]:
+    """A column without width is left out."""
+    for left_out in (None, *_GIVE_WAY):
+        if left_out is not None:
+            widths[left_out] = 0
+        shown = [width for width in widths if width]
+        spare = get_terminal_size().columns - sum(shown) - len(_GAP) * (len(shown) - 1)
+        if widths[_NAME] + spare >= _LEAST_NAME:
+            widths[_NAME] += min(spare, 0)
+            return widths
+    widths[_NAME] = _LEAST_NAME
+    return widths
+
+
+def _row(run: RunSummary, now: datetime) -> tuple[str, ...]:
+    doubt = doubt_about(run, presence)
+    word = run.status if doubt is None else _OWNER[doubt]
+    return (
+        run.run_id,
+        f"{sign(run.status)} {word}",
+        one_line(run.workflow_name),
+        _tasks(run),
+        between(run.started_at, run.finished_at or now),
+        ago(run.created_at, now),
+    )
+
+
+def _tasks(run: RunSummary) -> str:
+    """Hosts of steps that ended well, of all there are; and how many did not."""
+    counts = run.counts
+    bad = sum(counts.hosts.get(status, 0) for status in _BAD)
+    shown = f"{counts.hosts.get(HostStatus.SUCCESS, 0)}/{counts.hosts_total}"
+    return f"{shown} {sign('failed')}{bad}" if bad else shown

@@ -6,9 +6,19 @@ the cursor or rename the window, characters that reverse what is read, bytes tha
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import IO, Any, NamedTuple
 from unicodedata import combining, east_asian_width
+from urllib.parse import unquote
+
+import click
+
+from tenure.wire.addresses import shown_address
 
 _SEQUENCE = re.compile(
     r"\x1b\[[0-?]{0,64}[ -/]{0,8}[@-~]"  # colours, cursor
@@ -65,3 +75,145 @@ def fitted(row: Sequence[str], widths: Sequence[int]) -> list[str]:
 
 def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+# Colours and signs, one meaning each. A sign always stands beside its word: colour is never the
+# only carrier.
+
+
+class Look(NamedTuple):
+    sign: str
+    ascii: str
+    color: str | None
+    """``None``: dim. Not bright black, which some colour schemes make invisible."""
+
+
+LOOKS = {
+    "queued": Look("◦", ".", "blue"),
+    "pending": Look("·", ".", None),
+    "running": Look("●", ">", "cyan"),
+    "success": Look("✓", "+", "green"),
+    "failed": Look("✗", "x", "red"),
+    "skipped": Look("–", "-", None),
+    "canceled": Look("⊘", "/", "yellow"),
+    "interrupted": Look("!", "!", "magenta"),
+    "unreachable": Look("✗", "x", "red"),
+    "unknown": Look("?", "?", "magenta"),
+}
+
+
+def sign(status: str) -> str:
+    look = LOOKS[status]
+    return look.sign if speaks_unicode() else look.ascii
+
+
+def speaks_unicode() -> bool:
+    """Asked of the real stream: a live view puts another in its place."""
+    stream = sys.__stdout__
+    return stream is None or (stream.encoding or "").lower().startswith("utf")
+
+
+def in_color(status: str, text: str | None = None) -> str:
+    """``text`` in the colour of ``status``; without text the status itself."""
+    color = LOOKS[status].color
+    shown = status if text is None else text
+    return click.style(neutral(shown), fg=color) if color else dim(shown)
+
+
+def dim(text: str) -> str:
+    return click.style(neutral(text), dim=True)
+
+
+def bold(text: str) -> str:
+    return click.style(neutral(text), bold=True)
+
+
+def say(text: str = "", *, err: bool = False) -> None:
+    """One or more lines. Values in ``text`` have been made neutral by whoever put it together."""
+    file: IO[Any] = sys.stderr if err else sys.stdout
+    try:
+        click.echo(text, file=file, color=_has_color(file))
+    except OSError:
+        if not err:  # an answer that cannot be given; words beside it may go unheard
+            raise
+
+
+def fitting(text: str, file: IO[Any]) -> str:
+    """As ``say`` would write it there: without colours where nobody would see them."""
+    return text if _has_color(file) else click.unstyle(text)
+
+
+def complain(text: str) -> None:
+    """What went wrong, on stderr."""
+    say(f"{click.style('Error:', fg='red')} {neutral(text)}", err=True)
+
+
+def note(text: str) -> None:
+    """Something worth knowing that is no answer: on stderr, so that programs do not read it."""
+    say(dim(text), err=True)
+
+
+def _has_color(file: IO[Any]) -> bool:
+    """https://no-color.org"""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return file.isatty()
+
+
+# Times and durations as people say them.
+
+
+def took(seconds: float) -> str:
+    """``0.3s``, ``12.3s``, ``2m 05s``, ``1h 04m``, ``3d 02h``."""
+    seconds = max(seconds, 0.0)
+    if seconds < 59.95:
+        return f"{seconds:.1f}s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60}m {whole % 60:02}s"
+    if whole < 86400:
+        return f"{whole // 3600}h {whole % 3600 // 60:02}m"
+    return f"{whole // 86400}d {whole % 86400 // 3600:02}h"
+
+
+def between(started: datetime | None, ended: datetime | None) -> str:
+    """Empty while one of them is not known."""
+    if started is None or ended is None:
+        return ""
+    return took((ended - started).total_seconds())
+
+
+def ago(then: datetime | None, now: datetime) -> str:
+    """``4s ago``, ``3m ago``, ``2d ago``."""
+    if then is None:
+        return ""
+    seconds = max(int((now - then).total_seconds()), 0)
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= length:
+            return f"{seconds // length}{unit} ago"
+    return f"{seconds}s ago"
+
+
+def local(moment: datetime) -> str:
+    return f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def clock(moment: datetime) -> str:
+    return f"{moment.astimezone():%H:%M:%S}"
+
+
+# Store URLs as people read them: short, and never with a password.
+
+
+def place_of(url: str) -> str:
+    """``~/.local/share/tenure/runs.db``, ``postgresql://me:***@db/runs``, ``memory:``."""
+    if url.startswith("sqlite:///") and not {"?", "#"} & set(url):
+        return _from_home(Path(unquote(url.removeprefix("sqlite:///"))).absolute())
+    return shown_address(url)
+
+
+def _from_home(path: Path) -> str:
+    try:
+        return str(Path("~") / path.relative_to(Path.home()))
+    except (ValueError, RuntimeError):
+        return str(path)

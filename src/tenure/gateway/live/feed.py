@@ -9,18 +9,47 @@ Only what was written between those two readings could come to it a second time,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+import logging
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Sequence,
+)
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
-from tenure.gateway.live.frames import Frame, message
-from tenure.gateway.live.watched import Growing, Part
-from tenure.model.events import RecordedEvent
-from tenure.ports.change_feed import ChangeFeed
-from tenure.runtime.patience import ENDLESS, surely
-from tenure.wire.full import shown_as
-from tenure.wire.listings import ChangePage
+from tenure.aio import ENDLESS, end, happens_within, surely
+from tenure.gateway.live.streams import (
+    Frame,
+    Growing,
+    Part,
+    RunJournal,
+    TaskOutput,
+    Watched,
+    all_of_version,
+    message,
+    view,
+)
+from tenure.model.errors import StoreUnavailable
+from tenure.model.snapshot import RunSnapshot
+from tenure.model.update import Position, RecordedEvent
+from tenure.ports.store import (
+    ChangeFeed,
+    EventLog,
+    LogKey,
+    LogSizes,
+    LogStore,
+    RunStateStore,
+    RunVersions,
+)
+from tenure.wire.answers import shown_as
+from tenure.wire.runs import ChangePage
 
 _PAGE = 200
 _MOST_PAGES = 20
@@ -186,3 +215,223 @@ async def _shared(
             raise runs.failure
         else:
             await runs.news()
+
+
+# Which of all that is watched has grown: one question for all runs, one for all output.
+
+
+N = TypeVar("N")
+Question = Callable[[Collection[N]], Awaitable[dict[N, int]]]
+
+
+class Survey:
+    """What a store cannot be asked of many at once is looked at one by one."""
+
+    def __init__(self, store: object) -> None:
+        self._questions: dict[type[Watched[Any]], Question[Any]] = {}
+        if isinstance(store, RunVersions):
+            self._questions[RunJournal] = store.versions_of
+        if isinstance(store, LogSizes):
+            self._questions[TaskOutput] = store.sizes_of
+
+    async def take(self, watched: Iterable[Growing[Any]]) -> None:
+        """Tell those it is about. ``StoreUnavailable``."""
+        everything = list(watched)
+        for kind, question in self._questions.items():
+            asked = [each for each in everything if isinstance(each, kind)]
+            if asked:
+                sizes = await _known(question, {each.name for each in asked})
+                for each in asked:
+                    each.size = sizes.get(each.name)
+
+
+async def _known(question: Question[N], names: Collection[N]) -> dict[N, int]:
+    """What nothing is known of is looked at, and so tells its viewers what is wrong with it."""
+    try:
+        return await question(names)
+    except StoreUnavailable:
+        raise
+    except Exception:  # noqa: BLE001  (it comes again)
+        return {}
+
+
+# Asking the store what is new of everything somebody looks at: one task, however many look,
+# and one question as long as nothing happens.
+
+
+G = TypeVar("G", bound=Growing[Any])
+
+_log = logging.getLogger("tenure.gateway")
+
+EVERY = 0.05
+"""Seconds from one round to the next."""
+_REST = 4
+"""Times as long as a round took is waited at least: a slow store is not kept busy by looking."""
+_AT_ONCE = 8
+_LONGEST_REST = 5.0
+
+
+class Rounds:
+    """``clock`` counts seconds. Begins with the first viewer and ends with the last."""
+
+    def __init__(self, survey: Survey, clock: Callable[[], float], every: float = EVERY) -> None:
+        self._survey = survey
+        self._clock = clock
+        self._every = every
+        self._watched: dict[Hashable, Growing[Any]] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._hurry = asyncio.Event()
+        self._away = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody looks, and nothing is asked."""
+        return self._task is None and not self._watched
+
+    @asynccontextmanager
+    async def viewing(self, key: Hashable, make: Callable[[], G]) -> AsyncIterator[G]:
+        """What is watched under ``key``, made if nobody does yet; looked at while it is entered."""
+        watched = self._watched.get(key)
+        if watched is None:
+            watched = self._watched[key] = make()
+        watched.viewers += 1
+        self.hurry()
+        try:
+            yield cast(G, watched)
+        finally:
+            watched.viewers -= 1
+            if not watched.viewers:
+                del self._watched[key]
+            if not self._watched:
+                await self._stop()
+
+    def hurry(self) -> None:
+        """Go round now."""
+        self._hurry.set()
+        if self._task is None:
+            self._task = asyncio.create_task(self._go_on())
+
+    async def _stop(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            await end(task)
+
+    async def _go_on(self) -> None:
+        while True:
+            self._hurry.clear()
+            began = self._clock()
+            await self._go_round()
+            rest = min((self._clock() - began) * _REST, _LONGEST_REST)
+            await happens_within(self._hurry, max(rest, self._every))
+
+    async def _go_round(self) -> None:
+        watched = [w for w in self._watched.values() if not w.over and w.failure is None]
+        if not await self._is_answered(self._survey.take(watched)):
+            return
+        left = iter([each for each in watched if not each.still])
+
+        async def look() -> None:
+            for each in left:
+                await self._look_at(each)
+
+        await asyncio.gather(*(look() for _ in range(_AT_ONCE)))
+
+    async def _look_at(self, watched: Growing[Any]) -> None:
+        """A store that does not answer is asked again; everything else its viewers are told."""
+        try:
+            await self._is_answered(watched.look())
+        except Exception as error:  # noqa: BLE001  (theirs to tell)
+            watched.fail(error)
+
+    async def _is_answered(self, question: Awaitable[None]) -> bool:
+        try:
+            await question
+        except StoreUnavailable as error:
+            if not self._away:
+                _log.warning("viewers wait: the store does not answer (%s)", error)
+            self._away = True
+            return False
+        if self._away:
+            _log.warning("the store answers again; viewers go on")
+        self._away = False
+        return True
+
+
+# All that is looked at in this process, and by how many.
+
+
+class Live:
+    """``clock`` counts seconds; ``every`` so many of them the store is asked for news, as long as
+    somebody looks."""
+
+    def __init__(
+        self, store: RunStateStore, clock: Callable[[], float], *, every: float = EVERY
+    ) -> None:
+        self._store = store
+        self._rounds = Rounds(Survey(store), clock, every)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nobody looks, and nothing is asked."""
+        return self._rounds.idle
+
+    async def run(
+        self, log: EventLog, run: RunSnapshot, after: Position
+    ) -> AsyncGenerator[Part[Position], None]:
+        """What happens to ``run`` behind ``after``, until it has ended."""
+        make = partial(RunJournal, log, run, after)
+        async with (
+            self._rounds.viewing(_journal_key(run), make) as journal,
+            aclosing(view(journal, after)) as parts,
+        ):
+            async for part in parts:
+                yield part
+
+    async def all_runs(
+        self, feed: ChangeFeed, cursor: str | None
+    ) -> AsyncGenerator[Part[str], None]:
+        """What happens to all runs behind ``cursor``; ``None``: from the beginning."""
+        async with (
+            self._rounds.viewing("all runs", partial(AllRuns, feed)) as runs,
+            aclosing(view_all(runs, cursor, self._rounds.hurry)) as parts,
+        ):
+            async for part in parts:
+                yield part
+
+    async def output(
+        self, logs: LogStore, run: RunSnapshot, key: LogKey, offset: int
+    ) -> AsyncGenerator[Part[int], None]:
+        """What a task prints behind ``offset``, until it has ended."""
+        if not isinstance(self._store, EventLog):
+            async with aclosing(self._printed(logs, run, key, offset, None)) as parts:
+                async for part in parts:
+                    yield part
+            return
+        make = partial(RunJournal, self._store, run, all_of_version(run.version))
+        async with (
+            self._rounds.viewing(_journal_key(run), make) as journal,
+            aclosing(self._printed(logs, run, key, offset, journal)) as parts,
+        ):
+            async for part in parts:
+                yield part
+
+    async def _printed(
+        self,
+        logs: LogStore,
+        run: RunSnapshot,
+        key: LogKey,
+        offset: int,
+        journal: RunJournal | None,
+    ) -> AsyncGenerator[Part[int], None]:
+        make = partial(TaskOutput, self._store, logs, journal, run.run_id, key, offset)
+        async with (
+            self._rounds.viewing(("output", run.run_id, key), make) as output,
+            aclosing(view(output, offset)) as parts,
+        ):
+            async for part in parts:
+                yield part
+
+
+def _journal_key(run: RunSnapshot) -> tuple[str, str, int | None]:
+    """On a run that has ended something may still be noted: then it is read anew."""
+    return "run", run.run_id, run.version if run.ended else None

@@ -9,7 +9,7 @@ from email.utils import parsedate_to_datetime
 from msgspec import Struct
 
 from tenure.notifiers.http.wording import place
-from tenure.ports.sender import NotTaken
+from tenure.ports.callbacks import NotTaken
 
 LONGEST_WAIT = 86_400.0
 """What we wait because a receiver says so. The relay's own limit may be lower."""

@@ -31,10 +31,10 @@ from tenure.notifiers.http.settings import HttpSettings
 from tenure.notifiers.http.signing import bare, secret_of, signature
 from tenure.notifiers.http.target import NotFromHere, Origin, UnusableTarget, route_to
 from tenure.notifiers.http.wording import excerpt, masked, trouble
-from tenure.ports.clock import Clock
-from tenure.ports.sender import NotTaken
+from tenure.ports.callbacks import NotTaken
+from tenure.ports.environment import Clock
 from tenure.system import SystemClock
-from tenure.wire.callback import payload
+from tenure.wire.callbacks import payload
 
 _encoder = msgspec.json.Encoder()
 

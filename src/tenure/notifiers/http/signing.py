@@ -13,7 +13,7 @@ from functools import lru_cache
 from standardwebhooks import Webhook
 
 from tenure.notifiers.http.target import NotFromHere, UnusableTarget
-from tenure.workflow.callback_rules import KEY_PREFIX, fault_of_secret_env
+from tenure.workflow.callbacks import KEY_PREFIX, fault_of_secret_env
 
 _SHORTEST = 24
 """Bytes; what the specification asks for."""

@@ -16,7 +16,7 @@ from yarl import URL
 from tenure.model.errors import TenureError
 from tenure.model.snapshot import CallbackTarget
 from tenure.notifiers.http.request import opening
-from tenure.workflow.callback_rules import Fault, faults_of
+from tenure.workflow.callbacks import Fault, faults_of
 
 _KNOWN_AT_ONCE = 1024
 

@@ -14,13 +14,12 @@ from typing import cast
 import msgspec
 from msgspec.structs import replace
 
-from tenure.model.apply import Applied, apply
 from tenure.model.codec import encode
+from tenure.model.decide import Applied, apply
 from tenure.model.errors import StoreIncompatible, StoreRejected, TenureError
-from tenure.model.events import RecordedEvent, record
-from tenure.model.leasing import create
+from tenure.model.leases import create
 from tenure.model.snapshot import RunSnapshot
-from tenure.model.update import NewRun, Update, Write, run_id_of
+from tenure.model.update import NewRun, RecordedEvent, Update, Write, record, run_id_of
 from tenure.stores.file.frames import MAX_PAYLOAD
 
 SCHEMA = 1

@@ -19,17 +19,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
-from tenure.model.apply import apply
-from tenure.model.approving import waits_for_approval
 from tenure.model.codec import storable
+from tenure.model.decide import Circumstances, apply, waits_for_approval
 from tenure.model.errors import RunNotFound, StoreIncompatible
-from tenure.model.events import Position, RecordedEvent
 from tenure.model.ids import check_run_id
-from tenure.model.judge import Circumstances
-from tenure.model.leasing import already_retried, check_repeated, create, present
+from tenure.model.leases import already_retried, check_repeated, create, present
 from tenure.model.snapshot import RunSnapshot
-from tenure.model.update import NewRun, Receipt, Update, receipt
-from tenure.ports.clock import Clock
+from tenure.model.update import NewRun, Position, Receipt, RecordedEvent, Update, receipt
+from tenure.ports.environment import Clock
 from tenure.stores.file.birth import create_file, sweep_temporaries
 from tenure.stores.file.disk import (
     Locked,

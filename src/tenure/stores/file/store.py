@@ -12,11 +12,10 @@ from typing import Self, TypeVar
 
 from tenure.model.codec import copied
 from tenure.model.errors import StoreUnavailable
-from tenure.model.events import Position, RecordedEvent
 from tenure.model.query import Page, RunFilter
 from tenure.model.snapshot import RunSnapshot, RunSummary
-from tenure.model.update import NewRun, Receipt, Update
-from tenure.ports.clock import Clock
+from tenure.model.update import NewRun, Position, Receipt, RecordedEvent, Update
+from tenure.ports.environment import Clock
 from tenure.stores.file.disk import Locked, make_directory, reported
 from tenure.stores.file.listing import Choice, Listing
 from tenure.stores.file.names import Names

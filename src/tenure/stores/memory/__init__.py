@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from tenure.ports.clock import Clock
+from tenure.ports.environment import Clock
 from tenure.stores.memory.beginnings import MemoryBeginnings
 from tenure.stores.memory.changes import MemoryChanges
 from tenure.stores.memory.counting import MemoryCensus

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
-from tenure.model.beginning import Beginning, WaitingRun, begin
 from tenure.model.codec import copied, storable
-from tenure.model.leasing import why_not_runnable
+from tenure.model.leases import Beginning, WaitingRun, begin, why_not_runnable
 from tenure.model.update import Receipt
 from tenure.stores.memory.leases import by_priority
 from tenure.stores.memory.state import MemoryState, StoredRun

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tenure.model.codec import copied
-from tenure.model.events import Changes, RecordedEvent
 from tenure.model.query import bounded_limit, decode_cursor, encode_cursor
+from tenure.model.update import FeedPage, RecordedEvent
 from tenure.stores.memory.state import MemoryState
 
 
@@ -14,7 +14,7 @@ class MemoryChanges:
     def __init__(self, state: MemoryState) -> None:
         self._state = state
 
-    async def read_changes(self, after: str | None = None, *, limit: int = 1000) -> Changes:
+    async def read_changes(self, after: str | None = None, *, limit: int = 1000) -> FeedPage:
         (number,) = decode_cursor("changes", after, 1) if after else (0,)
         events: list[RecordedEvent] = []
         with self._state.lock:
@@ -26,7 +26,7 @@ class MemoryChanges:
                     events += row.events
                     left -= 1
             told = tuple(copied(event) for event in events)
-        return Changes(events=told, cursor=encode_cursor("changes", number))
+        return FeedPage(events=told, cursor=encode_cursor("changes", number))
 
     async def newest_change(self) -> str:
         with self._state.lock:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from datetime import datetime
 
-from tenure.model.leasing import why_not_runnable
+from tenure.model.leases import why_not_runnable
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import DeliveryState, RunStatus
-from tenure.ports.census import Census, QueueLength
+from tenure.ports.store import Census, QueueLength
 from tenure.stores.memory.state import MemoryState
 
 

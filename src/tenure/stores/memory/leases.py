@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
 from tenure.model.codec import copied
-from tenure.model.leasing import (
+from tenure.model.leases import (
     OLDEST_EVERY,
     ClaimedRun,
     ClaimRequest,
@@ -18,8 +18,15 @@ from tenure.model.leasing import (
     release,
     why_not_runnable,
 )
-from tenure.model.owning import Ownership, ownerships
-from tenure.model.query import Page, RunFilter, bounded_limit, decode_cursor, encode_cursor
+from tenure.model.query import (
+    Ownership,
+    Page,
+    RunFilter,
+    bounded_limit,
+    decode_cursor,
+    encode_cursor,
+    ownerships,
+)
 from tenure.model.snapshot import RunSummary, summarize
 from tenure.model.update import Fencing, LeaseRequest
 from tenure.stores.lease_clock import shown

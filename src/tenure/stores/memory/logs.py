@@ -6,10 +6,9 @@ from collections.abc import Collection
 
 from tenure.model.codec import storable
 from tenure.model.errors import LeaseLost, StoreRejected
-from tenure.model.leasing import holds
+from tenure.model.leases import holds
 from tenure.model.update import Fencing
-from tenure.ports.log_sizes import LogName
-from tenure.ports.log_store import LogKey, LogSlice
+from tenure.ports.store import LogKey, LogName, LogSlice
 from tenure.stores.memory.state import MemoryState
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from tenure.model.retention import check_age
+from tenure.model.query import check_age
 from tenure.model.status import DeliveryState
 from tenure.stores.memory.state import MemoryState
 

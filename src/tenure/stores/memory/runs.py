@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from tenure.model.apply import apply
 from tenure.model.codec import copied, storable
+from tenure.model.decide import apply
 from tenure.model.errors import StoreRejected, TenureError
-from tenure.model.events import Position, RecordedEvent
-from tenure.model.leasing import check_repeated, create
+from tenure.model.leases import check_repeated, create
 from tenure.model.query import Page, RunFilter, bounded_limit, decode_cursor, encode_cursor
 from tenure.model.snapshot import RunSnapshot, RunSummary, summarize
-from tenure.model.update import NewRun, Receipt, Update, Write, run_id_of
+from tenure.model.update import NewRun, Position, Receipt, RecordedEvent, Update, Write, run_id_of
 from tenure.stores.memory.state import MemoryState, StoredRun
 
 

@@ -10,18 +10,16 @@ from itertools import count
 
 import msgspec
 
-from tenure.model.approving import waits_for_approval
+from tenure.model.decide import Circumstances, waits_for_approval
 from tenure.model.errors import RunNotFound, StoreRejected
-from tenure.model.events import Event, RecordedEvent, record
-from tenure.model.judge import Circumstances
-from tenure.model.leasing import Lease, already_retried, present
+from tenure.model.leases import Lease, already_retried, present
 from tenure.model.outbox import Delivery
+from tenure.model.query import news
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
-from tenure.model.update import NewDelivery, Receipt, receipt
-from tenure.model.wakeups import news
-from tenure.ports.clock import Clock
-from tenure.ports.log_store import LogKey
+from tenure.model.update import Event, NewDelivery, Receipt, RecordedEvent, receipt, record
+from tenure.ports.environment import Clock
+from tenure.ports.store import LogKey
 from tenure.stores.lease_clock import LeaseClock, LeaseEnd, shown
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tenure.model.access import Token
+from tenure.model.tokens import Token
 from tenure.stores.memory.state import MemoryState
 
 

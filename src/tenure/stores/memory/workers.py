@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tenure.model.codec import copied
-from tenure.ports.workers import WorkerInfo
+from tenure.ports.leases import WorkerInfo
 from tenure.stores.lease_clock import LeaseEnd
 from tenure.stores.memory.state import MemoryState
 

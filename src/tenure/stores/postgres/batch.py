@@ -13,12 +13,11 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
-from tenure.model.apply import NO_STEPS
-from tenure.model.deltas import StepDelta, Steps
-from tenure.model.events import Event, record
+from tenure.model.decide import NO_STEPS
 from tenure.model.outbox import origin_of
+from tenure.model.progress import StepDelta, Steps
 from tenure.model.snapshot import ItemState, RunSnapshot, StepState
-from tenure.model.update import LeaseRequest, NewDelivery, NewRun
+from tenure.model.update import Event, LeaseRequest, NewDelivery, NewRun, record
 from tenure.stores import record_rows
 from tenure.stores.postgres import alone
 from tenure.stores.postgres.rows import Head, detail_text

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from tenure.model.apply import WholeSteps
-from tenure.model.beginning import Beginning, WaitingRun, taken_by
 from tenure.model.codec import copied, storable
-from tenure.model.decide import decide
-from tenure.model.deltas import Steps
+from tenure.model.decide import WholeSteps, decide
 from tenure.model.errors import NotRunnable, RunNotFound, StoreRejected, StoreUnavailable
+from tenure.model.leases import Beginning, WaitingRun, taken_by
+from tenure.model.progress import Steps
 from tenure.model.status import RunStatus
 from tenure.model.update import Receipt, receipt
 from tenure.stores.postgres.batch import Batch

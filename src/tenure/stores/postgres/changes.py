@@ -13,8 +13,8 @@ from datetime import datetime
 import msgspec
 
 from tenure.model.codec import decode
-from tenure.model.events import Changes, Event, RecordedEvent, record
 from tenure.model.query import bounded_limit, decode_cursor, encode_cursor
+from tenure.model.update import Event, FeedPage, RecordedEvent, record
 from tenure.stores.postgres.connections import Connections, Purpose
 
 _rows = msgspec.json.Decoder(tuple[int, int, int, datetime, int, tuple[Event, ...], str])
@@ -24,7 +24,7 @@ class ChangeFeeding:
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
 
-    async def after(self, cursor: str | None, limit: int) -> Changes:
+    async def after(self, cursor: str | None, limit: int) -> FeedPage:
         transaction, seq, version = decode_cursor("changes", cursor, 3) if cursor else (0, 0, 0)
         async with self._connections.session(Purpose.READING) as session:
             *_, found, _ = await session.together(
@@ -41,7 +41,7 @@ class ChangeFeeding:
                 for number, each in enumerate(said)
             )
         place = encode_cursor("changes", transaction, seq, version)
-        return Changes(events=tuple(events), cursor=place)
+        return FeedPage(events=tuple(events), cursor=place)
 
     async def newest(self) -> str:
         async with self._connections.session(Purpose.READING) as session:

@@ -3,7 +3,7 @@ database submit some, and none of them need be woken by what all the others subm
 
 from __future__ import annotations
 
-from tenure.model.wakeups import is_of_queue
+from tenure.model.query import is_of_queue
 
 LISTEN = {"tenure": "listen", "tenure_queue": "listen_to_queues"}
 """By which statement each is heard."""

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from msgspec.structs import replace
 
 from tenure.model.errors import StoreIncompatible
-from tenure.ports.upkeep import StoreReport
+from tenure.ports.store import StoreReport
 from tenure.stores.postgres.connections import Connections, Purpose
 from tenure.stores.postgres.migrating import check_schema, migrate, newest_schema, schema_of
 from tenure.stores.postgres.session import Session

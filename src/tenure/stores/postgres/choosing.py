@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from tenure.model.leasing import OLDEST_EVERY, ClaimRequest, Purpose
+from tenure.model.leases import OLDEST_EVERY, ClaimRequest, Purpose
 from tenure.model.query import Page, RunFilter, bounded_limit, decode_cursor, encode_cursor
 from tenure.model.snapshot import RunSummary
 from tenure.stores.postgres.connections import Connections

@@ -20,7 +20,7 @@ from time import monotonic
 import psycopg
 from psycopg.errors import ReadOnlySqlTransaction
 
-from tenure.cancelling import times_cancelled
+from tenure.aio import times_cancelled
 from tenure.model.errors import StoreUnavailable, TenureError
 from tenure.stores.postgres.address import Address
 from tenure.stores.postgres.failures import DRIVER_ERRORS, takes_no_writes, translation

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tenure.model.status import RunStatus
-from tenure.ports.census import Census, QueueLength
+from tenure.ports.store import Census, QueueLength
 from tenure.stores.postgres.connections import Connections, Purpose
 
 

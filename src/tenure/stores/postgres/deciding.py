@@ -10,17 +10,15 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tenure.model.apply import WholeSteps
 from tenure.model.codec import decode
-from tenure.model.decide import decide
-from tenure.model.deltas import Decision, Steps, concerns_steps
+from tenure.model.decide import Circumstances, WholeSteps, decide
 from tenure.model.errors import RunNotFound, StoreUnavailable
-from tenure.model.judge import Circumstances
-from tenure.model.leasing import check_repeated, create
+from tenure.model.leases import check_repeated, create
+from tenure.model.progress import Decision, Steps, concerns_steps
+from tenure.model.query import news
 from tenure.model.snapshot import HostState, RunSnapshot, StepState
 from tenure.model.status import StepStatus
 from tenure.model.update import LeaseRequest, NewRun, Receipt, Update, Write, receipt, run_id_of
-from tenure.model.wakeups import news
 from tenure.stores.lives import Life
 from tenure.stores.postgres.batch import Batch
 from tenure.stores.postgres.rows import Head, ToWriteRow, head_of, steps_of, to_write

@@ -10,22 +10,20 @@ from msgspec.structs import replace
 
 from tenure.model.codec import copied
 from tenure.model.errors import LeaseHeld, LeaseLost, NotRunnable, RunNotFound, StoreUnavailable
-from tenure.model.leasing import (
+from tenure.model.leases import (
     Claimed,
     ClaimedRun,
     ClaimRequest,
     Lease,
+    Pace,
     Renewal,
     claim,
     release,
 )
-from tenure.model.leasing import (
-    Purpose as ClaimPurpose,
-)
-from tenure.model.pace import Pace
+from tenure.model.leases import Purpose as ClaimPurpose
+from tenure.model.query import news
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.update import Fencing, LeaseRequest
-from tenure.model.wakeups import news
 from tenure.stores.postgres.announcing import Announcing
 from tenure.stores.postgres.batch import Batch
 from tenure.stores.postgres.choosing import Choosing, Found

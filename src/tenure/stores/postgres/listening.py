@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from tenure.cancelling import end
+from tenure.aio import end
 from tenure.stores.postgres.channels import LISTEN, channel_of
 from tenure.stores.postgres.connections import Connections, Purpose
 from tenure.stores.postgres.line import Line

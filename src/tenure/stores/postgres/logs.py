@@ -12,8 +12,7 @@ from collections.abc import Collection
 from tenure.model.codec import storable
 from tenure.model.errors import LeaseLost, RunNotFound, StoreRejected
 from tenure.model.update import Fencing
-from tenure.ports.log_sizes import LogName
-from tenure.ports.log_store import LogKey, LogSlice
+from tenure.ports.store import LogKey, LogName, LogSlice
 from tenure.stores.postgres.connections import Connections, Purpose
 from tenure.stores.postgres.failures import DATA_ERRORS
 from tenure.stores.postgres.names import can_exist, escaped, must_exist, unescaped

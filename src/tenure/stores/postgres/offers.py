@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
-from tenure.model.wakeups import topic_of_queue
+from tenure.model.query import topic_of_queue
 
 _FRESH = 1.0
 """Seconds after which somebody else has surely begun it."""

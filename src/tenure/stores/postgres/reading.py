@@ -9,11 +9,17 @@ import msgspec
 
 from tenure.model.codec import decode
 from tenure.model.errors import RunNotFound, StoreIncompatible, TenureError
-from tenure.model.events import Event, Position, RecordedEvent, record
-from tenure.model.owning import Ownership
-from tenure.model.query import Page, RunFilter, bounded_limit, decode_cursor, encode_cursor
+from tenure.model.query import (
+    Ownership,
+    Page,
+    RunFilter,
+    bounded_limit,
+    decode_cursor,
+    encode_cursor,
+)
 from tenure.model.snapshot import RunSnapshot, RunSummary
 from tenure.model.status import Recovery
+from tenure.model.update import Event, Position, RecordedEvent, record
 from tenure.stores.postgres.connections import Connections, Purpose
 from tenure.stores.postgres.failures import DATA_ERRORS
 from tenure.stores.postgres.gathering import Gathering

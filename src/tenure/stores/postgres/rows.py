@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from tenure.model.codec import decode
-from tenure.model.leasing import present
+from tenure.model.leases import present
 from tenure.model.snapshot import (
     CallbackError,
     CallbackTarget,

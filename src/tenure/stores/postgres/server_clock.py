@@ -12,7 +12,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from time import monotonic
 
-from tenure.ports.clock import Clock
+from tenure.ports.environment import Clock
 
 _TRUSTED_FOR = 10.0
 """Seconds. A server's clock may be set, or another server answer, while nobody asks."""

@@ -12,32 +12,36 @@ from datetime import datetime
 from time import monotonic
 from typing import Self
 
-from tenure.model.access import Token
-from tenure.model.beginning import Beginning, WaitingRun
 from tenure.model.errors import TenureError
-from tenure.model.events import Changes, Position, RecordedEvent
-from tenure.model.leasing import ClaimedRun, ClaimRequest, Lease, Purpose, Renewal
+from tenure.model.leases import (
+    Beginning,
+    ClaimedRun,
+    ClaimRequest,
+    Lease,
+    Purpose,
+    Renewal,
+    WaitingRun,
+)
 from tenure.model.outbox import Delivery, Outcome, Settlement
-from tenure.model.owning import Ownership
-from tenure.model.query import Page, RunFilter
-from tenure.model.retention import check_age
+from tenure.model.query import Ownership, Page, RunFilter, check_age
 from tenure.model.snapshot import RunSnapshot, RunSummary
 from tenure.model.status import DeliveryState
+from tenure.model.tokens import Token
 from tenure.model.update import (
+    FeedPage,
     Fencing,
     LeaseRequest,
     NewRun,
+    Position,
     Receipt,
+    RecordedEvent,
     Update,
     Write,
     check_lease_seconds,
 )
-from tenure.ports.census import Census
-from tenure.ports.clock import Clock
-from tenure.ports.log_sizes import LogName
-from tenure.ports.log_store import LogKey, LogSlice
-from tenure.ports.upkeep import StoreReport
-from tenure.ports.workers import WorkerInfo
+from tenure.ports.environment import Clock
+from tenure.ports.leases import WorkerInfo
+from tenure.ports.store import Census, LogKey, LogName, LogSlice, StoreReport
 from tenure.stores.postgres.address import Address
 from tenure.stores.postgres.announcing import Announcing
 from tenure.stores.postgres.beginning import Beginnings
@@ -182,7 +186,7 @@ class PostgresStore:
     ) -> list[RecordedEvent]:
         return await self._reading.events(run_id, after, limit)
 
-    async def read_changes(self, after: str | None = None, *, limit: int = 1000) -> Changes:
+    async def read_changes(self, after: str | None = None, *, limit: int = 1000) -> FeedPage:
         return await self._changes.after(after, limit)
 
     async def newest_change(self) -> str:

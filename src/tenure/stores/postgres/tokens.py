@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from tenure.model.access import Token
 from tenure.model.codec import decode
+from tenure.model.tokens import Token
 from tenure.stores import record_rows
 from tenure.stores.postgres.connections import Connections, Purpose
 from tenure.stores.postgres.watched import Row

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tenure.model.codec import decode
 from tenure.model.errors import StoreUnavailable
-from tenure.ports.workers import WorkerInfo
+from tenure.ports.leases import WorkerInfo
 from tenure.stores import record_rows
 from tenure.stores.postgres.connections import Connections, Purpose
 from tenure.stores.postgres.patience import PAUSES, pause

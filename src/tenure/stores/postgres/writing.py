@@ -20,7 +20,7 @@ from time import monotonic
 from psycopg.errors import InsufficientPrivilege, ProgramLimitExceeded
 
 from tenure.model.errors import RunNotFound, StoreRejected, StoreUnavailable, TenureError
-from tenure.model.leasing import already_retried
+from tenure.model.leases import already_retried
 from tenure.model.update import NewRun, Receipt, Write, run_id_of
 from tenure.stores.incoming import checked, told_apart
 from tenure.stores.postgres.announcing import Announcing

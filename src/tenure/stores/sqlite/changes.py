@@ -7,8 +7,8 @@ import apsw
 import msgspec
 
 from tenure.model.codec import decode
-from tenure.model.events import Changes, Event, RecordedEvent, record
 from tenure.model.query import encode_cursor
+from tenure.model.update import Event, FeedPage, RecordedEvent, record
 from tenure.stores.sqlite import rows
 from tenure.stores.sqlite.statements import Statements
 
@@ -19,7 +19,7 @@ class ChangeFeeding:
     def __init__(self, connection: apsw.Connection) -> None:
         self._sql = Statements(connection)
 
-    def after(self, number: int, limit: int) -> Changes:
+    def after(self, number: int, limit: int) -> FeedPage:
         events: list[RecordedEvent] = []
         for row in self._sql.all("changes_after", number, limit):
             number, run_id, version, at, fence, text = row
@@ -29,7 +29,7 @@ class ChangeFeeding:
                 record(event, run_id=run_id, version=version, seq=seq, at=moment, fence=fence)
                 for seq, event in enumerate(said)
             )
-        return Changes(events=tuple(events), cursor=encode_cursor("changes", number))
+        return FeedPage(events=tuple(events), cursor=encode_cursor("changes", number))
 
     def newest(self) -> str:
         return encode_cursor("changes", self._sql.one("newest_change")[0])

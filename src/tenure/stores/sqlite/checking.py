@@ -13,7 +13,7 @@ from pathlib import Path
 import apsw
 from msgspec.structs import replace
 
-from tenure.ports.upkeep import StoreReport
+from tenure.ports.store import StoreReport
 from tenure.stores.sqlite.database import BUSY_TIMEOUT_S, DAMAGE, migrations, translated
 from tenure.stores.sqlite.log_files import LogFiles
 from tenure.stores.sqlite.statements import Statements

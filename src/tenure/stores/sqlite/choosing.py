@@ -7,12 +7,7 @@ from heapq import merge
 from itertools import islice
 from typing import NamedTuple
 
-from tenure.model.leasing import (
-    OLDEST_EVERY,
-    ClaimRequest,
-    Purpose,
-    why_not_runnable,
-)
+from tenure.model.leases import OLDEST_EVERY, ClaimRequest, Purpose, why_not_runnable
 from tenure.model.query import RunFilter
 from tenure.model.snapshot import RunSummary
 from tenure.stores.lease_clock import Instant

@@ -7,7 +7,7 @@ import json
 import apsw
 
 from tenure.model.status import RunStatus
-from tenure.ports.census import Census, QueueLength
+from tenure.ports.store import Census, QueueLength
 from tenure.stores.lease_clock import LeaseClock
 from tenure.stores.sqlite import rows
 from tenure.stores.sqlite.statements import Statements

@@ -9,10 +9,10 @@ from msgspec import Struct
 
 from tenure.model.codec import decode
 from tenure.model.errors import StoreIncompatible
-from tenure.model.events import RecordedEvent
 from tenure.model.outbox import Delivery
 from tenure.model.snapshot import CallbackTarget
 from tenure.model.status import DeliveryState, RunStatus
+from tenure.model.update import RecordedEvent
 from tenure.stores.lease_clock import LeaseEnd
 from tenure.stores.sqlite import rows
 

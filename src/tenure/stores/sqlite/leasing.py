@@ -9,16 +9,16 @@ from msgspec.structs import replace
 
 from tenure.model.codec import copied
 from tenure.model.errors import NotRunnable, RunNotFound
-from tenure.model.leasing import (
+from tenure.model.leases import (
     ClaimedRun,
     ClaimRequest,
     Lease,
+    Pace,
     Purpose,
     Renewal,
     claim,
     release,
 )
-from tenure.model.pace import Pace
 from tenure.model.update import Fencing, LeaseRequest
 from tenure.stores import record_rows
 from tenure.stores.lease_clock import Instant, LeaseEnd, shown

@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from tenure.ports.log_store import LogKey
+from tenure.ports.store import LogKey
 
 _LONGEST_NAME = 200
 _LONG = "long,"

@@ -17,8 +17,7 @@ import msgspec
 from tenure.model.codec import decode, storable
 from tenure.model.errors import LeaseLost, RunNotFound, StoreRejected, StoreUnavailable
 from tenure.model.update import Fencing
-from tenure.ports.log_sizes import LogName
-from tenure.ports.log_store import LogKey, LogSlice
+from tenure.ports.store import LogKey, LogName, LogSlice
 from tenure.stores.sqlite.log_files import LogFiles, RunOutput
 from tenure.stores.sqlite.statements import Statements
 

@@ -12,12 +12,11 @@ from msgspec.structs import replace
 
 from tenure.model.codec import decode
 from tenure.model.errors import RunNotFound
-from tenure.model.events import Event, Position, RecordedEvent, record
-from tenure.model.leasing import present
-from tenure.model.owning import Ownership
-from tenure.model.query import RunFilter
+from tenure.model.leases import present
+from tenure.model.query import Ownership, RunFilter
 from tenure.model.snapshot import RunSnapshot, RunSummary, StepState, summarize
 from tenure.model.status import Recovery
+from tenure.model.update import Event, Position, RecordedEvent, record
 from tenure.stores import record_rows, step_rows
 from tenure.stores.lease_clock import LeaseClock, shown
 from tenure.stores.sqlite import rows

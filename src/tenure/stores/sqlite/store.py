@@ -16,23 +16,35 @@ from pathlib import Path
 from time import monotonic
 from typing import Self
 
-from tenure.model.access import Token
 from tenure.model.errors import TenureError
-from tenure.model.events import Changes, Position, RecordedEvent
-from tenure.model.leasing import ClaimedRun, ClaimRequest, Lease, Purpose, Renewal
+from tenure.model.leases import ClaimedRun, ClaimRequest, Lease, Purpose, Renewal
 from tenure.model.outbox import Delivery, Outcome, Settlement
-from tenure.model.owning import Ownership
-from tenure.model.query import Page, RunFilter, bounded_limit, decode_cursor, encode_cursor
-from tenure.model.retention import check_age
+from tenure.model.query import (
+    Ownership,
+    Page,
+    RunFilter,
+    bounded_limit,
+    check_age,
+    decode_cursor,
+    encode_cursor,
+)
 from tenure.model.snapshot import RunSnapshot, RunSummary
 from tenure.model.status import DeliveryState
-from tenure.model.update import Fencing, LeaseRequest, NewRun, Receipt, Update, Write
-from tenure.ports.census import Census
-from tenure.ports.clock import Clock
-from tenure.ports.log_sizes import LogName
-from tenure.ports.log_store import LogKey, LogSlice
-from tenure.ports.upkeep import StoreReport
-from tenure.ports.workers import WorkerInfo
+from tenure.model.tokens import Token
+from tenure.model.update import (
+    FeedPage,
+    Fencing,
+    LeaseRequest,
+    NewRun,
+    Position,
+    Receipt,
+    RecordedEvent,
+    Update,
+    Write,
+)
+from tenure.ports.environment import Clock
+from tenure.ports.leases import WorkerInfo
+from tenure.ports.store import Census, LogKey, LogName, LogSlice, StoreReport
 from tenure.stores.lease_clock import LeaseClock
 from tenure.stores.sqlite.changes import ChangeFeeding
 from tenure.stores.sqlite.checking import check, facts
@@ -243,7 +255,7 @@ class SQLiteStore:
     ) -> list[RecordedEvent]:
         return await self._reader.run(lambda: self._reading.events(run_id, after, max(limit, 1)))
 
-    async def read_changes(self, after: str | None = None, *, limit: int = 1000) -> Changes:
+    async def read_changes(self, after: str | None = None, *, limit: int = 1000) -> FeedPage:
         (number,) = decode_cursor("changes", after, 1) if after else (0,)
         return await self._reader.run(lambda: self._changes.after(number, bounded_limit(limit)))
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 from datetime import datetime
 
-from tenure.model.apply import NO_STEPS
-from tenure.model.deltas import StepDelta, Steps
-from tenure.model.events import Event, record
+from tenure.model.decide import NO_STEPS
 from tenure.model.outbox import origin_of
+from tenure.model.progress import StepDelta, Steps
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import StepStatus
-from tenure.model.update import NewDelivery
+from tenure.model.update import Event, NewDelivery, record
 from tenure.stores import record_rows
 from tenure.stores.lease_clock import LeaseEnd
 from tenure.stores.sqlite import rows

@@ -6,8 +6,8 @@ import apsw
 import msgspec
 from msgspec.structs import replace
 
-from tenure.model.access import Token
 from tenure.model.codec import decode
+from tenure.model.tokens import Token
 from tenure.stores import record_rows
 from tenure.stores.lease_clock import LeaseClock
 from tenure.stores.sqlite.database import transaction

@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tenure.model.codec import decode
-from tenure.ports.workers import WorkerInfo
+from tenure.ports.leases import WorkerInfo
 from tenure.stores import record_rows
 from tenure.stores.lease_clock import LeaseClock
 from tenure.stores.sqlite.database import transaction

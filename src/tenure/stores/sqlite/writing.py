@@ -14,16 +14,13 @@ from typing import Any
 import apsw
 from msgspec.structs import replace
 
-from tenure.model.apply import NO_STEPS
 from tenure.model.codec import storable
-from tenure.model.decide import decide
-from tenure.model.deltas import StepDelta, concerns_steps
+from tenure.model.decide import NO_STEPS, Circumstances, choose_effect, decide
 from tenure.model.errors import RunNotFound, StoreIncompatible, StoreRejected, TenureError
-from tenure.model.events import Event
-from tenure.model.judge import Circumstances, choose_effect
-from tenure.model.leasing import already_retried, check_repeated, create
+from tenure.model.leases import already_retried, check_repeated, create
+from tenure.model.progress import StepDelta, concerns_steps
 from tenure.model.snapshot import RunSnapshot
-from tenure.model.update import NewRun, Receipt, Update, Write, receipt, run_id_of
+from tenure.model.update import Event, NewRun, Receipt, Update, Write, receipt, run_id_of
 from tenure.stores.incoming import incoming
 from tenure.stores.lease_clock import Instant, LeaseClock, LeaseEnd, shown
 from tenure.stores.record_rows import SpecSummary

@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from tenure.model.leasing import Lease
+from tenure.model.leases import Lease
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.update import Update
-from tenure.ports.lease_store import LeaseStore
-from tenure.ports.run_store import RunStateStore
+from tenure.ports.leases import LeaseStore
+from tenure.ports.store import RunStateStore
 from tenure.testing.factories import LONG, embedded_run, lease_request, new_run, start_step
 
 T = TypeVar("T")

@@ -21,7 +21,7 @@ from tenure.model.errors import (
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
 from tenure.model.update import Receipt, Write
-from tenure.ports.batch import BatchUpdates
+from tenure.ports.store import BatchUpdates
 from tenure.testing.contracts.acts import UNKNOWN_RUN_IDS, create, create_embedded, record_of, write
 from tenure.testing.contracts.harness import BatchingStore, ContractHarness
 from tenure.testing.factories import (

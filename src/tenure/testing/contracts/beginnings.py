@@ -16,7 +16,7 @@ from tenure.model.errors import (
 )
 from tenure.model.snapshot import Approval
 from tenure.model.status import HostStatus, RunStatus, StepStatus
-from tenure.ports.beginnings import Beginnings
+from tenure.ports.store import Beginnings
 from tenure.testing.contracts.acts import (
     UNKNOWN_RUN_IDS,
     at_once,

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from tenure.ports.broker import Broker, Hint
+from tenure.ports.environment import Broker, Hint
 
 NewBroker = Callable[[], Awaitable[Broker]]
 ONE, TWO, THREE = "run-00001", "run-00002", "run-00003"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tenure.model.status import TERMINAL_RUN, RunStatus
-from tenure.ports.census import Census, CensusTaking
+from tenure.ports.store import Census, CensusTaking
 from tenure.testing.contracts.acts import create, create_embedded, write
 from tenure.testing.contracts.harness import ContractHarness, CountingStore
 from tenure.testing.factories import HOOK, claim_request, end_run

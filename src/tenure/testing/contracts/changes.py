@@ -9,9 +9,8 @@ from collections.abc import Iterable
 import pytest
 
 from tenure.model.errors import InvalidCursor
-from tenure.model.events import Event, RecordedEvent
-from tenure.model.update import Effect, Fencing, Update
-from tenure.ports.change_feed import ChangeFeed
+from tenure.model.update import Effect, Event, Fencing, RecordedEvent, Update
+from tenure.ports.store import ChangeFeed
 from tenure.testing.contracts.acts import create, create_embedded, write
 from tenure.testing.contracts.harness import ContractHarness, FeedingStore
 from tenure.testing.factories import annotate, fencing_of, start_step, unique

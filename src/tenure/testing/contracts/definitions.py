@@ -6,7 +6,7 @@ import pytest
 
 from tenure.model.errors import NotRunnable, RunExists, RunNotFound
 from tenure.model.status import RunStatus
-from tenure.ports.definitions import Definitions
+from tenure.ports.store import Definitions
 from tenure.testing.contracts.acts import UNKNOWN_RUN_IDS, at_once, create, create_embedded, write
 from tenure.testing.contracts.harness import ContractHarness, DefiningStore
 from tenure.testing.factories import end_run, lease_request, new_run, operator_status

@@ -7,7 +7,7 @@ import pytest
 from tenure.model.errors import LeaseLost, RunExists
 from tenure.model.status import RunStatus
 from tenure.model.update import Changes
-from tenure.ports.run_store import RunStateStore
+from tenure.ports.store import RunStateStore
 from tenure.testing.contracts.acts import create_embedded, record_of, start_first_step, write
 from tenure.testing.contracts.harness import ContractHarness
 from tenure.testing.factories import (

@@ -8,11 +8,10 @@ from copy import deepcopy
 import pytest
 
 from tenure.model.errors import InvalidTransition, RunNotFound
-from tenure.model.events import Event, Position, RecordedEvent
 from tenure.model.snapshot import ErrorInfo, RunSnapshot
 from tenure.model.status import RunStatus, StepStatus
-from tenure.model.update import Changes, Effect, Update
-from tenure.ports.event_log import EventLog, RunVersions
+from tenure.model.update import Changes, Effect, Event, Position, RecordedEvent, Update
+from tenure.ports.store import EventLog, RunVersions
 from tenure.testing.contracts.acts import (
     UNKNOWN_RUN_IDS,
     claim,

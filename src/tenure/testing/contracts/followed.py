@@ -11,13 +11,12 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from tenure.model.apply import apply
-from tenure.model.judge import Circumstances
-from tenure.model.leasing import ClaimedRun, claim, create, present, why_not_runnable
+from tenure.model.decide import Circumstances, apply
+from tenure.model.leases import ClaimedRun, claim, create, present, why_not_runnable
 from tenure.model.query import Page, RunFilter
 from tenure.model.snapshot import RunSnapshot, RunSummary, summarize
 from tenure.model.update import NewRun, Receipt, Update
-from tenure.ports.run_store import RunStateStore
+from tenure.ports.store import RunStateStore
 from tenure.testing.contracts.harness import ContractHarness, LeasingStore
 from tenure.testing.factories import claim_request, lease_request
 

@@ -7,25 +7,25 @@ from typing import Protocol
 
 import pytest
 
-from tenure.ports.batch import BatchUpdates
-from tenure.ports.beginnings import Beginnings
-from tenure.ports.census import CensusTaking
-from tenure.ports.change_feed import ChangeFeed
-from tenure.ports.definitions import Definitions
-from tenure.ports.event_log import EventLog, RunVersions
-from tenure.ports.keeping import KeptApart
+from tenure.ports.callbacks import Outbox, OutboxBatches
 from tenure.ports.last_records import LastRecords
-from tenure.ports.lease_store import LeaseStore
-from tenure.ports.log_listing import LogListing
-from tenure.ports.log_sizes import LogSizes
-from tenure.ports.log_store import LogStore
-from tenure.ports.outbox import Outbox, OutboxBatches
-from tenure.ports.owner_listing import OwnerListing
-from tenure.ports.retention import Retention
-from tenure.ports.run_store import RunStateStore
-from tenure.ports.store_clock import StoreClock
-from tenure.ports.upkeep import Upkeep
-from tenure.ports.wakeups import Wakeups
+from tenure.ports.leases import KeptApart, LeaseStore, OwnerListing, Wakeups
+from tenure.ports.store import (
+    BatchUpdates,
+    Beginnings,
+    CensusTaking,
+    ChangeFeed,
+    Definitions,
+    EventLog,
+    LogListing,
+    LogSizes,
+    LogStore,
+    Retention,
+    RunStateStore,
+    RunVersions,
+    StoreClock,
+    Upkeep,
+)
 from tenure.testing.clock import ManualClock
 
 SUITE_VERSION = "1.0"

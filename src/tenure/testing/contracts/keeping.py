@@ -10,7 +10,7 @@ from typing import TypeVar
 from tenure.model.query import RunFilter
 from tenure.model.snapshot import summarize
 from tenure.model.status import RunStatus
-from tenure.ports.keeping import KeptApart, LeaseKeeping
+from tenure.ports.leases import KeptApart, LeaseKeeping
 from tenure.testing.contracts.acts import create_embedded, lease_of, write
 from tenure.testing.contracts.harness import ApartKeptStore, ContractHarness
 from tenure.testing.contracts.run_lives import AT_BIRTH

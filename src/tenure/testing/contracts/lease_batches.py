@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-from tenure.model.leasing import ClaimedRun
+from tenure.model.leases import ClaimedRun
 from tenure.model.snapshot import Approval
 from tenure.model.status import Recovery, RunStatus
 from tenure.testing.contracts.acts import claim, create, create_embedded, record_of

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from tenure.model.errors import LeaseHeld, LeaseLost, NotRunnable, RunNotFound
-from tenure.model.leasing import ClaimRequest, Purpose
+from tenure.model.leases import ClaimRequest, Purpose
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import HostStatus, Recovery, RunStatus
 from tenure.model.update import Changes

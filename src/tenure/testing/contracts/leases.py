@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenure.ports.lease_store import LeaseStore
+from tenure.ports.leases import LeaseStore
 from tenure.testing.contracts.harness import LeasingStore
 from tenure.testing.contracts.lease_batches import ClaimsInBatches
 from tenure.testing.contracts.lease_claims import Claims

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from tenure.model.errors import LeaseLost, RunNotFound, StoreRejected
 from tenure.model.status import RunStatus
-from tenure.ports.log_listing import LogListing
-from tenure.ports.log_store import LogKey
+from tenure.ports.store import LogKey, LogListing
 from tenure.testing.contracts.acts import UNKNOWN_RUN_IDS, at_once, claim, create, write
 from tenure.testing.contracts.harness import ContractHarness, ListingStore
 from tenure.testing.factories import end_run, fencing_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tenure.ports.log_sizes import LogName, LogSizes
+from tenure.ports.store import LogName, LogSizes
 from tenure.testing.contracts.acts import UNKNOWN_RUN_IDS, claim, create
 from tenure.testing.contracts.harness import ContractHarness, MeasuringStore
 from tenure.testing.contracts.log_listing import HARD_NAMES, IN_ORDER, OUT

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tenure.model.errors import LeaseLost, RunNotFound, StoreRejected
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
-from tenure.ports.log_store import LogKey, LogStore
+from tenure.ports.store import LogKey, LogStore
 from tenure.testing.contracts.acts import UNKNOWN_RUN_IDS, at_once, claim, create, write
 from tenure.testing.contracts.harness import ContractHarness, LoggingStore
 from tenure.testing.factories import LONG, end_run, fencing_of, unique

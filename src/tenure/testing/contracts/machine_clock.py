@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from tenure.model.errors import LeaseHeld
-from tenure.model.leasing import Purpose
+from tenure.model.leases import Purpose
 from tenure.model.outbox import Delivered, RetryLater
 from tenure.model.snapshot import Approval
 from tenure.model.status import Recovery

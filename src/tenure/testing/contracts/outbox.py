@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenure.ports.outbox import Outbox
+from tenure.ports.callbacks import Outbox
 from tenure.testing.contracts.harness import CallingStore
 from tenure.testing.contracts.outbox_claims import DeliveryClaims
 from tenure.testing.contracts.outbox_dead_letters import DeadLetters

@@ -15,7 +15,7 @@ from tenure.model.outbox import (
     origin_of,
 )
 from tenure.model.status import DeliveryState
-from tenure.ports.outbox import OutboxBatches
+from tenure.ports.callbacks import OutboxBatches
 from tenure.testing.contracts.acts import UNKNOWN_RUN_IDS, create, create_embedded
 from tenure.testing.contracts.harness import BatchSettlingStore, ContractHarness
 from tenure.testing.factories import HOOK, end_run, unique

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tenure.model.owning import Ownership
+from tenure.model.query import Ownership
 from tenure.model.status import Recovery, RunStatus
-from tenure.ports.owner_listing import OwnerListing
+from tenure.ports.leases import OwnerListing
 from tenure.testing.contracts.acts import claim, create, create_embedded, write
 from tenure.testing.contracts.harness import ContractHarness, OwnedStore
 from tenure.testing.factories import cancel, end_run, fencing_of, unique

@@ -12,14 +12,17 @@ from tenure.model.query import RunFilter
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import TERMINAL_RUN, RunStatus
 from tenure.model.update import Changes
-from tenure.ports.census import CensusTaking
-from tenure.ports.definitions import Definitions
-from tenure.ports.event_log import EventLog
-from tenure.ports.lease_store import LeaseStore
-from tenure.ports.log_listing import LogListing
-from tenure.ports.log_store import LogKey, LogStore
-from tenure.ports.retention import Retention
-from tenure.ports.run_store import RunStateStore
+from tenure.ports.leases import LeaseStore
+from tenure.ports.store import (
+    CensusTaking,
+    Definitions,
+    EventLog,
+    LogKey,
+    LogListing,
+    LogStore,
+    Retention,
+    RunStateStore,
+)
 from tenure.testing.contracts.acts import (
     at_once,
     create,

@@ -7,7 +7,7 @@ import pytest
 from tenure.model.errors import RunNotFound
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
-from tenure.ports.log_store import LogKey
+from tenure.ports.store import LogKey
 from tenure.testing.contracts.acts import claim, create, write
 from tenure.testing.contracts.harness import ForgettingLoggingStore
 from tenure.testing.contracts.retention import ForgettingHarness

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tenure.model.errors import InvalidTransition, StoreRejected
 from tenure.model.snapshot import Approval, RunSnapshot
 from tenure.model.status import RunStatus
-from tenure.ports.run_store import RunStateStore
+from tenure.ports.store import RunStateStore
 from tenure.testing.contracts.acts import at_once, create, create_embedded, write
 from tenure.testing.contracts.harness import ContractHarness
 from tenure.testing.factories import (

@@ -24,7 +24,7 @@ from tenure.model.errors import (
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
 from tenure.model.update import Changes, Fencing, Update
-from tenure.ports.run_store import RunStateStore
+from tenure.ports.store import RunStateStore
 from tenure.testing.contracts.acts import create, create_embedded, record_of, write
 from tenure.testing.contracts.harness import ContractHarness
 from tenure.testing.factories import (

@@ -27,7 +27,7 @@ from tenure.model.snapshot import (
 )
 from tenure.model.status import HostStatus, Recovery, RunStatus, StepKind, StepStatus
 from tenure.model.update import Changes, NewDelivery, StepChange
-from tenure.ports.run_store import RunStateStore
+from tenure.ports.store import RunStateStore
 from tenure.testing.contracts.acts import UNKNOWN_RUN_IDS, at_once, create, create_embedded, write
 from tenure.testing.contracts.harness import ContractHarness
 from tenure.testing.factories import (

@@ -10,7 +10,7 @@ from tenure.model.errors import InvalidTransition, LeaseLost
 from tenure.model.snapshot import Counts, RunSnapshot
 from tenure.model.status import HostStatus, RunStatus, StepStatus
 from tenure.model.update import Changes, HostChange, ItemChange, RunChange, StepChange
-from tenure.ports.run_store import RunStateStore
+from tenure.ports.store import RunStateStore
 from tenure.testing.contracts.acts import (
     create_embedded,
     record_of,

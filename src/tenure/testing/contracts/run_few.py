@@ -11,7 +11,7 @@ from tenure.model.query import RunFilter
 from tenure.model.snapshot import Approval, summarize
 from tenure.model.status import RunStatus
 from tenure.model.update import Changes
-from tenure.ports.run_store import RunStateStore
+from tenure.ports.store import RunStateStore
 from tenure.testing.contracts.acts import create, create_embedded, write
 from tenure.testing.contracts.harness import ContractHarness
 from tenure.testing.contracts.run_approval import ASKS, waiting

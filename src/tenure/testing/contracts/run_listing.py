@@ -11,7 +11,7 @@ from tenure.model.errors import InvalidCursor
 from tenure.model.query import RunFilter
 from tenure.model.snapshot import RunSummary, summarize
 from tenure.model.status import RunStatus
-from tenure.ports.run_store import RunStateStore
+from tenure.ports.store import RunStateStore
 from tenure.testing.contracts.acts import at_once, create, create_embedded, write
 from tenure.testing.contracts.harness import ContractHarness
 from tenure.testing.factories import change_run, end_run, new_run

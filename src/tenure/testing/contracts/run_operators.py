@@ -10,7 +10,7 @@ from tenure.model.errors import InvalidTransition, LeaseHeld, StoreRejected, Ver
 from tenure.model.snapshot import Annotation
 from tenure.model.status import HostStatus, RunStatus, StepStatus
 from tenure.model.update import CallbackFailure, Changes, Effect, RunChange, StepChange
-from tenure.ports.run_store import RunStateStore
+from tenure.ports.store import RunStateStore
 from tenure.testing.contracts.acts import (
     at_once,
     create,

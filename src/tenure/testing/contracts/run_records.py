@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tenure.ports.run_store import RunStateStore
+from tenure.ports.store import RunStateStore
 from tenure.testing.contracts.followed import FollowedRun
 from tenure.testing.contracts.harness import ContractHarness
 from tenure.testing.contracts.run_lives import LIVES, Life

@@ -9,7 +9,7 @@ from tenure.model.errors import InvalidTransition
 from tenure.model.snapshot import RunSnapshot, StepState
 from tenure.model.status import HostStatus, RunStatus, StepStatus
 from tenure.model.update import Changes, HostChange, StepChange, Update
-from tenure.ports.run_store import RunStateStore
+from tenure.ports.store import RunStateStore
 from tenure.testing.contracts.acts import (
     create,
     create_embedded,

@@ -12,7 +12,7 @@ from tenure.model.errors import RunNotFound, StoreRejected, VersionConflict
 from tenure.model.snapshot import Counts, ErrorInfo, HostState, ItemState, StepState
 from tenure.model.status import HostStatus, RunStatus, StepKind, StepStatus
 from tenure.model.update import Changes, HostChange, ItemChange, NewDelivery, StepChange
-from tenure.ports.run_store import RunStateStore
+from tenure.ports.store import RunStateStore
 from tenure.testing.contracts.acts import (
     UNKNOWN_RUN_IDS,
     at_once,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenure.ports.run_store import RunStateStore
+from tenure.ports.store import RunStateStore
 from tenure.testing.contracts.run_approval import RunApproval
 from tenure.testing.contracts.run_checks import OrderOfChecks
 from tenure.testing.contracts.run_creation import RunCreation

@@ -15,7 +15,7 @@ from tenure.model.errors import LeaseLost, VersionConflict
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import HostStatus, RunStatus
 from tenure.model.update import Update
-from tenure.ports.run_store import RunStateStore
+from tenure.ports.store import RunStateStore
 from tenure.testing.contracts.acts import (
     claim,
     create,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from tenure.ports.store_clock import StoreClock
+from tenure.ports.store import StoreClock
 from tenure.testing.contracts.acts import create
 from tenure.testing.contracts.harness import ContractHarness, TimedStore
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from tenure.model.access import Role, Token, digest_of
-from tenure.ports.tokens import TokenStore
+from tenure.model.tokens import Role, Token, digest_of
+from tenure.ports.store import TokenStore
 from tenure.testing.contracts.harness import ContractHarness
 
 LATER = datetime(2090, 1, 1, tzinfo=UTC)

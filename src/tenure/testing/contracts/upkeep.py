@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from tenure.model.status import RunStatus
-from tenure.ports.upkeep import StoreReport, Upkeep
+from tenure.ports.store import StoreReport, Upkeep
 from tenure.testing.contracts.acts import create, create_embedded, start_first_step, write
 from tenure.testing.contracts.harness import ContractHarness, KeptUpStore
 from tenure.testing.factories import HOOK, end_run

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from tenure.model.query import topic_of_owner, topic_of_queue
 from tenure.model.snapshot import Approval
-from tenure.model.wakeups import topic_of_owner, topic_of_queue
-from tenure.ports.wakeups import Wakeups
+from tenure.ports.leases import Wakeups
 from tenure.testing.contracts.acts import claim, create, create_embedded, write
 from tenure.testing.contracts.harness import ContractHarness, WakingStore
 from tenure.testing.factories import approve, cancel, fencing_of, unique

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tenure.ports.workers import WorkerInfo, WorkerRegistry
+from tenure.ports.leases import WorkerInfo, WorkerRegistry
 from tenure.testing.contracts.harness import ContractHarness
 from tenure.testing.factories import LONG
 

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from tenure.model.events import Event
 from tenure.model.snapshot import (
     Approval,
     CallbackTarget,
@@ -26,6 +25,7 @@ from tenure.model.status import HostStatus, Recovery, RunStatus, StepKind, StepS
 from tenure.model.update import (
     Changes,
     Effect,
+    Event,
     HostChange,
     ItemChange,
     NewDelivery,

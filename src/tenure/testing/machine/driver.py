@@ -14,11 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine
 from tenure.model.errors import LeaseHeld, LeaseLost, TenureError, VersionConflict
 from tenure.model.outbox import Delivery
 from tenure.model.update import Receipt
-from tenure.ports.definitions import Definitions
-from tenure.ports.event_log import EventLog
-from tenure.ports.lease_store import LeaseStore
-from tenure.ports.liveness import LiveRuns
-from tenure.ports.outbox import Outbox
+from tenure.ports.callbacks import Outbox
+from tenure.ports.leases import LeaseStore, LiveRuns
+from tenure.ports.store import Definitions, EventLog
 from tenure.testing.clock import ManualClock
 from tenure.testing.machine.outbox import StoreModel, run_id_of
 from tenure.testing.machine.plain import NOW, Plain, check_same, plain

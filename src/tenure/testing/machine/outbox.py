@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from tenure.model.errors import DeliveryLost, DeliveryNotFound, LeaseLost, StoreRejected
 from tenure.model.outbox import Delivered, GiveUp, Outcome, PutBack, RetryLater
 from tenure.model.update import Fencing
-from tenure.ports.clock import Clock
-from tenure.ports.log_store import LogKey
+from tenure.ports.environment import Clock
+from tenure.ports.store import LogKey
 from tenure.testing.machine.ownership import LeaseModel
 from tenure.testing.machine.plain import NOW, Plain
 from tenure.testing.machine.runs import Run

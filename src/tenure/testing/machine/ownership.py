@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tenure.model.errors import LeaseHeld, LeaseLost, NotRunnable
-from tenure.model.leasing import ClaimRequest, Lease, Purpose
+from tenure.model.leases import ClaimRequest, Lease, Purpose
 from tenure.model.update import Fencing, LeaseRequest
 from tenure.testing.machine.plain import Plain
 from tenure.testing.machine.runs import Run, RunModel

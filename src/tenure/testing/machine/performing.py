@@ -7,10 +7,10 @@ recognise it.
 from __future__ import annotations
 
 from tenure.model.errors import StoreRejected
-from tenure.model.leasing import ClaimedRun, ClaimRequest, Lease, Purpose
+from tenure.model.leases import ClaimedRun, ClaimRequest, Lease, Purpose
 from tenure.model.outbox import Outcome, RetryLater
 from tenure.model.update import Fencing, LeaseRequest, NewRun, Update, Write, run_id_of
-from tenure.ports.log_store import LogKey
+from tenure.ports.store import LogKey
 from tenure.testing.machine.driver import StoreDriver
 from tenure.testing.machine.ownership import check_choice
 from tenure.testing.machine.plain import check_same, plain

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from tenure.model.leasing import ClaimRequest, Lease, Purpose
+from tenure.model.leases import ClaimRequest, Lease, Purpose
 from tenure.model.outbox import Delivered, GiveUp, Outcome, PutBack, RetryLater
 from tenure.model.update import LeaseRequest
-from tenure.ports.lease_store import LeaseStore
-from tenure.ports.log_store import LogKey, LogStore
-from tenure.ports.outbox import Outbox
+from tenure.ports.callbacks import Outbox
+from tenure.ports.leases import LeaseStore
+from tenure.ports.store import LogKey, LogStore
 from tenure.testing.machine.draws import OWNERS, QUEUES, SECONDS, Draw
 from tenure.testing.machine.rules import RunRules, can
 

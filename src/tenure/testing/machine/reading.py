@@ -8,12 +8,12 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from tenure.model.events import Position
 from tenure.model.query import RunFilter
 from tenure.model.snapshot import RunSummary
 from tenure.model.status import RunStatus
-from tenure.ports.event_log import EventLog
-from tenure.ports.lease_store import LeaseStore
+from tenure.model.update import Position
+from tenure.ports.leases import LeaseStore
+from tenure.ports.store import EventLog
 from tenure.testing.machine.draws import OWNERS, QUEUES, Draw
 from tenure.testing.machine.ownership import check_order
 from tenure.testing.machine.plain import check_same, plain

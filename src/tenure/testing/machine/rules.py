@@ -23,7 +23,7 @@ from tenure.model.update import (
     Update,
     Write,
 )
-from tenure.ports.batch import BatchUpdates
+from tenure.ports.store import BatchUpdates
 from tenure.testing.machine import draws
 from tenure.testing.machine.draws import OWNERS, SECONDS, Draw
 from tenure.testing.machine.driver import Call

@@ -23,9 +23,8 @@ from tenure.model.errors import (
     TenureError,
     VersionConflict,
 )
-from tenure.model.events import Event
-from tenure.model.update import Effect, NewDelivery, NewRun, RunChange, Update
-from tenure.ports.clock import BootTime, Clock
+from tenure.model.update import Effect, Event, NewDelivery, NewRun, RunChange, Update
+from tenure.ports.environment import BootTime, Clock
 from tenure.testing.machine.plain import NOW, RUN_ENDS, RUN_MAY, Plain, plain, stamped
 from tenure.testing.machine.steps import Reached, Refusal, change_step, close_run, counts
 

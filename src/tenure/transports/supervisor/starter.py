@@ -11,7 +11,7 @@ from logging import getLogger
 from math import inf
 
 from tenure.model.errors import NotStarted
-from tenure.ports.transport import Command
+from tenure.ports.execution import Command
 from tenure.transports.children import ChildStarter
 from tenure.transports.plumbing import lay_pipes
 from tenure.transports.spawn import Image, image_of, too_long, why_not

@@ -8,7 +8,7 @@ import signal
 from asyncio import AbstractEventLoop
 
 from tenure.model.errors import NotStarted, StillRunning, TransportError, Untrusted
-from tenure.ports.transport import Command, Output
+from tenure.ports.execution import Command, Output
 from tenure.transports.ending import whatever_happens
 from tenure.transports.foreign import signal_as
 from tenure.transports.plumbing import Ends

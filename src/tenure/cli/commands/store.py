@@ -1,0 +1,217 @@
+"""Stores that can be looked after, and a clear word for those that cannot."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import click
+
+from tenure.cli.arguments import Duration, Whole
+from tenure.cli.context import NoRunsYet, must_be_able, reading, settings_for, tending
+from tenure.cli.display import json_lines
+from tenure.cli.display.text import counted, dim, in_color, note, one_line, say, sign
+from tenure.cli.exit_codes import Exit
+from tenure.cli.group import LazyGroup
+from tenure.cli.options import json_option, store_option, verb
+from tenure.config import Settings
+from tenure.model.errors import NotSupported
+from tenure.ports.store import Attended, Retention, RunStateStore, StoreReport, Upkeep
+from tenure.runtime.retention_limits import MOST_PER_SECOND
+
+_NO_SCHEMA = "has no schema that could be migrated"
+
+
+def checked(store: RunStateStore) -> Upkeep:
+    if isinstance(store, Upkeep):
+        return store
+    raise _lacking(store, "cannot be checked as a whole: a damaged run is named when it is read")
+
+
+def migrated(store: RunStateStore) -> Upkeep:
+    if isinstance(store, Upkeep):
+        return store
+    raise _lacking(store, _NO_SCHEMA)
+
+
+def has_no_schema(kind: str) -> NotSupported:
+    return NotSupported(f"{kind} {_NO_SCHEMA}")
+
+
+def pruned(store: RunStateStore) -> Retention:
+    if isinstance(store, Retention):
+        return store
+    raise _lacking(store, "cannot remove runs: it keeps all")
+
+
+def _lacking(store: RunStateStore, what: str) -> NotSupported:
+    if isinstance(store, Attended):
+        return NotSupported(
+            f"this is not done through {store.attended_by}: name its own store on its machine"
+        )
+    return NotSupported(f"{type(store).__name__} {what}")
+
+
+def report_lines(report: StoreReport, found: str = "is sound") -> Iterator[str]:
+    """``found``: what is said of a store without problems."""
+    status = "failed" if report.problems else "success"
+    word = "has problems" if report.problems else found
+    yield f"{in_color(status, sign(status))} {one_line(report.place)} {word}"
+    schema = str(report.schema)
+    if report.schema < report.newest_schema:
+        schema += f", newest is {report.newest_schema}: tenure store migrate"
+    facts = {"schema": schema, "runs": report.runs, "size": _size(report.bytes_used)}
+    for name, value in facts.items():
+        if value is not None:
+            yield f"  {dim(name.ljust(8))}{value}"
+    for problem in report.problems:
+        yield f"  {in_color('failed', one_line(problem))}"
+
+
+def _size(number: int | None) -> str | None:
+    if number is None:
+        return None
+    size = float(number)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1024
+    return None
+
+
+# ``tenure store check``.
+
+
+@verb("check", "tenure store check", "tenure store check --store sqlite:///runs.db --json")
+@json_option
+@store_option
+def store_check(as_json: bool, store: str | None) -> int:
+    """Look for damage and an outdated schema, changing nothing.
+
+    May take a while on a large store. Exit code 1 if there are problems.
+    """
+    report = asyncio.run(_check(settings_for(store)))
+    if as_json:
+        say(json_lines.as_json(report))
+    else:
+        say("\n".join(report_lines(report)))
+    return Exit.FAILED if report.problems else Exit.SUCCESS
+
+
+async def _check(settings: Settings) -> StoreReport:
+    async with reading(settings) as store:
+        return await checked(store).check_store()
+
+
+# ``tenure store migrate``.
+
+
+@verb("migrate", "tenure store migrate --store sqlite:///runs.db")
+@json_option
+@store_option
+def store_migrate(as_json: bool, store: str | None) -> None:
+    """Bring the store's schema to this version of Tenure.
+
+    A store that is not there yet is created; one that is newer than this Tenure is left alone.
+    """
+    report = asyncio.run(_migrate(settings_for(store)))
+    if as_json:
+        say(json_lines.as_json(report))
+    else:
+        say("\n".join(report_lines(report, f"is at schema {report.schema}")))
+
+
+async def _migrate(settings: Settings) -> StoreReport:
+    must_be_able(settings, Upkeep, has_no_schema)
+    async with tending(settings, create=True, migrate=True) as store:
+        return await migrated(store).migrate_store()
+
+
+# ``tenure store prune``.
+
+
+TELL_EVERY = 5.0
+"""Seconds between two words about how far it is."""
+
+
+@verb(
+    "prune",
+    "tenure store prune --older-than 30d",
+    "tenure store prune --older-than 30d --rate 1000",
+)
+@click.option(
+    "--older-than",
+    type=Duration(),
+    required=True,
+    metavar="30d",
+    help="How long ago a run must have ended to be removed, by the store's clock.",
+)
+@click.option(
+    "--rate",
+    type=Whole(1, MOST_PER_SECOND),
+    metavar="N",
+    help="Runs to remove in a second, at most; without it, the setting prune_rate.",
+)
+@json_option
+@store_option
+def store_prune(older_than: float, rate: int | None, as_json: bool, store: str | None) -> None:
+    """Remove runs that ended long ago.
+
+    Each is removed whole: record, journal, output, settled callbacks. Runs that have not ended,
+    and runs with a callback still to be sent, are kept. It works in small batches and no faster
+    than --rate: other users of the store hardly notice. It may be stopped at any time; what is left
+    is removed by the next.
+    """
+    settings = settings_for(store)
+    count = asyncio.run(_prune(settings, older_than, rate or settings.prune_rate))
+    if as_json:
+        say(json_lines.as_json({"removed": count, "older_than": older_than}))
+    else:
+        say(f"{counted(count, 'run')} removed" if count else "no run ended that long ago")
+
+
+async def _prune(settings: Settings, older_than: float, rate: int) -> int:
+    from tenure.runtime.retention import PruneRate, remove_old
+
+    with suppress(NoRunsYet):
+        async with tending(settings) as store:
+            return await remove_old(pruned(store), older_than, PruneRate(rate), _telling())
+    return 0
+
+
+def _telling() -> Callable[[int], None]:
+    """How far it is, now and then: a million runs take hours."""
+    now = asyncio.get_running_loop().time
+    told_at = now()
+
+    def tell(count: int) -> None:
+        nonlocal told_at
+        if now() - told_at >= TELL_EVERY:
+            told_at = now()
+            note(f"{counted(count, 'run')} removed so far")
+
+    return tell
+
+
+# ``tenure store``: looking after the place where runs are kept.
+
+
+SECTIONS = {
+    "Commands": {
+        "migrate": "Bring the store's schema to this version of Tenure.",
+        "check": "Look for damage and an outdated schema, changing nothing.",
+        "prune": "Remove runs that ended long ago.",
+    }
+}
+
+
+@click.group(
+    "store",
+    cls=LazyGroup,
+    package="tenure.cli.commands.store",
+    sections=SECTIONS,
+    examples=("tenure store check", "tenure store prune --older-than 30d"),
+)
+def command() -> None:
+    """Migrate, check and prune the store."""

@@ -1,0 +1,308 @@
+"""From settings to an open store or runner, as every command needs it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from getpass import getuser
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tenure.bootstrap import OpenStore, default_sender, kind_of_store, not_there_yet, open_store
+from tenure.cli.display.text import place_of
+from tenure.cli.logging import show_warnings
+from tenure.config import DEFAULT, JSON_LOGS, Settings, data_folder, load_settings
+from tenure.model.errors import InvalidRunId, RunNotFound, StoreError, StoreUnavailable
+from tenure.model.ids import check_run_id
+from tenure.model.query import Page, RunFilter
+from tenure.model.snapshot import RunSummary
+from tenure.ports.execution import Recorder
+from tenure.ports.store import Attended, RunStateStore, Upkeep
+from tenure.system import new_owner_id, new_update_id, presence
+
+if TYPE_CHECKING:
+    from tenure.runner import Runner
+    from tenure.runtime.callback_settings import CallbackSettings
+    from tenure.runtime.callbacks import Callbacks
+    from tenure.runtime.retention import RetentionPolicy
+    from tenure.worker import Worker
+
+LATEST = "latest"
+PATIENCE = 10.0
+"""Seconds that a person waits for a file which another process holds: SQLite cannot take it away,
+and whoever reads why can."""
+
+
+class NoSuchStore(StoreError):
+    """A store was named that is not there. To create it would hide the typing mistake."""
+
+
+class NoRunsYet(StoreError):
+    """The default store comes into being with the first run."""
+
+
+def settings_for(
+    store: str | None, broker: str | None = None, listen: str | None = None
+) -> Settings:
+    """``InvalidSettings``."""
+    show_warnings()
+    settings = load_settings({"store": store, "broker": broker, "listen": listen})
+    if settings.log_format == JSON_LOGS:
+        show_warnings(as_json=True)
+    return settings
+
+
+@asynccontextmanager
+async def reading(settings: Settings) -> AsyncIterator[OpenStore]:
+    """The store itself, for commands that only look; nothing is created. ``NoSuchStore``,
+    ``NoRunsYet``."""
+    must_be_there(settings)
+    async with open_store(settings.store, patience=PATIENCE) as store:
+        yield store
+
+
+@asynccontextmanager
+async def tending(
+    settings: Settings, *, create: bool = False, migrate: bool = False
+) -> AsyncIterator[OpenStore]:
+    """The store itself, for commands that write to it and execute nothing: what a dead process
+    left behind is marked first, as by every command that writes. ``create``: the store comes into
+    being if need be; else ``NoSuchStore``, ``NoRunsYet``. ``migrate``: with this version's
+    schema."""
+    if create:
+        make_room(settings)
+    else:
+        must_be_there(settings)
+    async with open_store(settings.store, patience=PATIENCE) as store:
+        if migrate and isinstance(store, Upkeep):
+            await store.migrate_store()
+        await _mark_abandoned(store, settings)
+        yield store
+
+
+async def _mark_abandoned(store: RunStateStore, settings: Settings) -> None:
+    """As opening a runner does, but callbacks are sent only if that made any: the command itself
+    may be about to send some."""
+    from tenure.runtime.recovery import Reconciler
+
+    if isinstance(store, Attended):
+        return
+    made: list[tuple[Any, ...]] = []
+    reconciler = Reconciler(
+        store, new_owner_id(), new_update_id, presence, told=lambda *of: made.append(of)
+    )
+    await reconciler.mark_at_start()
+    if made:
+        async with telling(store, settings) as callbacks:
+            for of in made:
+                callbacks.told(*of)
+
+
+def must_be_there(settings: Settings) -> None:
+    missing = not_there_yet(settings.store)
+    if missing is None:
+        return
+    place = place_of(settings.store)
+    source = settings.source_of("store")
+    if source == DEFAULT:
+        raise NoRunsYet(f"there are no runs yet; the first one creates {place}")
+    if not missing.parent.is_dir():
+        place = f"{place} (nor the folder {missing.parent})"
+    raise NoSuchStore(f"there is no store at {place}, as {source} has it")
+
+
+@asynccontextmanager
+async def writing(
+    settings: Settings, recorders: Sequence[Recorder] = (), *, tracking: bool = True
+) -> AsyncIterator[Runner]:
+    """For commands that execute: opening it marks what a dead process left behind."""
+    from tenure.runner import Runner
+
+    if tracking:
+        make_room(settings)
+    runner = Runner(
+        settings.store, recorders=recorders, tracking=tracking, **_for_execution(settings)
+    )
+    async with runner:
+        yield runner
+
+
+def new_runner(settings: Settings, store: RunStateStore) -> Runner:
+    """As the settings want it, on a store that stays its owner's to close."""
+    from tenure.runner import Runner
+
+    return Runner(store, **_for_execution(settings))
+
+
+def new_worker(
+    settings: Settings,
+    store: RunStateStore | None = None,
+    *,
+    queues: Sequence[str],
+    concurrency: int,
+    secrets: Mapping[str, str],
+    name: str | None,
+    recorders: Sequence[Recorder],
+) -> Worker:
+    """As the settings want it; a ``store`` that is open already stays its owner's to close."""
+    from tenure.worker import Pace, Worker
+
+    make_room(settings)
+    return Worker(
+        store or settings.store,
+        queues=queues,
+        pace=Pace(
+            concurrency=concurrency,
+            claim_batch=settings.claim_batch,
+            poll_interval=settings.poll_interval,
+            drain_timeout=settings.drain_timeout,
+        ),
+        secrets=secrets,
+        worker_id=name,
+        max_takeovers=settings.max_takeovers,
+        visibility_timeout=settings.visibility_timeout,
+        recorders=recorders,
+        **_for_execution(settings),
+    )
+
+
+def _for_execution(settings: Settings) -> dict[str, Any]:
+    """What whoever executes runs takes from the settings, by the names of its parameters."""
+    from tenure.runtime.lease_timing import Timing
+
+    return {
+        "timing": Timing(
+            lease_duration=settings.lease_duration,
+            renew_interval=settings.renew_interval,
+            control_interval=settings.control_interval,
+        ),
+        "reconcile_interval": settings.reconcile_interval,
+        "progress_interval": settings.progress_interval,
+        "summary_bytes": settings.summary_bytes,
+        "log_cap": settings.log_cap,
+        "task_groups": settings.task_groups,
+        "callbacks": callback_settings(settings),
+        "retention": _retention(settings),
+        "broker": settings.broker or None,
+    }
+
+
+@asynccontextmanager
+async def telling(store: RunStateStore, settings: Settings) -> AsyncIterator[Callbacks]:
+    """Whoever changes runs without a runner says so there; leaving it waits as a runner does."""
+    from tenure.runtime.callbacks import Callbacks
+
+    sending = callback_settings(settings)
+    sender = default_sender(sending.timeout, sending.allow_private, sending.targets)
+    callbacks = Callbacks(store, sender, sending, new_update_id)
+    callbacks.open()
+    try:
+        yield callbacks
+    finally:
+        await callbacks.close()
+
+
+def callback_settings(settings: Settings) -> CallbackSettings:
+    from tenure.runtime.callback_settings import CallbackSettings
+
+    return CallbackSettings(
+        targets=settings.callbacks,
+        attempts=settings.callback_attempts,
+        delay=settings.callback_delay,
+        backoff=settings.callback_backoff,
+        max_delay=settings.callback_max_delay,
+        timeout=settings.callback_timeout,
+        allow_private=settings.callback_allow_private,
+        flush=settings.callback_flush,
+    )
+
+
+def _retention(settings: Settings) -> RetentionPolicy | None:
+    if not settings.retention:
+        return None
+    from tenure.runtime.retention import RetentionPolicy
+
+    return RetentionPolicy(seconds=settings.retention, per_second=settings.prune_rate)
+
+
+@asynccontextmanager
+async def queueing(settings: Settings) -> AsyncIterator[Runner]:
+    """For commands that store something and answer: nobody waits for them for long."""
+    from tenure.runner import Runner
+
+    make_room(settings)
+    store = await asyncio.to_thread(open_store, settings.store, patience=PATIENCE)
+    async with store, Runner(store, **_for_execution(settings)) as runner:
+        yield runner
+
+
+@asynccontextmanager
+async def changing(settings: Settings) -> AsyncIterator[Runner]:
+    """For commands that change runs there are. ``NoSuchStore``, ``NoRunsYet``."""
+    must_be_there(settings)
+    async with queueing(settings) as runner:
+        yield runner
+
+
+class HasRuns(Protocol):
+    """A store or a runner."""
+
+    async def list_runs(
+        self, where: RunFilter = ..., *, limit: int = ..., cursor: str | None = ...
+    ) -> Page[RunSummary]: ...
+
+
+async def meant_run(runs: HasRuns, word: str) -> str:
+    """The run id behind what was typed: ``latest`` is the newest run (no id is that short).
+    ``InvalidRunId``, ``RunNotFound``."""
+    if word != LATEST:
+        return _checked(word)
+    page = await runs.list_runs(RunFilter(), limit=1)
+    if not page.items:
+        raise RunNotFound(LATEST)
+    return page.items[0].run_id
+
+
+def _checked(run_id: str) -> str:
+    try:
+        return check_run_id(run_id)
+    except InvalidRunId as error:
+        raise InvalidRunId(
+            f"{error}; `tenure list` shows the runs there are, and {LATEST} is the newest"
+        ) from error
+
+
+def this_user() -> str:
+    """Who asks, as far as the machine knows."""
+    try:
+        return getuser()
+    except (OSError, KeyError):  # a container with a number and no name for its user
+        return "somebody"
+
+
+def must_be_able(settings: Settings, power: type, refusal: Callable[[str], Exception]) -> None:
+    """``refusal``, of the kind of store that was named, if none of that kind can do what is wanted:
+    before opening one would make it."""
+    kind = kind_of_store(settings.store)
+    if kind is not None and not issubclass(kind, power):
+        raise refusal(kind.__name__)
+
+
+def ends_with_us(settings: Settings) -> bool:
+    """Whether the store is of this process alone, and nobody else could ever see it."""
+    return settings.store.partition(":")[0].lower() == "memory"
+
+
+def make_room(settings: Settings) -> None:
+    """The default store's folder comes into being with the first run; others are the user's
+    own business."""
+    folder = data_folder()
+    if folder is None or settings.source_of("store") != DEFAULT:
+        return
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreUnavailable(
+            f"the folder for runs, {folder}, cannot be made: {error.strerror}; name another "
+            "store, for example --store sqlite:///runs.db"
+        ) from error

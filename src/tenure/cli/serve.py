@@ -1,0 +1,213 @@
+"""A worker as a command runs it: signals drain it, and what it does is told run by run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from functools import partial
+from importlib.util import find_spec
+from typing import Any, NamedTuple, TypeVar
+
+import click
+
+from tenure.bootstrap import OpenStore, open_store
+from tenure.cli.context import ends_with_us, make_room, must_be_able, new_runner, new_worker
+from tenure.cli.display.json_lines import JsonView
+from tenure.cli.display.lines import Printer
+from tenure.cli.display.text import clock, one_line, place_of
+from tenure.cli.exit_codes import Exit
+from tenure.cli.logging import announcer, tell_everything
+from tenure.cli.signals import LastWords, Stopped, stoppable
+from tenure.cli.streams import for_answers_only
+from tenure.config import Settings
+from tenure.model.update import RecordedEvent
+from tenure.ports.execution import DEFAULT_GRACE, Recorder
+from tenure.ports.leases import LeaseStore
+from tenure.runtime.owners import owner_label
+from tenure.runtime.run import nobody_could_submit, not_servable
+from tenure.system import settle_down
+from tenure.worker import Worker
+
+# A gateway as commands run it: from settings to an address.
+
+
+_log = logging.getLogger("tenure.cli")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_NEEDED = ("starlette", "uvicorn", "httptools", "prometheus_client")
+
+
+class Front(NamedTuple):
+    address: str
+    store: OpenStore
+
+
+def listen_options(function: F) -> F:
+    for option in (
+        click.option(
+            "--allow-anyone",
+            is_flag=True,
+            help="Serve every client, without tokens. For closed networks.",
+        ),
+        click.option(
+            "--listen",
+            metavar="HOST:PORT",
+            help="Where to be reached; port 0 is any free one.  [env: TENURE_LISTEN; default: "
+            "127.0.0.1:8080]",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+def missing_packages() -> list[str]:
+    return [name for name in _NEEDED if find_spec(name) is None]
+
+
+def how_to_install() -> str:
+    return f"it needs {', '.join(missing_packages())}: pip install 'tenure[gateway]'"
+
+
+def check_installed() -> None:
+    if missing_packages():
+        raise click.UsageError(f"The gateway cannot be started: {how_to_install()}")
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """A faster event loop, for a process that only serves; ``None``: the usual one."""
+    try:
+        import uvloop
+    except ModuleNotFoundError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+@asynccontextmanager
+async def fronting(settings: Settings, *, allow_anyone: bool) -> AsyncIterator[Front]:
+    """``NotSafe``, ``CannotListen``, and whatever opening the store raises."""
+    from tenure.gatehouse import Gatehouse
+    from tenure.gateway.calls import Limits
+    from tenure.gateway.metrics import Meters, measured
+
+    tell_everything(settings)
+    make_room(settings)
+    limits = Limits(rate=settings.gateway_rate, burst=2.0 * settings.gateway_rate)
+    host, _, port = settings.listen.rpartition(":")
+    meters = Meters()
+    async with open_store(settings.store) as store:
+        counted = measured(store, meters, asyncio.get_running_loop().time)
+        async with new_runner(settings, counted) as runner:
+            gatehouse = Gatehouse(
+                counted, runner, limits=limits, open_to_all=allow_anyone, meters=meters
+            )
+            async with gatehouse.open(host.strip("[]"), int(port)) as address:
+                if gatehouse.lets_in is not None:
+                    _log.warning(
+                        "the gateway at %s asks for no token: %s", address, gatehouse.lets_in
+                    )
+                yield Front(address, counted)
+
+
+Fronting = Callable[[Settings], AbstractAsyncContextManager[Front]]
+
+
+def serve(
+    settings: Settings,
+    opening: str,
+    *,
+    queues: Sequence[str],
+    concurrency: int,
+    secrets: Mapping[str, str],
+    name: str | None,
+    quiet: bool,
+    as_json: bool,
+    front: Fronting | None = None,
+) -> int:
+    """Until it is told to stop; ``opening`` is said once it serves. With ``front`` a gateway stands
+    before the same store, and serves until the worker has drained."""
+    must_be_able(settings, LeaseStore, not_servable)
+    if front is None and ends_with_us(settings):
+        raise nobody_could_submit(place_of(settings.store))
+    tell_everything(settings)
+    printer = Printer(sys.stdout)
+    told: Recorder = JsonView(printer) if as_json else RunLines(printer)
+
+    async def serving() -> None:
+        async with front(settings) if front is not None else nullcontext() as gateway:
+            worker = new_worker(
+                settings,
+                gateway.store if gateway is not None else None,
+                queues=queues,
+                concurrency=concurrency,
+                secrets=secrets,
+                name=name,
+                recorders=() if quiet else (told,),
+            )
+            at = f"; API at {gateway.address}" if gateway is not None else ""
+            said = partial(announcer(settings), f"{opening}{at}; Ctrl-C drains")
+            await _serve(worker, settings, None if quiet or as_json else said, last_words)
+
+    def stopped() -> int:
+        announcer(settings)(
+            "stopped at once; its runs go on with the next worker, those that do not resume are "
+            "marked interrupted: on this machine in seconds, on others when their leases have ended"
+        )
+        return Exit.HARD_STOP
+
+    last_words = LastWords(stopped)
+    settle_down()
+    try:
+        with for_answers_only():
+            asyncio.run(serving())
+    except Stopped:
+        return last_words()
+    finally:
+        printer.close()
+    return Exit.SUCCESS
+
+
+async def _serve(
+    worker: Worker,
+    settings: Settings,
+    on_duty: Callable[[], None] | None,
+    last_words: LastWords,
+) -> None:
+    async def ask(_: signal.Signals) -> bool:
+        seconds, grace = f"{settings.drain_timeout:g} s", f"{DEFAULT_GRACE:g} s"
+        announcer(settings)(
+            f"draining: runs may end within {seconds}, then their tasks are ended ({grace} more "
+            "for those deaf to SIGTERM) and they are given back; those that do not resume end as "
+            "interrupted; again: stop now"
+        )
+        worker.drain()
+        return True
+
+    await stoppable(worker.run(on_duty), ask, last_words)
+
+
+class RunLines:
+    """A line for each run that begins and ends here, comes from another owner or goes back."""
+
+    def __init__(self, printer: Printer) -> None:
+        self._printer = printer
+
+    async def record(self, event: RecordedEvent) -> None:
+        what = _what_happened(event)
+        if what is not None:
+            self._printer.line(f"{clock(event.at)}  {event.run_id}  {what}")
+
+
+def _what_happened(event: RecordedEvent) -> str | None:
+    if event.type == "lease.taken_over":
+        return f"taken over from {one_line(owner_label((event.data or {}).get('from')))}"
+    if event.type == "lease.released":
+        return "given back, for the next worker"
+    if event.kind != "run" or event.status is None:
+        return None
+    return event.status + (f"  {one_line(event.message)}" if event.message else "")

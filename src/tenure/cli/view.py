@@ -1,0 +1,111 @@
+"""Which view of a running run this is: live on a terminal, lines otherwise, JSON for programs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import Enum
+from typing import NamedTuple
+
+from tenure.cli.display import json_lines, report
+from tenure.cli.display.json_lines import JsonView
+from tenure.cli.display.lines import PlainView, Printer
+from tenure.cli.display.text import complain, dim, note, say
+from tenure.cli.exit_codes import OF_STATUS, READER_LEFT, Exit
+from tenure.cli.streams import let_go
+from tenure.model.decide import waits_for_approval
+from tenure.model.snapshot import RunSnapshot
+from tenure.model.status import RunStatus
+from tenure.ports.execution import Recorder
+from tenure.runtime.owners import owner_label
+from tenure.system import SystemClock
+
+
+class Style(Enum):
+    LIVE = "live"
+    PLAIN = "plain"
+    JSON = "json"
+    QUIET = "quiet"
+
+
+def style_of(*, as_json: bool, quiet: bool) -> Style:
+    if as_json:
+        return Style.JSON
+    if quiet:
+        return Style.QUIET
+    smart = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    return Style.LIVE if smart else Style.PLAIN
+
+
+class View(NamedTuple):
+    recorders: tuple[Recorder, ...]
+    notice: Callable[[str], None]
+    """Says something beside the run's own events."""
+    reader_left: Callable[[], bool] = lambda: False
+
+
+@contextmanager
+def showing(style: Style, place: str) -> Iterator[View]:
+    if style is Style.QUIET:
+        yield View((), note)
+    elif style is Style.LIVE:
+        from rich.console import Console
+
+        from tenure.cli.display.live import LiveView
+
+        with LiveView(Console(), SystemClock(), place) as live:
+            yield View((live,), live.notice)
+    else:
+        printer = Printer(sys.stdout)
+        plain = PlainView(printer, SystemClock(), place)
+        try:
+            recorder = plain if style is Style.PLAIN else JsonView(printer)
+            yield View((recorder,), note, lambda: printer.reader_left)
+        finally:
+            plain.end()
+            printer.close()
+
+
+def conclude(run: RunSnapshot, style: Style, place: str, *, tracked: bool = True) -> int:
+    """Say what remains on the screen when the run has ended; its exit code, whoever still reads."""
+    with whoever_reads():
+        _report(run, style, place, tracked=tracked)
+    if run.ended:
+        return OF_STATUS[run.status]
+    if waits_for_approval(run):
+        return Exit.REFUSED
+    word = "canceled" if run.cancel_requested_at else "interrupted"
+    owner = owner_label(run.owner_id)
+    note(f"{owner} is gone: nobody goes on with this run; tenure reconcile marks it as {word}")
+    return OF_STATUS[word]
+
+
+@contextmanager
+def whoever_reads() -> Iterator[None]:
+    """How a run ended does not depend on whether somebody wants to read about it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in READER_LEFT:
+            complain(f"the report cannot be written: {error.strerror}")
+        let_go(sys.stdout)
+
+
+def _report(run: RunSnapshot, style: Style, place: str, *, tracked: bool) -> None:
+    if style is Style.JSON:
+        say(json_lines.as_json(run))
+        return
+    now = SystemClock().now()
+    to_stderr = style is Style.QUIET
+    if to_stderr and run.status is RunStatus.SUCCESS:
+        return
+    lines = [report.headline(run, now)]
+    if style is Style.LIVE:
+        lines += [f"  {dim(f'{run.run_id}  {place}')}", "", *report.step_lines(run, now)]
+    lines += report.trouble_lines(run)
+    lines += report.approval_lines(run, now)
+    if tracked:
+        lines += report.further_lines(run)
+    say("\n".join(lines), err=to_stderr)

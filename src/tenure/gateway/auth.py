@@ -1,0 +1,315 @@
+"""Who may ask this: by token, by role, by where the request comes from, and how often."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+from enum import Enum
+from ipaddress import ip_address
+from math import inf
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.types import Scope
+
+from tenure.aio import pause
+from tenure.gateway.calls import Call, Caller, Parts, Route
+from tenure.gateway.problems import FORBIDDEN, FOREIGN_ORIGIN, TOO_MANY, UNAUTHORIZED, Refusal
+from tenure.model.errors import RunNotFound, StoreError
+from tenure.model.ids import check_run_id
+from tenure.model.snapshot import RunSnapshot, RunSummary
+from tenure.model.tokens import Role, Token, bearer_of
+from tenure.model.update import Fencing
+from tenure.ports.store import RunStateStore, TokenStore
+from tenure.workflow.wording import listed
+
+# Tokens as a gateway knows them: a copy of the store's list, never older than a moment.
+
+
+FRESH = 1.0
+"""Seconds for which the list is trusted: so soon a revoked token is refused everywhere."""
+
+
+class TokenBook:
+    """A store that does not answer is an error for who asks: to let in whoever was let in before
+    would let in whoever was revoked since."""
+
+    def __init__(
+        self, store: RunStateStore, now: Callable[[], datetime], clock: Callable[[], float]
+    ) -> None:
+        self._store = store if isinstance(store, TokenStore) else None
+        self._now = now
+        self._clock = clock
+        self._tokens: dict[str, Token] = {}
+        self._read_at = -inf
+        self._reading = asyncio.Lock()
+
+    async def has_any(self) -> bool:
+        """Also if all are expired or revoked: then nobody gets in, rather than everybody."""
+        return bool(await self._known())
+
+    async def bearer(self, text: str, *, anew: bool = False) -> Caller | None:
+        """``anew``: as the store has it now, for a token that was made a moment ago, perhaps."""
+        token = bearer_of(text, await self._known(0.0 if anew else FRESH))
+        if token is None or not token.is_valid(self._now()):
+            return None
+        queues = None if token.queues is None else frozenset(token.queues)
+        return Caller(token.name, token.role, queues, token.id)
+
+    async def _known(self, fresh: float = FRESH) -> dict[str, Token]:
+        """As they were ``fresh`` seconds ago, or later. Those who wait at once read once."""
+        since = self._clock() - fresh
+        if self._store is None or self._read_at >= since:
+            return self._tokens
+        async with self._reading:
+            if self._read_at < since:
+                asked_at = self._clock()
+                found = await self._store.list_tokens()
+                self._tokens = {token.id: token for token in found}
+                self._read_at = asked_at
+        return self._tokens
+
+
+# How often somebody may ask: a bucket each, that fills at a steady rate.
+
+
+_MOST = 10_000
+"""Buckets that are remembered; who is forgotten was quiet for longest, and its bucket is full."""
+
+
+class Rates:
+    """``rate`` a second on average, ``burst`` at once; a rate of zero: any number."""
+
+    def __init__(self, rate: float, burst: float, clock: Callable[[], float]) -> None:
+        self._rate = rate
+        self._burst = max(burst, 1.0)
+        self._clock = clock
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def wait(self, key: str) -> float:
+        """Zero: one more is all right, and counted. Else seconds until it would be."""
+        if not self._rate:
+            return 0.0
+        now = self._clock()
+        left, at = self._buckets.get(key, (self._burst, now))
+        left = min(self._burst, left + (now - at) * self._rate)
+        if left < 1:
+            return (1 - left) / self._rate
+        self._buckets[key] = (left - 1, now)
+        self._buckets.move_to_end(key)
+        if len(self._buckets) > _MOST:
+            self._buckets.popitem(last=False)
+        return 0.0
+
+
+PASSER_BY = Caller("anybody", Role.VIEWER, frozenset())
+"""Who asks what needs no token."""
+NAMELESS = Caller("anybody", Role.ADMIN)
+"""Who needs no token for anything."""
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_CHALLENGE = {"www-authenticate": 'Bearer realm="tenure"'}
+
+
+class Door(Enum):
+    """Whether somebody gets in who brings no token."""
+
+    SHUT = "shut"
+    HOME = "home"
+    """Whoever is on this machine, as long as there are no tokens."""
+    OPEN = "open"
+    """Everybody, whatever they want: somebody said so explicitly."""
+
+
+class Admission:
+    def __init__(self, book: TokenBook, rates: Rates, door: Door) -> None:
+        self._book = book
+        self._rates = rates
+        self._door = door
+
+    async def admit(self, scope: Scope, headers: dict[str, str], route: Route[Any, Any]) -> Caller:
+        """``Refusal``."""
+        if route.roles is None:
+            return PASSER_BY
+        caller = await self._caller(scope, headers)
+        self._check_rate(caller.token_id)
+        if caller.role not in route.roles:
+            allowed = listed(sorted(route.roles))
+            said = f"{caller.name!r} is a {caller.role} token; this takes {allowed}"
+            raise Refusal(FORBIDDEN, said)
+        return caller
+
+    async def dismissal(self, scope: Scope, headers: dict[str, str]) -> None:
+        """For answers that take long: ``Refusal`` as soon as who was let in would not be again.
+        While the store cannot say so, it has no news to tell either."""
+        while True:
+            await pause(FRESH)
+            with suppress(StoreError):
+                await self._check_still_known(scope, headers)
+
+    async def _check_still_known(self, scope: Scope, headers: dict[str, str]) -> None:
+        given = headers.get("authorization")
+        if given is None:
+            await self._caller(scope, headers)
+        elif await self._book.bearer(_bearers_text(given)) is None:
+            raise _not_known()
+
+    async def _caller(self, scope: Scope, headers: dict[str, str]) -> Caller:
+        given = headers.get("authorization")
+        if given is not None:
+            return await self._bearer(given, f"from {_client(scope)}")
+        if await self._needs_token():
+            raise Refusal(UNAUTHORIZED, "send a token: Authorization: Bearer tenure_…", _CHALLENGE)
+        self._check_origin(scope["method"], headers)
+        return NAMELESS
+
+    async def _bearer(self, given: str, place: str) -> Caller:
+        """Whoever guesses pays for looking again, and nobody else does."""
+        text = _bearers_text(given)
+        caller = await self._book.bearer(text)
+        if caller is None:
+            self._check_rate(place)
+            caller = await self._book.bearer(text, anew=True)
+        if caller is None:
+            raise _not_known()
+        return caller
+
+    async def _needs_token(self) -> bool:
+        if self._door is Door.HOME:
+            return await self._book.has_any()
+        return self._door is Door.SHUT
+
+    def _check_origin(self, method: str, headers: dict[str, str]) -> None:
+        """Without tokens a browser on this machine would do whatever any page asks of it: also one
+        whose name was made to lead here."""
+        host = _name_of(f"//{headers.get('host', '')}")
+        if self._door is Door.HOME and not is_loopback(host):
+            said = f"without tokens this serves localhost, not {host[:100]!r}"
+            raise Refusal(FOREIGN_ORIGIN, said)
+        origin = headers.get("origin")
+        if origin is None or method in _SAFE:
+            return
+        if _place_of(origin) != headers.get("host", "").lower():
+            said = f"a page of {origin[:100]!r} may change nothing here without a token"
+            raise Refusal(FOREIGN_ORIGIN, said)
+
+    def _check_rate(self, key: str) -> None:
+        wait = self._rates.wait(key)
+        if wait:
+            said = f"ask again in {wait:.1f} seconds"
+            raise Refusal(TOO_MANY, said, {"retry-after": str(int(wait) + 1)})
+
+
+def _bearers_text(given: str) -> str:
+    """``Refusal``."""
+    scheme, _, text = given.partition(" ")
+    if scheme.lower() != "bearer":
+        raise Refusal(UNAUTHORIZED, "only Bearer tokens are known here", _CHALLENGE)
+    return text.strip()
+
+
+def _not_known() -> Refusal:
+    return Refusal(
+        UNAUTHORIZED,
+        "this token is unknown, expired or revoked; `tenure token create` makes another",
+        {"www-authenticate": 'Bearer realm="tenure", error="invalid_token"'},
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """An address that leads nowhere else, or the name that every machine has for itself."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _client(scope: Scope) -> str:
+    client = scope.get("client")
+    return client[0] if client else "nowhere"
+
+
+def _name_of(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _place_of(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""
+
+
+# The run that a request is about, if this caller may see it.
+
+
+def run_id_of(call: Call[Any, Any]) -> str:
+    """``InvalidRunId``."""
+    return check_run_id(call.path["run_id"])
+
+
+async def run_of(call: Call[Any, Any]) -> RunSnapshot:
+    """``InvalidRunId``, ``RunNotFound``."""
+    return await reached(call.parts, call.caller, run_id_of(call))
+
+
+async def reached(parts: Parts, caller: Caller, run_id: str) -> RunSnapshot:
+    """Of a queue that is not the caller's nobody says whether it is there."""
+    run = await parts.store.get_run(run_id)
+    if not caller.may_touch(run.queue):
+        raise RunNotFound(run_id)
+    return run
+
+
+async def check_reaches(call: Call[Any, Any]) -> str:
+    """The run's id, looked up only for callers that may not see all."""
+    run_id = run_id_of(call)
+    if call.caller.queues is not None:
+        await reached(call.parts, call.caller, run_id)
+    return run_id
+
+
+async def check_holds(call: Call[Any, Any], fencing: Fencing) -> str:
+    """The same, for who writes of a run as its owner again and again."""
+    run_id = run_id_of(call)
+    if not await call.parts.queues.reaches(call.caller, run_id, fencing):
+        raise RunNotFound(run_id)
+    return run_id
+
+
+def check_queue(caller: Caller, queue: str) -> None:
+    """``Refusal``."""
+    if not caller.may_touch(queue):
+        raise Refusal(FORBIDDEN, f"queue {queue[:60]!r} is not one of this token's")
+
+
+def check_unlimited(caller: Caller, what: str) -> None:
+    if caller.queues is not None:
+        raise Refusal(FORBIDDEN, f"{what}; this token is limited to {_own(caller)}")
+
+
+def queue_for(caller: Caller, asked: str | None) -> str | None:
+    """The one queue to look at; ``None``: all of them, of which only ``own`` runs are shown."""
+    if caller.queues is None:
+        return asked
+    if asked is None:
+        return next(iter(caller.queues)) if len(caller.queues) == 1 else None
+    if asked not in caller.queues:
+        raise Refusal(FORBIDDEN, f"queue {asked[:60]!r}: this token is limited to {_own(caller)}")
+    return asked
+
+
+def own(caller: Caller, runs: tuple[RunSummary, ...]) -> tuple[RunSummary, ...]:
+    """Those it may see: a page of a list may be shorter than was asked for, and have a next."""
+    if caller.queues is None:
+        return runs
+    return tuple(run for run in runs if run.queue in caller.queues)
+
+
+def _own(caller: Caller) -> str:
+    return listed(sorted(caller.queues or ()), 10) or "no queue"

@@ -1,0 +1,193 @@
+"""Ownership of runs, for workers that do not talk to the store themselves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import Any
+
+from tenure.aio import happens_within
+from tenure.gateway.auth import check_holds, check_queue, check_reaches, check_unlimited
+from tenure.gateway.calls import Answer, Call, Parts
+from tenure.gateway.problems import Refusal
+from tenure.model.errors import LeaseLost, NotSupported, StoreUnavailable
+from tenure.model.leases import ClaimedRun, ClaimRequest, Lease, Purpose, Renewal
+from tenure.model.query import topic_of_owner
+from tenure.model.tokens import Role
+from tenure.model.update import Fencing, LeaseRequest
+from tenure.ports.leases import LeaseStore, Presence, WorkerRegistry
+from tenure.system import are_neighbours, new_update_id
+from tenure.wire.leases import (
+    Claims,
+    GivenLease,
+    GivenLeases,
+    LeaseClaim,
+    LeaseRenewal,
+    ReleaseQuery,
+    Renewals,
+    RenewalsQuery,
+    RenewalsRequest,
+)
+from tenure.wire.runs import NoQuery
+
+_MOST_LOOKS = 20
+"""At processes of this machine, for one request: each is a look at all of them."""
+
+
+async def claim_runs(call: Call[NoQuery, Claims]) -> Answer:
+    store, asked = leases_of(call), call.body
+    _check_queues(call)
+    request = ClaimRequest(
+        owner_id=asked.owner_id,
+        seconds=asked.lease_seconds,
+        claim_id=asked.claim_id or new_update_id(),
+        limit=asked.limit,
+        queues=asked.queues,
+        purpose=asked.purpose,
+        expired=asked.expired,
+        dead_owners=await _dead(call),
+    )
+    claimed = await store.claim_runs(request)
+    return Answer(value=GivenLeases(leases=tuple(map(_given, claimed))))
+
+
+async def claim_run(call: Call[NoQuery, LeaseClaim]) -> Answer:
+    store, asked, run_id = leases_of(call), call.body, await check_reaches(call)
+    request = LeaseRequest(
+        owner_id=asked.owner_id,
+        seconds=asked.lease_seconds,
+        claim_id=asked.claim_id or new_update_id(),
+        expired=asked.expired,
+    )
+    claimed = await store.claim_run(run_id, request, asked.purpose)
+    return Answer(value=_given(claimed))
+
+
+async def release_lease(call: Call[ReleaseQuery, None]) -> Answer:
+    store, asked = leases_of(call), call.query
+    fencing = Fencing(asked.owner_id, asked.fence)
+    run_id = await check_holds(call, fencing)
+    await store.release_lease(run_id, fencing, asked.update_id or new_update_id())
+    return Answer(status=204)
+
+
+def leases_of(call: Call[Any, Any]) -> LeaseStore:
+    if isinstance(call.parts.store, LeaseStore):
+        return call.parts.store
+    raise NotSupported(f"{type(call.parts.store).__name__} keeps no leases: nothing can be claimed")
+
+
+def _check_queues(call: Call[NoQuery, Claims]) -> None:
+    """Whoever reconciles takes what it finds, in whatever queue."""
+    if call.body.purpose is Purpose.RECONCILE:
+        check_unlimited(call.caller, "reconciling looks at all runs")
+    for queue in call.body.queues:
+        check_queue(call.caller, queue)
+
+
+async def _dead(call: Call[NoQuery, Claims]) -> frozenset[str]:
+    """Of those said to be gone, whom the asker's machine can have seen and nobody sees any more. An
+    admin is believed; what is reconciled, the gateway looks at for itself."""
+    asked, store, presence = call.body, call.parts.store, call.parts.presence
+    if call.caller.role is Role.ADMIN or not asked.dead_owners:
+        return frozenset(asked.dead_owners)
+    if asked.purpose is not Purpose.EXECUTE:
+        return frozenset()
+    near = {owner for owner in asked.dead_owners if are_neighbours(owner, asked.owner_id)}
+    workers = await store.list_workers() if isinstance(store, WorkerRegistry) else []
+    listed = near.intersection(worker.owner_id for worker in workers)
+    gone = (each for each in islice(listed, _MOST_LOOKS) if presence(each) is Presence.GONE)
+    return frozenset({*(near - listed), *gone})
+
+
+def _given(claimed: ClaimedRun) -> GivenLease:
+    lease = claimed.lease
+    return GivenLease(
+        run_id=lease.run_id,
+        owner_id=lease.owner_id,
+        fence=lease.fence,
+        expires_at=lease.expires_at,
+        snapshot=claimed.snapshot,
+        definition_digest=claimed.definition_digest,
+    )
+
+
+# Leases that go on, and what owners are told by the way: that a run is no longer theirs, or that
+# somebody wants it to stop.
+
+
+_LOOK = 1.0
+"""Seconds between two looks at a store that wakes nobody."""
+_SHARE = 0.5
+"""Of the leases' time an answer is held back at most."""
+
+
+async def renew_lease(call: Call[NoQuery, LeaseRenewal]) -> Answer:
+    store, asked = leases_of(call), call.body
+    run_id = await check_holds(call, Fencing(asked.owner_id, asked.fence))
+    lease = _lease(call.parts, run_id, asked.owner_id, asked.fence)
+    (renewal,) = await store.renew_leases([lease], asked.lease_seconds)
+    if not renewal.ok:
+        run = await call.parts.store.get_run(run_id)
+        raise LeaseLost(run_id, fence=run.fence, owner_id=run.owner_id)
+    if renewal.busy:
+        raise StoreUnavailable(
+            f"the lease of run {run_id} was not renewed, for the run is just being written; it is "
+            "still yours, and ends when it would have: send it again"
+        )
+    return Answer(value=renewal)
+
+
+async def renew_leases(call: Call[RenewalsQuery, RenewalsRequest]) -> Answer:
+    store, parts = leases_of(call), call.parts
+    mine = {
+        number: _lease(parts, held.run_id, held.owner_id, held.fence)
+        for number, held in enumerate(call.body.leases)
+        if await parts.queues.reaches(call.caller, held.run_id, Fencing(held.owner_id, held.fence))
+    }
+    known = dict(zip(mine, await _renewed(call, store, list(mine.values())), strict=True))
+    renewals = (
+        known.get(number) or Renewal(run_id=held.run_id, ok=False)
+        for number, held in enumerate(call.body.leases)
+    )
+    return Answer(value=Renewals(renewals=tuple(renewals)))
+
+
+async def _renewed(
+    call: Call[RenewalsQuery, RenewalsRequest], store: LeaseStore, leases: Sequence[Lease]
+) -> list[Renewal]:
+    """As soon as there is something to tell, or time is up. Nothing is waited for before they are
+    renewed."""
+    time, seconds = asyncio.get_running_loop().time, call.body.lease_seconds
+    until = time() + min(call.query.wait, seconds * _SHARE)
+    heard: str | None = None
+    while True:
+        renewals = await store.renew_leases(leases, seconds)
+        left = until - time()
+        done = not leases or left <= 0 or call.parts.closing.is_set()
+        if done or any(map(_tells, renewals)):
+            return renewals
+        heard = await _news(call, leases, heard, left)
+
+
+async def _news(
+    call: Call[Any, Any], leases: Sequence[Lease], heard: str | None, left: float
+) -> str | None:
+    """Once there may be some; where nobody is told, after a while."""
+    hearing, topics = call.parts.hearing, {topic_of_owner(lease.owner_id) for lease in leases}
+    if hearing.hears:
+        with suppress(Refusal):  # too many wait: they are renewed all the same
+            return await hearing.news(call.caller.token_id, sorted(topics), heard, left)
+    await happens_within(call.parts.closing, min(left, _LOOK))
+    return None
+
+
+def _tells(renewal: Renewal) -> bool:
+    return not renewal.ok or renewal.busy or renewal.cancel_requested_at is not None
+
+
+def _lease(parts: Parts, run_id: str, owner_id: str, fence: int) -> Lease:
+    """When it ends is the store's to say."""
+    return Lease(run_id=run_id, owner_id=owner_id, fence=fence, expires_at=parts.now())

@@ -1,0 +1,511 @@
+"""One thing that grows while others look at it."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from asyncio import FIRST_COMPLETED
+from bisect import bisect_right
+from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable, Sequence
+from contextlib import aclosing, suppress
+from functools import partial
+from operator import itemgetter
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from weakref import WeakSet
+
+import msgspec
+from msgspec import Struct
+from starlette.types import Receive, Scope, Send
+
+from tenure.aio import ENDLESS, surely
+from tenure.gateway.answers import STEADY
+from tenure.gateway.problems import problem_of
+from tenure.model.snapshot import RunSnapshot, RunSummary
+from tenure.model.status import ENDED_HOST, TERMINAL_RUN
+from tenure.model.update import Position, RecordedEvent
+from tenure.ports.store import EventLog, LogKey, LogSlice, LogStore, RunStateStore
+from tenure.wire.answers import shown_as
+from tenure.wire.masking import is_begun, readable
+from tenure.wire.output import Interrupted, Output, OutputEnded, RunEnded
+
+# Server-sent events as bytes.
+
+
+FRAMES_K = TypeVar("FRAMES_K")
+
+SSE_MEDIA_TYPE = "text/event-stream"
+OPENING = b"retry: 1000\n\n"
+"""Browsers that lose the line come back after a second."""
+HEARTBEAT = b": still here\n\n"
+
+
+class Frame(NamedTuple, Generic[FRAMES_K]):
+    """``place``: whoever has it goes on behind it."""
+
+    place: FRAMES_K
+    data: bytes
+
+
+def message(value: Any, *, kind: str | None = None, place: object = None) -> bytes:
+    """JSON has no line breaks of its own, so the data is one line. Without ``kind`` it is what
+    browsers call ``message``."""
+    head = b"" if place is None else b"id: %b\n" % str(place).encode()
+    if kind is not None:
+        head += b"event: %b\n" % kind.encode()
+    return b"%bdata: %b\n\n" % (head, msgspec.json.encode(value))
+
+
+K = TypeVar("K", bound=Any)
+"""A place: they can be compared, and are greater the later they are."""
+
+MAX_KEPT_BYTES = 1 << 20
+"""Of what is kept for all who look; who is further behind reads in the store."""
+CHUNK = 64 << 10
+"""Bytes handed to a viewer at once, if no single frame is larger."""
+_place = itemgetter(0)
+
+
+class Part(NamedTuple, Generic[K]):
+    """What comes behind some place, up to ``place``; perhaps nothing."""
+
+    place: K
+    data: bytes
+
+
+class Growing(ABC, Generic[K]):
+    """``place``: how far it has been read. ``kept_behind``: all that came after it is kept."""
+
+    def __init__(self, place: K) -> None:
+        self.place = place
+        self.kept_behind = place
+        self.over = False
+        """Nothing more will come."""
+        self.failure: Exception | None = None
+        self.viewers = 0
+        self._frames: list[Frame[K]] = []
+        self._bytes = 0
+        self._news = asyncio.Event()
+
+    @property
+    def still(self) -> bool:
+        """Whether it is known that there is nothing new."""
+        return False
+
+    @abstractmethod
+    async def look(self) -> None:
+        """Ask the store once what is new, and ``publish`` it."""
+
+    def fail(self, error: Exception) -> None:
+        """It cannot be read any more."""
+        self.failure = error
+        self.tell()
+
+    def end(self) -> None:
+        self.over = True
+        self.tell()
+
+    def publish(self, frames: Sequence[Frame[K]]) -> None:
+        if not frames:
+            return
+        self._frames += frames
+        self._bytes += sum(len(frame.data) for frame in frames)
+        self.place = frames[-1].place
+        self._forget()
+        self.tell()
+
+    def tell(self) -> None:
+        """Wake whoever waits."""
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    async def news(self) -> None:
+        await self._news.wait()
+
+    def behind(self, place: K) -> Part[K]:
+        """What is kept behind it, as much as may be handed over at once."""
+        start = end = bisect_right(self._frames, place, key=_place)
+        size = 0
+        while end < len(self._frames) and (size == 0 or size < CHUNK):
+            size += len(self._frames[end].data)
+            end += 1
+        chosen = self._frames[start:end]
+        if not chosen:
+            return Part(place, b"")
+        return Part(chosen[-1].place, b"".join(frame.data for frame in chosen))
+
+    def _forget(self) -> None:
+        """The newest frame stays, however large."""
+        gone = 0
+        while self._bytes > MAX_KEPT_BYTES and gone < len(self._frames) - 1:
+            self._bytes -= len(self._frames[gone].data)
+            gone += 1
+        if gone:
+            self.kept_behind = self._frames[gone - 1].place
+            del self._frames[:gone]
+
+
+class Watched(Growing[K]):
+    """Something with an end, all of which can be read in the store by place. ``name`` is the one by
+    which the store can be asked for how much there is of it."""
+
+    def __init__(self, name: Hashable, place: K) -> None:
+        super().__init__(place)
+        self.name = name
+        self.size: int | None = None
+        """How much there is of it, in the store's own measure, if somebody asked: ``surveying``."""
+        self.size_seen: int | None = None
+        """With how much all was read."""
+        self._reading: dict[K, asyncio.Task[Part[K]]] = {}
+
+    @property
+    def still(self) -> bool:
+        return self.size is not None and self.size == self.size_seen
+
+    @abstractmethod
+    async def read(self, behind: K) -> Part[K]:
+        """What the store has behind a place that is not kept any more, or never was."""
+
+    @abstractmethod
+    def last_words(self) -> bytes:
+        """For who has seen all of it."""
+
+    async def history(self, behind: K) -> Part[K]:
+        """``read``, once for all who want the same at the same time."""
+        task = self._reading.get(behind)
+        if task is None:
+            task = self._reading[behind] = asyncio.create_task(self.read(behind))
+            task.add_done_callback(lambda done: self._was_read(behind, done))
+        return await asyncio.shield(task)
+
+    def _was_read(self, behind: K, done: asyncio.Task[Part[K]]) -> None:
+        self._reading.pop(behind, None)
+        if not done.cancelled():
+            done.exception()  # whoever waits has it; perhaps nobody does any more
+
+
+# What happens to one run, for all who look at it.
+
+
+_PAGE = 200
+_WHOLE_VERSION = 1 << 31
+
+
+class Listener(Protocol):
+    def hears(self, event: RecordedEvent) -> None: ...
+
+
+def all_of_version(version: int) -> Position:
+    """Behind it comes what a later version says."""
+    return Position(version, _WHOLE_VERSION)
+
+
+class RunJournal(Watched[Position]):
+    """Over with the event that ends the run, and whatever was noted on it until then; a run that
+    has ended, with all there is."""
+
+    def __init__(self, log: EventLog, run: RunSummary, after: Position) -> None:
+        super().__init__(run.run_id, min(after, all_of_version(run.version)))
+        self.listeners: WeakSet[Listener] = WeakSet()
+        self._log = log
+        self._run_id = run.run_id
+        self._end = str(run.status) if run.ended else None
+
+    async def look(self) -> None:
+        size = self.size
+        while True:
+            events = await self._events(self.place)
+            self._hear(events)
+            self.publish([Frame(event.position, _told(event)) for event in events])
+            if len(events) < _PAGE:
+                break
+        self.size_seen = size
+        if self._end is not None:
+            self.end()
+
+    async def read(self, behind: Position) -> Part[Position]:
+        data = b""
+        for event in await self._events(behind):
+            data += _told(event)
+            behind = event.position
+            if len(data) >= CHUNK:
+                break
+        return Part(behind, data)
+
+    def last_words(self) -> bytes:
+        return message(RunEnded(run_id=self._run_id, status=str(self._end)), kind="end")
+
+    async def _events(self, after: Position) -> list[RecordedEvent]:
+        return await self._log.read_events(self._run_id, after, limit=_PAGE)
+
+    def _hear(self, events: Sequence[RecordedEvent]) -> None:
+        for event in events:
+            if event.kind == "run" and event.status in TERMINAL_RUN:
+                self._end = event.status
+            for listener in self.listeners:
+                listener.hears(event)
+
+
+def _told(event: RecordedEvent) -> bytes:
+    return message(shown_as(RecordedEvent, event), place=event.position)
+
+
+# What one task prints, for all who look at it.
+
+
+_SLICE = 65536
+
+
+class TaskOutput(Watched[int]):
+    """Over when its task has ended, or its run. Whether they have is asked again whenever the run's
+    ``journal`` tells of them; without one, always."""
+
+    def __init__(
+        self,
+        store: RunStateStore,
+        logs: LogStore,
+        journal: RunJournal | None,
+        run_id: str,
+        key: LogKey,
+        offset: int,
+    ) -> None:
+        super().__init__((run_id, key), offset)
+        self.journal = journal
+        self._store = store
+        self._logs = logs
+        self._run_id = run_id
+        self._key = key
+        self._in_doubt = True
+        self._ended = False
+        if journal is not None:
+            journal.listeners.add(self)
+
+    def hears(self, event: RecordedEvent) -> None:
+        ours = event.step_index == self._key.step and event.host in (None, self._key.host)
+        self._in_doubt |= ours or event.kind == "run"
+
+    @property
+    def still(self) -> bool:
+        return super().still and not self._in_doubt
+
+    async def look(self) -> None:
+        """All a task printed was there before it was said to have ended: so that is asked first."""
+        size = self.size
+        if self._in_doubt and not self._ended:
+            self._in_doubt = self.journal is None
+            try:
+                self._ended = has_ended(await self._store.get_run(self._run_id), self._key)
+            except BaseException:
+                self._in_doubt = True
+                raise
+        while (frame := self._frame(await self._slice(self.place))) is not None:
+            self.publish([frame])
+        self.size_seen = size
+        if self._ended:
+            self.end()
+
+    async def read(self, behind: int) -> Part[int]:
+        frame = self._frame(await self._slice(behind))
+        return Part(behind, b"") if frame is None else Part(frame.place, frame.data)
+
+    def last_words(self) -> bytes:
+        said = OutputEnded(run_id=self._run_id, attempt=self._key.attempt, size=self.place)
+        return message(said, kind="end")
+
+    async def _slice(self, offset: int) -> LogSlice:
+        return await self._logs.read(self._run_id, self._key, offset, limit=_SLICE)
+
+    def _frame(self, found: LogSlice) -> Frame[int] | None:
+        if not found.data or (is_begun(found.data) and not self._ended):
+            return None
+        text, length = readable(found.data)
+        end = found.offset + length
+        shown = Output(
+            offset=found.offset,
+            next_offset=end,
+            size=found.size,
+            attempt=self._key.attempt,
+            text=text,
+        )
+        return Frame(end, message(shown, place=end))
+
+
+def has_ended(run: RunSnapshot, key: LogKey) -> bool:
+    """Whether this attempt will print nothing more."""
+    if run.ended:
+        return True
+    host = run.steps[key.step].hosts[key.host]
+    if host.status in ENDED_HOST:
+        return True
+    if key.item is None:
+        return host.attempts > key.attempt
+    if key.item >= len(host.items):
+        return False
+    item = host.items[key.item]
+    return item.status in ENDED_HOST or item.attempts > key.attempt
+
+
+# The way of one viewer: what was before it came, then what happens.
+
+
+async def view(watched: Watched[K], place: K) -> AsyncGenerator[Part[K], None]:
+    """All that comes behind ``place``, to the end. Raises what ended it otherwise."""
+    while True:
+        if place < watched.kept_behind:
+            part = await surely(partial(watched.history, place), ENDLESS)
+            place = part.place if part.data else watched.kept_behind  # nothing was between
+        else:
+            part = watched.behind(place)
+            place = part.place
+        if part.data:
+            yield part
+        elif watched.failure is not None:
+            raise watched.failure
+        elif place >= watched.place:
+            if watched.over:
+                yield Part(place, watched.last_words())
+                return
+            await watched.news()
+
+
+# How long viewers are waited for.
+
+
+class Patience(Struct, frozen=True, kw_only=True):
+    """Seconds."""
+
+    heartbeat: float = 15.0
+    """Without news, until a sign of life: proxies cut lines on which nothing comes."""
+    stalled: float = 20.0
+    """For a viewer to take what was sent to it, before it is hung up on."""
+    farewell: float = 5.0
+    """Then, to take what is on its way."""
+
+
+# A stream on its way to one viewer, who may be slow, leave, or be sent away.
+
+
+_HEADERS = (
+    (b"content-type", SSE_MEDIA_TYPE.encode() + b"; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+    (b"connection", b"close"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    *STEADY,
+)
+
+
+async def send_stream(
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+    parts: AsyncGenerator[Part[Any]],
+    closing: asyncio.Event,
+    dismissal: Callable[[], Coroutine[Any, Any, None]],
+    patience: Patience,
+) -> None:
+    """``closing``: whoever looks is sent away, to go on elsewhere. ``dismissal`` ends with an error
+    when this viewer may look no longer."""
+    async with aclosing(parts):
+        await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
+        if scope["method"] == "HEAD":
+            await send({"type": "http.response.body"})
+        else:
+            dismissed = asyncio.create_task(dismissal())
+            await _Sending(send, patience).all_of(parts, receive, closing, dismissed)
+
+
+class _Sending:
+    def __init__(self, send: Send, patience: Patience) -> None:
+        self._send = send
+        self._patience = patience
+        self._place: object = None
+
+    async def all_of(
+        self,
+        parts: AsyncGenerator[Part[Any]],
+        receive: Receive,
+        closing: asyncio.Event,
+        dismissed: asyncio.Task[None],
+    ) -> None:
+        leaving = asyncio.create_task(_left(receive))
+        closed = asyncio.create_task(closing.wait())
+        try:
+            last = await self._tell(parts, leaving, closed, dismissed)
+            await parts.aclose()  # whatever the viewer still takes, nobody looks for it any more
+            if last is None:
+                await self._drop()
+            elif not leaving.done():
+                await self._send({"type": "http.response.body", "body": last})
+        finally:
+            await _end(leaving, closed, dismissed)
+
+    async def _tell(
+        self,
+        parts: AsyncGenerator[Part[Any]],
+        leaving: asyncio.Task[None],
+        closed: asyncio.Task[Any],
+        dismissed: asyncio.Task[None],
+    ) -> bytes | None:
+        """What is to be said at the end; ``None`` if the viewer takes nothing any more."""
+        step = asyncio.create_task(_next(parts))
+        part: Part[Any] | None = Part(None, OPENING)
+        try:
+            while part is not None and await self._is_taken(part):
+                seconds = self._patience.heartbeat
+                waited = (step, leaving, closed, dismissed)
+                await asyncio.wait(waited, timeout=seconds, return_when=FIRST_COMPLETED)
+                if leaving.done():
+                    return b""
+                if closed.done():
+                    return self._farewell("closing")
+                if dismissed.done():
+                    dismissed.result()
+                if step.done():
+                    part = step.result()
+                    step = asyncio.create_task(_next(parts))
+                else:
+                    part = Part(self._place, HEARTBEAT)
+        except Exception as error:  # noqa: BLE001  (the viewer's to know)
+            return message(problem_of(error), kind="problem")
+        finally:
+            await _end(step)
+        return b"" if part is None else None
+
+    async def _is_taken(self, part: Part[Any]) -> bool:
+        """Whether the viewer took what was sent before, in time; ``part`` is then on its way."""
+        try:
+            async with asyncio.timeout(self._patience.stalled):
+                await self._send(
+                    {"type": "http.response.body", "body": part.data, "more_body": True}
+                )
+        except TimeoutError:
+            return False
+        self._place = part.place
+        return True
+
+    def _farewell(self, why: str) -> bytes:
+        after = None if self._place is None else str(self._place)
+        return message(Interrupted(after=after), kind=why)
+
+    async def _drop(self) -> None:
+        """Tell the viewer its place, if it reads on in time. Else the response ends unfinished, and
+        the server closes the connection."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._patience.farewell):
+                word = self._farewell("dropped")
+                await self._send({"type": "http.response.body", "body": word})
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _next(parts: AsyncGenerator[Part[Any]]) -> Part[Any] | None:
+    return await anext(parts, None)
+
+
+async def _end(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,490 @@
+"""How far one step, or one run of a handler, has come in this process. Decides; does nothing.
+
+A step goes through waves: a batch of hosts (all of them, unless it rolls) and one loop item at a
+time. A wave is over when none of its hosts waits or runs; then its handlers run, then the next
+wave begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+
+from tenure.model.errors import ExpressionError
+from tenure.model.snapshot import ErrorInfo
+from tenure.model.status import HostStatus, StepStatus
+from tenure.runtime.executor import Outcome
+from tenure.runtime.recipe import Recipe
+from tenure.runtime.retry_history import NO_PAST, StepPast
+from tenure.runtime.stop import MOST_FAILED_HOSTS
+from tenure.workflow.spec import Rolling
+from tenure.workflow.wording import listed
+
+# How many hosts of a rolling step may fail: one budget over all the runs of a chain of retries.
+#
+# A host counts as it last ended. One that this run tries again counts only if it fails again; one
+# that failed before, and that this run leaves alone, counts with the first host that fails here.
+# (By itself it stops nothing: a retry may begin with one host to see whether the cause is mended.)
+
+
+_UNREACHABLE = HostStatus.UNREACHABLE
+
+
+class Budget:
+    """``in_all`` is how many hosts the step has, ``hosts`` are those of this run, ``before`` all
+    that an earlier run left failed."""
+
+    __slots__ = ("_again", "_apart", "_before", "_elsewhere", "_failures", "_most", "_unreachable")
+
+    def __init__(
+        self,
+        rolling: Rolling,
+        in_all: int,
+        hosts: Collection[str],
+        before: Mapping[str, HostStatus],
+    ) -> None:
+        self._most = rolling.failure_budget(in_all)
+        self._apart = rolling.unreachable_budget(in_all)
+        self._before = before
+        self._failures = self._unreachable = 0
+        self._again = False
+        """Whether a host failed that had failed before."""
+        self._elsewhere = sorted(before.keys() - set(hosts)) if before else []
+        for host in self._elsewhere:
+            self._count(before[host])
+
+    def take(self, host: str, status: HostStatus) -> bool:
+        """A host of this run failed; whether these are too many now."""
+        self._count(status)
+        self._again |= host in self._before
+        return self._failures > self._most or (
+            self._apart is not None and self._unreachable > self._apart
+        )
+
+    def _count(self, status: HostStatus) -> None:
+        if status is _UNREACHABLE and self._apart is not None:
+            self._unreachable += 1
+        else:
+            self._failures += 1
+
+    def bears(self, through: int) -> bool:
+        """Whether failures that are not too many are borne, ``through`` hosts having come through.
+
+        A budget is for hosts that fail on the way, not for those that somebody takes up because
+        they failed: a retry that helps none of them has failed.
+        """
+        return not self._again or through > 0
+
+    def explained(self, *, spent: bool, through: int) -> str:
+        """Why the step fails, where the hosts that failed in this run do not explain it."""
+        if not spent:
+            return "" if self.bears(through) else "; failed before, and no host came through now"
+        if not self._elsewhere:
+            return ""
+        counts = "counts" if len(self._elsewhere) == 1 else "count"
+        return f"; {listed(self._elsewhere, 5)} failed before and {counts} too"
+
+
+Wave = tuple[int | None, tuple[str, ...]]
+"""Position in the loop, if there is one, and the hosts it concerns."""
+
+Notice = tuple[str, tuple[str, ...]]
+"""A handler, and the hosts it is to run on."""
+
+_SUCCESS = HostStatus.SUCCESS
+_SKIPPED = HostStatus.SKIPPED
+_STEP_FAILED = StepStatus.FAILED
+_STEP_SUCCESS = StepStatus.SUCCESS
+_STEP_SKIPPED = StepStatus.SKIPPED
+_NO_WAVES: Iterator[Wave] = iter(())
+_NO_HANDLERS: Iterator[Notice] = iter(())
+
+
+class Trouble(NamedTuple):
+    """Why a step fails although no host of it did."""
+
+    kind: str
+    message: str
+
+
+class Course:
+    __slots__ = (
+        "_budget",
+        "_done",
+        "_later",
+        "_through",
+        "_waves",
+        "_worked",
+        "cut_short",
+        "doomed",
+        "exported",
+        "failed",
+        "halfway",
+        "handler",
+        "handlers",
+        "hosts",
+        "index",
+        "items",
+        "owed",
+        "parent",
+        "past",
+        "position",
+        "recipe",
+        "running",
+        "spent",
+        "trouble",
+        "waiting",
+        "withheld",
+    )
+
+    def __init__(
+        self,
+        index: int,
+        recipe: Recipe,
+        hosts: tuple[str, ...],
+        past: StepPast = NO_PAST,
+        owed: Mapping[str, tuple[str, ...]] = {},
+        in_all: int | None = None,
+        parent: Course | None = None,
+    ) -> None:
+        """``owed`` are handlers that an earlier run notified, each with its hosts; ``in_all`` is
+        how many hosts the step has, with those that are not left for this run."""
+        self.index = index
+        self.recipe = recipe
+        self.hosts = hosts
+        self.past = past
+        self._budget: Budget | None = None
+        """Without one a failing host never stops its siblings."""
+        if recipe.rolling is not None:
+            number = len(hosts) if in_all is None else in_all
+            self._budget = Budget(recipe.rolling, number, hosts, past.failed)
+        self.owed = owed
+        """Handlers to begin with, before the first wave, each with its hosts."""
+        self._later: dict[str, tuple[str, ...]] = {}
+        """Hosts on which the step runs again first, and the handlers owed to them: a handler comes
+        after the work it is for, and sees what that exported."""
+        self.parent = parent
+        """The step that notified this handler, and still is at the item it did so with."""
+        self.waiting: list[str] = []
+        """Last first."""
+        self.running: set[str] = set()
+        self.failed: dict[str, Outcome] = {}
+        self.halfway: dict[str, bool] = {}
+        """Hosts that wait for their next item of the loop, and whether one before was no skip."""
+        self.spent = False
+        """More hosts failed than ``rolling`` allows: none is started any more."""
+        self.cut_short = False
+        """The run ends before this step could: it comes to no end of its own."""
+        self.exported: dict[str, dict[str, Any]] = {}
+        self.withheld: dict[str, frozenset[str]] = {}
+        """Names of exports that hold a secret: passed on, and not shown."""
+        self.doomed: dict[str, Outcome] = {}
+        """Hosts on which nothing can be executed: their end is known before they start."""
+        self.position: int | None = None
+        """Of the present wave in the loop."""
+        self.items: Mapping[str, Sequence[Any]] | None = None
+        self.trouble: Trouble | None = None
+        self.handlers = _NO_HANDLERS
+        """Those still to run after the present wave."""
+        self.handler: Course | None = None
+        """The handler that runs now; the step waits for it."""
+        self._waves = _NO_WAVES
+        self._done: dict[str, tuple[str, ...]] = {}
+        """Hosts after whose work in the present wave handlers run, and which."""
+        self._through = 0
+        """Hosts that came through."""
+        self._worked = False
+        """Whether any host succeeded with anything."""
+
+    def begin(self, hosts: tuple[str, ...], items: Mapping[str, Sequence[Any]] | None) -> None:
+        """Run on ``hosts``; ``items`` by host if it loops."""
+        self.items = items
+        if self.owed:
+            self._put_off(frozenset(hosts))
+        if items is None and self.recipe.rolling is None and not self.owed:
+            self.waiting = list(hosts[::-1])
+        else:
+            self._waves = self._planned_waves(hosts)
+            if not self.owed:
+                self.next_wave()
+
+    def _put_off(self, again: frozenset[str]) -> None:
+        first: dict[str, tuple[str, ...]] = {}
+        for name, hosts in self.owed.items():
+            for host in again.intersection(hosts):
+                self._later[host] = (*self._later.get(host, ()), name)
+            if rest := tuple(host for host in hosts if host not in again):
+                first[name] = rest
+        self.owed = first
+
+    def _planned_waves(self, hosts: tuple[str, ...]) -> Iterator[Wave]:
+        if not hosts:
+            return
+        rolling = self.recipe.rolling
+        size = rolling.batch_size(len(self.hosts)) if rolling is not None else len(hosts)
+        for start in range(0, len(hosts), size):
+            batch = hosts[start : start + size]
+            if self.items is None:
+                yield None, batch
+                continue
+            for position in range(max(map(self._loops, batch))):
+                yield position, tuple(host for host in batch if position < self._loops(host))
+
+    def _loops(self, host: str) -> int:
+        """An empty loop still starts the host, to say that nothing was to be done."""
+        return max(1, len(self.items[host])) if self.items is not None else 1
+
+    def next_wave(self) -> bool:
+        for position, hosts in self._waves:
+            self.position, self._done = position, {}
+            self.waiting = [host for host in reversed(hosts) if self._may_go_on(host)]
+            if self.waiting:
+                return True
+        return False
+
+    def _may_go_on(self, host: str) -> bool:
+        return host not in self.failed and (not self.spent or host in self.halfway)
+
+    def start(self) -> list[str]:
+        """The hosts that start now: as many of those that wait as may run at once."""
+        room = self.recipe.concurrency - len(self.running)
+        if not room:
+            return []
+        started = self.waiting[-room:]
+        del self.waiting[-room:]
+        started.reverse()
+        self.running.update(started)
+        return started
+
+    def settle(self, host: str, outcome: Outcome) -> HostStatus | None:
+        """Take a result in: the host's own end, or ``None`` if it goes on with its next item."""
+        self.running.discard(host)
+        status = self._settled(host, outcome)
+        self._through += status is _SUCCESS
+        if host in self._later and (status is _SUCCESS or status is _SKIPPED):
+            self._done[host] = self._later.pop(host)
+            self._worked = True
+        return status
+
+    def _settled(self, host: str, outcome: Outcome) -> HostStatus | None:
+        status = outcome.status
+        if outcome.cut_short:
+            self.cut_short = True
+        elif status is _SUCCESS or status is _SKIPPED:
+            worked = status is _SUCCESS
+            if worked:
+                self._note_success(host, outcome)
+            if self.position is not None:
+                return self._item_done(host, self.position, worked)
+        else:
+            self.failed[host] = outcome
+            if self._budget is not None and self._budget.take(host, status):
+                self.spent = True
+                self.waiting = list(filter(self._may_go_on, self.waiting))
+        self.halfway.pop(host, None)
+        return status
+
+    def _note_success(self, host: str, outcome: Outcome) -> None:
+        self._worked = True
+        if self.recipe.notify and outcome.changed is not False:
+            self._done[host] = self.recipe.notify
+            self._later.pop(host, None)
+        if outcome.vars:
+            self.exported.setdefault(host, {}).update(outcome.vars)
+        if outcome.secret_vars or host in self.withheld:
+            before = self.withheld.get(host, frozenset())
+            self.withheld[host] = before - outcome.vars.keys() | outcome.secret_vars
+
+    def _item_done(self, host: str, position: int, worked: bool) -> HostStatus | None:
+        worked = self.halfway.pop(host, False) or worked
+        if position + 1 < self._loops(host):
+            self.halfway[host] = worked
+            return None
+        return _SUCCESS if worked else _SKIPPED
+
+    def handlers_due(self) -> list[Notice]:
+        """Handlers that are to run now, and on which hosts: those an earlier run owes to hosts that
+        have no more to do, then after each wave those it notifies or its hosts are owed.
+
+        A step that fails runs no handler. A failure that its budget bears fails nobody else.
+        """
+        if self.owed:
+            owed, self.owed = self.owed, {}
+            self._worked = True
+            return list(owed.items())
+        notices, self._done = self._done, {}
+        if not notices or self._fails:
+            return []
+        due = {
+            name: tuple(host for host, names in notices.items() if name in names)
+            for name in self.recipe.notify
+        }
+        return [(name, hosts) for name, hosts in due.items() if hosts]
+
+    @property
+    def _fails(self) -> bool:
+        return self.spent or (bool(self.failed) and self._budget is None)
+
+    def verdict(self) -> StepStatus:
+        """How the step ends, now that nothing of it is left to do."""
+        if self.recipe.expect_vars:
+            self._miss_exports()
+        if self.trouble is not None or self._fails:
+            return _STEP_FAILED
+        if self._budget is not None and not self._budget.bears(self._through):
+            return _STEP_FAILED
+        return _STEP_SUCCESS if self._worked or self.failed else _STEP_SKIPPED
+
+    def exports(self) -> Mapping[str, Mapping[str, Any]]:
+        """Of hosts that came through the whole step, in this run or before."""
+        exports: dict[str, Mapping[str, Any]] = dict(self.past.done)
+        exports.update(
+            (host, said) for host, said in self.exported.items() if host not in self.failed
+        )
+        return exports
+
+    def shown_exports(self, host: str) -> dict[str, Any]:
+        """As the record has them: ``vars``, and the names that are ``withheld`` if there are."""
+        exported, withheld = self.exported.get(host, {}), self.withheld.get(host)
+        if not withheld:
+            return {"vars": exported}
+        shown = {name: value for name, value in exported.items() if name not in withheld}
+        return {"vars": shown, "withheld": tuple(sorted(withheld))}
+
+    def _miss_exports(self) -> None:
+        """Nothing is expected of a step that fails anyway, or had nothing to do."""
+        if not self._worked or self._fails or self.trouble:
+            return
+        found = self.past.exported().union(*self.exported.values())
+        missing = [name for name in self.recipe.expect_vars if name not in found]
+        if missing:
+            self.trouble = Trouble("expect_vars", f"expected vars missing: {', '.join(missing)}")
+
+    def message(self) -> str | None:
+        """One line for the step: what went wrong, if anything."""
+        if self.trouble is not None:
+            return self.trouble.message
+        if not self.failed:
+            return None
+        names = sorted(self.failed)
+        shown = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+        first = self.failed[names[0]].message or self.failed[names[0]].status
+        number = f"{len(names)} of {len(self.hosts)} hosts ({shown})"
+        where = names[0] if len(self.hosts) == 1 else number
+        said = f"failed on {where}: {first}"
+        if self._budget is not None:
+            said += self._budget.explained(spent=self.spent, through=self._through)
+        return said
+
+    def error(self) -> ErrorInfo:
+        """For the run's record; of a step that failed."""
+        names = sorted(self.failed)
+        first = self.failed[names[0]] if names else None
+        kind = self.trouble.kind if self.trouble else (first.kind if first else None)
+        return ErrorInfo(
+            kind=kind or "failed",
+            message=f"step {self.recipe.name!r} {self.message() or 'failed'}",
+            step=self.recipe.name,
+            host=names[0] if names else None,
+            exit_code=first.exit_code if first else None,
+            stderr_tail=first.stderr if first else None,
+            failed_hosts=tuple(names[:MOST_FAILED_HOSTS]),
+            failed_count=len(names),
+        )
+
+
+# What a step finds when its turn comes: hosts to run on, hosts to skip, reasons to fail.
+
+
+Scopes = Callable[[str], Mapping[str, Any]]
+"""The variables of each host."""
+
+
+class Opening(Struct, frozen=True, kw_only=True):
+    hosts: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+    items: Mapping[str, Sequence[Any]] | None = None
+    doomed: dict[str, Outcome] = {}
+    """Hosts on which nothing can be executed: their end is known before they start."""
+    trouble: Trouble | None = None
+    message: str | None = None
+
+
+def open_step(recipe: Recipe, hosts: tuple[str, ...], scopes: Scopes) -> Opening:
+    if not hosts:
+        return Opening(message="no host is left for it")
+    if recipe.when is None and recipe.loop is None and not recipe.must_vars:
+        return Opening(hosts=hosts)
+    doomed: dict[str, Outcome] = {}
+    wanted = tuple(host for host in hosts if _wanted(recipe, host, scopes, doomed))
+    if not wanted:
+        return Opening(message="its condition holds on no host")
+    chosen = set(wanted)
+    skipped = tuple(host for host in hosts if host not in chosen)
+    missing = _missing(recipe, wanted, scopes)
+    if missing is not None:
+        return Opening(hosts=wanted, skipped=skipped, trouble=missing)
+    items = _items(recipe, wanted, scopes, doomed)
+    return Opening(hosts=wanted, skipped=skipped, items=items, doomed=doomed)
+
+
+def item_unwanted(recipe: Recipe, scope: Mapping[str, Any]) -> Outcome | None:
+    """How an item ends that its condition keeps from starting; ``None`` if it may start."""
+    if recipe.when is None or "item" not in recipe.when.names:
+        return None
+    try:
+        if recipe.when.holds(scope):
+            return None
+    except ExpressionError as error:
+        return _failed(error)
+    return Outcome(status=HostStatus.SKIPPED, message="its condition does not hold")
+
+
+def _missing(recipe: Recipe, hosts: tuple[str, ...], scopes: Scopes) -> Trouble | None:
+    """Asked only of hosts the step runs on, and of each of them: all that is missing is told."""
+    missing: dict[str, None] = {}
+    lacking: list[str] = []
+    for host in hosts if recipe.must_vars else ():
+        scope = scopes(host)
+        absent = [name for name in recipe.must_vars if name not in scope]
+        if absent:
+            lacking.append(host)
+            missing |= dict.fromkeys(absent)
+    if not lacking:
+        return None
+    where = f"host {lacking[0]}"
+    if len(lacking) > 1:
+        where = f"{len(lacking)} of {len(hosts)} hosts ({listed(lacking, 5)})"
+    return Trouble("must_vars", f"required vars missing for {where}: {', '.join(missing)}")
+
+
+def _wanted(recipe: Recipe, host: str, scopes: Scopes, doomed: dict[str, Outcome]) -> bool:
+    """A condition that names ``item`` is asked for each item instead."""
+    if recipe.when is None or (recipe.loop is not None and "item" in recipe.when.names):
+        return True
+    try:
+        return recipe.when.holds(scopes(host))
+    except ExpressionError as error:
+        doomed[host] = _failed(error)
+        return True
+
+
+def _items(
+    recipe: Recipe, hosts: tuple[str, ...], scopes: Scopes, doomed: dict[str, Outcome]
+) -> Mapping[str, Sequence[Any]] | None:
+    if recipe.loop is None:
+        return None
+    items: dict[str, Sequence[Any]] = {}
+    for host in hosts:
+        try:
+            items[host] = recipe.loop.items(scopes(host))
+        except ExpressionError as error:
+            items[host] = ()
+            doomed[host] = _failed(error)
+    return items
+
+
+def _failed(error: ExpressionError) -> Outcome:
+    return Outcome(status=HostStatus.FAILED, kind="expression", message=str(error))

@@ -1,0 +1,151 @@
+"""The tasks of one run in this process: begins them, ends them early, gathers their results."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from traceback import format_exception
+
+from msgspec.structs import replace
+
+from tenure.aio import end, times_cancelled
+from tenure.model.errors import LeaseLost
+from tenure.model.status import HostStatus
+from tenure.ports.execution import Masking
+from tenure.runtime.executor import Outcome
+from tenure.runtime.schedule import Start
+from tenure.runtime.stop import REQUESTED, RUN_FAILED, Stop
+
+_log = logging.getLogger("tenure.runtime")
+
+Result = tuple[Start, Outcome]
+Execute = Callable[[Start], Awaitable[Outcome]]
+
+_NOT_ENDED = frozenset({HostStatus.UNKNOWN, HostStatus.INTERRUPTED})
+"""Said of a task whose end nobody saw, or that is not ours any more."""
+_LEASE_LOST = Outcome(status=HostStatus.INTERRUPTED, cut_short=True)
+
+
+class Crew:
+    """Used by one asyncio task, the engine's. Who cancels that one wants no more of the run."""
+
+    def __init__(self, masks: Masking) -> None:
+        self._masks = masks
+        self._tasks: dict[Start, asyncio.Task[None]] = {}
+        self._results: list[Result] = []
+        self._news = asyncio.Event()
+        self._busy_here: asyncio.Task[object] | None = None
+        self._stopped_here = False
+        self.stopped: Stop | None = None
+        self.lost: LeaseLost | None = None
+        """What a task was told when it wanted to write its output."""
+        self.unconfirmed: set[str] = set()
+        """Hosts whose task was told to end, and nobody saw it end."""
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._tasks)
+
+    def begin(self, start: Start, execute: Execute, *, first: bool = False) -> None:
+        """In a task of its own. ``first``: it was never begun before. If it is not begun now
+        either, whoever goes on need not wonder what became of it: it has had no attempt."""
+        if self.stopped is not None:
+            outcome = self.stopped.outcome()
+            never = first and self.stopped.hands_over
+            self.arrive(start, replace(outcome, attempts=0) if never else outcome)
+        else:
+            self._tasks[start] = asyncio.create_task(self._perform(start, execute))
+
+    async def _perform(self, start: Start, execute: Execute) -> None:
+        try:
+            outcome = await execute(start)
+            if outcome.status in _NOT_ENDED:
+                outcome = self._not_ended(start, outcome)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  told by _raised
+            outcome = self._raised(start, error, by_us=self.stopped is not None)
+        del self._tasks[start]
+        self.arrive(start, outcome)
+
+    async def do_here(
+        self, start: Start, execute: Execute, here: asyncio.Task[object] | None
+    ) -> None:
+        """In the engine's own task, ``here``. ``stop`` reaches it by cancelling that one, once,
+        and takes it back; a cancel of others goes through."""
+        self._busy_here = here
+        try:
+            outcome = await execute(start)
+            if outcome.status in _NOT_ENDED:
+                outcome = self._not_ended(start, outcome)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  told by _raised
+            by_us = self._stopped_here and times_cancelled() == 1
+            outcome = self._raised(start, error, by_us=by_us)
+        finally:
+            self._busy_here = None
+            if self._stopped_here and here is not None:
+                here.uncancel()
+        self._results.append((start, outcome))
+
+    def _not_ended(self, start: Start, outcome: Outcome) -> Outcome:
+        if outcome.status is HostStatus.INTERRUPTED:
+            return replace(outcome, cut_short=True)
+        self.unconfirmed.add(start.host)
+        return replace(outcome, cut_short=self.stopped is not None)
+
+    def _raised(self, start: Start, error: BaseException, *, by_us: bool) -> Outcome:
+        """What a task that raised came to. Cancelled by others, it raises that on."""
+        if isinstance(error, LeaseLost):
+            self.lost = error
+            return _LEASE_LOST
+        if isinstance(error, asyncio.CancelledError) and times_cancelled():
+            if self.stopped is None or not by_us:
+                raise error
+            return self.stopped.outcome(error)
+        # A task that is lost would leave its run waiting.
+        trace = self._masks.text("".join(format_exception(error)))
+        _log.error("host %s of step %r\n%s", start.host, start.course.recipe.name, trace)
+        message = self._masks.text(repr(error))[:2000]
+        return Outcome(status=HostStatus.FAILED, kind="internal", message=message)
+
+    def arrive(self, start: Start, outcome: Outcome) -> None:
+        self._results.append((start, outcome))
+        self._news.set()
+
+    def wake(self) -> None:
+        """There is something to tell although nothing has ended."""
+        self._news.set()
+
+    async def anything_new(self) -> None:
+        await self._news.wait()
+        self._news.clear()
+
+    def results(self) -> list[Result]:
+        results, self._results = self._results, []
+        return results
+
+    def take_back(self, results: list[Result]) -> None:
+        """Nothing was made of them."""
+        self._results[:0] = results
+
+    def stop(self, why: Stop) -> None:
+        """End every task. The first reason stands, but for those that yield to a request: whoever
+        asked for the run to be canceled was told that it would be, and the next owner may be long
+        in coming."""
+        if self.stopped is not None:
+            if self.stopped.yields and why is REQUESTED:
+                self.stopped = why
+            return
+        self.stopped = why
+        for task in self._tasks.values():
+            task.cancel()
+        if self._busy_here is not None:
+            self._stopped_here = True
+            self._busy_here.cancel()
+        self._news.set()
+
+    async def abandon(self) -> list[Result]:
+        """End every task without grace; what they came to, and whatever was not taken before."""
+        self.stopped = self.stopped or RUN_FAILED
+        # Cancelled once, a task ends its processes gently; again, it kills them.
+        await end(*self._tasks.values())
+        return self.results()
