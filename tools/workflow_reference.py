@@ -10,14 +10,13 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 from msgspec import NODEFAULT, Struct, structs
 from tools.generated import FOLDER, NotThePage, table, write_or_check
 
 from tenure.actions.arguments import SURROUNDINGS
-from tenure.actions.registry import MODULES
+from tenure.actions.registry import MODULES, own_action
 from tenure.workflow import checks, sandbox, schema, yaml
 from tenure.workflow.catalogue import ActionSpec, Argument, Text
 from tenure.workflow.durations import show_duration
@@ -147,7 +146,7 @@ def handler_keys() -> list[str]:
 
 
 def specs() -> list[ActionSpec]:
-    return [import_module(module).ACTION.spec for module in MODULES.values()]
+    return [own_action(name).spec for name in MODULES]
 
 
 _READ_AS = {Text.PLAIN: "", Text.SHELL: "shell ", Text.PYTHON: "Python ", Text.FIXED: "fixed "}

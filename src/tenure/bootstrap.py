@@ -297,9 +297,9 @@ def _unquoted(url: str, quoted: str) -> str:
 
 def default_actions() -> Mapping[str, Action]:
     """Tenure's own actions, those of installed packages, and those made with ``@action``."""
-    from tenure.actions import new_registry as registry
+    from tenure.actions import new_registry
 
-    return registry()
+    return new_registry()
 
 
 class _HttpOnDemand:

@@ -517,8 +517,9 @@ _OTHERWISE = "let the host fetch what is larger (curl, rsync) with cmd.run"
 
 FILE_COPY_SPEC = ActionSpec(
     name="file.copy",
-    description="Write a file to the host, in one step and only if it differs. Any bytes, at most "
-    f"{MAX_COPY_BYTES // 1024 // 1024} MiB. In a directory it keeps its name; a link becomes a file.",
+    description="Write a file to the host, in one step and only if it differs. Any bytes, at "
+    f"most {MAX_COPY_BYTES // 1024 // 1024} MiB. In a directory it keeps its name; a link becomes "
+    "a file.",
     arguments=(
         Argument(
             name="src",

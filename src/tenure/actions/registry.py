@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
 from inspect import isclass, iscoroutinefunction, isfunction, ismodule
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from tenure.actions.python import call, name_of, signature_of
 from tenure.model.errors import InvalidAction, UnknownAction
@@ -109,6 +109,12 @@ ENTRY_POINTS = "tenure.actions"
 _log = logging.getLogger("tenure")
 
 
+def own_action(name: str) -> Action:
+    """``cmd.run`` is ``CMD_RUN`` in its module, which is imported now."""
+    found: Action = getattr(import_module(MODULES[name]), name.replace(".", "_").upper())
+    return found
+
+
 class ActionRegistry(Mapping[str, Action]):
     """Actions by name: what was registered here, Tenure's own, those declared with ``@action``,
     and those of installed packages.
@@ -143,7 +149,7 @@ class ActionRegistry(Mapping[str, Action]):
         if found is not None:
             return found
         if name in MODULES:
-            own = cast("Action", import_module(MODULES[name]).ACTION)
+            own = own_action(name)
             self._actions[name] = own
             return own
         if self._load_plugins():

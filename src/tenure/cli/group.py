@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 class LazyGroup(click.Group):
     """``sections`` maps a title to its commands, a command to its one-line help. A command ``x``
-    is the name ``command`` in the module ``package.x``."""
+    is the name ``command`` in the module ``package.x``, unless it was added to the group."""
 
     def __init__(
         self,
         *args: Any,
-        package: str = "tenure.cli",
+        package: str = "tenure.cli.commands",
         sections: dict[str, dict[str, str]] | None = None,
         examples: tuple[str, ...] = (),
         **rest: Any,
@@ -43,6 +43,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in self._helps:
             return None
+        if name in self.commands:
+            return self.commands[name]
         command: click.Command = import_module(f"{self.package}.{name}").command
         return command
 

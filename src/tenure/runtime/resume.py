@@ -196,8 +196,8 @@ def _with_doubts(missing: Changes, begun: dict[Start, ItemState]) -> Changes:
 #
 # ========  ======================================================================================
 # rerun     it begins anew, as a further attempt
-# verify   its probe is asked, and stays ``unknown`` meanwhile: done, it is a success; else it begins
-#           anew
+# verify    its probe is asked, and it stays ``unknown`` meanwhile: done is a success; else it
+#           begins anew
 # fail      it failed
 # ask       the run ends as interrupted: a person looks
 # ========  ======================================================================================

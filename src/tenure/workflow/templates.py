@@ -215,10 +215,10 @@ def give_back(tree: nodes.Template, source: str) -> None:
     if "\r" not in source:
         return
     ends = _LINE_END.findall(source)
-    for text in tree.find_all(nodes.TemplateData):
-        first, *rest = text.data.split("\n")
-        behind = ends[text.lineno - 1 :]
-        text.data = first + "".join(end + line for end, line in zip(behind, rest, strict=False))
+    for piece in tree.find_all(nodes.TemplateData):
+        first, *rest = piece.data.split("\n")
+        behind = ends[piece.lineno - 1 :]
+        piece.data = first + "".join(end + line for end, line in zip(behind, rest, strict=False))
 
 
 _KEPT = 32

@@ -1,4 +1,4 @@
-"""Callbacks for reading: one per line, or one with all that is known of it."""
+"""``tenure callbacks``: what became of the messages that tell others about runs."""
 
 from __future__ import annotations
 
@@ -677,9 +677,12 @@ SECTIONS = {
 @click.group(
     "callbacks",
     cls=LazyGroup,
-    package="tenure.cli.commands.callbacks",
     sections=SECTIONS,
     examples=("tenure callbacks list --state dead", "tenure callbacks redeliver --dead"),
 )
 def command() -> None:
     """List, show, redeliver and test callbacks."""
+
+
+for _each in (callbacks_list, callbacks_redeliver, callbacks_show, callbacks_test):
+    command.add_command(_each)

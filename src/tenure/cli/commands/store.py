@@ -1,4 +1,4 @@
-"""Stores that can be looked after, and a clear word for those that cannot."""
+"""``tenure store``: looking after the place where runs are kept."""
 
 from __future__ import annotations
 
@@ -209,9 +209,12 @@ SECTIONS = {
 @click.group(
     "store",
     cls=LazyGroup,
-    package="tenure.cli.commands.store",
     sections=SECTIONS,
     examples=("tenure store check", "tenure store prune --older-than 30d"),
 )
 def command() -> None:
     """Migrate, check and prune the store."""
+
+
+for _each in (store_check, store_migrate, store_prune):
+    command.add_command(_each)

@@ -1,4 +1,4 @@
-"""Stores that keep tokens, and how a token is shown: never with its digest."""
+"""``tenure token``: tokens for the gateway."""
 
 from __future__ import annotations
 
@@ -257,9 +257,12 @@ SECTIONS = {
 @click.group(
     "token",
     cls=LazyGroup,
-    package="tenure.cli.commands.token",
     sections=SECTIONS,
     examples=("tenure token create ci --role operator", "tenure token list"),
 )
 def command() -> None:
     """Create, list and revoke tokens for the gateway."""
+
+
+for _each in (token_create, token_list, token_revoke):
+    command.add_command(_each)
