@@ -29,9 +29,8 @@ _ANSWERS = {
     "garbage": b"\x00 what would you like?\r\n\r\n",
 }
 _ENDLESS = b"HTTP/1.1 200 OK\r\ncontent-length: 1000000000\r\n\r\n" + bytes(256 * 1024)
-_HINTS = b"HTTP/1.1 103 Early Hints\r\n\r\n" * 4000
 VICES = (
-    *("hang", "trickle", "reset", "endless", "interim"),
+    *("hang", "trickle", "reset", "endless"),
     *("500", "503", "429", "301", "410", "garbage"),
 )
 
@@ -80,8 +79,6 @@ class _Talk(asyncio.Protocol):
             case "trickle":
                 self._transport.write(b"HTTP/1.1 200 OK\r\nx-slow: ")
                 self._drip()
-            case "interim":
-                self._pour()
             case vice:
                 self._transport.write(_ANSWERS[vice])
                 if vice == QUICK:
@@ -90,11 +87,6 @@ class _Talk(asyncio.Protocol):
     def _drip(self) -> None:
         self._transport.write(b"a")
         self._dripping = asyncio.get_running_loop().call_later(0.05, self._drip)
-
-    def _pour(self) -> None:
-        if self._transport.get_write_buffer_size() < len(_HINTS):
-            self._transport.write(_HINTS)
-        self._dripping = asyncio.get_running_loop().call_later(0.001, self._pour)
 
 
 def _header(head: bytes, name: bytes) -> bytes:

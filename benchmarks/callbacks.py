@@ -1,5 +1,5 @@
-"""Callbacks from SQLite to receivers on this machine: how many a second against the HTTP client
-alone, what 100,000 dead letters cost, and what bad receivers cost the good."""
+"""Callbacks from SQLite to receivers on this machine: how many a second, what 100,000 dead letters
+cost, and what bad receivers cost the good."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from itertools import count
 from pathlib import Path
 from time import monotonic, perf_counter
 
-import aiohttp
 import apsw
 from msgspec.structs import replace
 
@@ -33,16 +32,12 @@ from tenure.system import new_update_id
 AT_ONCE = 50
 CALLBACKS = 2000
 ROUNDS = 10
-"""One after the other, so that both meet the same troubles of the machine."""
+NEEDED_PER_SECOND = 5000
+"""By a user with a thousand runs at once, five callbacks a second from each."""
 DEAD = 100_000
 LISTINGS = 200
 HEALTHY, PER_SECOND = 300, 100
 WAITING_AT_EACH_VICE = 20
-BODY = (
-    b'{"type":"run.running","run_id":"history-000001","workflow_name":"rolling-deploy",'
-    b'"status":"running","run_status":"running","step":null,"host":null,'
-    b'"timestamp":"2026-11-16T03:00:00.123456Z","error":null,"version":1,"seq":0}'
-)
 
 _numbers = count()
 
@@ -58,20 +53,17 @@ def measure() -> list[Figure]:
 
 
 def _throughput(folder: Path) -> Figure:
-    ours: list[float] = []
-    alone: list[float] = []
+    rates: list[float] = []
     with receivers(QUICK) as process:
-        url = process.urls[QUICK]
         for number in range(ROUNDS):
             path = folder / f"throughput-{number}.db"
-            ours.append(asyncio.run(_delivered_per_second(path, url)))
-            alone.append(asyncio.run(_posted_per_second(url)))
+            rates.append(asyncio.run(_delivered_per_second(path, process.urls[QUICK])))
     return Figure(
-        name=f"callbacks from sqlite, {AT_ONCE} at a time, against the client alone",
+        name=f"callbacks from sqlite, {AT_ONCE} at a time, against what a user needs",
         unit="1/s",
-        ours=typical(ours),
-        limit=typical(alone),
-        at_least=0.5,
+        ours=typical(rates),
+        limit=NEEDED_PER_SECOND,
+        at_least=1.0,
     )
 
 
@@ -84,21 +76,6 @@ async def _delivered_per_second(path: Path, url: str) -> float:
             if not await relay.flush(300):
                 raise RuntimeError("callbacks are still waiting after five minutes")
             return CALLBACKS / (perf_counter() - start)
-
-
-async def _posted_per_second(url: str) -> float:
-    connector = aiohttp.TCPConnector(limit=AT_ONCE)
-    async with aiohttp.ClientSession(connector=connector) as session:
-        left = iter(range(CALLBACKS))
-
-        async def post_on() -> None:
-            for _ in left:
-                async with session.post(url, data=BODY) as response:
-                    await response.read()
-
-        start = perf_counter()
-        await asyncio.gather(*(post_on() for _ in range(AT_ONCE)))
-        return CALLBACKS / (perf_counter() - start)
 
 
 # Among many dead letters

@@ -29,7 +29,7 @@ from tenure.wire.addresses import shown_address
 from tenure.workflow.spec import CallbackSpec
 
 if TYPE_CHECKING:
-    from tenure.notifiers.http import Witness
+    from tenure.notifiers.http import Trace
 
 ENTRY_POINTS = "tenure.stores"
 BROKERS = "tenure.brokers"
@@ -336,7 +336,7 @@ def http_sender(
     timeout: float,
     allow_private: bool,
     own: Sequence[CallbackSpec | CallbackTarget] = (),
-    witness: Witness | None = None,
+    trace: Trace | None = None,
 ) -> CallbackSender:
     from tenure.notifiers.http import HttpSender, HttpSettings
 
@@ -345,7 +345,7 @@ def http_sender(
         connect_timeout=min(timeout, HttpSettings().connect_timeout),
         allow_private=allow_private,
     )
-    return HttpSender(settings, own=own, witness=witness)
+    return HttpSender(settings, own=own, trace=trace)
 
 
 def default_transport(*, task_groups: bool = True) -> Transport:

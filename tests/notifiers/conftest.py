@@ -41,7 +41,7 @@ def sender(new_sender: NewSender) -> HttpSender:
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """For ``localhost`` and nobody else, signed by itself; the key is in the same file."""
+    """For ``localhost`` and no other host, signed by itself; the key is in the same file."""
     path = tmp_path_factory.mktemp("tls") / "localhost.pem"
     subprocess.run(
         [

@@ -11,6 +11,7 @@ from tenure.model.snapshot import CallbackTarget, ErrorInfo
 from tenure.model.status import RunStatus
 from tenure.model.update import RecordedEvent
 from tenure.notifiers.http import HttpSender, HttpSettings
+from tenure.ports.callbacks import NotTaken
 from tests.model.samples import AT
 
 KEY = b"thirty-two bytes nobody guessed!"
@@ -47,3 +48,12 @@ def delivery(url: str | None, *, redelivery: bool = False, **target: Any) -> Del
         redelivery=redelivery,
         token="relay",
     )
+
+
+def no(refused: NotTaken | None, *, again: bool) -> str:
+    """The error of an attempt that failed as it should."""
+    assert refused is not None
+    assert refused.again is again
+    assert refused.error.isprintable()
+    assert len(refused.error) < 300
+    return refused.error

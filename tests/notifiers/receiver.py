@@ -16,10 +16,6 @@ Written on bare streams: a server library would not misbehave on demand.
     trickle-headers one byte of an answer's head now and then, without end
     trickle-body    200 at once, then one byte of the body now and then, without end
     endless         200 at once, then a body as fast as it is taken, without end
-    interim         answers 103 as fast as they are taken, without end
-    hints           ``?of=`` answers 103, then 200
-    chatter         204 at once, then answers 103 as fast as they are taken, without end
-    crumbs          500 at once, then a body in chunks of one byte as fast as they are taken
     gzip-bomb       200 (``?status=``) and a small body that would unpack to 64 MiB
     reset           takes the request and resets the connection
     drop            takes the request and closes the connection
@@ -151,31 +147,6 @@ async def endless(exchange: Exchange) -> None:
         await exchange.send(piece)
 
 
-HINT = head(103, {})
-MANY_HINTS = HINT * 5000
-
-
-async def interim(exchange: Exchange) -> None:
-    while True:
-        await exchange.send(MANY_HINTS)
-
-
-async def hints(exchange: Exchange) -> None:
-    await exchange.send(HINT * int(exchange.request.query["of"]))
-    await exchange.answer(200)
-
-
-async def chatter(exchange: Exchange) -> None:
-    await exchange.send(head(204, {}))
-    await interim(exchange)
-
-
-async def crumbs(exchange: Exchange) -> None:
-    await exchange.send(head(500, {"transfer-encoding": "chunked"}))
-    while True:
-        await exchange.send(b"1\r\nc\r\n" * 20_000)
-
-
 @cache
 def bomb() -> bytes:
     return gzip.compress(bytes(64 * 1024 * 1024), compresslevel=9)
@@ -238,10 +209,6 @@ VICES: dict[str, Callable[[Exchange], Awaitable[None]]] = {
     "trickle-headers": trickle_headers,
     "trickle-body": trickle_body,
     "endless": endless,
-    "interim": interim,
-    "hints": hints,
-    "chatter": chatter,
-    "crumbs": crumbs,
     "gzip-bomb": gzip_bomb,
     "reset": reset,
     "drop": drop,
@@ -267,7 +234,7 @@ class Receiver:
         self.received: list[Received] = []
         self.connections = 0
         self.open = 0
-        """Connections that nobody has closed yet."""
+        """Connections that are not closed yet."""
         self.gate = asyncio.Event()
         self._turns: Counter[tuple[str, str]] = Counter()
         self._address = (host, port)
@@ -292,7 +259,7 @@ class Receiver:
         return self.received
 
     async def alone(self) -> None:
-        """As soon as nobody is connected any more."""
+        """As soon as no client is connected any more."""
         async with asyncio.timeout(PATIENCE), self._news:
             await self._news.wait_for(lambda: not self.open)
 

@@ -1,16 +1,22 @@
-"""What an answer means."""
+"""What an answer means, and how it is told: short, on one line, harmless."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from email.utils import format_datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.notifiers.http.answer import LONGEST_WAIT, Answer, verdict, wait_asked_for
-from tenure.ports.callbacks import NotTaken
+from tenure.notifiers.http.answer import (
+    MAX_WAIT_S,
+    Answer,
+    excerpt,
+    masked,
+    retry_after,
+    verdict,
+)
 from tests.model.samples import AT
 
 
@@ -25,21 +31,8 @@ def test_every_status_has_its_meaning() -> None:
     assert len(meanings["never"]) == 900 - 100 - 103
 
 
-def test_the_status_and_what_was_said_are_in_the_error() -> None:
-    said = verdict(Answer(status=503, excerpt="back soon"), AT)
-    assert said == NotTaken(error="answered 503: back soon", again=True)
-    assert verdict(Answer(status=410), AT) == NotTaken(error="answered 410", again=False)
-
-
-@pytest.mark.parametrize("status", [408, 425, 429, 500, 503])
-def test_who_asks_for_time_gets_it(status: int) -> None:
-    refused = verdict(Answer(status=status, retry_after="7"), AT)
-    assert refused is not None
-    assert (refused.again, refused.not_before) == (True, 7.0)
-
-
 @pytest.mark.parametrize("status", [301, 400, 410])
-def test_who_is_not_asked_again_need_not_be_waited_for(status: int) -> None:
+def test_a_final_answer_has_no_wait(status: int) -> None:
     refused = verdict(Answer(status=status, retry_after="7"), AT)
     assert refused is not None
     assert (refused.again, refused.not_before) == (False, 0.0)
@@ -72,14 +65,13 @@ def test_a_redirect_is_named_and_not_followed(location: str, shown: str) -> None
         ("0", 0),
         ("7", 7),
         (" 120 ", 120),
-        ("999999999999", LONGEST_WAIT),
-        ("9" * 5000, LONGEST_WAIT),
+        ("999999999999", MAX_WAIT_S),
+        ("9" * 5000, MAX_WAIT_S),
         (format_datetime(AT + timedelta(seconds=90), usegmt=True), 90),
         (format_datetime(AT - timedelta(seconds=90), usegmt=True), 0),
         ("Thu, 01 Jan 2026 13:00:30 +0100", 30),
         ("Thu, 01 Jan 2026 12:00:30 -0000", 30),
-        ("Thu, 01 Jan 2099 12:00:00 GMT", LONGEST_WAIT),
-        (None, 0),
+        ("Thu, 01 Jan 2099 12:00:00 GMT", MAX_WAIT_S),
         ("", 0),
         ("soon", 0),
         ("-5", 0),
@@ -90,15 +82,54 @@ def test_a_redirect_is_named_and_not_followed(location: str, shown: str) -> None
         ("Thu, 01 Jan 2026 12:00:00 +9999999999", 0),
     ],
 )
-def test_how_long_they_ask_us_to_wait(said: str | None, seconds: float) -> None:
-    assert wait_asked_for(said, AT) == seconds
+def test_how_long_they_ask_us_to_wait(said: str, seconds: float) -> None:
+    assert retry_after(said, AT) == seconds
 
 
-@given(st.text() | st.from_regex(r"[A-Z][a-z]{2}, \d+ [A-Z][a-z]{2} \d+ [\d:]+ [\w+-]+"))
-def test_whatever_they_ask_for_is_bounded(said: str) -> None:
-    assert 0 <= wait_asked_for(said, AT) <= LONGEST_WAIT
+# -- words -----------------------------------------------------------------------------------------
 
 
-@given(st.datetimes(timezones=st.just(UTC)))
-def test_any_date_they_name_is_bounded(moment: datetime) -> None:
-    assert 0 <= wait_asked_for(format_datetime(moment), AT) <= LONGEST_WAIT
+def test_a_page_becomes_a_line() -> None:
+    assert excerpt(b"<h1>Bad\n  Gateway</h1>\r\n\r\n\tnginx\n") == "<h1>Bad Gateway</h1> nginx"
+
+
+@pytest.mark.parametrize(
+    ("body", "shown"),
+    [
+        (b"", ""),
+        (b"\n \n", ""),
+        ("größer 大".encode(), "größer 大"),
+        (b"a\x1b[31mb\x07", "a�[31mb�"),
+        ("left\u202egnorw".encode(), "left�gnorw"),
+        (b"\x1f\x8b\x08\x00\x00\x00ok", "�ok"),
+        (b"\xff\xfe\xfd", "�"),
+    ],
+)
+def test_nothing_in_it_steers_a_terminal(body: bytes, shown: str) -> None:
+    assert excerpt(body) == shown
+
+
+@given(st.binary(max_size=9000), st.lists(st.text()))
+def test_it_is_always_short_and_printable(body: bytes, secrets: list[str]) -> None:
+    shown = excerpt(body, secrets)
+    assert shown.isprintable()
+    assert len(shown) <= 161
+
+
+def test_secrets_are_masked_with_the_words_they_consist_of() -> None:
+    said = "you sent 'Bearer tok-0123456789', tok-0123456789 is not valid"
+    assert masked(said, ["Bearer tok-0123456789"]) == "you sent '***', *** is not valid"
+
+
+def test_the_longer_secret_goes_first() -> None:
+    assert masked("abcd-efgh", ["abcd", "abcd-efgh"]) == "***"
+
+
+def test_a_secret_is_not_cut_in_half_before_it_is_masked() -> None:
+    secret = "s3cr3t-" * 10
+    shown = excerpt(b"x" * 130 + secret.encode(), [secret])
+    assert shown == "x" * 130 + "***"
+
+
+def test_values_too_short_to_be_secrets_do_not_riddle_the_text() -> None:
+    assert masked("answered 1 of 2", ["1", "of"]) == "answered 1 of 2"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import tracemalloc
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from random import Random
-from urllib.parse import quote
 
 import pytest
 import standardwebhooks
@@ -14,11 +14,9 @@ from msgspec.structs import replace
 
 from tenure import __version__
 from tenure.notifiers.http import HttpSender, HttpSettings
-from tenure.ports.callbacks import CallbackSender, NotTaken
 from tenure.testing.clock import ManualClock
-from tests.notifiers.deliveries import HERE, SECRET, NewSender, delivery
+from tests.notifiers.deliveries import HERE, SECRET, NewSender, delivery, no
 from tests.notifiers.receiver import PATIENCE, Receiver, bomb
-from tests.notifiers.verifying import by_resend
 
 pytestmark = pytest.mark.slow
 
@@ -26,21 +24,7 @@ HASTY = replace(HERE, total_timeout=0.3)
 """For receivers that never answer."""
 
 
-def no(refused: NotTaken | None, *, again: bool) -> str:
-    """The error of an attempt that failed as it should."""
-    assert refused is not None
-    assert refused.again is again
-    assert refused.error.isprintable()
-    assert len(refused.error) < 300
-    return refused.error
-
-
 # -- what the receiver gets -----------------------------------------------------------------------
-
-
-async def test_it_is_a_sender(sender: HttpSender) -> None:
-    kept: CallbackSender = sender
-    await kept.close()
 
 
 async def test_a_callback_as_it_arrives(new_sender: NewSender, receiver: Receiver) -> None:
@@ -48,24 +32,8 @@ async def test_a_callback_as_it_arrives(new_sender: NewSender, receiver: Receive
     assert await new_sender(clock=clock).send(delivery(receiver.url("ok?a=%2F"))) is None
     [got] = await receiver.got(1)
     assert (got.method, got.path, got.query) == ("POST", "ok", {"a": "/"})
-    assert got.json == {
-        "type": "step.failed",
-        "run_id": "run-00001",
-        "workflow_name": "deploy",
-        "status": "failed",
-        "run_status": "running",
-        "step": "migrate",
-        "host": None,
-        "timestamp": "2026-01-01T12:00:00Z",
-        "error": {
-            "kind": "exit",
-            "message": "exited with 3: größer",
-            "step": "migrate",
-            "exit_code": 3,
-        },
-        "version": 4,
-        "seq": 1,
-    }
+    assert (got.json["type"], got.json["run_id"]) == ("step.failed", "run-00001")
+    assert got.json["error"]["message"] == "exited with 3: größer"
     assert got.headers == {
         "host": f"127.0.0.1:{receiver.port}",
         "content-type": "application/json",
@@ -78,7 +46,26 @@ async def test_a_callback_as_it_arrives(new_sender: NewSender, receiver: Receive
     }
 
 
-async def test_signed_for_those_who_share_a_secret(sender: HttpSender, receiver: Receiver) -> None:
+def by_resend(secret: str, body: bytes, headers: Mapping[str, str]) -> object:
+    """A verifier that shares no code with the library that signs: that of a mail service."""
+    import resend  # a large one, for a few tests
+
+    return resend.Webhooks.verify(
+        {
+            "payload": body.decode(),
+            "headers": {
+                "id": headers["webhook-id"],
+                "timestamp": headers["webhook-timestamp"],
+                "signature": headers["webhook-signature"],
+            },
+            "webhook_secret": secret,
+        }
+    )
+
+
+async def test_signed_for_receivers_that_share_a_secret(
+    sender: HttpSender, receiver: Receiver
+) -> None:
     signed = delivery(receiver.url("ok"), secret_env="TENURE_HOOK_SHOP")
     assert await sender.send(signed) is None
     [got] = await receiver.got(1)
@@ -140,7 +127,7 @@ async def test_proxies_of_the_environment_are_not_used(
 
 
 class Notes:
-    """What somebody saw who looks on."""
+    """A trace of what went over the wire."""
 
     def __init__(self) -> None:
         self.headers: dict[str, str] = {}
@@ -153,22 +140,23 @@ class Notes:
         self.answer = (status, reason)
 
 
-async def test_who_looks_on_sees_what_goes_over_the_wire(
+async def test_a_trace_has_what_went_over_the_wire(
     new_sender: NewSender, receiver: Receiver
 ) -> None:
     seen = Notes()
-    sender = new_sender(witness=seen)
+    sender = new_sender(trace=seen)
     await sender.send(delivery(receiver.url("503"), secret_env="TENURE_HOOK_SHOP"))
     [got] = await receiver.got(1)
     assert (seen.headers, seen.answer) == (got.headers, (503, "Service Unavailable"))
 
 
-async def test_who_looks_on_sees_nothing_that_was_not_sent(new_sender: NewSender) -> None:
+async def test_a_trace_has_what_was_sent_when_no_answer_comes(
+    new_sender: NewSender, receiver: Receiver
+) -> None:
     seen = Notes()
-    async with Receiver() as gone:
-        url = gone.url("ok")
-    await new_sender(witness=seen).send(delivery(url))
-    assert (seen.headers, seen.answer) == ({}, None)
+    await new_sender(HASTY, trace=seen).send(delivery(receiver.url("hang")))
+    [got] = await receiver.got(1)
+    assert (seen.headers, seen.answer) == (got.headers, None)
 
 
 # -- targets that never can -----------------------------------------------------------------------
@@ -194,10 +182,18 @@ async def test_without_its_secret_nothing_is_sent(sender: HttpSender, receiver: 
         ("http://hooks.example/", {"x-a": "1\r\nhost: evil.example"}),
     ],
 )
-async def test_a_target_nobody_can_use_is_given_up_at_once(
+async def test_a_target_of_no_use_is_given_up_at_once(
     url: str | None, headers: dict[str, str], sender: HttpSender
 ) -> None:
     no(await sender.send(delivery(url, headers=headers)), again=False)
+
+
+@pytest.mark.parametrize("id", ["1\r\nhost: evil", "\ud800", "ä", "\x00"])
+async def test_an_id_that_would_break_out_of_its_line(
+    id: str, sender: HttpSender, receiver: Receiver
+) -> None:
+    no(await sender.send(replace(delivery(receiver.url("ok")), id=id)), again=False)
+    assert receiver.connections == 0
 
 
 # -- answers --------------------------------------------------------------------------------------
@@ -214,14 +210,6 @@ async def test_worth_another_try(status: int, sender: HttpSender, receiver: Rece
     assert no(refused, again=True) == f"answered {status}: not today"
     assert refused is not None
     assert refused.not_before == 7
-
-
-async def test_a_date_to_come_back_at(new_sender: NewSender, receiver: Receiver) -> None:
-    clock = ManualClock(datetime(2026, 1, 1, 12, 0, tzinfo=UTC))
-    url = receiver.url("503?after=Thu,+01+Jan+2026+12:01:30+GMT")
-    refused = await new_sender(clock=clock).send(delivery(url))
-    assert refused is not None
-    assert refused.not_before == 90
 
 
 @pytest.mark.parametrize("status", [304, 400, 401, 403, 404, 410, 413, 422])
@@ -247,31 +235,15 @@ async def test_an_echo_of_our_secrets_is_not_repeated(
     target = delivery(receiver.url("echo"), headers=headers, secret_env="TENURE_HOOK_SHOP")
     error = no(await sender.send(target), again=False)
     said = (await receiver.got(1))[0].headers
-    assert error.startswith("answered 400: ")
-    assert "***" in error
     for secret in ("k3y", "t0ken", said["authorization"].split()[1]):
         assert secret not in error
-
-
-async def test_a_receiver_that_tells_the_signing_secret(
-    sender: HttpSender, receiver: Receiver
-) -> None:
-    url = receiver.url(f"400?body=signed+with+{quote(SECRET)}?")
-    refused = await sender.send(delivery(url, secret_env="TENURE_HOOK_SHOP"))
-    assert no(refused, again=False) == "answered 400: signed with whsec_***?"
-
-
-async def test_a_redirect_with_our_secrets_in_it(sender: HttpSender, receiver: Receiver) -> None:
-    url = receiver.url("301?to=http://evil.example/t0ken-of-the-shop/x")
-    refused = await sender.send(delivery(url, headers={"X-Key": "t0ken-of-the-shop"}))
-    assert "http://evil.example/***/x" in no(refused, again=False)
 
 
 # -- vices ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("vice", ["hang", "trickle-headers"])
-async def test_who_never_answers_is_left(
+async def test_a_receiver_that_never_answers_is_left(
     vice: str, new_sender: NewSender, receiver: Receiver
 ) -> None:
     refused = await new_sender(HASTY).send(delivery(receiver.url(vice)))
@@ -286,7 +258,7 @@ async def test_who_never_answers_is_left(
         pytest.param(replace(HERE, read_timeout=1000, response_bytes=3), id="by size"),
     ],
 )
-async def test_who_trickles_after_the_status_has_taken_it(
+async def test_a_body_that_trickles_after_the_status_changes_nothing(
     settings: HttpSettings, new_sender: NewSender, receiver: Receiver
 ) -> None:
     async with asyncio.timeout(PATIENCE / 2):
@@ -329,23 +301,14 @@ async def test_a_connection_closed_without_an_answer(
 
 
 async def test_an_answer_that_is_not_http(sender: HttpSender, receiver: Receiver) -> None:
+    """Nothing of it is quoted: it would land in the record."""
     error = no(await sender.send(delivery(receiver.url("garbage"))), again=True)
-    assert error.startswith("its answer is not HTTP: ")
-    assert "would you like" not in error
+    assert error == "its answer is not HTTP"
 
 
 PIECES = [
     *(b"HTTP/1.1 ", b"HTTP/1.0 ", b"HTTP/9.9 ", b"200", b"503", b"100", b"204", b" OK", b"\r\n"),
-    *(
-        b"\r\n\r\n",
-        b"\n",
-        b"content-length: ",
-        b"5",
-        b"-1",
-        b"9" * 20,
-        b"0\r\n\r\n",
-        b"ffffffff\r\n",
-    ),
+    *(b"\r\n\r\n", b"\n", b"content-length: ", b"5", b"-1", b"9" * 20, b"0\r\n\r\n", b"ffffffff"),
     *(b"transfer-encoding: chunked", b"content-encoding: gzip", b"content-encoding: br", b"zz"),
     *(b"location: http://[", b"retry-after: ", b"set-cookie: a=b; expires=;", b"link: <x"),
     *(b"content-type: text/html; charset=\xff", b":", b"\x00", b"\xff\xfe", b"a" * 9000),
@@ -374,7 +337,7 @@ async def test_nobody_listens(sender: HttpSender) -> None:
     assert no(refused, again=True) == "connection failed: Connection refused"
 
 
-async def test_a_name_nobody_knows(new_sender: NewSender) -> None:
+async def test_an_unknown_name(new_sender: NewSender) -> None:
     async def unknown(host: str) -> list[str]:
         raise OSError(-2, "Name or service not known")
 
@@ -382,7 +345,7 @@ async def test_a_name_nobody_knows(new_sender: NewSender) -> None:
     assert no(refused, again=True) == "its name cannot be resolved: Name or service not known"
 
 
-async def test_a_name_nobody_answers_for(new_sender: NewSender) -> None:
+async def test_a_name_that_is_never_resolved(new_sender: NewSender) -> None:
     asked = asyncio.Event()
 
     async def silent(host: str) -> list[str]:
@@ -395,7 +358,7 @@ async def test_a_name_nobody_answers_for(new_sender: NewSender) -> None:
     assert asked.is_set()
 
 
-async def test_those_who_hang_do_not_hold_up_the_healthy(
+async def test_receivers_that_hang_do_not_hold_up_healthy_ones(
     new_sender: NewSender, receiver: Receiver
 ) -> None:
     sender = new_sender(replace(HERE, total_timeout=PATIENCE, read_timeout=PATIENCE))
@@ -409,19 +372,3 @@ async def test_those_who_hang_do_not_hold_up_the_healthy(
     for task in stuck:
         task.cancel()
     await asyncio.gather(*stuck, return_exceptions=True)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"total_timeout": 0},
-        {"connect_timeout": -1},
-        {"read_timeout": float("nan")},
-        {"response_bytes": 0},
-        {"connections": 0},
-        {"connections_per_host": 0},
-    ],
-)
-def test_bounds_that_bound_nothing_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        HttpSettings(**wrong)  # type: ignore[arg-type]

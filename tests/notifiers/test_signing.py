@@ -1,18 +1,15 @@
-"""Signatures, checked by those who would check them."""
+"""Signing secrets; the signatures are checked in test_sender, by two libraries."""
 
 from __future__ import annotations
 
-import subprocess
-from base64 import b64decode, b64encode, urlsafe_b64encode
-from datetime import UTC, datetime, timedelta
+from base64 import b64encode, urlsafe_b64encode
+from datetime import UTC, datetime
 
 import pytest
-import standardwebhooks
 
 from tenure.notifiers.http.signing import secret_of, signature
 from tenure.notifiers.http.target import UnusableTarget
 from tests.notifiers.deliveries import KEY, SECRET
-from tests.notifiers.verifying import by_resend
 
 BODY = '{"type":"run.failed","message":"größer"}'.encode()
 
@@ -30,45 +27,6 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def test_the_reference_library_accepts_it(now: datetime) -> None:
-    verified = standardwebhooks.Webhook(SECRET).verify(BODY, headers(now))
-    assert verified == {"type": "run.failed", "message": "größer"}
-
-
-def test_a_library_that_shares_no_code_with_it_accepts_it_too(now: datetime) -> None:
-    assert by_resend(SECRET, BODY, headers(now)) == {"type": "run.failed", "message": "größer"}
-
-
-def test_openssl_comes_to_the_same(now: datetime) -> None:
-    """An implementation that shares nothing with the library that signs."""
-    sent = headers(now)
-    signed = f"{sent['webhook-id']}.{sent['webhook-timestamp']}.".encode() + BODY
-    command = ["openssl", "dgst", "-sha256", "-mac", "HMAC", "-macopt", f"hexkey:{KEY.hex()}"]
-    done = subprocess.run([*command, "-binary"], input=signed, capture_output=True, check=True)
-    version, _, code = sent["webhook-signature"].partition(",")
-    assert (version, b64decode(code)) == ("v1", done.stdout)
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"body": BODY + b" "},
-        {"secret": "whsec_" + b64encode(b"another thirty-two bytes, unknown").decode()},
-    ],
-)
-def test_what_was_tampered_with_is_refused(now: datetime, changed: dict[str, object]) -> None:
-    sent = headers(now, **changed)  # type: ignore[arg-type]
-    with pytest.raises(standardwebhooks.WebhookVerificationError):
-        standardwebhooks.Webhook(SECRET).verify(BODY, sent)
-    with pytest.raises(ValueError, match="no matching signature"):
-        by_resend(SECRET, BODY, sent)
-
-
-def test_an_old_one_is_refused(now: datetime) -> None:
-    with pytest.raises(standardwebhooks.WebhookVerificationError, match="too old"):
-        standardwebhooks.Webhook(SECRET).verify(BODY, headers(now - timedelta(minutes=6)))
-
-
 @pytest.mark.parametrize(
     "spelling",
     [SECRET, SECRET.removeprefix("whsec_"), SECRET.rstrip("="), f"  {SECRET}\n"],
@@ -81,18 +39,7 @@ def test_spellings_of_one_secret(spelling: str, now: datetime) -> None:
 
 @pytest.mark.parametrize(
     "variable",
-    [
-        "",
-        "PATH",
-        "AWS_SECRET_ACCESS_KEY",
-        "TENURE_GATEWAY_TOKEN",
-        "TENURE_HOOK",
-        "TENURE_HOOK_",
-        "tenure_hook_shop",
-        "TENURE_HOOK_SHOP\n",
-        "TENURE_HOOK_Ä",
-        "X_TENURE_HOOK_SHOP",
-    ],
+    ["", "PATH", "TENURE_GATEWAY_TOKEN", "TENURE_HOOK_", "tenure_hook_shop", "TENURE_HOOK_SHOP\n"],
 )
 def test_other_variables_are_none_of_a_submitters_business(variable: str) -> None:
     """Not even whether they exist."""

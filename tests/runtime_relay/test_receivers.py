@@ -33,9 +33,6 @@ VICES = (
     "reset",
     "bad-tls",
     "endless",
-    "interim",
-    "chatter",
-    "crumbs",
     "gzip-bomb",
 )
 MOST = 12

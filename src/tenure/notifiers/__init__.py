@@ -1,4 +1,4 @@
-"""How callbacks reach their targets, one attempt at a time. Who tries again is the relay's affair.
+"""How callbacks reach their targets, one attempt at a time. Retries are the relay's affair.
 
 ``http`` posts signed JSON to a URL.
 """

@@ -320,7 +320,7 @@ async def probe(
 ) -> Probe:
     """By the sender all callbacks go through, guard and signature included."""
     seen = Probe(delivery=_sample(target))
-    sender = http_sender(seconds, allow_private, own, witness=seen)
+    sender = http_sender(seconds, allow_private, own, trace=seen)
     start = perf_counter()
     try:
         seen.refusal = await sender.send(seen.delivery)

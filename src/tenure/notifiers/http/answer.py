@@ -1,64 +1,109 @@
-"""What a receiver's answer means for the delivery."""
+"""What a receiver's answer means for the delivery, and how it is told.
+
+What a receiver sends may hold anything: characters that steer a terminal, a page of HTML, and the
+very credentials it got from us. So what is quoted is cut, made printable, and stripped of every
+secret the request knew.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 from msgspec import Struct
+from yarl import URL
 
-from tenure.notifiers.http.wording import place
 from tenure.ports.callbacks import NotTaken
 
-LONGEST_WAIT = 86_400.0
-"""What we wait because a receiver says so. The relay's own limit may be lower."""
-_WORTH_ANOTHER_TRY = frozenset({408, 425, 429, *range(500, 600)})
+MAX_WAIT_S = 86_400.0
+"""For a ``Retry-After``. The relay's own limit may be lower."""
+MAX_EXCERPT_BYTES = 4096
+"""Of an answer that are looked at for words to quote."""
+_MAX_QUOTED = 160
+_RETRIED = frozenset({408, 425, 429, *range(500, 600)})
 _SECONDS = re.compile(r"[0-9]+")
+_MASK = "***"
+_MIN_SECRET = 4
+_MIN_WORD_OF_SECRET = 8
 
 
 class Answer(Struct, frozen=True, kw_only=True):
     status: int
-    retry_after: str | None = None
+    reason: str = ""
+    retry_after: str = ""
     location: str = ""
-    excerpt: str = ""
-    """The beginning of its body, fit to be quoted."""
+    body: bytes = b""
+    """Its beginning."""
 
 
-def taken(status: int) -> bool:
-    return 200 <= status < 300
-
-
-def verdict(answer: Answer, now: datetime) -> NotTaken | None:
-    """``None``: it has been taken."""
-    status = answer.status
-    if taken(status):
+def verdict(answer: Answer, now: datetime, secrets: Iterable[str] = ()) -> NotTaken | None:
+    """``None``: it has been taken. ``secrets`` are what no message may show."""
+    if 200 <= answer.status < 300:
         return None
-    if status in _WORTH_ANOTHER_TRY:
-        wait = wait_asked_for(answer.retry_after, now)
-        return NotTaken(error=_words(answer), again=True, not_before=wait)
-    return NotTaken(error=_words(answer), again=False)
+    said = _words(answer, secrets)
+    if answer.status in _RETRIED:
+        wait = retry_after(answer.retry_after, now)
+        return NotTaken(error=said, again=True, not_before=wait)
+    return NotTaken(error=said, again=False)
 
 
-def wait_asked_for(retry_after: str | None, now: datetime) -> float:
+def retry_after(text: str, now: datetime) -> float:
     """Seconds, from a ``Retry-After`` in either of its forms; 0 if it says nothing sensible."""
-    text = (retry_after or "").strip()
+    text = text.strip()
     if _SECONDS.fullmatch(text):
-        return min(float(text), LONGEST_WAIT)
+        return min(float(text), MAX_WAIT_S)
     try:
         until = parsedate_to_datetime(text)
     except (ValueError, OverflowError):
         return 0.0
-    if until.tzinfo is None:  # "-0000": UTC from nowhere in particular
+    if until.tzinfo is None:  # "-0000": UTC without a place
         until = until.replace(tzinfo=UTC)
-    return min(max((until - now).total_seconds(), 0.0), LONGEST_WAIT)
+    return min(max((until - now).total_seconds(), 0.0), MAX_WAIT_S)
 
 
-def _words(answer: Answer) -> str:
+def _words(answer: Answer, secrets: Iterable[str]) -> str:
     said = f"answered {answer.status}"
     if 300 <= answer.status < 400 and answer.location:
         return (
-            f"{said}, a redirect to {place(answer.location)}, which is not followed; set the "
-            "target's url to where it should go"
+            f"{said}, a redirect to {_place(masked(answer.location, secrets))}, which is not "
+            "followed; set the target's url to where it should go"
         )
-    return f"{said}: {answer.excerpt}" if answer.excerpt else said
+    shown = excerpt(answer.body, secrets)
+    return f"{said}: {shown}" if shown else said
+
+
+def _place(location: str) -> str:
+    """Where a redirect leads, without what may be private about it."""
+    try:
+        url = URL(location)
+        return quoted(str(url.with_query(None).with_fragment(None).with_user(None)))
+    except ValueError:  # relative, or no URL at all
+        return quoted(location.partition("?")[0].rpartition("@")[2])
+
+
+def excerpt(body: bytes, secrets: Iterable[str] = ()) -> str:
+    """The beginning of an answer, fit to be quoted."""
+    return quoted(masked(body[:MAX_EXCERPT_BYTES].decode(errors="replace"), secrets))
+
+
+def masked(text: str, secrets: Iterable[str]) -> str:
+    """Without the secrets, and without the words they consist of: ``Bearer`` stays, its token
+    goes."""
+    words = {secret for secret in secrets if len(secret) >= _MIN_SECRET}
+    words |= {
+        word for secret in words for word in secret.split() if len(word) >= _MIN_WORD_OF_SECRET
+    }
+    for word in sorted(words, key=len, reverse=True):
+        text = text.replace(word, _MASK)
+    return text
+
+
+def quoted(text: str) -> str:
+    """On one line, short and printable."""
+    line = " ".join(text.split())
+    if not line.isascii() or not line.isprintable():
+        printable = (character if character.isprintable() else "\ufffd" for character in line)
+        line = re.sub("\ufffd+", "\ufffd", "".join(printable))
+    return line if len(line) <= _MAX_QUOTED else f"{line[:_MAX_QUOTED]}…"

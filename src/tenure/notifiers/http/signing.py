@@ -15,8 +15,8 @@ from standardwebhooks import Webhook
 from tenure.notifiers.http.target import NotFromHere, UnusableTarget
 from tenure.workflow.callbacks import KEY_PREFIX, fault_of_secret_env
 
-_SHORTEST = 24
-"""Bytes; what the specification asks for."""
+_MIN_SECRET_BYTES = 24
+"""What the specification asks for."""
 
 
 def secret_of(variable: str, environ: Mapping[str, str]) -> str:
@@ -34,7 +34,7 @@ def secret_of(variable: str, environ: Mapping[str, str]) -> str:
     if not _is_key(secret):
         raise NotFromHere(
             f"the environment variable {variable} holds no signing secret: that is {KEY_PREFIX} "
-            f"and at least {_SHORTEST} random bytes in base64"
+            f"and at least {_MIN_SECRET_BYTES} random bytes in base64"
         )
     return secret
 
@@ -59,6 +59,6 @@ def _is_key(secret: str) -> bool:
     """The library drops what is no base64 and signs with the rest: a weaker key than it seems."""
     text = bare(secret).rstrip("=")
     try:
-        return len(b64decode(text + "=" * (-len(text) % 4), validate=True)) >= _SHORTEST
+        return len(b64decode(text + "=" * (-len(text) % 4), validate=True)) >= _MIN_SECRET_BYTES
     except ValueError:
         return False

@@ -7,34 +7,32 @@ be older than a rule, or not of our making, so they are checked again.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 from yarl import URL
 
+from tenure._version import __version__
 from tenure.model.errors import TenureError
 from tenure.model.snapshot import CallbackTarget
-from tenure.notifiers.http.request import opening
 from tenure.workflow.callbacks import Fault, faults_of
 
-_KNOWN_AT_ONCE = 1024
+_MAX_ROUTES = 1024
+"""That are kept ready."""
+_ALWAYS = {
+    "content-type": "application/json",
+    "user-agent": f"tenure/{__version__}",
+    "accept": "*/*",
+    "accept-encoding": "identity",
+}
 
 
 class UnusableTarget(TenureError, ValueError):
-    """Nothing can be sent to this target until somebody changes it; the message says what."""
+    """Nothing can be sent to this target until it is changed; the message says what."""
 
 
 class NotFromHere(UnusableTarget):
     """This process cannot send there; one that is set up otherwise may."""
-
-
-class Origin(NamedTuple):
-    """Who answers. ``host`` is a name, or an address without brackets."""
-
-    scheme: str
-    host: str
-    port: int
 
 
 class Route(Struct, frozen=True):
@@ -42,11 +40,6 @@ class Route(Struct, frozen=True):
 
     url: URL
     headers: dict[str, str]
-    origin: Origin
-    opening: str
-    """Of each request."""
-    secrets: tuple[str, ...]
-    """What no message may show."""
 
 
 def route_to(target: CallbackTarget) -> Route:
@@ -56,29 +49,17 @@ def route_to(target: CallbackTarget) -> Route:
     return _route(target.url, tuple(target.headers.items()), target.secret_env)
 
 
-@lru_cache(_KNOWN_AT_ONCE)
+@lru_cache(_MAX_ROUTES)
 def _route(url: str, headers: tuple[tuple[str, str], ...], secret_env: str | None) -> Route:
     for fault in faults_of(url, dict(headers), secret_env):
         raise UnusableTarget(_told(fault))
-    address = _as_written(url)
-    fields = {name.lower(): value for name, value in headers}
-    try:
-        start = opening(address, fields)
-    except ValueError as error:
-        raise UnusableTarget(f"no request can be made of it: {error}") from None
-    return Route(address, fields, _origin(address), start, tuple(fields.values()))
+    return Route(_as_written(url), {**_ALWAYS, **{name.lower(): value for name, value in headers}})
 
 
 def _told(fault: Fault) -> str:
     key, *name = fault.path
     what = f"header {name[0][:40]!r}" if name else f"the {key}"
     return f"{what} {fault.message}" + (f"; {fault.hint}" if fault.hint else "")
-
-
-def _origin(url: URL) -> Origin:
-    if url.raw_host is None or url.port is None:
-        raise UnusableTarget("the url names no host")
-    return Origin(url.scheme, url.raw_host, url.port)
 
 
 def _as_written(text: str) -> URL:
