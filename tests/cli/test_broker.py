@@ -6,9 +6,6 @@ import signal
 
 import pytest
 
-from tenure.brokers.redis_streams import RedisStreams
-from tenure.cli.commands.doctor import try_broker
-from tenure.model.errors import BrokerUnavailable
 from tests.brokers.server import Server
 from tests.cli.conftest import Cli, finish, read_until
 from tests.cli.flows import GREET
@@ -62,13 +59,6 @@ def test_a_worker_refuses_a_broker_that_cannot_be_meant(cli: Cli) -> None:
     assert "no broker kind 'carrier-pigeon'" in answer.err
 
 
-class Losing(RedisStreams):
-    """Says that it has what it does not have."""
-
-    async def publish(self, queue: str, run_id: str) -> None:
-        await self.ping()
-
-
 class TestDoctor:
     def test_measures_it(self, cli: Cli, broker: Server, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TENURE_BROKER", broker.url)
@@ -86,39 +76,10 @@ class TestDoctor:
         with broker.client() as client:
             assert client.keys("*") == []
 
-    @pytest.mark.parametrize(
-        ("may", "may_not"),
-        [
-            (["+ping"], "xadd"),
-            (["+ping", "+xadd", "+del"], "eval"),
-        ],
-    )
-    def test_tries_what_submitters_and_workers_do(
-        self, cli: Cli, broker: Server, may: list[str], may_not: str
-    ) -> None:
-        """An answer to a ping is not all they need."""
-        with broker.client() as client:
-            client.execute_command("ACL", "SETUSER", "weak", "on", ">opensesame", "~*", *may)
-            try:
-                url = broker.url.replace("//", "//weak:opensesame@")
-                answer = cli.call("doctor", "--broker", url)
-            finally:
-                client.execute_command("ACL", "DELUSER", "weak")
-            assert client.keys("*") == []
-        assert answer.code == 1
-        assert "the broker cannot be used" in answer.out
-        assert f"'{may_not}'" in answer.out
-        assert "opensesame" not in answer.out + answer.err
-
     def test_says_which_option_is_none(self, cli: Cli, broker: Server) -> None:
         answer = cli.call("doctor", "--broker", f"{broker.url}?protocol=3")
         assert answer.code == 1
         assert "no option 'protocol'" in answer.out
-
-    async def test_a_hint_that_does_not_come_is_no_success(self, broker: Server) -> None:
-        async with Losing(broker.url) as losing:
-            with pytest.raises(BrokerUnavailable, match="does not arrive"):
-                await try_broker(losing)
 
     def test_says_that_it_is_away_and_what_that_costs(
         self, cli: Cli, monkeypatch: pytest.MonkeyPatch

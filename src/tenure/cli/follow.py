@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import datetime
 from functools import partial
 
 from msgspec.structs import replace
@@ -16,82 +17,13 @@ from tenure.cli.signals import Stopped, stoppable
 from tenure.cli.view import View, conclude, showing, style_of
 from tenure.config import Settings
 from tenure.model.snapshot import HostState, RunSnapshot, StepState
-from tenure.model.status import HostStatus, Recovery, RunStatus, StepStatus
+from tenure.model.status import HostStatus, Recovery, RunStatus
 from tenure.model.update import Event, Position, RecordedEvent, record
 from tenure.ports.execution import OutputChunk, OutputRecorder, RunBeginning
 from tenure.ports.store import EventLog, LogKey, LogStore, RunStateStore
 from tenure.runtime.explain import explain_as_read, running_hosts
 from tenure.runtime.owners import owner_label
 from tenure.system import SystemClock, presence, proven_dead
-
-# What happened between two readings of a run, where the store keeps no journal of it.
-
-
-def as_planned(run: RunSnapshot) -> RunSnapshot:
-    """As it was before anything happened."""
-    steps = tuple(
-        StepState(
-            index=step.index,
-            name=step.name,
-            kind=step.kind,
-            action=step.action,
-            notified_by=step.notified_by,
-            hosts=dict.fromkeys(step.hosts, HostState()),
-        )
-        for step in run.steps
-    )
-    return replace(run, status=RunStatus.QUEUED, steps=steps)
-
-
-def changes_between(old: RunSnapshot, new: RunSnapshot) -> Iterator[RecordedEvent]:
-    """As events, in the order a journal would have them. A status that came and went in between is
-    missed: nobody kept it."""
-    events = list(_step_changes(old, new))
-    if old.status is not new.status:
-        said = Event(
-            type=f"run.{new.status}", status=new.status, message=new.message, error=new.error
-        )
-        events.insert(0 if new.status is RunStatus.RUNNING else len(events), said)
-    if new.updated_at is None:
-        return
-    for seq, event in enumerate(events):
-        yield record(
-            event,
-            run_id=new.run_id,
-            version=new.version,
-            seq=seq,
-            at=new.updated_at,
-            fence=new.fence,
-        )
-
-
-def _step_changes(old: RunSnapshot, new: RunSnapshot) -> Iterator[Event]:
-    known = {step.index: step for step in old.steps}
-    for step in new.steps:
-        before = known.get(step.index) or StepState(index=step.index)
-        moved = step.status is not before.status
-        starts = step.status is StepStatus.RUNNING
-        if moved and starts:
-            yield _said(step, "step", step.status, step.message)
-        for name, host in step.hosts.items():
-            if host.status is not before.hosts.get(name, HostState()).status:
-                yield _said(step, "host", host.status, host.message, host=name)
-        if moved and not starts:
-            yield _said(step, "step", step.status, step.message)
-
-
-def _said(
-    step: StepState, kind: str, status: str, message: str | None, host: str | None = None
-) -> Event:
-    return Event(
-        type=f"{kind}.{status}",
-        status=status,
-        step=step.name,
-        step_index=step.index,
-        host=host,
-        message=message,
-    )
-
 
 _PAGE = 1000
 _MOST_HOSTS = 4
@@ -177,20 +109,42 @@ def _doubt(run: RunSnapshot, proven_dead: Callable[[str], bool]) -> str | None:
     return f"{owner} has not been heard of; if it is gone: tenure reconcile"
 
 
+def as_planned(run: RunSnapshot) -> RunSnapshot:
+    """As it was before anything happened."""
+    steps = tuple(
+        StepState(
+            index=step.index,
+            name=step.name,
+            kind=step.kind,
+            action=step.action,
+            notified_by=step.notified_by,
+            hosts=dict.fromkeys(step.hosts, HostState()),
+        )
+        for step in run.steps
+    )
+    return replace(run, status=RunStatus.QUEUED, steps=steps)
+
+
+def _status_read(run: RunSnapshot, at: datetime) -> RecordedEvent:
+    """For stores that keep no journal: what is known is how the run stands."""
+    said = Event(type=f"run.{run.status}", status=run.status, message=run.message, error=run.error)
+    return record(said, run_id=run.run_id, version=run.version, seq=0, at=at, fence=run.fence)
+
+
 class _Told:
     """What of a run has been told already."""
 
     def __init__(self, store: RunStateStore) -> None:
         self._store = store
         self._position = Position()
-        self._last: RunSnapshot | None = None
+        self._status: RunStatus | None = None
 
     async def since(self, run: RunSnapshot) -> AsyncIterator[RecordedEvent]:
         """A version that was read has all its events in the journal."""
         if not isinstance(self._store, EventLog):
-            before, self._last = self._last or as_planned(run), run
-            for event in changes_between(before, run):
-                yield event
+            if run.status is not self._status and run.updated_at is not None:
+                self._status = run.status
+                yield _status_read(run, run.updated_at)
             return
         while True:
             events = await self._store.read_events(run.run_id, self._position, limit=_PAGE)
@@ -239,9 +193,6 @@ def _key(step: int, name: str, host: HostState, stream: str) -> LogKey:
             attempt = max(item.attempts, 1)
             return LogKey(step=step, host=name, item=number, attempt=attempt, stream=stream)
     return LogKey(step=step, host=name, attempt=max(host.attempts, 1), stream=stream)
-
-
-# Watching a run to its end, as a command does: the view, Ctrl-C, the exit code.
 
 
 def watch(settings: Settings, word: str, stopped: str, *, as_json: bool) -> int:

@@ -10,7 +10,6 @@ import shlex
 import shutil
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -35,11 +34,10 @@ from tenure.config import (
     data_folder,
     shown_value,
 )
-from tenure.model.errors import BrokerUnavailable, TenureError
+from tenure.model.errors import TenureError
 from tenure.model.query import RunFilter
 from tenure.model.status import DeliveryState, Recovery
 from tenure.ports.callbacks import Outbox
-from tenure.ports.environment import Broker
 from tenure.ports.leases import LeaseStore, Presence, WakeupCheck, WorkerInfo
 from tenure.ports.store import Attended, CensusTaking, RunStateStore, StoreClock, Upkeep
 from tenure.runtime.explain import clock_offset, present_workers, serving
@@ -53,7 +51,7 @@ from tenure.runtime.owners import (
     owner_label,
     unattended,
 )
-from tenure.system import SystemClock, new_run_id, presence
+from tenure.system import SystemClock, presence
 from tenure.wire.callbacks import ShownTarget, shown_target
 from tenure.workflow.durations import show_duration
 from tenure.workflow.wording import did_you_mean, listed
@@ -101,37 +99,6 @@ async def _to_resume(store: RunStateStore, presence: Callable[[str], Presence]) 
             and doubt_about(run, presence) is not None
         ]
     )
-
-
-# Whether a broker does what submitters and workers ask of it: a ping may be all it answers.
-
-
-_BROKER_TRIAL_LOOKS = 5
-_WAIT = 1.0
-
-
-async def try_broker(broker: Broker) -> None:
-    """One hint, there and back, in a queue that nobody serves and that is gone afterwards.
-    ``BrokerUnavailable``."""
-    run_id = new_run_id()
-    queue = f"doctor-{run_id.lower()}"
-    try:
-        await _there_and_back(broker, queue, run_id)
-    except BaseException:
-        with suppress(BrokerUnavailable):  # what went wrong first says more
-            await broker.purge(queue)
-        raise
-    await broker.purge(queue)
-
-
-async def _there_and_back(broker: Broker, queue: str, run_id: str) -> None:
-    await broker.publish(queue, run_id)
-    for _ in range(_BROKER_TRIAL_LOOKS):
-        hints = await broker.take([queue], limit=1, wait=_WAIT)
-        if hints:
-            await broker.acknowledge(hints)
-            return
-    raise BrokerUnavailable("a hint that it acknowledged does not arrive")
 
 
 # What ``tenure doctor`` looks at: facts, and findings that somebody should do something about.
@@ -343,7 +310,6 @@ async def examine_broker(into: Examination, settings: Settings) -> None:
         broker = open_broker(settings.broker, visibility_timeout=settings.visibility_timeout)
         try:
             latency = await _latency(broker.ping)
-            await try_broker(broker)
         finally:
             await broker.close()
     except TenureError as error:
@@ -380,8 +346,7 @@ def command(as_json: bool, store: str | None, broker: str | None) -> int:
     """Check settings, store, broker and machine; explain what is wrong.
 
     Shows every setting with where it comes from, whether the lease settings fit together and why
-    they must, how fast store and broker answer, whether a hint comes through the broker, and how
-    far the store's clock is from this machine's. Exit code 1 if there is something to do.
+    they must, how fast store and broker answer, and how far the store's clock is from this machine's. Exit code 1 if there is something to do.
     """
     found = Examination()
     examine_machine(found, os.environ)
