@@ -11,9 +11,8 @@ import pytest
 from tenure.cli.display.live import OutputTail, Progress, picture, window
 from tenure.cli.display.report import in_the_end, so_far
 from tenure.cli.display.text import cells
-from tenure.cli.follow import as_planned, changes_between
-from tenure.model.snapshot import HostState, RunSnapshot, StepState
-from tenure.model.status import HostStatus, RunStatus, StepKind, StepStatus
+from tenure.model.snapshot import RunSnapshot
+from tenure.model.status import HostStatus, StepKind, StepStatus
 from tenure.model.update import RecordedEvent
 from tests.cli.told import START, STARTED, chunk, event, planned
 
@@ -222,42 +221,3 @@ def test_the_tail_stays_small_whatever_is_printed() -> None:
         tail.add(chunk(b"line\n" * 100_000, host="db"))
     assert len(tail.lines()) == 5
     assert max(cells(text) for _, text in tail.lines()) < 5_000
-
-
-# -- differences, for stores without a journal ----------------------------------------------------
-
-
-def test_differences_read_like_a_journal() -> None:
-    plan = planned(("drain", 2))
-    now = RunSnapshot(
-        run_id="run-00001",
-        workflow_name="deploy",
-        status=RunStatus.FAILED,
-        message="broken",
-        version=4,
-        updated_at=START,
-        steps=(
-            StepState(
-                index=0,
-                name="drain",
-                status=StepStatus.FAILED,
-                message="failed on 1 of 2 hosts",
-                hosts={
-                    "web0": HostState(status=HostStatus.FAILED, message="exit 1"),
-                    "web1": HostState(),
-                },
-            ),
-        ),
-    )
-    found = [(each.type, each.host, each.message) for each in changes_between(plan, now)]
-    assert found == [
-        ("host.failed", "web0", "exit 1"),
-        ("step.failed", None, "failed on 1 of 2 hosts"),
-        ("run.failed", None, "broken"),
-    ]
-    assert list(changes_between(now, now)) == []
-    assert [each.type for each in changes_between(as_planned(now), now)] == [
-        "host.failed",
-        "step.failed",
-        "run.failed",
-    ]

@@ -316,7 +316,6 @@ class HttpRequest:
     async def apply(self, task: Task, transport: Transport, output: Output) -> TaskResult:
         request, expected = request_of(task), _expected(task)
         # A workflow that makes no request need not load what is needed for one.
-        pass
 
         try:
             answer = await exchange(request)

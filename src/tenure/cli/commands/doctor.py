@@ -346,7 +346,8 @@ def command(as_json: bool, store: str | None, broker: str | None) -> int:
     """Check settings, store, broker and machine; explain what is wrong.
 
     Shows every setting with where it comes from, whether the lease settings fit together and why
-    they must, how fast store and broker answer, and how far the store's clock is from this machine's. Exit code 1 if there is something to do.
+    they must, how fast store and broker answer, and how far the store's clock is from this
+    machine's. Exit code 1 if there is something to do.
     """
     found = Examination()
     examine_machine(found, os.environ)
