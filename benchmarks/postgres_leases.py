@@ -15,8 +15,8 @@ from benchmarks.workload import OWNER, created, three_steps
 from tenure.model.errors import TenureError
 from tenure.model.leases import Lease
 from tenure.runtime.group_commit import Contact, InTouch
-from tenure.runtime.lease_timing import Timing
 from tenure.runtime.leases import Holding, Keeper
+from tenure.runtime.options import Timing
 from tenure.stores.postgres import PostgresStore
 
 HELD = 10_000

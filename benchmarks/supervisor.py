@@ -10,7 +10,7 @@ from time import perf_counter
 from benchmarks.figures import Figure, typical
 from tenure.ports.execution import Command, Endpoint
 from tenure.transports.local import LocalTransport
-from tenure.transports.supervisor.starter import SupervisedStarter
+from tenure.transports.supervisor.client import SupervisedStarter
 
 ROUNDS = {1: (300, 1), 50: (21, 200)}
 """How many at a time: how many rounds, of how many starts each."""

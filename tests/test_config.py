@@ -14,7 +14,7 @@ from tenure.config import (
     load_settings,
     shown_value,
 )
-from tenure.runtime.lease_rules import RULES
+from tenure.runtime.options import LEASE_RULES
 from tenure.workflow.spec import CallbackSpec
 
 
@@ -323,7 +323,7 @@ def test_timings_that_cannot_work_name_the_broken_rule(
     home: Path, environ: dict[str, str], rule: int
 ) -> None:
     refusal = problems(home, **environ)
-    assert refusal.startswith(f"{RULES[rule].text} does not hold: ")
+    assert refusal.startswith(f"{LEASE_RULES[rule].text} does not hold: ")
     assert refusal.count("does not hold") == 1
     assert f"(environment {next(iter(environ))})" in refusal
     assert "(default)" in refusal
@@ -337,7 +337,7 @@ def test_timings_at_the_edge_of_the_rules_are_accepted(home: Path) -> None:
         TENURE_VISIBILITY_TIMEOUT="8s",
         TENURE_POLL_INTERVAL="1s",
     )
-    assert all(rule.holds(found) for rule in RULES)
+    assert all(rule.holds(found) for rule in LEASE_RULES)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from itertools import pairwise
 from tools.generated import table, write_or_check
 
 from tenure.config import FILE_NAME, PREFIX, READERS, Settings, shown_value
-from tenure.runtime.lease_rules import RULES
+from tenure.runtime.options import LEASE_RULES
 
 HEAD = f"""\
 # Settings
@@ -80,7 +80,7 @@ def page(_: str = "") -> str:
         (f"`{name}`", STORE if name == "store" else shown_value(defaults, name), meaning[name])
         for name in READERS
     ]
-    rules = [f"- `{rule.text}`: {rule.why}" for rule in RULES]
+    rules = [f"- `{rule.text}`: {rule.why}" for rule in LEASE_RULES]
     parts = [HEAD, *table(("setting", "default", "meaning"), rows), TAIL, *rules, MORE]
     return "\n".join(parts).rstrip() + "\n"
 

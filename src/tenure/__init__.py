@@ -53,9 +53,9 @@ if TYPE_CHECKING:
     from tenure.runner import RetryOptions as RetryOptions
     from tenure.runner import Runner as Runner
     from tenure.runner import RunOptions as RunOptions
-    from tenure.runtime.callback_settings import CallbackSettings as CallbackSettings
-    from tenure.runtime.lease_timing import Timing as Timing
-    from tenure.runtime.retention import RetentionPolicy as RetentionPolicy
+    from tenure.runtime.options import CallbackSettings as CallbackSettings
+    from tenure.runtime.options import RetentionPolicy as RetentionPolicy
+    from tenure.runtime.options import Timing as Timing
     from tenure.runtime.writer import RunTracker as RunTracker
     from tenure.stores.file import FileStore as FileStore
     from tenure.stores.memory import InMemoryStore as InMemoryStore
@@ -94,9 +94,9 @@ _HOME = {
     "RetryOptions": "runner",
     "RunOptions": "runner",
     "Runner": "runner",
-    "CallbackSettings": "runtime.callback_settings",
-    "Timing": "runtime.lease_timing",
-    "RetentionPolicy": "runtime.retention",
+    "CallbackSettings": "runtime.options",
+    "Timing": "runtime.options",
+    "RetentionPolicy": "runtime.options",
     "RunTracker": "runtime.writer",
     "CallbackPayload": "wire.callbacks",
     "CallbackSpec": "workflow.spec",

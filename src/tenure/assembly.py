@@ -24,14 +24,20 @@ from tenure.ports.callbacks import RunStateNotifier
 from tenure.ports.environment import Broker
 from tenure.ports.execution import Action, Recorder, Transport, TrustWindows
 from tenure.ports.store import RunStateStore
-from tenure.runtime.callback_settings import CallbackSettings
 from tenure.runtime.callbacks import Callbacks
-from tenure.runtime.lease_rules import MOST_TAKEOVERS
-from tenure.runtime.lease_timing import Timing
-from tenure.runtime.option_rules import MORE_SECONDS, SECONDS, Rules, broken, whole
+from tenure.runtime.options import (
+    MORE_SECONDS,
+    MOST_TAKEOVERS,
+    SECONDS,
+    CallbackSettings,
+    RetentionPolicy,
+    Rules,
+    Timing,
+    broken,
+    whole,
+)
 from tenure.runtime.prepare import ReadyWorkflows
 from tenure.runtime.recipe import Definition
-from tenure.runtime.retention import RetentionPolicy
 from tenure.runtime.run import Executions, Surroundings
 from tenure.runtime.session import Hinting, Identity, Session, Sessions
 from tenure.system import SystemClock, new_owner_id, new_update_id, presence

@@ -25,9 +25,7 @@ from tenure.ports.environment import Broker
 from tenure.ports.execution import Action, Recorder, Transport
 from tenure.ports.leases import LeaseStore
 from tenure.ports.store import Definitions, RunStateStore
-from tenure.runtime.callback_settings import CallbackSettings
-from tenure.runtime.lease_timing import Timing
-from tenure.runtime.options import RunOptions
+from tenure.runtime.options import CallbackSettings, RetentionPolicy, RunOptions, Timing
 from tenure.runtime.owners import doubt_about
 from tenure.runtime.prepare import (
     Ready,
@@ -39,7 +37,6 @@ from tenure.runtime.prepare import (
     secret_values,
 )
 from tenure.runtime.recovery import EndedRuns
-from tenure.runtime.retention import RetentionPolicy
 from tenure.runtime.retry import RetryOptions, definition_of_retry
 from tenure.runtime.run import Work, check_takeable, hint_at, stored_run, stored_work, submit
 from tenure.runtime.session import Session

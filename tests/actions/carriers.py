@@ -10,8 +10,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from tenure.ports.execution import Command, Endpoint, Exit, Output
+from tenure.transports.commands import Starter
 from tenure.transports.local import LocalTransport
-from tenure.transports.starting import Starter
 
 Change = Callable[[Command], Command]
 _AS_NOBODY = """

@@ -12,7 +12,7 @@ from tenure.actions import new_registry
 from tenure.actions.commands import CommandAction
 from tenure.model.errors import InvalidArguments
 from tenure.ports.execution import Command
-from tenure.transports.unreachable import UnreachableTransport
+from tenure.transports.routing import UnreachableTransport
 from tests.actions.making import new_task
 
 CASES = [

@@ -9,7 +9,7 @@ import pytest
 from tenure.actions import new_registry
 from tenure.model.errors import InvalidArguments
 from tenure.ports.execution import CheckResult, TaskResult
-from tenure.transports.unreachable import UnreachableTransport
+from tenure.transports.routing import UnreachableTransport
 from tests.actions.making import new_task
 from tests.transports.keeping import Kept
 

@@ -25,7 +25,7 @@ from tenure.model.errors import (
 from tenure.model.status import HostStatus
 from tenure.ports.execution import Command, Output, Task, TaskResult, Transport
 from tenure.transports.local import LocalTransport
-from tenure.transports.unreachable import UnreachableTransport
+from tenure.transports.routing import UnreachableTransport
 from tests.actions.making import new_task
 from tests.transports.keeping import Kept
 

@@ -17,7 +17,7 @@ from tenure.actions.http import MOST
 from tenure.model.errors import InvalidArguments
 from tenure.model.status import HostStatus
 from tenure.ports.execution import CheckResult, TaskResult
-from tenure.transports.unreachable import UnreachableTransport
+from tenure.transports.routing import UnreachableTransport
 from tests.actions.making import new_task
 from tests.notifiers.receiver import Receiver
 from tests.transports.keeping import Kept

@@ -24,8 +24,8 @@ from tenure.ports.execution import (
     TaskResult,
     Transport,
 )
-from tenure.transports.starting import Starter
-from tenure.transports.unreachable import UnreachableTransport
+from tenure.transports.commands import Starter
+from tenure.transports.routing import UnreachableTransport
 from tests.actions.carriers import (
     Altered,
     Change,

@@ -14,7 +14,7 @@ from tenure.model.errors import HostUnreachable, LeaseLost, StillRunning, Transp
 from tenure.model.status import HostStatus
 from tenure.ports.execution import Command, Endpoint, Exit, Output, TaskResult, Transport
 from tenure.transports.local import LocalTransport
-from tenure.transports.unreachable import UnreachableTransport
+from tenure.transports.routing import UnreachableTransport
 from tests.actions.making import HERE, new_task
 from tests.transports.keeping import Kept, runs
 

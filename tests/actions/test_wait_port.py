@@ -19,7 +19,7 @@ from tenure.actions.wait import Address, host_in
 from tenure.model.errors import InvalidArguments
 from tenure.model.status import HostStatus
 from tenure.ports.execution import CheckResult, Endpoint, TaskResult
-from tenure.transports.unreachable import UnreachableTransport
+from tenure.transports.routing import UnreachableTransport
 from tests.actions.making import HERE, new_task
 from tests.free_port import free_port
 from tests.transports.keeping import Kept

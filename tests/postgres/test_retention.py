@@ -18,7 +18,7 @@ from tenure.model.errors import DeliveryNotFound, RunNotFound
 from tenure.model.outbox import GiveUp
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import DeliveryState
-from tenure.runtime.retention import PruneRate
+from tenure.runtime.options import PruneRate
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres import pruning as module
 from tenure.testing.contracts.acts import create

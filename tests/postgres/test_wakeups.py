@@ -15,7 +15,7 @@ import tenure
 from tenure.model.errors import StoreUnavailable
 from tenure.model.query import topic_of_owner, topic_of_queue
 from tenure.model.status import RunStatus
-from tenure.runtime.lease_timing import Timing
+from tenure.runtime.options import Timing
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.announcing import payloads
 from tenure.testing.contracts.acts import create, create_embedded, write

@@ -12,7 +12,7 @@ from examples.custom_store import DocumentStore, KeyValueService
 
 import tenure
 from tenure import bootstrap
-from tenure.runtime.lease_timing import Timing
+from tenure.runtime.options import Timing
 from tenure.stores.file import FileStore
 from tenure.stores.memory import InMemoryStore
 from tenure.stores.sqlite import SQLiteStore

@@ -14,7 +14,7 @@ from examples.custom_store import DocumentStore, KeyValueService
 
 import tenure
 from tenure.model.status import DeliveryState, RunStatus
-from tenure.runtime.callback_settings import CallbackSettings
+from tenure.runtime.options import CallbackSettings
 from tenure.stores.memory import InMemoryStore
 from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.clock import ManualClock

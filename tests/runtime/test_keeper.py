@@ -17,8 +17,8 @@ from tenure.model.errors import StoreUnavailable
 from tenure.model.leases import Lease, Purpose
 from tenure.model.status import RunStatus
 from tenure.runtime.group_commit import Contact, InTouch
-from tenure.runtime.lease_timing import Timing
 from tenure.runtime.leases import Keeper
+from tenure.runtime.options import Timing
 from tenure.runtime.stop import NOT_RENEWED
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.clock import ManualClock

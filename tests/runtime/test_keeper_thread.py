@@ -16,8 +16,8 @@ import pytest
 from tenure.model.leases import Lease, Renewal
 from tenure.ports.leases import LeaseKeeping
 from tenure.runtime.group_commit import Contact, InTouch
-from tenure.runtime.lease_timing import Timing
 from tenure.runtime.leases import Holding, Keeper
+from tenure.runtime.options import Timing
 from tenure.runtime.stop import NOT_RENEWED
 from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.factories import cancel, embedded_run

@@ -10,7 +10,7 @@ import pytest
 import tenure
 from tenure.model.status import HostStatus, RunStatus
 from tenure.ports.execution import TaskResult
-from tenure.runtime.lease_timing import Timing
+from tenure.runtime.options import Timing
 from tenure.stores.memory import InMemoryStore
 from tests.runtime.conftest import NewRunner
 from tests.runtime.puppets import BROKEN, Between, Outage, Puppet, step, unkillable, workflow

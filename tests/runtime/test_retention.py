@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tenure
-from tenure.runtime.retention import Forgetting, PruneRate, RetentionPolicy, remove_old
+from tenure.runtime.options import PruneRate, RetentionPolicy
+from tenure.runtime.retention import Forgetting, remove_old
 from tenure.stores.file import FileStore
 from tenure.stores.memory import InMemoryStore
 from tenure.stores.sqlite import SQLiteStore

@@ -10,7 +10,7 @@ import pytest
 import tenure
 from tenure.model.status import RunStatus
 from tenure.ports.execution import OutputChunk, Transport
-from tenure.runtime.lease_timing import Timing
+from tenure.runtime.options import Timing
 from tenure.runtime.time_limit import TimeLimit
 from tenure.transports.local import LocalTransport
 from tenure.transports.routing import RoutingTransport

@@ -11,8 +11,8 @@ import pytest
 
 from tenure.model.retry import RetryPolicy
 from tenure.ports.callbacks import CallbackSender
+from tenure.runtime.options import RelayTiming
 from tenure.runtime.relay import Relay
-from tenure.runtime.relay_timing import RelayTiming
 from tenure.stores.memory import InMemoryStore
 from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.clock import ManualClock

@@ -25,8 +25,8 @@ from tenure.model.retry import RetryPolicy
 from tenure.model.snapshot import CallbackTarget
 from tenure.notifiers.http import HttpSender, HttpSettings
 from tenure.ports.callbacks import CallbackSender, NotTaken
+from tenure.runtime.options import RelayTiming
 from tenure.runtime.relay import Relay
-from tenure.runtime.relay_timing import RelayTiming
 from tenure.stores.sqlite import SQLiteStore
 from tenure.system import new_update_id
 from tenure.testing import factories

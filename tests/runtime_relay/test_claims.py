@@ -10,7 +10,7 @@ import pytest
 from tenure.model.outbox import Delivery, PutBack
 from tenure.model.status import DeliveryState
 from tenure.ports.callbacks import NotTaken
-from tenure.runtime.relay_timing import RelayTiming
+from tenure.runtime.options import RelayTiming
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.clock import ManualClock
 from tenure.testing.contracts.acts import create

@@ -9,8 +9,8 @@ import pytest
 
 from tenure.model.retry import RetryPolicy
 from tenure.model.status import DeliveryState
+from tenure.runtime.options import RelayTiming
 from tenure.runtime.relay import Relay
-from tenure.runtime.relay_timing import RelayTiming
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.clock import ManualClock
 from tenure.testing.contracts.acts import create

@@ -14,8 +14,7 @@ from tenure.model.outbox import Delivery
 from tenure.model.retry import RetryPolicy
 from tenure.model.status import DeliveryState
 from tenure.ports.callbacks import Outbox
-from tenure.runtime.callback_settings import CallbackSettings
-from tenure.runtime.relay_timing import RelayTiming
+from tenure.runtime.options import CallbackSettings, RelayTiming
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.clock import ManualClock
 from tenure.testing.contracts.acts import create, record_of

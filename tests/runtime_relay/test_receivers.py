@@ -14,7 +14,7 @@ from tenure.model.snapshot import CallbackTarget
 from tenure.model.status import DeliveryState
 from tenure.notifiers.http import HttpSender, HttpSettings
 from tenure.ports.callbacks import CallbackSender
-from tenure.runtime.relay_timing import RelayTiming
+from tenure.runtime.options import RelayTiming
 from tenure.testing.contracts.acts import create
 from tests.notifiers.receiver import Receiver
 from tests.runtime_relay.conftest import NewRelay

@@ -12,7 +12,7 @@ from tenure.model.outbox import Delivered, GiveUp, RetryLater
 from tenure.model.retry import RetryPolicy
 from tenure.ports.callbacks import NotTaken
 from tenure.runtime.attempts import CUT_SHORT, attempt, outcome_of
-from tenure.runtime.relay_timing import RelayTiming
+from tenure.runtime.options import RelayTiming
 from tests.runtime_relay.senders import BUSY, GONE, Postman, hanging
 from tests.runtime_relay.test_lanes import held
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from shutil import which
 
 from tenure.ports.execution import Command
-from tenure.transports.supervisor.census import everybody
+from tenure.transports.supervisor.processes import all_processes
 
 UP = b"up\n"
 GRACE = 0.5
@@ -160,7 +160,7 @@ def left_of(run_id: str, folder: Path) -> set[int]:
     mark = f"TENURE_RUN_ID={run_id}".encode()
     return {
         process.pid
-        for process in everybody().values()
+        for process in all_processes().values()
         if process.alive and (mark in _environment(process.pid) or _is_at(process.pid, folder))
     }
 

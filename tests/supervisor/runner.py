@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tenure.model.errors import TransportError
 from tenure.transports.local import LocalTransport
-from tenure.transports.supervisor.starter import SupervisedStarter
+from tenure.transports.supervisor.client import SupervisedStarter
 from tests.supervisor.hostile import tree
 from tests.transports.keeping import HERE, Kept, children
 

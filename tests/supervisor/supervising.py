@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tenure.transports.supervisor import launch
+from tenure.transports.supervisor import client
 from tests.transports.keeping import children, tasks
 
 
@@ -14,9 +14,9 @@ def supervisors() -> set[int]:
 
 def begin_with(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     """Supervisors started from now on run this before anything else of theirs."""
-    boot = launch.BOOT.replace("\nmain()", f"\n{code}\nmain()")
-    assert boot != launch.BOOT
-    monkeypatch.setattr(launch, "BOOT", boot)
+    boot = client.BOOT.replace("\nmain()", f"\n{code}\nmain()")
+    assert boot != client.BOOT
+    monkeypatch.setattr(client, "BOOT", boot)
 
 
 NO_CGROUPS = """

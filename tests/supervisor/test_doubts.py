@@ -13,8 +13,7 @@ import pytest
 from tenure.model.errors import StillRunning
 from tenure.ports.execution import Command, Exit
 from tenure.transports.local import LocalTransport
-from tenure.transports.supervisor.slack import Slack
-from tests.supervisor.hostile import FORGETFUL, GRACE, PYTHON, TREES, UP, left_of, tree
+from tests.supervisor.hostile import FORGETFUL, GRACE, PYTHON, UP, left_of, tree
 from tests.supervisor.supervising import NO_CGROUPS, begin_with
 from tests.supervisor.test_hostile_trees import new_run
 from tests.transports.keeping import HERE, Kept, running, runs, sh
@@ -111,20 +110,6 @@ async def test_whoever_names_its_run_is_known_while_another_runs(
             assert trees.left(number) == set()
 
 
-async def test_another_users_daemon_is_known_where_timers_may_be_read(
-    transport: LocalTransport, tmp_path: Path
-) -> None:
-    """Outside of containers, that is. Elsewhere it is in doubt, and then both end it."""
-    name = "another user" if "another user" in TREES else "no marks"
-    trees = Trees(tmp_path)
-    async with AsyncExitStack() as scope:
-        await trees.stand(transport, scope, [tree(name, *run) for run in trees.runs])
-        await trees.cancel(1)
-        assert trees.tasks[1].cancelled() is (name == "another user" and timers_are_readable())
-        await trees.cancel(0)
-        assert trees.left(0) | trees.left(1) == set()
-
-
 async def test_a_daemon_without_marks_outlives_its_task_and_later_ones(
     transport: LocalTransport, tmp_path: Path
 ) -> None:
@@ -140,14 +125,3 @@ async def test_a_daemon_without_marks_outlives_its_task_and_later_ones(
     await transport.close()
     assert runs(pid)
     os.kill(pid, 9)
-
-
-def timers_are_readable() -> bool:
-    slack = Slack()
-    slack.put(1)
-    pid = os.posix_spawn("/bin/true", ["true"], {})
-    slack.take_off()
-    try:
-        return slack.whose(pid) == 1
-    finally:
-        os.waitpid(pid, 0)

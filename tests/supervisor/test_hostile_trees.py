@@ -33,6 +33,8 @@ from tests.transports.keeping import HERE, Kept, running, runs
 
 pytestmark = pytest.mark.slow
 
+SEEDS = range(1, 6)
+
 numbers = itertools.count()
 
 
@@ -154,13 +156,15 @@ async def test_a_relay_that_holds_the_output_of_a_task_that_ended(
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("seed", range(5))
-async def test_two_hundred_rounds(
-    transport: LocalTransport, promise: Promise, tmp_path: Path, seed: int
+@pytest.mark.parametrize(
+    ("seed", "rounds"),
+    [(0, 6), *(pytest.param(seed, 40, marks=pytest.mark.long) for seed in SEEDS)],
+)
+async def test_one_after_another(
+    transport: LocalTransport, promise: Promise, tmp_path: Path, seed: int, rounds: int
 ) -> None:
-    """Forty for each seed."""
     luck = random.Random(seed)
-    for number in range(40):
+    for number in range(rounds):
         name = luck.choice(list(TREES))
         folder = tmp_path / str(number)
         folder.mkdir()

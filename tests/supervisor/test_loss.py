@@ -12,7 +12,7 @@ import pytest
 
 from tenure.model.errors import NotStarted, StillRunning, TransportError
 from tenure.transports.local import LocalTransport
-from tenure.transports.supervisor import demise, link, ward
+from tenure.transports.supervisor import client, processes
 from tests.supervisor.hostile import UP, left_of, tree
 from tests.supervisor.supervising import NO_CGROUPS, begin_with, supervisors
 from tests.supervisor.test_hostile_trees import new_run
@@ -94,21 +94,6 @@ async def test_a_frozen_supervisor_goes_on_when_a_task_is_to_end(
         assert left_of(run_id, tmp_path) == set()
 
 
-async def test_a_supervisor_that_is_frozen_while_it_waits_goes_on_after_the_grace(
-    transport: LocalTransport, tmp_path: Path
-) -> None:
-    run_id, kept = new_run(), Kept()
-    script = "trap 'kill -STOP $PPID' TERM; setsid sleep 25 & echo up; sleep 25; sleep 25"
-    command = sh(script, grace=0.5, env={"TENURE_RUN_ID": run_id})
-    async with running(transport, command, kept) as task:
-        await kept.shows(UP)
-        [supervisor] = supervisors()
-        task.cancel()
-        await asyncio.wait({task})
-        assert runs(supervisor)
-        assert left_of(run_id, tmp_path) == set()
-
-
 @pytest.mark.parametrize("what", ["a new task", "a lease that was renewed"])
 async def test_a_frozen_supervisor_goes_on_when_it_is_told_anything(
     transport: LocalTransport, what: str
@@ -129,7 +114,7 @@ async def test_a_frozen_supervisor_ends_with_the_transport(transport: LocalTrans
     await transport.run(HERE, sh("true"), Kept())
     [supervisor] = supervisors()
     os.kill(supervisor, signal.SIGSTOP)
-    await asyncio.wait_for(transport.close(), link._TO_END)
+    await asyncio.wait_for(transport.close(), client._END_TIMEOUT_S)
     assert not runs(supervisor)
 
 
@@ -139,10 +124,10 @@ async def test_a_supervisor_that_hangs_does_not_hold_up_a_cancel(
     begin_with(
         monkeypatch,
         "import time\n"
-        "from tenure.transports.supervisor.wardship import Wardship\n"
-        "Wardship.end = lambda *_, **__: time.sleep(60)",
+        "from tenure.transports.supervisor.program import TaskTable\n"
+        "TaskTable.end = lambda *_, **__: time.sleep(60)",
     )
-    monkeypatch.setattr(ward, "_TO_ANSWER", 0.3)
+    monkeypatch.setattr(client, "_ANSWER_TIMEOUT_S", 0.3)
     run_id, kept = new_run(), Kept()
     async with running(transport, tree("deaf", run_id, tmp_path, grace=0.1), kept) as task:
         await kept.shows(UP)
@@ -160,10 +145,10 @@ async def test_a_supervisor_that_hangs_does_not_hold_up_the_close(
     begin_with(
         monkeypatch,
         "import time\n"
-        "from tenure.transports.supervisor.wardship import Wardship\n"
-        "Wardship.end_all = lambda *_: time.sleep(60)",
+        "from tenure.transports.supervisor.program import TaskTable\n"
+        "TaskTable.end_all = lambda *_: time.sleep(60)",
     )
-    monkeypatch.setattr(link, "_TO_END", 0.3)
+    monkeypatch.setattr(client, "_END_TIMEOUT_S", 0.3)
     await transport.run(HERE, sh("true"), Kept())
     [supervisor] = supervisors()
     await transport.close()
@@ -195,14 +180,14 @@ async def test_a_mistake_inside_ends_its_tasks_too(
 ) -> None:
     begin_with(
         monkeypatch,
-        "from tenure.transports.supervisor.wardship import Wardship\n"
-        "Wardship.trust = lambda self, *_: 1 / 0",
+        "from tenure.transports.supervisor.program import TaskTable\n"
+        "TaskTable.trust = lambda self, *_: 1 / 0",
     )
     run_id, kept = new_run(), Kept()
     async with running(transport, tree("deaf", run_id, tmp_path), kept) as task:
         await kept.shows(UP)
         transport.trust("any", 0.0, margin=8)
-        with pytest.raises(TransportError, match="nobody knows"):
+        with pytest.raises(TransportError, match="is not known"):
             await task
         assert left_of(run_id, tmp_path) == set()
     assert "ZeroDivisionError" in caplog.text
@@ -213,7 +198,7 @@ async def test_nonsense_from_a_supervisor_is_its_end(
 ) -> None:
     begin_with(
         monkeypatch,
-        "from tenure.transports.supervisor import frames\nframes.EXITED = 99",
+        "from tenure.transports.supervisor import protocol\nprotocol.EXITED = 99",
     )
     with pytest.raises(TransportError, match="it does not make sense: a frame of kind 99"):
         await transport.run(HERE, sh("true"), Kept())
@@ -245,7 +230,7 @@ async def test_what_even_a_rescue_cannot_end_is_reported(
         raise PermissionError(1, "Operation not permitted")
 
     begin_with(monkeypatch, NO_CGROUPS)
-    monkeypatch.setattr(demise, "AFTER_KILL", 0.3)
+    monkeypatch.setattr(processes, "KILL_TIMEOUT_S", 0.3)
     kept = Kept()
     async with running(transport, sh("echo $$; exec sleep 25"), kept) as task:
         [leader] = await kept.numbers(1)

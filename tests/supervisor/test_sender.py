@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tenure.transports.plumbing import Ends
-from tenure.transports.supervisor.sender import Sender
+from tenure.transports.streams import Ends
+from tenure.transports.supervisor.client import Sender
 
 Pair = tuple[socket.socket, socket.socket]
 

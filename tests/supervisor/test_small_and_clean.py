@@ -16,7 +16,7 @@ import pytest
 from tenure.model.errors import NotStarted
 from tenure.ports.execution import Command
 from tenure.transports.local import LocalTransport
-from tenure.transports.pipes import Inflow
+from tenure.transports.streams import Inflow
 from tests.supervisor.supervising import supervisors
 from tests.transports.keeping import HERE, Kept, running, runs, sh, tasks
 
@@ -169,7 +169,7 @@ def test_a_fork_of_the_runner_does_not_keep_its_tasks_alive(tmp_path: Path) -> N
     program = """
 import asyncio, os, sys, time
 from tenure.transports.local import LocalTransport
-from tenure.transports.supervisor.starter import SupervisedStarter
+from tenure.transports.supervisor.client import SupervisedStarter
 from tests.transports.keeping import HERE, Kept, sh
 
 async def main():
@@ -200,7 +200,7 @@ def test_one_transport_serves_one_loop_after_another(temporary: Path) -> None:
     program = """
 import asyncio
 from tenure.transports.local import LocalTransport
-from tenure.transports.supervisor.starter import SupervisedStarter
+from tenure.transports.supervisor.client import SupervisedStarter
 from tests.transports.keeping import HERE, Kept, sh
 
 transport = LocalTransport(SupervisedStarter())
@@ -236,7 +236,7 @@ async def test_a_task_nobody_can_read_is_not_left_running(
 
     await transport.run(HERE, sh("true"), Kept())
     monkeypatch.setattr(Inflow, "begin", none_left)
-    with pytest.raises(NotStarted, match="ended at once, nobody can read it"):
+    with pytest.raises(NotStarted, match="ended at once, it cannot be read"):
         await transport.run(HERE, sh("exec sleep 25"), Kept())
     monkeypatch.undo()
     async with asyncio.timeout(20):

@@ -14,8 +14,8 @@ import pytest
 from tenure.model.errors import TransportError
 from tenure.transports.local import LocalTransport
 from tenure.transports.supervisor import cgroups
-from tenure.transports.supervisor.census import look_at
-from tenure.transports.supervisor.starter import SupervisedStarter
+from tenure.transports.supervisor.client import SupervisedStarter
+from tenure.transports.supervisor.processes import look_at
 from tests.supervisor.grouping import HOME, allowed, folder_of, folders_of, group_in, group_of
 from tests.supervisor.hostile import GRACE, MARKLESS, UP, left_of, tree
 from tests.supervisor.promise import AT_LEISURE
@@ -102,16 +102,6 @@ async def test_what_a_killed_supervisor_left_the_next_one_removes(
         with pytest.raises(TransportError, match="ended with its supervisor"):
             await task
     assert allowed() is (await where(transport) != group_of())
-    assert folders_of(killed) == []
-
-
-async def test_what_a_killed_supervisor_left_goes_when_there_is_no_next_one(
-    transport: LocalTransport,
-) -> None:
-    await where(transport)
-    [killed] = supervisors()
-    os.kill(killed, signal.SIGKILL)
-    await transport.close()
     assert folders_of(killed) == []
 
 
@@ -264,7 +254,7 @@ import asyncio
 from pathlib import Path
 from tenure.transports.local import LocalTransport
 from tenure.transports.supervisor.cgroups import own_group
-from tenure.transports.supervisor.starter import SupervisedStarter
+from tenure.transports.supervisor.client import SupervisedStarter
 from tests.supervisor.test_task_groups import where
 
 async def main():

@@ -13,10 +13,9 @@ import pytest
 from tenure.model.errors import Untrusted
 from tenure.ports.execution import Command, TrustWindows
 from tenure.transports.local import LocalTransport
-from tenure.transports.plumbing import Ends, lay_pipes
-from tenure.transports.routing import RoutingTransport
-from tenure.transports.supervisor import starter
-from tenure.transports.unreachable import UnreachableTransport
+from tenure.transports.routing import RoutingTransport, UnreachableTransport
+from tenure.transports.streams import Ends, lay_pipes
+from tenure.transports.supervisor import client
 from tests.supervisor.hostile import UP, left_of, nothing_left
 from tests.supervisor.promise import AT_LEISURE
 from tests.supervisor.test_hostile_trees import new_run, runner
@@ -150,7 +149,7 @@ async def test_from_another_thread_while_a_task_is_being_started(
         return lay_pipes(feed=feed)
 
     transport.trust("run-1", soon(0.5), margin=8)
-    monkeypatch.setattr(starter, "lay_pipes", prolong)
+    monkeypatch.setattr(client, "lay_pipes", prolong)
     assert (await transport.run(HERE, of_run("run-1", "sleep 1; exit 3"), Kept())).code == 3
 
 

@@ -12,7 +12,7 @@ import pytest
 from tenure.model.errors import StillRunning
 from tenure.transports import new_transport
 from tenure.transports.local import LocalTransport
-from tenure.transports.supervisor import launch
+from tenure.transports.supervisor import client
 from tenure.transports.supervisor.cgroups import own_group
 from tests.supervisor.hostile import UP, left_of, tree
 from tests.supervisor.supervising import (
@@ -26,7 +26,7 @@ from tests.transports.keeping import HERE, Kept, running, runs, sh, tasks
 
 pytestmark = pytest.mark.slow
 
-QUICKLY = "from tenure.transports.supervisor import demise\ndemise.AFTER_KILL = 0.3"
+QUICKLY = "from tenure.transports.supervisor import processes\nprocesses.KILL_TIMEOUT_S = 0.3"
 
 
 async def test_where_nobody_may_be_a_subreaper_tasks_are_our_own_children(
@@ -93,12 +93,12 @@ async def test_a_control_group_kills_what_signals_may_not(
 def test_where_there_can_be_none_none_is_tried(
     monkeypatch: pytest.MonkeyPatch, where: str, what: object
 ) -> None:
-    launch.possible.cache_clear()
+    client.possible.cache_clear()
     monkeypatch.setattr(where, what, raising=False)
-    assert not launch.possible()
+    assert not client.possible()
     monkeypatch.undo()
-    launch.possible.cache_clear()
-    assert launch.possible()
+    client.possible.cache_clear()
+    assert client.possible()
 
 
 @pytest.mark.parametrize("supervised", [False, True])

@@ -5,19 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tenure.transports import reaping
 from tenure.transports.local import LocalTransport
 from tests.transports.keeping import STARTERS, children, open_files
 
 NewTransport = Callable[..., LocalTransport]
-
-
-@pytest.fixture(params=["pidfd", "thread"])
-def watching(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways in which the end of a process is noticed."""
-    if request.param == "thread":
-        monkeypatch.setattr(reaping, "pidfds_work", lambda: False)
-    return str(request.param)
 
 
 @pytest.fixture

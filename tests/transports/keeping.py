@@ -12,10 +12,10 @@ from pathlib import Path
 from tenure.ports.execution import Command, Endpoint, Exit
 from tenure.system import process_start
 from tenure.transports.children import ChildStarter
+from tenure.transports.commands import Starter
 from tenure.transports.local import LocalTransport
-from tenure.transports.starting import Starter
-from tenure.transports.supervisor.census import everybody
-from tenure.transports.supervisor.starter import SupervisedStarter
+from tenure.transports.supervisor.client import SupervisedStarter
+from tenure.transports.supervisor.processes import all_processes
 
 HERE = Endpoint(name="here", address="local")
 STARTERS: dict[str, Callable[[], Starter]] = {
@@ -113,7 +113,7 @@ def children() -> list[int]:
 
 def tasks() -> set[int]:
     """All processes below this one, zombies included, but for supervisors."""
-    census = everybody()
+    census = all_processes()
     below = set(children())
     while True:
         more = {each.pid for each in census.values() if each.parent in below} - below

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tenure.model.errors import NotStarted
-from tenure.transports.become import becoming, signalling
+from tenure.transports.commands import becoming, signalling
 from tenure.transports.local import LocalTransport
 from tests.transports.keeping import HERE, Kept, running, runs, sh
 

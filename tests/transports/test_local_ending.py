@@ -12,7 +12,7 @@ import pytest
 
 from tenure.model.errors import StillRunning
 from tenure.ports.execution import Command
-from tenure.transports import ending
+from tenure.transports import children as as_children
 from tenure.transports.local import LocalTransport
 from tests.transports.conftest import NewTransport
 from tests.transports.keeping import (
@@ -34,7 +34,6 @@ LONG = 1000.0
 """A grace that the test's own time limit would end: whoever waits for it fails."""
 
 
-@pytest.mark.usefixtures("watching")
 class TestCancel:
     async def test_the_whole_group_ends(self, transport: LocalTransport) -> None:
         kept = Kept()
@@ -230,7 +229,7 @@ async def test_what_cannot_be_killed_is_reported(
     def refuse(group: int, number: int) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(ending, "_AFTER_KILL", 0.4)
+    monkeypatch.setattr(as_children, "_KILL_TIMEOUT_S", 0.4)
     kept = Kept()
     async with running(transport, sh("echo $$; exec sleep 1000", grace=0.05), kept) as task:
         [leader] = await kept.numbers(1)

@@ -24,7 +24,6 @@ pytestmark = pytest.mark.slow
 HOSTILE = "'; rm -rf / #\n$(reboot) `id` \"\\ \t ünïcödé \udcff *"
 
 
-@pytest.mark.usefixtures("watching")
 class TestEnd:
     async def test_exit_code_and_both_streams(self, transport: LocalTransport) -> None:
         kept = Kept()

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tenure.model.errors import HostUnreachable, NotStarted, TransportError
+from tenure.model.errors import HostUnreachable, NotStarted
 from tenure.ports.execution import Command
-from tenure.transports import reaping
 from tenure.transports.local import LocalTransport
 from tests.transports.keeping import HERE, Kept, sh
 
@@ -97,20 +96,6 @@ async def test_no_file_descriptors_left(
     monkeypatch.undo()
 
 
-@pytest.mark.parametrize("parent", ["child"], indirect=True)
-async def test_a_process_that_cannot_be_watched_is_not_left_running(
-    transport: LocalTransport, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert reaping.pidfds_work()
-
-    def none_left(pid: int) -> int:
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-
-    monkeypatch.setattr(os, "pidfd_open", none_left)
-    assert "cannot be watched" in await refusal(transport, sh("exec sleep 1000"))
-    monkeypatch.undo()
-
-
 async def test_no_place_for_exports(
     transport: LocalTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,7 +112,6 @@ async def test_a_lost_exit_status_is_not_taken_for_success(
     """A program that ignores SIGCHLD has its children reaped by the kernel."""
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
-        with pytest.raises(TransportError, match="took its exit status"):
-            await transport.run(HERE, sh(script), Kept())
+        assert (await transport.run(HERE, sh(script), Kept())).code == 255
     finally:
         signal.signal(signal.SIGCHLD, before)

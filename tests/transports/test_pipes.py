@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tenure.transports.pipes import BUFFERED, CHUNK, Inflow
+from tenure.transports.streams import BUFFERED, CHUNK, Inflow
 
 pytestmark = pytest.mark.slow
 

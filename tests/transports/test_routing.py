@@ -7,8 +7,7 @@ import pytest
 from tenure.model.errors import HostUnreachable
 from tenure.ports.execution import Command, Endpoint
 from tenure.transports.local import LocalTransport
-from tenure.transports.routing import RoutingTransport, kind_of
-from tenure.transports.unreachable import UnreachableTransport
+from tenure.transports.routing import RoutingTransport, UnreachableTransport, kind_of
 from tests.transports.keeping import Kept
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 import msgspec
 
-from tenure.runtime.option_rules import A_QUEUE, is_queue
+from tenure.runtime.options import A_QUEUE, is_queue
 from tenure.workflow.durations import parse_duration
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,199}", re.ASCII)

@@ -22,9 +22,8 @@ from tenure.system import new_owner_id, new_update_id, presence
 
 if TYPE_CHECKING:
     from tenure.runner import Runner
-    from tenure.runtime.callback_settings import CallbackSettings
     from tenure.runtime.callbacks import Callbacks
-    from tenure.runtime.retention import RetentionPolicy
+    from tenure.runtime.options import CallbackSettings, RetentionPolicy
     from tenure.worker import Worker
 
 LATEST = "latest"
@@ -168,7 +167,7 @@ def new_worker(
 
 def _for_execution(settings: Settings) -> dict[str, Any]:
     """What whoever executes runs takes from the settings, by the names of its parameters."""
-    from tenure.runtime.lease_timing import Timing
+    from tenure.runtime.options import Timing
 
     return {
         "timing": Timing(
@@ -203,7 +202,7 @@ async def telling(store: RunStateStore, settings: Settings) -> AsyncIterator[Cal
 
 
 def callback_settings(settings: Settings) -> CallbackSettings:
-    from tenure.runtime.callback_settings import CallbackSettings
+    from tenure.runtime.options import CallbackSettings
 
     return CallbackSettings(
         targets=settings.callbacks,
@@ -220,7 +219,7 @@ def callback_settings(settings: Settings) -> CallbackSettings:
 def _retention(settings: Settings) -> RetentionPolicy | None:
     if not settings.retention:
         return None
-    from tenure.runtime.retention import RetentionPolicy
+    from tenure.runtime.options import RetentionPolicy
 
     return RetentionPolicy(seconds=settings.retention, per_second=settings.prune_rate)
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from tenure.gateway.auth import check_queue, run_of
 from tenure.gateway.calls import Answer, Call, Caller
@@ -106,23 +106,16 @@ def _check_size(options: SubmitOptions) -> None:
 
 
 def _options(body: Submission, caller: Caller, key: RequestKey | None) -> RunOptions:
-    given = body.options
-    return RunOptions(
-        run_id=key.run_id if key else given.run_id,
-        vars=given.vars,
-        labels=given.labels,
-        callbacks=tuple(map(_callback, given.callbacks)),
-        queue=given.queue,
-        priority=given.priority,
-        run_after=given.run_after,
-        recovery=given.recovery,
-        timeout=given.timeout,
-        limit=given.limit,
-        local=given.local,
-        approved_by=caller.name if given.approve else None,
-        requested_by=caller.name,
-        files=body.files,
-    )
+    given = asdict(body.options)
+    approve = given.pop("approve")
+    named = {
+        "run_id": key.run_id if key else body.options.run_id,
+        "callbacks": tuple(map(_callback, body.options.callbacks)),
+        "approved_by": caller.name if approve else None,
+        "requested_by": caller.name,
+        "files": body.files,
+    }
+    return RunOptions(**given | named)
 
 
 def _callback(given: NewCallback) -> CallbackSpec:

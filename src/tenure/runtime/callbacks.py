@@ -38,8 +38,8 @@ from tenure.model.update import CallbackFailure, Event, NewDelivery, Receipt, re
 from tenure.ports.callbacks import CallbackSender, NotTaken, Outbox, RunStateNotifier
 from tenure.ports.store import Attended, RunStateStore
 from tenure.runtime.attempts import attempt, note_given_up, outcome_of
-from tenure.runtime.callback_settings import CallbackSettings
 from tenure.runtime.group_commit import Combiner
+from tenure.runtime.options import CallbackSettings
 from tenure.runtime.relay import Relay
 from tenure.wire.callbacks import payload
 

@@ -28,7 +28,7 @@ from tenure.ports.execution import TrustWindows
 from tenure.ports.leases import KeptApart, LeaseKeeping, LeaseStore
 from tenure.ports.store import RunStateStore
 from tenure.runtime.group_commit import InTouch
-from tenure.runtime.lease_timing import Timing
+from tenure.runtime.options import Timing
 from tenure.runtime.stop import NOT_RENEWED
 
 # The runs that a process holds, as its two threads share them.

@@ -61,7 +61,7 @@ from tenure.runtime.attempts import (
     ask,
     outcome_of,
 )
-from tenure.runtime.relay_timing import RelayTiming
+from tenure.runtime.options import RelayTiming
 
 # How many places those may take of whom nobody knows whether they answer.
 #

@@ -22,11 +22,11 @@ from tenure.ports.leases import LeaseStore, Presence, Wakeups
 from tenure.ports.store import Attended, LogStore, Retention, RunStateStore
 from tenure.runtime.callbacks import Callbacks
 from tenure.runtime.group_commit import Combiner, Contact, InTouch
-from tenure.runtime.lease_timing import Timing
 from tenure.runtime.leases import Keeper
 from tenure.runtime.operators import Operators
+from tenure.runtime.options import RetentionPolicy, Timing
 from tenure.runtime.recovery import Reconciler, told_of
-from tenure.runtime.retention import Forgetting, RetentionPolicy
+from tenure.runtime.retention import Forgetting
 
 # Saying that a run may be claimed, without ever standing in the way of who says it.
 

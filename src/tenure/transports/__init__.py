@@ -1,13 +1,9 @@
 """How hosts are reached.
 
-``routing`` picks by address; ``local`` starts processes on this machine; ``unreachable`` answers
-for the kinds of address nothing here can reach.
-
-``local`` leaves to a starter (``starting``) whose child a process becomes: this program's
-(``children``, with ``child``, ``reaping``, ``ending``, ``group``) or its supervisor's
-(``supervisor``). The rest serves both: ``spawn`` (what becomes a process, and why not),
-``plumbing``, ``pipes`` and ``streams`` (what goes in and comes out), ``scratch`` and ``leftovers``
-(``$TENURE_OUTPUT``), ``become`` and ``foreign`` (as another user).
+``routing`` picks by address; ``local`` starts processes on this machine, and leaves to a starter
+(``commands``) whose child a process becomes: this program's (``children``) or its supervisor's
+(``supervisor``). ``streams`` is what goes in and comes out, ``scratch`` where ``$TENURE_OUTPUT``
+is.
 """
 
 from __future__ import annotations
@@ -24,10 +20,8 @@ def new_transport(*, supervised: bool = False, task_groups: bool = True) -> Tran
     ``task_groups``: each in a control group of its own, where that is allowed.
     """
     from tenure.transports.local import LocalTransport
-    from tenure.transports.routing import RoutingTransport
-    from tenure.transports.supervisor.launch import possible
-    from tenure.transports.supervisor.starter import SupervisedStarter
-    from tenure.transports.unreachable import UnreachableTransport
+    from tenure.transports.routing import RoutingTransport, UnreachableTransport
+    from tenure.transports.supervisor.client import SupervisedStarter, possible
 
     supervises = supervised and possible()
     starter = SupervisedStarter(task_groups=task_groups) if supervises else None

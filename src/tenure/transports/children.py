@@ -1,72 +1,210 @@
-"""Processes as children of this program: no helper process and no thread per command.
+"""Processes as children of this program: no helper process, and nothing watches over them.
 
-Cancel and time-out reach the whole process group; what left it on purpose (``setsid``, a daemon)
-lives on, and so does everything when this program is killed. That is why they are supervised where
-the system allows it.
+For systems where there is no supervisor, or it is not wanted. Cancel and time-out reach the whole
+process group; what left it on purpose (``setsid``, a daemon) lives on, and so does everything when
+this program is killed.
+
+A group may be signalled while its leader was not reaped, and after that as long as it was seen
+alive a moment ago: numbers are handed out in turn, and the turn does not come round within a
+moment.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Coroutine
 from contextlib import suppress
+from typing import Any
 
-from tenure.model.errors import NotStarted, TransportError
+from tenure.model.errors import NotStarted, StillRunning, TransportError
 from tenure.ports.execution import Command, Output
-from tenure.transports import ending, group
-from tenure.transports.child import Child
-from tenure.transports.spawn import image_of, spawn
+from tenure.transports.commands import Image, image_of, signalling, why_not
+from tenure.transports.streams import Ends, Streams, UntilItFails, lay_pipes
+from tenure.transports.supervisor.processes import all_processes
+
+_KILL_TIMEOUT_S = 5.0
+"""For the system to carry out a KILL. A process it cannot end (stuck in a driver, another user's)
+is reported rather than waited for."""
+_FIRST_LOOK_S, _LAST_LOOK_S = 0.005, 0.1
 
 
 class ChildStarter:
     async def start(self, command: Command) -> StartedChild:
-        process, pipes = spawn(image_of(command), feed=bool(command.stdin))
-        loop = asyncio.get_running_loop()
-        child = Child(loop, process, pipes, command.stdin, command.grace)
+        image = image_of(command)
         try:
-            child.begin()
+            ours, theirs = lay_pipes(feed=bool(command.stdin))
         except OSError as error:
-            group.send(child.pid, signal.SIGKILL)
-            process.wait()
-            child.close()
-            raise NotStarted(
-                f"{command.argv[0]} was ended at once, it cannot be watched: {error}"
-            ) from error
-        return StartedChild(child, command.become)
+            raise NotStarted(why_not(error, image)) from error
+        starting = asyncio.ensure_future(_start(image, theirs))
+        try:
+            process = await asyncio.shield(starting)
+        except BaseException as error:
+            ours.close()
+            if isinstance(error, OSError):
+                raise NotStarted(why_not(error, image)) from error
+            starting.add_done_callback(_kill_started)
+            if isinstance(error, asyncio.CancelledError):
+                await until_done(_ended(starting))
+            raise
+        return StartedChild(process, ours, command)
 
     async def close(self) -> None:
         """Nothing is held."""
 
 
 class StartedChild:
-    def __init__(self, child: Child, become: str | None) -> None:
-        self._child = child
-        self._become = become
+    def __init__(self, process: Process, pipes: Ends, command: Command) -> None:
+        self._process = process
+        self._group = process.pid
+        self._become = command.become
+        self._grace = command.grace
+        loop = asyncio.get_running_loop()
+        self._streams = Streams(loop, pipes, command.stdin, command.grace, self._cut_off)
+        self._end = asyncio.ensure_future(process.wait())
+        self._end.add_done_callback(lambda _: self._streams.note_end())
+        self._outlived = False
+        """Whether it ended, and what it started had to be killed."""
         self._over = False
+        self._streams.begin()
 
     async def see_through(self, output: Output) -> int:
-        child = self._child
-        await child.streams.hand_over(output)
-        if child.outlived:
-            await ending.kill(child, self._become)
+        await self._streams.hand_over(output)
+        if self._outlived:
+            await self._kill()
         self._over = True
-        code = child.reap()
-        if code is None:
-            raise TransportError(
-                f"process {child.pid} ended, but another part of this program took its exit "
-                "status; SIGCHLD must not be ignored, and nobody may wait for children that are "
-                "not theirs"
-            )
-        return code
+        return self._end.result()
 
     async def end(self, output: Output | None) -> None:
-        if not self._over:
-            await ending.end(self._child, output, self._become)
+        if self._over:
+            return
+        try:
+            async with asyncio.timeout(self._grace):
+                await self._signal(signal.SIGTERM)
+                await self._streams.hand_over(UntilItFails(output))
+                await self._gone()
+        except (TimeoutError, asyncio.CancelledError):
+            await until_done(self._kill())
 
     def kill(self) -> None:
-        with suppress(PermissionError):
-            group.send(self._child.pid, signal.SIGKILL)
-        self._child.abandon()
+        _send(self._group, signal.SIGKILL)
 
     def close(self) -> None:
-        self._child.close()
+        self._streams.close()
+
+    async def _kill(self) -> None:
+        """Without grace. ``StillRunning``: it could not be ended."""
+        try:
+            async with asyncio.timeout(_KILL_TIMEOUT_S):
+                if not self._end.done() or _runs(self._group):
+                    await self._signal(signal.SIGKILL)
+                await self._gone()
+        except TimeoutError:
+            raise StillRunning(
+                f"process {self._group}, or what it started, was told to end and could not be "
+                f"killed; look for it with: ps -g {self._group}"
+            ) from None
+
+    async def _gone(self) -> None:
+        """The kernel does not tell when a group becomes empty: it has to be looked at. The thorough
+        look is for groups that do not become empty soon."""
+        pause = _FIRST_LOOK_S
+        while not self._end.done() or _is_there(self._group, thorough=pause >= _LAST_LOOK_S):
+            await asyncio.sleep(pause)  # noqa: TID251 - see above
+            pause = min(2 * pause, _LAST_LOOK_S)
+
+    async def _signal(self, number: int) -> None:
+        await signal_as(self._become, self._group, number)
+        _send(self._group, number)
+
+    def _cut_off(self) -> None:
+        """It ended, and its streams are still held open after the grace."""
+        self._outlived = _runs(self._group)
+        self._streams.warn_if_held(self._group, killed=self._outlived)
+        if self._outlived:
+            _send(self._group, signal.SIGKILL)
+        self._streams.end_with_what_is_there()
+
+
+async def signal_as(user: str | None, group: int, number: int) -> None:
+    """To a whole process group of another user, sent by that user: of sudo and that user's
+    processes this program may reach sudo only, which would leave them behind. A failure is not
+    raised: then they are still running, and said to be."""
+    if user is None or os.geteuid() == 0:
+        return
+    with suppress(TransportError, OSError):
+        helper = await _start(image_of(Command(argv=signalling(user, group, number))), None)
+        try:
+            await helper.wait()
+        finally:
+            if helper.returncode is None:
+                _send(helper.pid, signal.SIGKILL)
+
+
+async def until_done(work: Coroutine[Any, Any, None]) -> None:
+    """Wait for work that being cancelled could not make any faster."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait({task})
+    task.result()
+
+
+async def _start(image: Image, streams: Ends | None) -> Process:
+    """In a session of its own, so that its whole group can be signalled and no terminal of ours
+    reaches it. ``streams`` are closed here as soon as it has them."""
+    stdin, stdout, stderr = streams or (DEVNULL, DEVNULL, DEVNULL)
+    try:
+        return await asyncio.create_subprocess_exec(
+            *image.argv,
+            stdin=DEVNULL if stdin is None else stdin,
+            stdout=stdout,
+            stderr=stderr,
+            env=image.env,
+            cwd=image.cwd,
+            start_new_session=True,
+        )
+    finally:
+        if streams is not None:
+            streams.close()
+
+
+def _kill_started(starting: asyncio.Future[Process]) -> None:
+    if not starting.cancelled() and starting.exception() is None:
+        _send(starting.result().pid, signal.SIGKILL)
+
+
+async def _ended(starting: asyncio.Future[Process]) -> None:
+    await asyncio.wait({starting})
+    if starting.exception() is None:
+        await starting.result().wait()
+
+
+def _send(group: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def _is_there(group: int, *, thorough: bool) -> bool:
+    if thorough:
+        return _runs(group)
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _runs(group: int) -> bool:
+    """Zombies do not, though they may never be reaped: in many containers the first process does
+    not care for orphans."""
+    if not _is_there(group, thorough=False):
+        return False
+    try:
+        return any(each.alive and each.group == group for each in all_processes().values())
+    except OSError:  # a system without /proc
+        return True

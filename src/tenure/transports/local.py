@@ -1,5 +1,5 @@
 """Processes on this machine, each in a session of its own, with no shell the command does not ask
-for. Who their parent is, and so who ends them, is the starter's part: this program itself
+for. What their parent is, and so what ends them, is the starter's part: this program itself
 (``children``) or its supervisor (``supervisor``)."""
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from msgspec import structs
 
 from tenure.model.errors import NotStarted, StillRunning
 from tenure.ports.execution import Command, Endpoint, Exit, Output, TrustWindows
-from tenure.transports.become import becoming
 from tenure.transports.children import ChildStarter
+from tenure.transports.commands import Started, Starter, becoming
 from tenure.transports.scratch import ExportFile, Scratch
-from tenure.transports.starting import Started, Starter
 
 EXPORTS = "TENURE_OUTPUT"
 _FILES_PER_PROCESS = 4  # stdin, stdout, stderr, pidfd

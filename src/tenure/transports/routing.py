@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 
+from tenure.model.errors import HostUnreachable
 from tenure.ports.execution import Command, Endpoint, Exit, Output, Transport, TrustWindows
 from tenure.ports.store import TakesTurns
 
@@ -56,3 +57,17 @@ class RoutingTransport:
 
     def _all(self) -> tuple[Transport, ...]:
         return (*self._by_kind.values(), self._otherwise)
+
+
+class UnreachableTransport:
+    """Truth instead of a guess: such a host is ``unreachable``, never silently run elsewhere."""
+
+    async def run(self, host: Endpoint, command: Command, output: Output) -> Exit:
+        raise HostUnreachable(
+            host.name,
+            host.address,
+            "this version of Tenure reaches only `local`; try things here with --local",
+        )
+
+    async def close(self) -> None:
+        """Nothing is held."""

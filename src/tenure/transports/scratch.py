@@ -2,20 +2,72 @@
 
 One private folder per transport, made when it is first needed. A file comes into being when a
 process writes to it, so a task that exports nothing costs one failed ``open``.
+
+A living program holds a lock on its folder, which the system releases however the program ends. So
+folders of programs that were killed are told from those in use, also across containers that share a
+folder for temporary files and cannot see each other's processes. Supervisors load this module: what
+they have no use for is imported where it is needed.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
-import shutil
 import stat
-import tempfile
-import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
-from secrets import token_hex
+from math import inf
 
-from tenure.transports.leftovers import PREFIX, hold, sweep
+PREFIX = "tenure-exports-"
+_RANDOM = 32
+_YOUNG_S = 60.0
+"""Seconds in which a folder may have been made and not been locked yet."""
+
+
+def hold(folder: str) -> int:
+    """A descriptor that keeps ``folder`` ours until it is closed."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    with suppress(OSError):  # without locks it is not taken for abandoned either
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return fd
+
+
+def sweep(own: str) -> None:
+    """Remove abandoned folders beside ``own``. Whatever does not look like ours is left alone."""
+    before = os.stat(own).st_mtime - _YOUNG_S
+    with suppress(OSError), os.scandir(os.path.dirname(own)) as entries:
+        for entry in entries:
+            with suppress(OSError):
+                remove_if_abandoned(entry.path, before)
+
+
+def remove_if_abandoned(folder: str, before: float = inf) -> None:
+    """Not if it was touched later than that: it may not have been locked yet. ``OSError`` if it is
+    in use, or not all of it can be removed."""
+    if not os.path.basename(folder).startswith(PREFIX):
+        return
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        found = os.fstat(fd)
+        if found.st_uid != os.geteuid() or found.st_mtime >= before:
+            return
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for name in os.listdir(fd):
+            if _is_ours(name):
+                with suppress(IsADirectoryError):  # a task's own idea; the rest goes all the same
+                    os.unlink(name, dir_fd=fd)
+        os.rmdir(folder)
+    finally:
+        os.close(fd)
+
+
+def _is_ours(name: str) -> bool:
+    """A number, or random hexadecimal digits. Told without ``re``, which no supervisor loads."""
+    if name.isascii() and name.isdecimal():
+        return True
+    return len(name) == _RANDOM and set(name) <= set("0123456789abcdef")
+
 
 MOST = 1024 * 1024
 """Bytes of one file that are read."""
@@ -32,7 +84,7 @@ class Scratch:
         if not for_another_user:
             return ExportFile(f"{self._private.path()}/{next(self._numbers)}")
         # That user may pass through the folder, not look into it: the name is the secret.
-        path = f"{self._passable.path()}/{token_hex(16)}"
+        path = f"{self._passable.path()}/{os.urandom(_RANDOM // 2).hex()}"
         fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         try:
             os.fchmod(fd, 0o666)
@@ -73,18 +125,20 @@ class ExportFile:
         except FileNotFoundError:
             pass
         except OSError:
+            import shutil
+
             shutil.rmtree(self.path, ignore_errors=True)
 
 
 class _Folder:
     """Made anew when it has vanished: cleaners of temporary files take what looks forgotten, and
-    whoever took the name since then is not us."""
+    a folder that took the name since then is not ours."""
 
     def __init__(self, mode: int) -> None:
         self._mode = mode
         self._path: str | None = None
         self._identity = (0, 0)
-        self._removal: weakref.finalize[[str, int, int], _Folder] | None = None
+        self._removal: Callable[[], object] | None = None
 
     def path(self) -> str:
         if self._path is None or _identity(self._path) != self._identity:
@@ -97,11 +151,14 @@ class _Folder:
         self._path = None
 
     def _make(self) -> str:
+        import tempfile
+        import weakref
+
         path = tempfile.mkdtemp(prefix=PREFIX)
         held = hold(path)
         if self._removal is not None:
             self._removal()
-        # Also when nobody calls close: at the latest when the program ends.
+        # Also when close is not called: at the latest when the program ends.
         self._removal = weakref.finalize(self, _remove, path, held, os.getpid())
         os.chmod(path, self._mode)
         self._identity = _identity(path)
@@ -122,5 +179,7 @@ def _remove(path: str, held: int, maker: int) -> None:
         return
     found = os.fstat(held)
     if _identity(path) == (found.st_dev, found.st_ino):
+        import shutil
+
         shutil.rmtree(path, ignore_errors=True)
     os.close(held)

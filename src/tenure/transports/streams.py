@@ -1,21 +1,184 @@
-"""What is said to a process and by it, from its start until it is over.
+"""What goes into a process and what comes out of it, over pipes that never block.
 
-Three things can happen: it prints, a stream of it closes, it ends. It is over when it has ended and
-both streams are closed. A descendant may hold the streams open after the end; it gets the grace
-period, then ``held_open`` is asked to do something about it.
+Pipes are read in the event loop: no thread per process, and no copy beyond the chunk that is handed
+on. Three things can happen: the process prints, a stream of it closes, it ends. It is over when it
+has ended and both streams are closed. A descendant may hold the streams open after the end; it gets
+the grace period, then ``held_open`` is asked to do something about it.
 """
 
 from __future__ import annotations
 
+import array
 import asyncio
+import fcntl
+import os
+import termios
 from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import Callable
 from logging import getLogger
+from typing import NamedTuple
 
 from tenure.ports.execution import Output
-from tenure.transports.pipes import Feed, Inflow
-from tenure.transports.plumbing import Ends
+
+
+class Ends(NamedTuple):
+    """One end of each of its streams: ours, or those it is given."""
+
+    stdin: int | None
+    stdout: int
+    stderr: int
+
+    def all(self) -> list[int]:
+        return [fd for fd in self if fd is not None]
+
+    def close(self) -> None:
+        for fd in self.all():
+            os.close(fd)
+
+
+def lay_pipes(*, feed: bool) -> tuple[Ends, Ends]:
+    """Our ends, which never block, and the process's, to be closed here as soon as it has them.
+    ``OSError`` if there are no descriptors left; then nothing stays open."""
+    opened: list[tuple[int, int]] = []
+    try:
+        opened.extend(os.pipe() for _ in range(3 if feed else 2))
+    except OSError:
+        for pair in opened:
+            os.close(pair[0])
+            os.close(pair[1])
+        raise
+    (out, their_out), (err, their_err) = opened[:2]
+    their_in, into = opened[2] if feed else (None, None)
+    ours = Ends(into, out, err)
+    for fd in ours.all():
+        os.set_blocking(fd, False)
+    return ours, Ends(their_in, their_out, their_err)
+
+
+CHUNK = 64 * 1024
+"""What one read takes: as much as a pipe holds by default."""
+BUFFERED = 3 * CHUNK
+"""Reading pauses when this much waits to be taken, so a stream never holds more than one chunk
+beyond it: 256 KiB."""
+
+
+class Inflow:
+    """One stream of a process. ``arrived`` gets every chunk, and ``b""`` once at the end."""
+
+    __slots__ = ("_allowance", "_arrived", "_fd", "_loop", "_reading", "_waiting", "name")
+
+    def __init__(
+        self,
+        loop: AbstractEventLoop,
+        name: str,
+        fd: int,
+        arrived: Callable[[Inflow, bytes], None],
+    ) -> None:
+        self.name = name
+        self._loop = loop
+        self._fd = fd
+        self._arrived = arrived
+        self._waiting = 0
+        self._allowance: int | None = None
+        self._reading = False
+
+    def begin(self) -> None:
+        self._loop.add_reader(self._fd, self._read)
+        self._reading = True
+
+    @property
+    def open(self) -> bool:
+        return self._fd >= 0
+
+    @property
+    def silent(self) -> bool:
+        """Open, and all it ever gave has been taken: it waits for a process, not for its reader."""
+        return self.open and not self._waiting
+
+    def taken(self, size: int) -> None:
+        """The receiver of the output has taken ``size`` bytes."""
+        self._waiting -= size
+        if not self._reading and self.open and self._waiting < BUFFERED:
+            self.begin()
+
+    def end_with_what_is_there(self) -> None:
+        """Whatever is in the pipe now is still read; what is written later is not."""
+        if not self.open:
+            return
+        size = array.array("i", [0])
+        fcntl.ioctl(self._fd, termios.FIONREAD, size)
+        self._allowance = size[0]
+        if not self._allowance:
+            self._end()
+
+    def close(self) -> None:
+        if not self.open:
+            return
+        self._loop.remove_reader(self._fd)
+        os.close(self._fd)
+        self._fd = -1
+
+    def _read(self) -> None:
+        allowance = self._allowance
+        try:
+            data = os.read(self._fd, CHUNK if allowance is None else min(CHUNK, allowance))
+        except BlockingIOError:  # a false alarm
+            return
+        if not data:
+            self._end()
+            return
+        self._waiting += len(data)
+        if self._waiting >= BUFFERED:
+            self._loop.remove_reader(self._fd)
+            self._reading = False
+        self._arrived(self, data)
+        if allowance is not None:
+            self._allowance = allowance - len(data)
+            if not self._allowance:
+                self._end()
+
+    def _end(self) -> None:
+        self.close()
+        self._arrived(self, b"")
+
+
+class Feed:
+    """Standard input: given as fast as the process reads it, closed at the end of the data."""
+
+    __slots__ = ("_fd", "_left", "_loop", "_waiting")
+
+    def __init__(self, loop: AbstractEventLoop, fd: int, data: bytes) -> None:
+        self._loop = loop
+        self._fd = fd
+        self._left = memoryview(data)
+        self._waiting = False
+
+    def begin(self) -> None:
+        self._write()
+
+    def close(self) -> None:
+        if self._fd < 0:
+            return
+        if self._waiting:
+            self._loop.remove_writer(self._fd)
+        os.close(self._fd)
+        self._fd = -1
+
+    def _write(self) -> None:
+        try:
+            self._left = self._left[os.write(self._fd, self._left) :]
+        except BlockingIOError:
+            pass
+        except BrokenPipeError:  # it has read all it wants
+            self.close()
+            return
+        if not self._left:
+            self.close()
+        elif not self._waiting:
+            self._loop.add_writer(self._fd, self._write)
+            self._waiting = True
+
 
 _log = getLogger(__name__)
 
@@ -67,7 +230,7 @@ class Streams:
             await self._change
 
     def note_end(self) -> None:
-        """The process has ended; who holds its streams open now is somebody else."""
+        """The process has ended; if its streams are open still, another one holds them."""
         if self.ended:
             return
         self.ended = True
@@ -116,7 +279,7 @@ class Streams:
 
 
 class UntilItFails:
-    """Whoever keeps the output may be the reason why the process is ended; that must not keep the
+    """The receiver of the output may be the reason why the process is ended; that must not keep the
     process from printing its last words and ending well."""
 
     def __init__(self, output: Output | None) -> None:

@@ -29,8 +29,15 @@ from tenure.model.status import TERMINAL_RUN, RunStatus
 from tenure.model.update import Fencing, LeaseRequest, RunChange
 from tenure.ports.leases import LeaseStore
 from tenure.ports.store import Definitions
-from tenure.runtime.lease_rules import MOST_AT_ONCE, MOST_CLAIMED
-from tenure.runtime.option_rules import MORE_SECONDS, SECONDS, Rules, broken, whole
+from tenure.runtime.options import (
+    MORE_SECONDS,
+    MOST_AT_ONCE,
+    MOST_CLAIMED,
+    SECONDS,
+    Rules,
+    broken,
+    whole,
+)
 from tenure.runtime.prepare import Ready
 from tenure.runtime.recipe import Definition, decode_definition
 from tenure.runtime.resume import unconfirmed

@@ -25,14 +25,21 @@ from tenure.ports.environment import Broker
 from tenure.ports.execution import Action, Recorder, Transport
 from tenure.ports.leases import LeaseStore, Wakeups, WorkerInfo, WorkerRegistry
 from tenure.ports.store import Definitions, RunStateStore
-from tenure.runtime.callback_settings import CallbackSettings
 from tenure.runtime.group_commit import InTouch
-from tenure.runtime.lease_rules import broken_together, hidden_for
-from tenure.runtime.lease_timing import Timing
-from tenure.runtime.option_rules import A_QUEUE, MORE_SECONDS, Rules, broken, is_queue
+from tenure.runtime.options import (
+    A_QUEUE,
+    MORE_SECONDS,
+    CallbackSettings,
+    RetentionPolicy,
+    Rules,
+    Timing,
+    broken,
+    broken_together,
+    hidden_for,
+    is_queue,
+)
 from tenure.runtime.prepare import Ready
 from tenure.runtime.recipe import Definition
-from tenure.runtime.retention import RetentionPolicy
 from tenure.runtime.run import not_servable
 from tenure.worker.claims import Claims, Duty, Lone, Room
 from tenure.worker.hints import Hearing

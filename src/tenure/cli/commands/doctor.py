@@ -41,7 +41,7 @@ from tenure.ports.callbacks import Outbox
 from tenure.ports.leases import LeaseStore, Presence, WakeupCheck, WorkerInfo
 from tenure.ports.store import Attended, CensusTaking, RunStateStore, StoreClock, Upkeep
 from tenure.runtime.explain import clock_offset, present_workers, serving
-from tenure.runtime.lease_rules import RULES, Rule
+from tenure.runtime.options import LEASE_RULES, LeaseRule
 from tenure.runtime.owners import (
     HELD,
     UNFINISHED,
@@ -200,13 +200,13 @@ def examine_settings(into: Examination, settings: Settings, unread: Mapping[str,
         else SettingFact(name=name, value=_shown(settings, name), source=settings.source_of(name))
         for name in READERS
     ]
-    into.rules = [_judged(rule, settings, unread) for rule in RULES]
+    into.rules = [_judged(rule, settings, unread) for rule in LEASE_RULES]
     folder = data_folder()
     if folder is not None and settings.source_of("store") == DEFAULT:
         _examine_folder(into, folder)
 
 
-def _judged(rule: Rule, settings: Settings, unread: Mapping[str, str]) -> RuleFact:
+def _judged(rule: LeaseRule, settings: Settings, unread: Mapping[str, str]) -> RuleFact:
     if any(name in unread for name in rule.names):
         return RuleFact(rule=rule.text, why=rule.why, holds=None)
     broken = broken_rule(rule, settings)

@@ -18,7 +18,7 @@ from tenure.cli.options import json_option, store_option, verb
 from tenure.config import Settings
 from tenure.model.errors import NotSupported
 from tenure.ports.store import Attended, Retention, RunStateStore, StoreReport, Upkeep
-from tenure.runtime.retention_limits import MOST_PER_SECOND
+from tenure.runtime.options import MOST_PRUNED_PER_S
 
 _NO_SCHEMA = "has no schema that could be migrated"
 
@@ -149,7 +149,7 @@ TELL_EVERY = 5.0
 )
 @click.option(
     "--rate",
-    type=Whole(1, MOST_PER_SECOND),
+    type=Whole(1, MOST_PRUNED_PER_S),
     metavar="N",
     help="Runs to remove in a second, at most; without it, the setting prune_rate.",
 )
@@ -172,7 +172,8 @@ def store_prune(older_than: float, rate: int | None, as_json: bool, store: str |
 
 
 async def _prune(settings: Settings, older_than: float, rate: int) -> int:
-    from tenure.runtime.retention import PruneRate, remove_old
+    from tenure.runtime.options import PruneRate
+    from tenure.runtime.retention import remove_old
 
     with suppress(NoRunsYet):
         async with tending(settings) as store:

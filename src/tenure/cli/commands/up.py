@@ -12,7 +12,7 @@ from tenure.cli.display.text import note, place_of
 from tenure.cli.options import broker_option, json_option, secrets_option, store_option, verb
 from tenure.cli.secrets import for_worker
 from tenure.cli.serve import fronting, how_to_install, listen_options, missing_packages, serve
-from tenure.runtime.lease_rules import MOST_AT_ONCE
+from tenure.runtime.options import MOST_AT_ONCE
 
 
 @verb("up", "tenure up", "tenure up --store sqlite:///runs.db --concurrency 5")

@@ -10,7 +10,7 @@ from tenure.cli.display.text import place_of
 from tenure.cli.options import broker_option, json_option, secrets_option, store_option, verb
 from tenure.cli.secrets import for_worker
 from tenure.cli.serve import serve
-from tenure.runtime.lease_rules import MOST_AT_ONCE
+from tenure.runtime.options import MOST_AT_ONCE
 from tenure.workflow.wording import listed
 
 

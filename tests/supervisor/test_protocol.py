@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.transports.supervisor import frames
-from tenure.transports.supervisor.frames import Malformed, Spawn, Splitter
+from tenure.transports.supervisor import protocol
+from tenure.transports.supervisor.protocol import Malformed, Spawn, Splitter
 
 texts = st.binary().map(lambda data: data.replace(b"\0", b"."))
 names = texts.map(lambda data: data.replace(b"=", b".") or b"A")
@@ -42,7 +42,7 @@ def test_an_order_arrives_as_it_was_given(order: Spawn) -> None:
 def test_frames_come_out_whole_wherever_they_were_cut(
     sent: list[tuple[int, int, bytes]], cuts: list[int]
 ) -> None:
-    data = b"".join(frames.frame(*each) for each in sent)
+    data = b"".join(protocol.frame(*each) for each in sent)
     places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     splitter = Splitter(1000)
     came = [each for start, end in pairwise(places) for each in splitter.split(data[start:end])]
@@ -61,11 +61,11 @@ def test_any_bytes_are_an_order_or_malformed(body: bytes) -> None:
 @given(st.binary(max_size=40))
 def test_any_bytes_are_an_answer_or_malformed(body: bytes) -> None:
     for read in (
-        frames.read_end,
-        frames.read_trust,
-        frames.read_refusal,
-        frames.read_number,
-        frames.read_numbers,
+        protocol.read_end,
+        protocol.read_trust,
+        protocol.read_refusal,
+        protocol.read_number,
+        protocol.read_numbers,
     ):
         try:
             read(body)
@@ -75,21 +75,21 @@ def test_any_bytes_are_an_answer_or_malformed(body: bytes) -> None:
 
 def test_more_than_was_agreed_is_not_waited_for() -> None:
     splitter = Splitter(1000)
-    assert splitter.split(frames.frame(frames.LEFT, 1, b"x" * 1000)) != []
+    assert splitter.split(protocol.frame(protocol.LEFT, 1, b"x" * 1000)) != []
     with pytest.raises(Malformed, match="1001 bytes"):
-        splitter.split(frames.frame(frames.LEFT, 1, b"x" * 1001)[:20])
+        splitter.split(protocol.frame(protocol.LEFT, 1, b"x" * 1001)[:20])
 
 
 @pytest.mark.parametrize("grace", [-1.0, float("nan")])
 def test_an_impossible_grace(grace: float) -> None:
     with pytest.raises(Malformed):
-        frames.read_end(frames.end(grace))
+        protocol.read_end(protocol.end(grace))
     with pytest.raises(Malformed):
-        frames.read_trust(frames.trust(b"run", 1, grace))
+        protocol.read_trust(protocol.trust(b"run", 1, grace))
 
 
 def test_numbers_and_runs_there_and_back() -> None:
-    assert frames.read_numbers(frames.numbers([1, 32768, 4194304])) == [1, 32768, 4194304]
-    assert frames.read_number(frames.number(-9)) == -9
-    assert frames.read_refusal(frames.refusal(13, frames.TO_ENTER)) == (13, frames.TO_ENTER)
-    assert frames.read_trust(frames.trust(b"run-1", 2**63, 2.5)) == (b"run-1", 2**63, 2.5)
+    assert protocol.read_numbers(protocol.numbers([1, 32768, 4194304])) == [1, 32768, 4194304]
+    assert protocol.read_number(protocol.number(-9)) == -9
+    assert protocol.read_refusal(protocol.refusal(13, protocol.TO_ENTER)) == (13, protocol.TO_ENTER)
+    assert protocol.read_trust(protocol.trust(b"run-1", 2**63, 2.5)) == (b"run-1", 2**63, 2.5)

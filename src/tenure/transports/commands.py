@@ -1,16 +1,53 @@
-"""Starting a process on this machine, and saying clearly why it could not be started."""
+"""What becomes a process of this machine, why it cannot, and how one is begun and ended."""
 
 from __future__ import annotations
 
 import errno
 import os
-import subprocess
+import signal
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from tenure.model.errors import NotStarted
-from tenure.ports.execution import Command
-from tenure.transports.plumbing import Ends, lay_pipes
+from tenure.ports.execution import Command, Output
+
+
+class Started(Protocol):
+    """One process and what it starts. The caller closes it, whatever happens."""
+
+    async def see_through(self, output: Output) -> int:
+        """Hand over all it prints until it is over; its exit code, negative for a signal.
+
+        ``NotStarted``: it never ran. ``StillRunning``: something of it lives that should not.
+        Any other ``TransportError``: it is gone, and how it ended is not its own doing.
+        """
+        ...
+
+    async def end(self, output: Output | None) -> None:
+        """TERM, grace, KILL; back when everything is gone. What it still prints goes to ``output``
+        if there is one. Being cancelled ends the grace at once. ``StillRunning``: it is not gone.
+        """
+        ...
+
+    def kill(self) -> None:
+        """At once, and without waiting: this program is being torn down."""
+        ...
+
+    def close(self) -> None:
+        """Let go of its streams."""
+        ...
+
+
+class Starter(Protocol):
+    async def start(self, command: Command) -> Started:
+        """``argv`` is started as it stands: where ``become`` is set, it holds the sudo already.
+        ``NotStarted``: nothing runs and nothing stays open."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+# What becomes a process
 
 _OURS = b"TENURE_"
 
@@ -60,33 +97,6 @@ def encoded(text: str, what: str) -> bytes:
     return data
 
 
-def spawn(image: Image, *, feed: bool) -> tuple[subprocess.Popen[bytes], Ends]:
-    """Start it in a session of its own, so that its whole group can be signalled and no terminal
-    of ours reaches it. ``NotStarted``: nothing runs and nothing stays open."""
-    try:
-        ours, theirs = lay_pipes(feed=feed)
-    except OSError as error:
-        raise NotStarted(why_not(error, image)) from error
-    try:
-        process = subprocess.Popen(  # noqa: S603 - starting what the workflow says is the purpose
-            image.argv,
-            stdin=subprocess.DEVNULL if theirs.stdin is None else theirs.stdin,
-            stdout=theirs.stdout,
-            stderr=theirs.stderr,
-            env=image.env,
-            cwd=image.cwd,
-            start_new_session=True,
-        )
-    except BaseException as error:
-        ours.close()
-        if isinstance(error, OSError):
-            raise NotStarted(why_not(error, image)) from error
-        raise
-    finally:
-        theirs.close()
-    return process, ours
-
-
 def why_not(error: OSError, image: Image) -> str:
     """In words. An error of the working directory names it as its file."""
     if error.errno == errno.E2BIG:
@@ -113,3 +123,32 @@ def too_long(image: Image) -> str:
         "Put a long script in shell.run or script.shell, which hand it over on standard input, "
         "and long values in files"
     )
+
+
+# Running as another user, through sudo without a password (`sudo -n`).
+# Values of variables never stand in an argument, where every user of the machine could read them:
+# --preserve-env names the variables, sudo takes their values from its own environment. The sudoers
+# rule must allow that, as ALL does; a rule for single commands needs the tag SETENV. PATH and what
+# else sudo guards (secure_path, env_delete) stays under sudo's rules.
+
+_ENTER_FIRST = 'cd -- "$1" && shift && exec "$@"'
+_SIGNAL = 'kill -s "$1" -- "-$2"'
+
+
+def becoming(
+    user: str, argv: tuple[str, ...], env: Mapping[str, str], cwd: str | None
+) -> tuple[str, ...]:
+    """``argv`` as that user. It enters the working directory too, which may be closed to us."""
+    odd = [name for name in env if "," in name]
+    if odd:
+        raise NotStarted(f"become: sudo cannot keep a variable named {odd[0]!r}")
+    home = () if "HOME" in env else ("-H",)
+    keep = (f"--preserve-env={','.join(env)}",) if env else ()
+    enter = ("/bin/sh", "-c", _ENTER_FIRST, "sh", cwd) if cwd is not None else ()
+    return ("sudo", "-n", *home, "-u", user, *keep, "--", *enter, *argv)
+
+
+def signalling(user: str, group: int, number: int) -> tuple[str, ...]:
+    """A command that signals that user's processes in a group: we may not do it ourselves."""
+    name = signal.Signals(number).name.removeprefix("SIG")
+    return ("sudo", "-n", "-u", user, "--", "/bin/sh", "-c", _SIGNAL, "sh", name, str(group))

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from tenure.transports.supervisor.census import (
+from tenure.transports.supervisor.cgroups import RELEASED
+from tenure.transports.supervisor.processes import (
     Process,
-    everybody,
+    all_processes,
     look_at,
     send,
     send_to_group,
 )
-from tenure.transports.supervisor.marks import TOKEN_BITS, Branding, Marks, value_in
-from tenure.transports.supervisor.suspicion import RELEASED
+from tenure.transports.supervisor.tree import TOKEN_BITS, LimitMark, Marks, value_in
 from tests.supervisor.hostile import _HEADLESS
 
 pytestmark = pytest.mark.slow
@@ -49,7 +49,7 @@ def test_what_is_told_of_a_process(tmp_path: Path) -> None:
     odd = tmp_path / "a (b) c) "
     odd.symlink_to("/bin/sleep")
     with started(str(odd), "25") as process:
-        found = everybody()[process.pid]
+        found = all_processes()[process.pid]
         assert (found.pid, found.parent) == (process.pid, os.getpid())
         assert (found.group, found.session) == (process.pid, process.pid)
         assert found.alive
@@ -92,7 +92,7 @@ def test_a_number_that_was_given_anew_is_not_signalled(way: type[object]) -> Non
 
 
 def test_the_mark_outlives_environment_session_and_parents() -> None:
-    marks, branding = Marks(5), Branding()
+    marks, branding = Marks(5), LimitMark()
     branding.put(marks.add(3, b""))
     try:
         script = "env -i setsid sh -c '(setsid sleep 25 & echo $!)'"
@@ -126,22 +126,3 @@ def test_tasks_of_two_supervisors_are_told_apart() -> None:
     limits = {Marks(token).add(task, b"") for token in (0, 1, most) for task in (1, 2, 2**24 - 1)}
     assert len(limits) == 9
     assert max(limits) < 2**63 - 1, "more is no limit at all"
-
-
-def test_a_hard_limit_that_leaves_no_room_is_no_failure() -> None:
-    code = """
-import resource
-resource.setrlimit(10, (7, 7))
-import sys
-sys.path.append(sys.argv[1])
-from tenure.transports.supervisor.marks import Branding
-branding = Branding()
-branding.put(1000)
-branding.take_off()
-print(resource.getrlimit(10))
-"""
-    source = str(Path(sys.modules["tenure"].__path__[0]).parent)
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", code, source], capture_output=True, text=True
-    )
-    assert done.stdout == "(7, 7)\n", done.stderr
