@@ -198,7 +198,7 @@ def open_redis(url: str, visibility_timeout: float) -> OpenBroker:
 def sqlite_version() -> str:
     """Of the library that the package brings, which need not be the system's."""
     try:
-        from tenure.stores.sqlite.database import library_version
+        from tenure.stores.sqlite.connection import library_version
     except ModuleNotFoundError as error:
         return f"none: the package {error.name!r} is not installed"
     return library_version()

@@ -97,20 +97,6 @@ class TestKilledProcess:
             assert (run.status, run.owner_lost) == (RunStatus.RUNNING, False)
             assert process.poll() is None
 
-    async def test_nor_if_its_lock_was_lost(self, tmp_path: Path, new_runner: NewRunner) -> None:
-        """Somebody cleaned up the folder of a file store. What is seen to live is not abandoned."""
-        url = f"file://{tmp_path / 'runs'}"
-        with victim(url, RUN_ID) as process:
-            for lock in (tmp_path / "runs").glob("*.live"):
-                lock.unlink()
-            runner = new_runner(url)
-            assert await runner.reconcile() == 0
-            run = await runner.get_run(RUN_ID)
-            assert (run.status, run.owner_lost) == (RunStatus.RUNNING, True)
-            process.kill()
-            process.wait()
-            assert await runner.reconcile() == 1
-
     async def test_a_cancel_finds_it_dead_and_ends_it_as_canceled(
         self, tmp_path: Path, new_runner: NewRunner
     ) -> None:

@@ -15,7 +15,7 @@ import apsw
 
 from tenure.ports.environment import Clock
 from tenure.stores.sqlite import SQLiteStore
-from tenure.stores.sqlite.database import connect
+from tenure.stores.sqlite.connection import connect
 
 
 class SQLiteFiles:
@@ -34,7 +34,7 @@ class SQLiteFiles:
         folder = self._folder / str(next(self._numbers))
         folder.mkdir()
         path = shutil.copy(self._empty, folder / "runs.db")
-        with patch("tenure.stores.sqlite.thread.connect", _hasty):
+        with patch("tenure.stores.sqlite.connection.connect", _hasty):
             store = await SQLiteStore.open(path, clock=clock)
             await store.revoke_token("none")  # the writer's connection, too
         async with store:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from tenure.ports.store import LogKey
-from tenure.stores.sqlite.log_files import LogFiles, file_name
+from tenure.stores.sqlite.logs import LogFiles, file_name
 
 OUT = LogKey(step=0, host="web1", stream="stdout")
 

@@ -18,9 +18,8 @@ from tenure.model.outbox import Delivered
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
 from tenure.ports.store import LogKey
-from tenure.stores.sqlite import SQLiteStore, pruning
-from tenure.stores.sqlite.log_files import RunOutput
-from tenure.stores.sqlite.statements import SQL
+from tenure.stores.sqlite import SQLiteStore, admin
+from tenure.stores.sqlite.logs import RunOutput
 from tenure.testing.contracts.acts import create_embedded, start_first_step, write
 from tenure.testing.factories import (
     HOOK,
@@ -32,9 +31,9 @@ from tenure.testing.factories import (
     start_step,
     unique,
 )
-from tests.stores.query_plans import plan_of
 
 pytestmark = pytest.mark.slow
+
 
 OUT = LogKey(step=0, host="web1", stream="stdout")
 
@@ -117,7 +116,7 @@ async def test_next_prune_goes_on_where_one_was_stopped(
 
     runs = [await ended(store) for _ in range(2)]
     with monkeypatch.context() as patch:
-        owner: Any = pruning if stage.startswith("_") else pruning.Pruner
+        owner: Any = admin if stage.startswith("_") else admin.Pruner
         patch.setattr(owner, stage, stop)
         with pytest.raises(Stopped):
             await store.prune_runs(0.0)
@@ -135,13 +134,13 @@ async def test_next_prune_goes_on_where_one_was_stopped(
 
 KILLED_IN_MID_PRUNE = """
 import asyncio, os, signal, sys
-from tenure.stores.sqlite import SQLiteStore, pruning
+from tenure.stores.sqlite import SQLiteStore, admin
 
 def die(noted):
     os.kill(os.getpid(), signal.SIGKILL)
 
 async def main():
-    pruning._remove_output = die
+    admin._remove_output = die
     async with await SQLiteStore.open(sys.argv[1]) as store:
         await store.prune_runs(0.0)
 
@@ -188,8 +187,8 @@ async def test_writers_get_in_between_portions_of_a_large_run(
     path: Path, store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many rows a run has, and however many runs are pruned, a transaction stays small."""
-    monkeypatch.setattr(pruning, "ROWS_AT_ONCE", 10)
-    monkeypatch.setattr(pruning, "RUNS_AT_ONCE", 2)
+    monkeypatch.setattr(admin, "ROWS_AT_ONCE", 10)
+    monkeypatch.setattr(admin, "RUNS_AT_ONCE", 2)
     hosts = tuple(f"host-{number:02}" for number in range(40))
     wide = await create_embedded(store, steps=planned_steps(1, hosts))
     wide = await write(store, start_step(wide, 0, hosts))
@@ -273,32 +272,6 @@ async def test_output_pruned_while_it_is_looked_for_is_not_taken_for_none(
         await (store.read(run.run_id, OUT) if question == "read" else store.list_logs(run.run_id))
 
 
-# However long the history
-
-
-async def test_candidates_are_found_by_their_end_in_order(path: Path, store: SQLiteStore) -> None:
-    plan = plan_of(path, SQL["prunable"])
-    assert plan[0] == "SEARCH r USING COVERING INDEX runs_ended (finished_at<?)"
-    assert "deliveries_in_order (seq=?)" in plan[-1]
-    assert "TEMP B-TREE" not in str(plan)
-
-
-@pytest.mark.parametrize(
-    "name", ["what_to_prune", *(name for name in SQL if name.startswith("delete_some"))]
-)
-async def test_removing_a_run_reads_no_other(path: Path, store: SQLiteStore, name: str) -> None:
-    plan = plan_of(path, SQL[name])
-    assert not [step for step in plan if step.startswith("SCAN") and step != "SCAN CONSTANT ROW"]
-    assert [step for step in plan if step.startswith("SEARCH")]
-
-
-async def test_looking_for_other_users_of_a_definition_reads_an_index(
-    path: Path, store: SQLiteStore
-) -> None:
-    plan = plan_of(path, SQL["delete_unused_definition"])
-    assert any("run_specs_by_definition (definition_digest=?)" in step for step in plan), plan
-
-
 async def test_reader_of_the_feed_misses_nothing_after_the_newest_run_was_pruned(
     store: SQLiteStore,
 ) -> None:
@@ -308,9 +281,3 @@ async def test_reader_of_the_feed_misses_nothing_after_the_newest_run_was_pruned
     run = await create_embedded(store)
     told = (await store.read_changes(cursor)).events
     assert list(told) == await store.read_events(run.run_id)
-
-
-def test_feed_is_read_by_number(path: Path, store: SQLiteStore) -> None:
-    first, *rest = plan_of(path, SQL["changes_after"])
-    assert first == "SEARCH j USING INTEGER PRIMARY KEY (rowid>?)"
-    assert all("r USING INTEGER PRIMARY KEY" in step for step in rest)

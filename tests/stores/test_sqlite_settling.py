@@ -12,11 +12,9 @@ from tenure.model.outbox import Delivered, Delivery, GiveUp, Settlement, origin_
 from tenure.model.snapshot import CallbackTarget
 from tenure.model.status import DeliveryState
 from tenure.stores.sqlite import SQLiteStore
-from tenure.stores.sqlite.statements import SQL
 from tenure.testing.clock import ManualClock
 from tenure.testing.contracts.acts import create, create_embedded, write
 from tenure.testing.factories import HOOK, end_run, finish_step, start_step
-from tests.stores.query_plans import plan_of
 
 
 @pytest.fixture
@@ -116,7 +114,7 @@ async def test_settling_that_was_rolled_back_is_done_when_it_is_sent_again(
 async def test_what_is_forgotten_is_read(
     store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tenure.stores.sqlite.claimed._MOST", 1)
+    monkeypatch.setattr("tenure.stores.sqlite.outbox._MOST", 1)
     for _ in range(3):
         await create(store, callbacks=(HOOK,))
     held = await store.claim_deliveries("ours")
@@ -172,61 +170,3 @@ async def test_any_number_of_receivers_left_out_hide_nobody(
         others = [each for each in origins if each != origins[number]]
         (one,) = await store.claim_deliveries(f"token-{number}", except_origins=others)
         assert one.target == hooks[number]
-
-
-@pytest.mark.parametrize(
-    ("name", "ranges"),
-    [
-        ("put_deliveries", ["deliveries USING INTEGER PRIMARY KEY (rowid=?)"]),
-        (
-            "unblock_heads",
-            [
-                "deliveries USING INTEGER PRIMARY KEY (rowid=?)",
-                "deliveries USING COVERING INDEX deliveries_in_order (seq=? AND target=?)",
-            ],
-        ),
-        (
-            "hold_named_deliveries",
-            [
-                "deliveries USING INTEGER PRIMARY KEY (rowid=?)",
-                "d USING INDEX sqlite_autoindex_deliveries_1 (id=?)",
-            ],
-        ),
-        ("newest_dead_letter", ["d USING INDEX deliveries_dead (seq=? AND died_at>?)"]),
-    ],
-)
-async def test_statements_look_at_nothing_else(
-    store: SQLiteStore, name: str, ranges: list[str]
-) -> None:
-    """However many callbacks there are."""
-    plan = plan_of(store.path, SQL[name])
-    found = [step.removeprefix("SEARCH ") for step in plan if step.startswith(("SEARCH", "SCAN d"))]
-    assert [step for step in found if step[0] == "d"] == ranges
-
-
-@pytest.mark.parametrize(
-    ("state", "of_run", "index"),
-    [
-        (None, False, "INTEGER PRIMARY KEY (rowid<?)"),
-        (DeliveryState.DEAD, False, "COVERING INDEX deliveries_by_state (state=? AND number<?)"),
-        (None, True, "COVERING INDEX deliveries_of_run (seq=? AND number<?)"),
-        (DeliveryState.WAITING, True, "INDEX deliveries_of_run (seq=? AND number<?)"),
-    ],
-)
-async def test_lists_read_index_ranges_not_tables(
-    store: SQLiteStore, state: DeliveryState | None, of_run: bool, index: str
-) -> None:
-    run = await create(store, callbacks=(HOOK,))
-    asked: list[str] = []
-    connection = store._reader.connection
-
-    def note(_: object, sql: str, values: object) -> bool:
-        asked.append(sql)
-        return True
-
-    connection.exec_trace = note
-    await store.list_deliveries(state=state, run_id=run.run_id if of_run else None)
-    connection.exec_trace = None
-    plan = plan_of(store.path, next(sql for sql in asked if "json_group_array" in sql))
-    looks = [step for step in plan if step.startswith(("SEARCH d ", "SCAN d"))]
-    assert looks == ["SEARCH d USING INTEGER PRIMARY KEY (rowid=?)", f"SEARCH d USING {index}"]

@@ -24,13 +24,12 @@ from tenure.model.errors import (
 )
 from tenure.model.outbox import GiveUp
 from tenure.model.query import RunFilter
-from tenure.model.snapshot import HostState, RunSnapshot, StepState
-from tenure.model.status import HostStatus, RunStatus, StepStatus
+from tenure.model.snapshot import RunSnapshot
+from tenure.model.status import HostStatus, RunStatus
 from tenure.model.update import Changes, Event, Fencing, HostChange, NewDelivery, StepChange
 from tenure.ports.store import LogKey
 from tenure.stores.sqlite import SQLiteStore
-from tenure.stores.sqlite.database import migrations, refuse_wal_reset_bug
-from tenure.stores.sqlite.statements import SQL, load
+from tenure.stores.sqlite.connection import migrations, refuse_wal_reset_bug
 from tenure.testing.clock import ManualClock
 from tenure.testing.factories import (
     HOOK,
@@ -44,7 +43,6 @@ from tenure.testing.factories import (
     owner_update,
     start_step,
 )
-from tests.stores.query_plans import no_values, plan_of
 
 
 async def opened(store: SQLiteStore, owner: str = "owner-a", **fields: Any) -> RunSnapshot:
@@ -145,14 +143,6 @@ async def test_ten_stores_that_open_a_new_file_at_once_all_succeed(
     await asyncio.gather(*(store.close() for store in stores))
 
 
-@pytest.mark.parametrize("attempt", range(3))
-async def test_so_do_twenty_that_open_one_nobody_had_open(tmp_path: Path, attempt: int) -> None:
-    path = tmp_path / f"runs{attempt}.db"
-    await (await SQLiteStore.open(path)).close()
-    stores = await asyncio.gather(*(SQLiteStore.open(path) for _ in range(20)))
-    await asyncio.gather(*(store.close() for store in stores))
-
-
 async def test_migrations_are_numbered_without_gaps() -> None:
     assert [number for number, _ in migrations()] == list(range(1, len(migrations()) + 1))
 
@@ -192,6 +182,28 @@ async def test_cancelled_caller_leaves_no_half_write(tmp_path: Path) -> None:
             await write
         assert (await store.create_run(new)).version == 1
         assert (await store.get_run(new.snapshot.run_id)).version == 1
+
+
+async def test_an_error_that_ends_a_transaction_ends_no_later_read(tmp_path: Path) -> None:
+    """SQLite rolls a transaction back over some errors."""
+    async with await SQLiteStore.open(tmp_path / "runs.db") as store:
+        run = await opened(store)
+
+        def broken() -> None:
+            store._reader.connection.execute("rollback")
+            raise apsw.IOError("disk I/O error")
+
+        with pytest.raises(StoreError, match="disk I/O error"):
+            await store._reader.run(broken)
+        assert await store._reader.run(lambda: store._reader.connection.in_transaction)
+        assert await store.get_run(run.run_id) == run
+
+
+async def test_callers_of_two_event_loops_are_each_answered_in_their_own(tmp_path: Path) -> None:
+    async with await SQLiteStore.open(tmp_path / "runs.db") as store:
+        run = await opened(store)
+        there = asyncio.to_thread(lambda: asyncio.run(store.get_run(run.run_id)))
+        assert list(await asyncio.gather(store.get_run(run.run_id), there)) == [run, run]
 
 
 # Remembering what was written last: never in the way of what others write
@@ -296,31 +308,6 @@ async def test_dead_letter_settled_through_another_store_is_not_overwritten(
         assert error.error == "410 Gone"
 
 
-async def test_refusal_of_one_call_costs_the_others_nothing(tmp_path: Path) -> None:
-    """Nothing was written, so nothing need be forgotten."""
-    async with await SQLiteStore.open(tmp_path / "runs.db") as store:
-        run = await opened(store)
-        recent = store._writing.loading.recent
-        kept = recent.get(run.run_id)
-        assert kept is not None
-        with pytest.raises(RunNotFound):
-            await store.update_run(replace(change_run(run), run_id="never-created"))
-        with pytest.raises(VersionConflict):
-            await store.update_run(change_run(replace(run, version=99)))
-        assert recent.get(run.run_id) is kept
-
-
-async def test_memory_stays_bounded_by_its_weight(tmp_path: Path) -> None:
-    async with await SQLiteStore.open(tmp_path / "runs.db") as store:
-        for number in range(5):
-            run = await opened(store, f"owner-{number}")
-            plan = StepState(index=2, name="more", hosts={f"h{n}": HostState() for n in range(50)})
-            added = StepChange(status=StepStatus.RUNNING, plan=plan)
-            await store.update_run(owner_update(run, Changes(steps={2: added})))
-            await store.update_run(end_run(await store.get_run(run.run_id), RunStatus.FAILED))
-        assert store._writing.loading.recent._weight == 0
-
-
 async def test_creation_times_never_fall(tmp_path: Path) -> None:
     """Lists bounded by time are bounded by number: the two orders must agree."""
     clock = ManualClock()
@@ -390,121 +377,3 @@ async def test_unknown_ids_are_no_driver_error(tmp_path: Path, run_id: str) -> N
             await store.get_run(run_id)
         with pytest.raises((RunNotFound, StoreError)):
             await store.get_definition(run_id)
-
-
-# Statements
-
-
-def test_every_statement_has_a_name_and_prepares(tmp_path: Path) -> None:
-    assert load("-- name: one\n-- why\nselect 1\n\n-- name: two\nselect 2") == {
-        "one": "select 1",
-        "two": "select 2",
-    }
-    asyncio.run(_create(tmp_path / "runs.db"))
-    connection = apsw.Connection(str(tmp_path / "runs.db"))
-    for name, statement in SQL.items():
-        explained = connection.execute(f"explain {statement}", no_values(statement))
-        assert explained.fetchall(), name
-
-
-async def _create(path: Path) -> None:
-    await (await SQLiteStore.open(path)).close()
-
-
-RUNNING, ENDED = frozenset({RunStatus.RUNNING}), frozenset({RunStatus.FAILED, RunStatus.SUCCESS})
-BY_STATUS = "COVERING INDEX runs_by_status (status=? AND seq<?)"
-BY_WORKFLOW = "COVERING INDEX runs_by_workflow (workflow_name=? AND status=? AND seq<?)"
-BY_QUEUE = "COVERING INDEX runs_by_queue (queue=? AND status=? AND seq<?)"
-BY_LABEL = "PRIMARY KEY (key=? AND value=? AND seq<?)"
-BY_OWNER = "INDEX runs_by_owner (owner_id=?)"
-HELD = "INDEX runs_by_owner (owner_id>?)"
-UNAPPROVED = "INDEX runs_unapproved (seq<?)"
-
-
-@pytest.mark.parametrize(
-    ("where", "driver"),
-    [
-        (RunFilter(), "INTEGER PRIMARY KEY (rowid<?)"),
-        (RunFilter(statuses=RUNNING), BY_STATUS),
-        (RunFilter(statuses=ENDED), BY_STATUS),
-        (RunFilter(workflow_name="deploy"), BY_WORKFLOW),
-        (RunFilter(workflow_name="deploy", statuses=ENDED), BY_WORKFLOW),
-        (RunFilter(queue="gpu"), BY_QUEUE),
-        (RunFilter(queue="gpu", statuses=ENDED), BY_QUEUE),
-        (RunFilter(labels={"team": "web", "env": "prod"}), BY_LABEL),
-        (RunFilter(labels={"team": "web"}, queue="gpu"), BY_LABEL),
-        (RunFilter(owner_id="owner-a"), BY_OWNER),
-        (RunFilter(owner_id="owner-a", statuses=ENDED), BY_OWNER),
-        (RunFilter(owner_id="owner-a", queue="gpu", workflow_name="deploy"), BY_OWNER),
-        (RunFilter(owner_id="owner-a", labels={"team": "web"}), BY_OWNER),
-        (RunFilter(held=True), HELD),
-        (RunFilter(held=True, statuses=RUNNING, labels={"team": "web"}), HELD),
-        (RunFilter(unapproved=True), UNAPPROVED),
-        (RunFilter(unapproved=True, statuses=ENDED, queue="gpu"), UNAPPROVED),
-    ],
-)
-async def test_lists_read_index_ranges_not_tables(
-    tmp_path: Path, where: RunFilter, driver: str
-) -> None:
-    """A page must cost the same however long the history: the range is the one that is named, in
-    the order of the page. (Runs with an owner are sorted; there are never many.)"""
-    async with await SQLiteStore.open(tmp_path / "runs.db") as store:
-        asked: list[str] = []
-        connection = store._reader.connection
-
-        def note(_: object, sql: str, values: object) -> bool:
-            if sql.startswith("select"):
-                asked.append(sql)
-            return True
-
-        connection.exec_trace = note
-        await store.list_runs(where)
-        connection.exec_trace = None
-    (sql,) = asked
-    plan = plan_of(store.path, sql)
-    ranges = [step for step in plan if step.startswith(("SEARCH r ", "SEARCH d ", "SCAN r "))]
-    assert ranges
-    assert all(driver in step for step in ranges if "rowid=?" not in step), plan
-    merged = len(where.statuses or RunStatus) > 1 and "(subquery" in str(plan)
-    assert "TEMP B-TREE" not in str(plan) or merged or where.owner_id or where.held, plan
-
-
-def test_counting_runs_reads_an_index_and_no_table(tmp_path: Path) -> None:
-    asyncio.run(_create(tmp_path / "runs.db"))
-    (counted,) = (s for s in plan_of(tmp_path / "runs.db", SQL["runs_by_status"]) if " r " in s)
-    assert counted == "SEARCH r USING COVERING INDEX runs_by_status (status=?)"
-
-
-def test_versions_of_many_runs_are_found_by_their_ids(tmp_path: Path) -> None:
-    asyncio.run(_create(tmp_path / "runs.db"))
-    plan = plan_of(tmp_path / "runs.db", SQL["versions_by_id"])
-    assert plan == [
-        "SCAN each VIRTUAL TABLE INDEX 1:",
-        "SEARCH r USING INDEX sqlite_autoindex_runs_1 (run_id=?)",
-    ]
-
-
-def test_relays_look_at_what_is_due_and_at_nothing_else(tmp_path: Path) -> None:
-    """However many callbacks wait for their turn, their next attempt or a busy relay."""
-    asyncio.run(_create(tmp_path / "runs.db"))
-    origins = plan_of(tmp_path / "runs.db", SQL["origins_due"])
-    assert [step for step in origins if "deliveries" in step] == [
-        "SEARCH deliveries USING INDEX deliveries_due (origin>?)",
-        "SEARCH deliveries USING INDEX deliveries_due (origin>?)",
-    ]
-    due = plan_of(tmp_path / "runs.db", SQL["hold_due_deliveries"])
-    assert [step for step in due if step.startswith("SEARCH")] == [
-        "SEARCH deliveries USING INTEGER PRIMARY KEY (rowid=?)",
-        "SEARCH d USING INTEGER PRIMARY KEY (rowid=?)",
-        "SEARCH f USING INDEX deliveries_due (origin=?)",
-        "SEARCH e USING INDEX deliveries_in_order (seq=? AND target=?)",
-    ]
-    assert not [step for step in due if step.startswith(("SCAN d", "SCAN e", "SCAN f"))]
-    for name in ("renew_held_deliveries", "held_deliveries"):
-        plan = plan_of(tmp_path / "runs.db", SQL[name])
-        (held,) = [step for step in plan if "deliveries" in step]
-        assert "INDEX deliveries_held (token=?)" in held
-    rests = plan_of(tmp_path / "runs.db", SQL["end_rests"])
-    ranges = [step for step in rests if step.startswith(("SEARCH", "SCAN")) and "rowid" not in step]
-    assert len(ranges) == 3
-    assert all("COVERING INDEX deliveries_resting (rest_boot" in step for step in ranges), rests

@@ -2,7 +2,7 @@
 stores, a table with a version column.
 
 Everything such a store has to decide is here. What is left to it: keep bytes, replace them only if
-nobody else has meanwhile, number the runs, and say what time it is.
+they are still those that were read, number the runs, and say what time it is.
 
 A document is rewritten with every update. For runs of thousands of hosts keep rows instead, as
 ``stores.sqlite`` does, and ask ``model.decide`` for what changes.
@@ -99,7 +99,7 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     @staticmethod
     def decode(data: bytes) -> RunDocument:
-        """``StoreIncompatible`` for what a newer Tenure wrote, or nobody did."""
+        """``StoreIncompatible`` for what a newer Tenure wrote, or no Tenure did."""
         return decode_versioned(_documents, data)
 
     def _is_live(self, instant: Instant) -> bool:

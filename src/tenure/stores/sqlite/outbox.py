@@ -1,37 +1,198 @@
-"""Callbacks that wait, inside one transaction of the writer's thread. Settling is a file apart."""
+"""Callbacks that wait, and attempts that ended, many in one transaction of the writer's thread.
+
+What this process has claimed and not settled yet is remembered as it then stood: settling would
+read it back only to find it unchanged. While a row carries the token of a claim, no other relay
+changes it; the statement that settles checks the token, and if some row no longer carries it, all
+are read again. Rows come and go many at once, as one JSON text: a statement for each would cost
+more than the rest. Refusals come before anything is written, so none needs a savepoint.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import apsw
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
-from tenure.model.codec import decode
-from tenure.model.errors import DeliveryNotFound
-from tenure.model.outbox import Delivery, requeue
-from tenure.model.status import DeliveryState
+from tenure.model.codec import decode, storable
+from tenure.model.errors import DeliveryNotFound, StoreIncompatible, TenureError
+from tenure.model.outbox import (
+    Delivered,
+    Delivery,
+    RetryLater,
+    Settlement,
+    as_callback_error,
+    requeue,
+    settle,
+)
+from tenure.model.snapshot import CallbackTarget
+from tenure.model.status import DeliveryState, RunStatus
+from tenure.model.update import RecordedEvent
 from tenure.stores import record_rows
-from tenure.stores.lease_clock import Instant, LeaseClock
-from tenure.stores.sqlite.claimed import Claimed
-from tenure.stores.sqlite.database import transaction
-from tenure.stores.sqlite.delivery_rows import Kept, columns_of, deliveries_of
-from tenure.stores.sqlite.statements import DELIVERY, DELIVERY_TABLES, Statements
+from tenure.stores.lease_clock import Instant, LeaseClock, LeaseEnd
+from tenure.stores.recent import Recent
+from tenure.stores.sqlite import rows
+from tenure.stores.sqlite.connection import transaction
+from tenure.stores.sqlite.rows import DELIVERY, DELIVERY_TABLES, Head, Statements
+
+
+class Kept(NamedTuple):
+    """A delivery, the number of its run, and its own."""
+
+    delivery: Delivery
+    seq: int
+    number: int
+
+
+class _Row(Struct, array_like=True, gc=False):
+    """``statements.DELIVERY``."""
+
+    id: str
+    run_id: str
+    workflow_name: str
+    callbacks: list[CallbackTarget]
+    target: str
+    event: RecordedEvent
+    run_status: RunStatus
+    state: DeliveryState
+    attempts: int
+    due_at: int
+    settled_at: int | None
+    died_at: int | None
+    last_error: str | None
+    redelivery: int
+    token: str | None
+    settled_token: str | None
+    seq: int
+    number: int
+
+
+_many = msgspec.json.Decoder(list[_Row])
+_one = msgspec.json.Decoder(_Row)
+
+
+def deliveries_of(text: str) -> list[Kept]:
+    return [_kept(row) for row in decode(_many, text)]
+
+
+def delivery_of(text: str) -> Kept:
+    return _kept(decode(_one, text))
+
+
+def _kept(row: _Row) -> Kept:
+    delivery = Delivery(
+        id=row.id,
+        run_id=row.run_id,
+        workflow_name=row.workflow_name,
+        target=_target(row),
+        event=row.event,
+        run_status=row.run_status,
+        state=row.state,
+        attempts=row.attempts,
+        due_at=rows.moment(row.due_at),
+        settled_at=rows.moment_or_none(row.settled_at),
+        last_error=row.last_error,
+        died_at=rows.moment_or_none(row.died_at),
+        redelivery=bool(row.redelivery),
+        token=row.token,
+        settled_token=row.settled_token,
+    )
+    return Kept(delivery, row.seq, row.number)
+
+
+def _target(row: _Row) -> CallbackTarget:
+    for target in row.callbacks:
+        if target.name == row.target:
+            return target
+    raise StoreIncompatible(f"callback {row.id} goes to a target its run does not have")
+
+
+def columns_of(before: Kept, delivery: Delivery, rest: LeaseEnd | None = None) -> tuple[Any, ...]:
+    """For ``put_deliveries``. ``rest``: until when it may not be claimed."""
+    boot_id, nanoseconds, _ = rows.lease_columns(rest)
+    return (
+        before.number,
+        before.delivery.token,
+        delivery.state,
+        delivery.attempts,
+        rows.micros(delivery.due_at),
+        rows.micros_or_none(delivery.settled_at),
+        rows.micros_or_none(delivery.died_at),
+        delivery.redelivery,
+        delivery.token,
+        delivery.settled_token,
+        delivery.last_error,
+        boot_id,
+        nanoseconds,
+    )
+
+
+_MOST = 2000
+
+
+class ClaimedDeliveries:
+    """As they then stood. Bounded; what was claimed first is forgotten first."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Kept] = {}
+
+    def remember(self, claimed: Iterable[Kept]) -> None:
+        for kept in claimed:
+            self._kept[kept.delivery.id] = kept
+        while len(self._kept) > _MOST:
+            del self._kept[next(iter(self._kept))]
+
+    def take(self, settlements: Iterable[Settlement]) -> dict[str, Kept]:
+        """By id, what is remembered of them. Nothing is handed out twice."""
+        taken: dict[str, Kept] = {}
+        for settlement in settlements:
+            kept = self._kept.pop(settlement.delivery_id, None)
+            if kept is not None and kept.delivery.token == settlement.token:
+                taken[settlement.delivery_id] = kept
+        return taken
+
+
+T = TypeVar("T")
+
+_Found = dict[str, Kept]
+"""By id, as it now stands."""
+
+
+class _NotAsRemembered(Exception):
+    """A row that we claimed is another relay's by now, or gone."""
+
+
+class _Written(NamedTuple):
+    """What a transaction is about to write."""
+
+    rows: dict[int, tuple[Any, ...]]
+    """By number: one that is settled twice is written once."""
+    settled: set[tuple[int, str]]
+    """Runs and targets whose next callback may go out."""
+    mourning: set[int]
+    """Runs whose newest dead letter may have changed."""
+
 
 _ORIGINS_AT_ONCE = 500
 _RESTS_AT_ONCE = 1000
-"""More than a relay can claim, few enough to be done with at once: whoever writes waits for it."""
+"""More than a relay can claim, few enough to be done with at once: other writers wait for it."""
 _names = msgspec.json.Decoder(list[str])
 
 
-class Outboxing:
-    def __init__(self, connection: apsw.Connection, clock: LeaseClock) -> None:
+class Outbox:
+    def __init__(
+        self, connection: apsw.Connection, clock: LeaseClock, recent: Recent[Head] | None = None
+    ) -> None:
+        """``recent``: what the writer of this connection remembers, to be corrected."""
+        self._recent = Recent() if recent is None else recent
         self._connection = connection
         self._sql = Statements(connection)
         self._clock = clock
-        self.claimed = Claimed()
+        self._claimed = ClaimedDeliveries()
         self._next_origin = ""
 
     def claim(
@@ -57,7 +218,7 @@ class Outboxing:
         except_origins: Collection[str],
         only: Collection[str] | None,
     ) -> list[Delivery]:
-        """Within somebody's transaction."""
+        """Within the caller's transaction."""
         until = instant.until(seconds)
         self._sql.do("end_rests", *instant.boot, _RESTS_AT_ONCE)
         if not self._sql.count("renew_held_deliveries", *until[:2], token):
@@ -74,7 +235,7 @@ class Outboxing:
                 self._sql.do("hold_due_deliveries", *hold, record_rows.text(origins), most, limit)
         (text,) = self._sql.one("held_deliveries", token)
         held = deliveries_of(text)
-        self.claimed.remember(held)
+        self._claimed.remember(held)
         return [kept.delivery for kept in held]
 
     def _origins(self, except_origins: Collection[str]) -> list[str]:
@@ -89,7 +250,7 @@ class Outboxing:
 
     def _some_origins(self) -> list[str]:
         """Where something is due: all of them or, if they are very many, those whose turn it is to
-        be looked at. Everybody who writes to this database waits meanwhile."""
+        be looked at. Every writer of this database waits meanwhile."""
         found = self._origins_from(self._next_origin)
         if self._next_origin and len(found) < _ORIGINS_AT_ONCE:
             found = list(dict.fromkeys([*found, *self._origins_from("")]))[:_ORIGINS_AT_ONCE]
@@ -139,3 +300,98 @@ class Outboxing:
         for kept in deliveries_of(found):
             return kept
         raise DeliveryNotFound(delivery_id)
+
+    def settle_one(self, settlement: Settlement) -> Delivery:
+        (answer,) = self.settle([settlement])
+        if isinstance(answer, TenureError):
+            raise answer
+        return answer
+
+    def settle(self, settlements: Sequence[Settlement]) -> list[Delivery | TenureError]:
+        return self._in_a_transaction(lambda instant: self._settle(settlements, instant))
+
+    def settle_and_claim(
+        self,
+        settlements: Sequence[Settlement],
+        token: str,
+        limit: int,
+        seconds: float,
+        per_origin: int | None,
+        except_origins: Collection[str],
+        only: Collection[str] | None,
+    ) -> tuple[list[Delivery | TenureError], list[Delivery]]:
+        return self._in_a_transaction(
+            lambda instant: (
+                self._settle(settlements, instant),
+                self.claim_at(instant, token, limit, seconds, per_origin, except_origins, only),
+            )
+        )
+
+    def _in_a_transaction(self, work: Callable[[Instant], T]) -> T:
+        """Once more if something was not as we remember it: that is forgotten by then."""
+        try:
+            with transaction(self._connection):
+                return work(self._clock.read())
+        except _NotAsRemembered:
+            with transaction(self._connection):
+                return work(self._clock.read())
+
+    def _settle(
+        self, settlements: Sequence[Settlement], instant: Instant
+    ) -> list[Delivery | TenureError]:
+        found, written = self._found(settlements), _Written({}, set(), set())
+        answers = [_answer(each, found, written, instant) for each in settlements]
+        self._write(written)
+        return answers
+
+    def _found(self, settlements: Sequence[Settlement]) -> _Found:
+        found = self._claimed.take(settlements)
+        unknown = [each.delivery_id for each in settlements if each.delivery_id not in found]
+        if unknown:
+            (text,) = self._sql.one("deliveries_by_id", json.dumps(unknown))
+            found |= {kept.delivery.id: kept for kept in deliveries_of(text)}
+        return found
+
+    def _write(self, written: _Written) -> None:
+        changed = list(written.rows.values())
+        if changed and self._sql.count("put_deliveries", record_rows.text(changed)) < len(changed):
+            raise _NotAsRemembered
+        if written.settled:
+            self._sql.do("unblock_heads", record_rows.text(list(written.settled)))
+        for seq in written.mourning:
+            self._show_newest_dead_letter(seq)
+
+    def _show_newest_dead_letter(self, seq: int) -> None:
+        head = rows.head_of(self._sql.one("head_by_seq", seq))
+        row = self._sql.first("newest_dead_letter", seq)
+        error = as_callback_error(delivery_of(row[0]).delivery) if row else None
+        if error != head.run.callback_error:
+            run = replace(head.run, callback_error=error)
+            self._sql.do("set_detail", rows.detail_text(run), seq)
+            self._recent.forget(run.run_id)
+
+
+def _answer(
+    settlement: Settlement, found: _Found, written: _Written, instant: Instant
+) -> Delivery | TenureError:
+    try:
+        if settlement.delivery_id not in found:
+            raise DeliveryNotFound(settlement.delivery_id)
+        kept = found[settlement.delivery_id]
+        delivery = kept.delivery
+        outcome = settlement.outcome
+        if not isinstance(outcome, Delivered):  # the one that brings no value of its own
+            outcome = storable(delivery.run_id, settlement).outcome
+        rest = instant.rest(outcome.delay) if isinstance(outcome, RetryLater) else None
+        due_at = rest.wall if rest else instant.now
+        settled = settle(delivery, settlement.token, outcome, at=instant.now, due_at=due_at)
+    except TenureError as refusal:
+        return refusal
+    if settled is not delivery:
+        found[delivery.id] = kept._replace(delivery=settled)
+        written.rows[kept.number] = columns_of(kept, settled, rest)
+        if settled.state is not DeliveryState.WAITING:
+            written.settled.add((kept.seq, settled.target.name))
+            if settled.died_at or delivery.died_at:
+                written.mourning.add(kept.seq)
+    return settled

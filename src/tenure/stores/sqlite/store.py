@@ -46,23 +46,20 @@ from tenure.ports.environment import Clock
 from tenure.ports.leases import WorkerInfo
 from tenure.ports.store import Census, LogKey, LogName, LogSlice, StoreReport
 from tenure.stores.lease_clock import LeaseClock
-from tenure.stores.sqlite.changes import ChangeFeeding
-from tenure.stores.sqlite.checking import check, facts
-from tenure.stores.sqlite.choosing import Choosing
-from tenure.stores.sqlite.counting import Counting
-from tenure.stores.sqlite.database import BUSY_TIMEOUT_S, DatabaseFile, check_schema, migrate
-from tenure.stores.sqlite.leasing import Leasing
-from tenure.stores.sqlite.log_files import LogFiles
-from tenure.stores.sqlite.logs import Logging, streams_of
-from tenure.stores.sqlite.outbox import Outboxing
-from tenure.stores.sqlite.pruning import Pruner, Pruning
-from tenure.stores.sqlite.reading import Reading
-from tenure.stores.sqlite.settling import Settling
-from tenure.stores.sqlite.statements import Statements
-from tenure.stores.sqlite.thread import DatabaseThread
-from tenure.stores.sqlite.tokens import Tokens
-from tenure.stores.sqlite.workers import Workers
-from tenure.stores.sqlite.writing import Writing
+from tenure.stores.sqlite.admin import Pruner, Registry, Retention, check, facts
+from tenure.stores.sqlite.connection import (
+    BUSY_TIMEOUT_S,
+    DatabaseFile,
+    DatabaseThread,
+    check_schema,
+    migrate,
+)
+from tenure.stores.sqlite.leases import ClaimOrder, Leases
+from tenure.stores.sqlite.logs import LogFiles, OutputLogs, streams_of
+from tenure.stores.sqlite.outbox import Outbox
+from tenure.stores.sqlite.read import Reader
+from tenure.stores.sqlite.rows import Statements
+from tenure.stores.sqlite.write import Writer
 from tenure.system import SystemClock
 
 _NEWEST = 1 << 62
@@ -89,7 +86,7 @@ class SQLiteStore:
         self._reader = DatabaseThread(file, "reader", timeout_s, reads=True)
         self._writer = DatabaseThread(file, "writer", timeout_s)
         self._output = DatabaseThread(file, "output", timeout_s)
-        self._pruning = Pruning(
+        self._pruning = Retention(
             self._reader, lambda: self._reading, self._writer, lambda: self._pruner
         )
         self._reader.connection  # noqa: B018  opened now; the others when they are needed
@@ -97,30 +94,20 @@ class SQLiteStore:
     # Used in the writer's thread only
 
     @cached_property
-    def _writing(self) -> Writing:
-        return Writing(self._writer.connection, self._clock)
+    def _writing(self) -> Writer:
+        return Writer(self._writer.connection, self._clock)
 
     @cached_property
-    def _leasing(self) -> Leasing:
-        return Leasing(self._writing)
+    def _leasing(self) -> Leases:
+        return Leases(self._writing)
 
     @cached_property
-    def _outboxing(self) -> Outboxing:
-        return Outboxing(self._writer.connection, self._clock)
+    def _outbox(self) -> Outbox:
+        return Outbox(self._writer.connection, self._clock, self._writing.loading.recent)
 
     @cached_property
-    def _settling(self) -> Settling:
-        return Settling(
-            self._writer.connection, self._clock, self._outboxing, self._writing.loading.recent
-        )
-
-    @cached_property
-    def _workers(self) -> Workers:
-        return Workers(self._writer.connection, self._clock)
-
-    @cached_property
-    def _tokens(self) -> Tokens:
-        return Tokens(self._writer.connection, self._clock)
+    def _registry(self) -> Registry:
+        return Registry(self._writer.connection, self._clock)
 
     @cached_property
     def _pruner(self) -> Pruner:
@@ -129,38 +116,22 @@ class SQLiteStore:
     # Used in the reader's thread only
 
     @cached_property
-    def _reading(self) -> Reading:
-        return Reading(self._reader.connection, self._clock)
+    def _reading(self) -> Reader:
+        return Reader(self._reader.connection, self._clock)
 
     @cached_property
-    def _lists(self) -> Choosing:
-        return Choosing(Statements(self._reader.connection), self._reading)
+    def _lists(self) -> ClaimOrder:
+        return ClaimOrder(Statements(self._reader.connection), self._reading)
 
     @cached_property
-    def _changes(self) -> ChangeFeeding:
-        return ChangeFeeding(self._reader.connection)
-
-    @cached_property
-    def _counting(self) -> Counting:
-        return Counting(self._reader.connection, self._clock)
-
-    @cached_property
-    def _delivered(self) -> Outboxing:
-        return Outboxing(self._reader.connection, self._clock)
-
-    @cached_property
-    def _known_tokens(self) -> Tokens:
-        return Tokens(self._reader.connection, self._clock)
-
-    @cached_property
-    def _known_workers(self) -> Workers:
-        return Workers(self._reader.connection, self._clock)
+    def _deliveries(self) -> Outbox:
+        return Outbox(self._reader.connection, self._clock)
 
     # Used in the output's thread only
 
     @cached_property
-    def _logging(self) -> Logging:
-        return Logging(self._output.connection, self._files)
+    def _logging(self) -> OutputLogs:
+        return OutputLogs(self._output.connection, self._files)
 
     @classmethod
     async def open(cls, path: str | Path, clock: Clock | None = None) -> Self:
@@ -257,10 +228,12 @@ class SQLiteStore:
 
     async def read_changes(self, after: str | None = None, *, limit: int = 1000) -> FeedPage:
         (number,) = decode_cursor("changes", after, 1) if after else (0,)
-        return await self._reader.run(lambda: self._changes.after(number, bounded_limit(limit)))
+        return await self._reader.run(
+            lambda: self._reading.changes_after(number, bounded_limit(limit))
+        )
 
     async def newest_change(self) -> str:
-        return await self._reader.run(lambda: self._changes.newest())
+        return await self._reader.run(lambda: self._reading.newest_change())
 
     async def get_definition(self, run_id: str) -> str | None:
         return await self._reader.run(lambda: self._reading.definition(run_id))
@@ -278,17 +251,17 @@ class SQLiteStore:
         only: Collection[str] | None = None,
     ) -> list[Delivery]:
         return await self._writer.run(
-            lambda: self._outboxing.claim(token, limit, seconds, per_origin, except_origins, only)
+            lambda: self._outbox.claim(token, limit, seconds, per_origin, except_origins, only)
         )
 
     async def settle_delivery(self, delivery_id: str, token: str, outcome: Outcome) -> Delivery:
         settlement = Settlement(delivery_id, token, outcome)
-        return await self._writer.run(lambda: self._settling.one(settlement))
+        return await self._writer.run(lambda: self._outbox.settle_one(settlement))
 
     async def settle_deliveries(
         self, settlements: Sequence[Settlement]
     ) -> list[Delivery | TenureError]:
-        return await self._writer.run(lambda: self._settling.many(settlements))
+        return await self._writer.run(lambda: self._outbox.settle(settlements))
 
     async def settle_and_claim(
         self,
@@ -302,7 +275,7 @@ class SQLiteStore:
         only: Collection[str] | None = None,
     ) -> tuple[list[Delivery | TenureError], list[Delivery]]:
         return await self._writer.run(
-            lambda: self._settling.many_and_claim(
+            lambda: self._outbox.settle_and_claim(
                 settlements, token, limit, seconds, per_origin, except_origins, only
             )
         )
@@ -318,7 +291,7 @@ class SQLiteStore:
         (before,) = decode_cursor("deliveries", cursor, 1) if cursor else (_NEWEST,)
         limit = bounded_limit(limit)
         found = await self._reader.run(
-            lambda: self._delivered.page(state, run_id, before, limit + 1)
+            lambda: self._deliveries.page(state, run_id, before, limit + 1)
         )
         return Page(
             items=tuple(delivery for _, delivery in found[:limit]),
@@ -326,10 +299,10 @@ class SQLiteStore:
         )
 
     async def get_delivery(self, delivery_id: str) -> Delivery:
-        return await self._reader.run(lambda: self._delivered.get(delivery_id))
+        return await self._reader.run(lambda: self._deliveries.get(delivery_id))
 
     async def requeue_delivery(self, delivery_id: str) -> Delivery:
-        return await self._writer.run(lambda: self._outboxing.requeue(delivery_id))
+        return await self._writer.run(lambda: self._outbox.requeue(delivery_id))
 
     # LogStore, LogListing and LogSizes
 
@@ -357,10 +330,10 @@ class SQLiteStore:
     # WorkerRegistry and OwnerListing
 
     async def heartbeat(self, worker: WorkerInfo, seconds: float) -> None:
-        await self._writer.run(lambda: self._workers.heartbeat(worker, seconds))
+        await self._writer.run(lambda: self._registry.heartbeat(worker, seconds))
 
     async def list_workers(self) -> list[WorkerInfo]:
-        return await self._reader.run(lambda: self._known_workers.present())
+        return await self._reader.run(lambda: self._reading.workers())
 
     async def list_owners(self) -> list[Ownership]:
         return await self._reader.run(lambda: self._reading.owners())
@@ -368,22 +341,22 @@ class SQLiteStore:
     # TokenStore
 
     async def add_token(self, token: Token) -> Token:
-        return await self._writer.run(lambda: self._tokens.add(token))
+        return await self._writer.run(lambda: self._registry.add_token(token))
 
     async def list_tokens(self) -> list[Token]:
-        return await self._reader.run(lambda: self._known_tokens.all())
+        return await self._reader.run(lambda: self._reading.tokens())
 
     async def revoke_token(self, token_id: str) -> Token | None:
-        return await self._writer.run(lambda: self._tokens.revoke(token_id))
+        return await self._writer.run(lambda: self._registry.revoke_token(token_id))
 
     # StoreClock, CensusTaking, Retention, Readiness and Upkeep
 
     async def store_time(self) -> datetime:
-        """This machine's: whoever can open the file is on it."""
+        """This machine's: every process that can open the file is on it."""
         return await self._reader.run(lambda: self._reading.time())
 
     async def take_census(self, *, most: int = 10_000) -> Census:
-        return await self._reader.run(lambda: self._counting.census(most))
+        return await self._reader.run(lambda: self._reading.census(most))
 
     async def prune_runs(self, older_than: float, *, limit: int = 100) -> int:
         check_age(older_than)
@@ -393,7 +366,7 @@ class SQLiteStore:
         await self._reader.run(lambda: check_schema(self._reader.connection, self.path))
 
     async def check_store(self) -> StoreReport:
-        """On a connection of its own, so that nobody waits for it."""
+        """On a connection of its own, so that no call waits for it."""
         self._file.check()
         return await asyncio.to_thread(check, self.path, self._files)
 

@@ -1,22 +1,28 @@
-"""One connection to the database file: opened safely, migrated, its errors translated."""
+"""A connection to the database file, and the thread that uses it.
+
+Opened safely for several processes, migrated, its errors translated. A call is one hop into the
+thread and one transaction there: hopping for every statement would cost several times as much.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import random
 import re
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from functools import cache
+from contextlib import contextmanager, nullcontext, suppress
+from functools import cache, cached_property
 from importlib.resources import files
 from itertools import count
 from math import inf
 from pathlib import Path
+from queue import SimpleQueue
 from shlex import quote
 from time import monotonic
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import apsw
 
@@ -292,7 +298,7 @@ def newest_schema() -> int:
 def migrate(connection: apsw.Connection, path: Path) -> None:
     """Bring the schema to this version's, under the write lock; never touch a newer one."""
     newest = newest_schema()
-    with one_view(connection):  # somebody else may be migrating at this very moment
+    with one_view(connection):  # another process may be migrating right now
         if _schema_of(connection, path) == newest:
             return
     with _all_or_nothing(connection):
@@ -307,7 +313,7 @@ def migrate(connection: apsw.Connection, path: Path) -> None:
 
 
 def check_schema(connection: apsw.Connection, path: Path) -> None:
-    """``StoreIncompatible`` if somebody has migrated it since it was opened."""
+    """``StoreIncompatible`` if it was migrated since it was opened."""
     present, newest = _schema_of(connection, path), newest_schema()
     if present != newest:
         raise StoreIncompatible(_another_schema(path, present, newest))
@@ -382,3 +388,99 @@ def one_view(connection: apsw.Connection) -> Iterator[None]:
     finally:
         if connection.in_transaction:
             connection.execute("commit")
+
+
+class _Job(NamedTuple):
+    loop: asyncio.AbstractEventLoop
+    answer: asyncio.Future[Any]
+    work: Callable[..., Any]
+    arguments: tuple[object, ...]
+    asked_at: float
+
+
+class DatabaseThread:
+    """Runs functions one after another, in the order they were asked for. Thread and connection
+    come with the first of them."""
+
+    def __init__(
+        self, file: DatabaseFile, name: str, busy_timeout_s: float, *, reads: bool = False
+    ) -> None:
+        """``reads``: each function only reads, and all it reads is of one moment."""
+        self._file = file
+        self._reads = reads
+        self._busy = BusyWait(file.path, busy_timeout_s)
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._closing = threading.Event()
+        self._guard = threading.Lock()
+        self._thread = threading.Thread(target=self._serve, name=f"tenure-{name}", daemon=True)
+
+    @cached_property
+    def connection(self) -> apsw.Connection:
+        """For what works in this thread."""
+        self._busy.begin(monotonic())
+        return connect(self._file, self._busy)
+
+    async def run(self, work: Callable[..., T], *arguments: object) -> T:
+        """The result of ``work(*arguments)``. Cancelling the caller does not undo the work."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        with self._guard:
+            if self._closing.is_set():
+                raise StoreUnavailable(f"{self._file.path}: this store has been closed")
+            if self._thread.ident is None:
+                self._thread.start()
+            self._jobs.put(_Job(loop, answer, work, arguments, monotonic()))
+        return await answer
+
+    def close(self) -> None:
+        """Finish what was asked for, then let go of the file. May be called twice."""
+        with self._guard:
+            if not self._closing.is_set():
+                self._closing.set()
+                self._jobs.put(None)
+        if self._thread.ident is not None:
+            self._thread.join()
+        if "connection" in self.__dict__:
+            self.connection.close()
+
+    # In the thread
+
+    def _serve(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            result: object = None
+            error: BaseException | None = None
+            try:
+                result = self._done(job)
+            except DRIVER_ERRORS as failed:
+                error = translation(self._file.path, failed)
+                error.__cause__ = failed
+            except BaseException as failed:  # noqa: BLE001  handed to the caller, whatever it is
+                error = failed
+            _answer(job, result, error)
+
+    def _done(self, job: _Job) -> Any:
+        """No answer is given from a file that other processes do not see, nor a refusal."""
+        connection = self.connection
+        self._busy.begin(job.asked_at, lambda: self._closing.is_set() and job.answer.done())
+        try:
+            return self._busy.retried(self._in_our_schema, connection, job)
+        finally:
+            self._file.check()
+
+    def _in_our_schema(self, connection: apsw.Connection, job: _Job) -> Any:
+        with one_view(connection) if self._reads else nullcontext():
+            refuse_another_schema(connection)
+            return job.work(*job.arguments)
+
+
+def _answer(job: _Job, result: object, error: BaseException | None) -> None:
+    def settle() -> None:
+        if job.answer.done():
+            return  # cancelled meanwhile
+        if error is None:
+            job.answer.set_result(result)
+        else:
+            job.answer.set_exception(error)
+
+    with suppress(RuntimeError):  # the caller's event loop is closed
+        job.loop.call_soon_threadsafe(settle)
