@@ -1,4 +1,4 @@
-"""What an accepted update does: closing, counting, stamping, and never touching the old value."""
+"""What an accepted update does: counting, stamping, closing, and never touching the old value."""
 
 from __future__ import annotations
 
@@ -11,48 +11,39 @@ from msgspec.structs import replace
 from tenure.model.decide import apply
 from tenure.model.errors import InvalidTransition, Refused, StoreRejected
 from tenure.model.snapshot import (
-    Annotation,
     CallbackTarget,
-    ErrorInfo,
     HostState,
-    RunSnapshot,
+    ItemState,
     StepState,
 )
 from tenure.model.status import TERMINAL_RUN, HostStatus, RunStatus, StepKind, StepStatus
 from tenure.model.update import (
-    CancelRequest,
     Effect,
     Event,
     HostChange,
     ItemChange,
     NewDelivery,
     StepChange,
-    Update,
 )
 from tests.model.samples import (
-    ALICE,
     AT,
     BAD,
-    LIVE,
     OK,
     after,
     as_bytes,
-    at_status,
-    by_operator,
     by_owner,
     done,
     effect,
     finish,
     half_done,
     owned,
-    queued,
     running,
     start,
+    statuses,
 )
 
+
 # -- what every accepted update does ------------------------------------------------------------
-
-
 def test_all_that_can_be_said_of_a_host_arrives() -> None:
     said: dict[str, Any] = {
         "message": "hot",
@@ -87,15 +78,7 @@ def test_updated_at_moves_forward_even_if_the_clock_does_not(step_back: float) -
     assert again.updated_at == after(10) + timedelta(microseconds=1)
 
 
-def test_the_effect_is_handed_back_to_be_journaled() -> None:
-    run = running()
-    told = Effect(events=(Event(type="note.made"),))
-    assert apply(run, by_owner(run, told), at=AT).effect == told
-
-
 # -- times --------------------------------------------------------------------------------------
-
-
 def test_times_are_stamped_where_a_status_moves_and_nowhere_else() -> None:
     run = owned()
     assert (run.created_at, run.started_at, run.finished_at) == (AT, None, None)
@@ -124,14 +107,7 @@ def test_a_rerun_of_an_unknown_host_has_new_times() -> None:
     )
 
 
-def test_a_run_canceled_before_its_start_never_started() -> None:
-    run = done(owned(), run=RunStatus.CANCELED, at=after(1)).snapshot
-    assert (run.started_at, run.finished_at) == (None, after(1))
-
-
 # -- steps, hosts, items ------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -157,12 +133,6 @@ def test_an_ended_step_takes_nothing_more() -> None:
     for late in (StepChange(message="late"), finish(None, web3=HostStatus.RUNNING)):
         with pytest.raises(InvalidTransition, match="ended as failed"):
             done(run, steps={0: late})
-
-
-def test_one_bad_change_refuses_the_whole_update() -> None:
-    run = half_done()
-    with pytest.raises(InvalidTransition):
-        done(run, message="new", steps={0: finish(None, web2=OK), 1: finish(None, web1=OK)})
 
 
 def test_a_handler_can_join_with_its_plan_only() -> None:
@@ -191,40 +161,11 @@ def test_a_handler_can_join_with_its_plan_only() -> None:
     assert (run.counts.steps_total, run.counts.hosts_total) == (3, 5)
 
 
-def test_results_of_hosts_and_items_are_kept() -> None:
-    told = HostChange(
-        status=OK,
-        message="fine",
-        exit_code=0,
-        attempts=2,
-        changed=True,
-        stdout="out",
-        stderr="err",
-        truncated=True,
-        vars={"A": 1},
-        items={0: ItemChange(status=HostStatus.UNREACHABLE), 1: ItemChange(attempts=1)},
-    )
-    host = done(half_done(), steps={0: StepChange(hosts={"web2": told})}).snapshot
-    kept = host.steps[0].hosts["web2"]
-    names = ("message", "exit_code", "attempts", "changed", "stdout", "stderr", "truncated", "vars")
-    assert {name: getattr(kept, name) for name in names} == {
-        name: getattr(told, name) for name in names
-    }
-    assert [item.status for item in kept.items] == [HostStatus.UNREACHABLE, HostStatus.SKIPPED]
-
-
 def test_what_an_update_does_not_name_stays() -> None:
     run = done(half_done(), steps={0: StepChange(hosts={"web2": HostChange(stdout="a")})}).snapshot
     run = done(run, steps={0: StepChange(hosts={"web2": HostChange(stderr="b")})}).snapshot
     host = run.steps[0].hosts["web2"]
     assert (host.stdout, host.stderr, host.status) == ("a", "b", HostStatus.RUNNING)
-
-
-def test_only_the_owner_changes_steps_of_an_owned_run() -> None:
-    run = half_done()
-    meddling = effect(steps={0: finish(None, web2=OK)})
-    with pytest.raises(Refused):
-        apply(run, by_operator(run, meddling, base_version=None), at=AT, circumstances=LIVE)
 
 
 @pytest.mark.parametrize("index", [-1, 7])
@@ -237,68 +178,10 @@ def test_an_added_step_follows_the_last_one(index: int) -> None:
 # -- the run's own fields -----------------------------------------------------------------------
 
 
-def test_scalars_can_be_set_and_cleared() -> None:
-    trouble = ErrorInfo(kind="exit", message="code 1", failed_hosts=("web1",), failed_count=1)
-    run = done(running(), message="m", last_error=trouble).snapshot
-    assert (run.message, run.last_error) == ("m", trouble)
-    run = done(run, message=None, last_error=None).snapshot
-    assert (run.message, run.last_error) == (None, None)
-
-
-def test_release_gives_the_run_back_with_its_status() -> None:
-    run = done(running(), message="drained", release=True).snapshot
-    assert (run.owner_id, run.status, run.fence) == (None, RunStatus.RUNNING, 1)
-
-
 @pytest.mark.parametrize("end", sorted(TERMINAL_RUN))
 def test_an_end_by_the_owner_clears_the_owner_and_keeps_the_fence(end: RunStatus) -> None:
     run = done(running(), run=end).snapshot
     assert (run.owner_id, run.fence) == (None, 1)
-
-
-def test_an_operators_status_change_raises_the_fence_other_changes_do_not() -> None:
-    run = queued()
-    ended = apply(run, by_operator(run, effect(run=RunStatus.CANCELED)), at=AT).snapshot
-    assert ended.fence == run.fence + 1
-    noted = apply(run, by_operator(run, effect(cancel=CancelRequest())), at=AT).snapshot
-    assert noted.fence == run.fence
-
-
-def any_base(run: RunSnapshot, **scalars: Any) -> Update:
-    return by_operator(run, effect(**scalars), base_version=None)
-
-
-def test_a_cancel_request_is_kept_once() -> None:
-    run = running()
-    asked = apply(
-        run, any_base(run, cancel=CancelRequest(reason="stop")), at=after(1), circumstances=LIVE
-    ).snapshot
-    assert (asked.cancel_requested_at, asked.cancel_reason) == (after(1), "stop")
-    assert (asked.status, asked.owner_id, asked.fence) == (RunStatus.RUNNING, ALICE, 1)
-    again = apply(asked, any_base(asked, cancel=CancelRequest(reason="now!")), at=after(2))
-    assert (again.effect, again.snapshot) == (None, asked)
-
-
-def test_a_cancel_request_for_an_ended_run_changes_nothing() -> None:
-    run = at_status("success")
-    answer = apply(run, any_base(run, cancel=CancelRequest()), at=after(1))
-    assert (answer.effect, answer.version, answer.snapshot) == (None, run.version, run)
-
-
-@pytest.mark.parametrize("status", list(RunStatus))
-def test_annotations_are_welcome_at_any_time_once_each(status: RunStatus) -> None:
-    run = at_status(status)
-    note = Annotation(id="n1", data={"ticket": 7}, by="ann")
-    noted = apply(run, any_base(run, annotate=(note,)), at=after(1)).snapshot
-    assert noted.annotations == (replace(note, at=after(1)),)
-    assert (noted.status, noted.version, noted.finished_at) == (
-        run.status,
-        run.version + 1,
-        run.finished_at,
-    )
-    assert apply(noted, any_base(noted, annotate=(note,)), at=after(2)).effect is None
-    both = apply(noted, any_base(noted, annotate=(note, replace(note, id="n2"))), at=after(3))
-    assert [n.id for n in both.snapshot.annotations] == ["n1", "n2"]
 
 
 def test_a_callback_for_a_target_the_run_does_not_have_is_refused() -> None:
@@ -316,3 +199,103 @@ def test_a_callback_must_tell_of_an_event_of_its_update() -> None:
     told = replace(effect(), deliveries=(NewDelivery(id="d", target="hook", seq=0),))
     with pytest.raises(StoreRejected, match="there is none"):
         apply(run, by_owner(run, told), at=after(1))
+
+
+CLOSED = {
+    # end: (step not reached, step cut short, host not reached, host cut short)
+    "failed": ("skipped", "failed", "skipped", "unknown"),
+    "canceled": ("canceled", "canceled", "canceled", "unknown"),
+    "interrupted": ("interrupted", "interrupted", "interrupted", "interrupted"),
+}
+
+
+@pytest.mark.parametrize("end", CLOSED)
+def test_an_end_closes_what_is_open_and_says_why(end: str) -> None:
+    step_not_reached, step_cut, host_not_reached, host_cut = CLOSED[end]
+    run = done(half_done(), run=RunStatus(end), at=after(9)).snapshot
+    first, second = run.steps
+    assert (first.status, second.status) == (step_cut, step_not_reached)
+    assert [first.hosts[name].status for name in ("web1", "web2")] == ["success", host_cut]
+    # What a step never got to is told by how the step ended.
+    in_first = {"failed": "skipped"}.get(end, host_not_reached)
+    assert first.hosts["web3"].status == in_first
+    assert {host.status for host in second.hosts.values()} == {host_not_reached}
+    assert {host.finished_at for host in second.hosts.values()} == {after(9)}
+    assert first.hosts["web1"].finished_at == after(2)
+    assert not {"pending", "running"} & set(statuses(run))
+
+
+@pytest.mark.parametrize(
+    "open_part",
+    [start("web1"), StepChange(status=StepStatus.RUNNING)],
+    ids=["a host", "the step"],
+)
+def test_no_success_while_something_runs(open_part: StepChange) -> None:
+    run = done(running(), steps={0: open_part}).snapshot
+    with pytest.raises(InvalidTransition, match="still running"):
+        done(run, run=RunStatus.SUCCESS)
+
+
+def test_canceling_lists_the_hosts_nobody_confirmed() -> None:
+    run = done(half_done(), run=RunStatus.CANCELED, unconfirmed_hosts=("old1",)).snapshot
+    assert run.unconfirmed_hosts == ("old1", "web2")
+    assert done(half_done(), run=RunStatus.FAILED).snapshot.unconfirmed_hosts == ()
+
+
+@pytest.mark.parametrize(
+    ("end", "left"),
+    [
+        (StepStatus.SUCCESS, "skipped"),
+        (StepStatus.FAILED, "skipped"),
+        (StepStatus.SKIPPED, "skipped"),
+        (StepStatus.CANCELED, "canceled"),
+        (StepStatus.INTERRUPTED, "interrupted"),
+    ],
+)
+def test_the_end_of_a_step_closes_its_hosts_that_never_started(end: StepStatus, left: str) -> None:
+    run = done(half_done(), steps={0: finish(end, web2=OK)}, at=after(5)).snapshot
+    host = run.steps[0].hosts["web3"]
+    assert (host.status, host.started_at, host.finished_at) == (left, None, after(5))
+    assert run.steps[1].status == StepStatus.PENDING
+
+
+# -- counts -------------------------------------------------------------------------------------
+
+
+def test_progress_forgets_earlier_takeovers() -> None:
+    run = replace(half_done(), takeovers=3, takeovers_without_progress=3)
+    still = done(run, steps={0: finish(None, web2=HostStatus.UNKNOWN)}).snapshot
+    assert (still.takeovers, still.takeovers_without_progress) == (3, 3)
+    moved = done(run, steps={0: finish(None, web2=OK)}).snapshot
+    assert (moved.takeovers, moved.takeovers_without_progress) == (3, 0)
+
+
+# -- what is open cannot end well -----------------------------------------------------------------
+def test_a_step_cannot_end_well_while_a_host_runs() -> None:
+    with pytest.raises(InvalidTransition):
+        done(half_done(), steps={0: StepChange(status=StepStatus.SUCCESS)})
+
+
+ONE_RUNNING_ONE_PENDING = {0: ItemChange(status=HostStatus.RUNNING), 1: ItemChange()}
+
+
+def test_a_host_cannot_end_well_while_an_item_runs() -> None:
+    told = HostChange(status=OK, items=ONE_RUNNING_ONE_PENDING)
+    with pytest.raises(InvalidTransition, match="item 0 is still running"):
+        done(half_done(), steps={0: StepChange(hosts={"web2": told})})
+
+
+@pytest.mark.parametrize("host", [None, HostStatus.UNKNOWN, HostStatus.UNREACHABLE])
+def test_no_item_is_open_in_an_ended_run(host: HostStatus | None) -> None:
+    told = HostChange(items=ONE_RUNNING_ONE_PENDING)
+    run = done(half_done(), steps={0: StepChange(hosts={"web2": told})}).snapshot
+    if host is not None:
+        change = StepChange(hosts={"web2": HostChange(status=host)})
+        run = done(run, steps={0: change}).snapshot
+    ended = done(run, run=RunStatus.FAILED).snapshot
+    open_items: list[ItemState] = [
+        item
+        for item in ended.steps[0].hosts["web2"].items
+        if item.status in (HostStatus.PENDING, HostStatus.RUNNING)
+    ]
+    assert open_items == []

@@ -92,6 +92,11 @@ async def new_runner(act: Puppet) -> AsyncIterator[NewRunner]:
 
 
 @pytest.fixture
+def runner(new_runner: NewRunner, memory: InMemoryStore) -> tenure.Runner:
+    return new_runner(memory)
+
+
+@pytest.fixture
 def warn_anew() -> Iterator[None]:
     """As in a process that has warned of nothing yet."""
     before = bootstrap._warned.is_set()

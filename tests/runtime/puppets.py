@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import tenure
 from tenure.model.errors import StillRunning, StoreUnavailable
@@ -15,9 +15,16 @@ from tenure.testing.faults import METHODS
 from tenure.wire.callbacks import CallbackPayload
 from tenure.workflow.catalogue import ActionSpec
 
+T = TypeVar("T")
 PATIENCE = 20.0
 """Far beyond anything that goes well; a test that fails should not hang."""
 BROKEN = TaskResult(status=HostStatus.FAILED, kind="exit", exit_code=3, message="it broke")
+
+
+async def until(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not holds():
+            await asyncio.sleep(0.005)
 
 
 class Puppet:
@@ -45,6 +52,13 @@ class Puppet:
     def let_go(self, *labels: str) -> None:
         for label in labels:
             self._held[label].set()
+
+    async def holding(self, run: Coroutine[Any, Any, T], *labels: str) -> asyncio.Task[T]:
+        """A run, under way, in which these have begun and wait to be let go."""
+        self.hold(*labels)
+        running = asyncio.create_task(run)
+        await self.begins(*labels)
+        return running
 
     async def begins(self, *labels: str) -> None:
         """Wait until these have begun."""
@@ -179,6 +193,17 @@ class Between:
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any: ...
+
+    def fails(self, name: str, *errors: Exception) -> None:
+        """The next calls raise these, one each."""
+        left = list(errors)
+
+        async def rule(real: Callable[..., Awaitable[Any]], *args: Any, **kwargs: Any) -> Any:
+            if left:
+                raise left.pop(0)
+            return await real(*args, **kwargs)
+
+        self.rules[name] = rule
 
     def count(self, name: str) -> int:
         return sum(called == name for called, _ in self.calls)

@@ -3,43 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 import tenure
 from tenure.model.errors import InvalidTransition, LeaseHeld, NotRunnable, StoreUnavailable
-from tenure.model.snapshot import Approval, CallbackTarget, RunSnapshot
+from tenure.model.snapshot import CallbackTarget, RunSnapshot
 from tenure.model.status import Recovery, RunStatus
-from tenure.model.update import LeaseRequest
-from tenure.runtime.operators import Approvals
 from tenure.stores.file import FileStore
 from tenure.stores.memory import InMemoryStore
-from tenure.stores.sqlite import SQLiteStore
-from tenure.system import SystemClock, new_update_id
-from tenure.testing.factories import new_run
 from tenure.workflow.spec import PlanSettings
 from tests.runtime.conftest import NewRunner
-from tests.runtime.puppets import Between, Inbox, Onlooker, Puppet, step, workflow
+from tests.runtime.puppets import Between, Inbox, Puppet, step, workflow
 
 ASKS = PlanSettings(mode="manual-approve")
 WANTING = workflow(step("one"), step("two"), plan=ASKS)
 EXPIRES = workflow(step("one"), plan=PlanSettings(mode="manual-approve", approval_timeout="1us"))
 HOOK = CallbackTarget(name="hook", url="https://h.example", events=("run",))
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-async def leasing(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
-    """Stores that can hand a queued run on."""
-    if request.param == "memory":
-        yield InMemoryStore()
-    else:
-        async with await SQLiteStore.open(tmp_path / "runs.db") as store:
-            yield store
 
 
 async def approved(runner: tenure.Runner) -> RunSnapshot:
@@ -48,46 +30,27 @@ async def approved(runner: tenure.Runner) -> RunSnapshot:
 
 class TestWaiting:
     async def test_it_waits_queued_and_holds_nothing(
-        self, leasing: Any, new_runner: NewRunner, act: Puppet
+        self, queueing: Any, new_runner: NewRunner, act: Puppet
     ) -> None:
-        run = await new_runner(leasing).run(WANTING)
+        run = await new_runner(queueing).run(WANTING)
         assert (run.status, run.owner_id, run.fence) == (RunStatus.QUEUED, None, 0)
         assert (run.approval.required, run.approval.by) == (True, None)
         assert run.recovery is Recovery.INTERRUPT, "who executes it is a process like this one"
         assert act.begun == []
-        assert (await leasing.list_runnable()).items == ()
+        assert (await queueing.list_runnable()).items == ()
 
     async def test_another_process_goes_on_with_it(
-        self, leasing: Any, new_runner: NewRunner, act: Puppet
+        self, queueing: Any, new_runner: NewRunner, act: Puppet
     ) -> None:
         """What the crash of an approver between yes and go leaves behind is just this."""
-        waiting = await new_runner(leasing).run(WANTING, tenure.RunOptions(vars={"a": 1}))
-        yes = await new_runner(leasing).approve(waiting.run_id, by="ada", note="go")
+        waiting = await new_runner(queueing).run(WANTING, tenure.RunOptions(vars={"a": 1}))
+        yes = await new_runner(queueing).approve(waiting.run_id, by="ada", note="go")
         assert (yes.status, yes.approval.by, yes.approval.note) == ("queued", "ada", "go")
-        run = await new_runner(leasing).execute(waiting.run_id)
+        run = await new_runner(queueing).execute(waiting.run_id)
         assert (run.status, run.approval, run.takeovers) == (RunStatus.SUCCESS, yes.approval, 0)
         assert act.begun == ["one/local", "two/local"]
         assert act.tasks["one/local"].vars["a"] == 1
         assert act.tasks["one/local"].fence == run.fence == 1
-
-    async def test_onlookers_hear_what_happens_here_and_the_journal_has_it_all(
-        self, memory: InMemoryStore, new_runner: NewRunner
-    ) -> None:
-        waiting = await approved(new_runner(memory))
-        onlooker = Onlooker()
-        await new_runner(memory, recorders=[onlooker]).execute(waiting.run_id)
-        journal = await memory.read_events(waiting.run_id)
-        assert onlooker.events == journal[3:]
-        assert [event.type for event in journal[:6]] == [
-            "run.queued",
-            "run.approved",
-            "lease.claimed",
-            "run.running",
-            "step.running",
-            "host.running",
-        ]
-        assert journal[1].data == {"by": "ada"}
-        assert journal[-1].type == "run.success"
 
     async def test_approved_from_the_start_it_never_waits(
         self, any_store: Any, new_runner: NewRunner
@@ -97,9 +60,8 @@ class TestWaiting:
         assert run.approval.at is not None
 
     async def test_its_secrets_are_wanted_when_it_is_executed(
-        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
+        self, runner: tenure.Runner, act: Puppet
     ) -> None:
-        runner = new_runner(memory)
         secret = workflow(step("one"), secrets=["token"], plan=ASKS)
         run = await runner.run(secret, tenure.RunOptions(secrets={"token": "s3cr3t-value"}))
         await runner.approve(run.run_id, by="ada")
@@ -122,13 +84,13 @@ class TestWaiting:
 
 class TestMeeting:
     async def test_of_two_that_approve_and_execute_one_executes(
-        self, leasing: Any, new_runner: NewRunner, act: Puppet
+        self, queueing: Any, new_runner: NewRunner, act: Puppet
     ) -> None:
-        waiting = await new_runner(leasing).run(WANTING)
+        waiting = await new_runner(queueing).run(WANTING)
         act.hold("one/local")
 
         async def approve_and_go(name: str) -> RunSnapshot:
-            runner = new_runner(leasing)
+            runner = new_runner(queueing)
             await runner.approve(waiting.run_id, by=name)
             return await runner.execute(waiting.run_id)
 
@@ -143,26 +105,6 @@ class TestMeeting:
         assert (run.status, run.approval.by in ("ada", "bob")) == (RunStatus.SUCCESS, True)
         assert act.begun == ["one/local", "two/local"]
         assert len(done) == 1
-
-    async def test_what_was_canceled_first_is_not_approved(
-        self, leasing: Any, new_runner: NewRunner
-    ) -> None:
-        runner = new_runner(leasing)
-        waiting = await runner.run(WANTING)
-        await runner.cancel(waiting.run_id, reason="no")
-        with pytest.raises(InvalidTransition, match="ended as canceled"):
-            await runner.approve(waiting.run_id, by="ada")
-        assert (await runner.get_run(waiting.run_id)).approval.by is None
-
-    async def test_what_was_canceled_after_the_yes_does_not_begin(
-        self, leasing: Any, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        runner = new_runner(leasing)
-        run = await approved(runner)
-        assert (await runner.cancel(run.run_id)).status is RunStatus.CANCELED
-        with pytest.raises(NotRunnable, match="canceled"):
-            await runner.execute(run.run_id)
-        assert act.begun == []
 
     async def test_a_cancel_that_meets_the_claim_is_heard(
         self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
@@ -182,24 +124,11 @@ class TestMeeting:
         assert (ended.status, ended.cancel_reason) == (RunStatus.CANCELED, "stop")
         assert act.begun == []
 
-    async def test_approving_what_runs_changes_nothing(
-        self, leasing: Any, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        runner = new_runner(leasing)
-        run = await approved(runner)
-        act.hold("one/local")
-        running = asyncio.create_task(runner.execute(run.run_id))
-        await act.begins("one/local")
-        again = await new_runner(leasing).approve(run.run_id, by="bob")
-        assert (again.status, again.approval.by) == (RunStatus.RUNNING, "ada")
-        act.let_go("one/local")
-        assert (await running).status is RunStatus.SUCCESS
-
     @pytest.mark.parametrize("method", ["update_run", "claim_run"])
     async def test_a_lost_answer_is_asked_for_again(
-        self, leasing: Any, new_runner: NewRunner, act: Puppet, method: str
+        self, queueing: Any, new_runner: NewRunner, act: Puppet, method: str
     ) -> None:
-        store = Between(leasing)
+        store = Between(queueing)
         runner = new_runner(store)
         waiting = await runner.run(WANTING)
 
@@ -216,26 +145,13 @@ class TestMeeting:
         assert (run.status, run.approval, run.fence) == (RunStatus.SUCCESS, yes.approval, 1)
         assert act.begun == ["one/local", "two/local"]
 
-    async def test_somebody_who_took_it_and_died_leaves_it_to_reconcile(
-        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        runner = new_runner(memory)
-        run = await approved(runner)
-        request = LeaseRequest(owner_id="gone", seconds=0, claim_id="claim")
-        await memory.claim_run(run.run_id, request)
-        with pytest.raises(LeaseHeld):
-            await runner.execute(run.run_id)
-        assert await runner.reconcile() == 1
-        assert (await runner.get_run(run.run_id)).status is RunStatus.INTERRUPTED
-        assert act.begun == []
-
 
 class TestTooLate:
     async def test_an_approval_that_comes_too_late_ends_the_run(
-        self, leasing: Any, new_runner: NewRunner
+        self, queueing: Any, new_runner: NewRunner
     ) -> None:
         inbox = Inbox()
-        runner = new_runner(leasing, notifier=inbox)
+        runner = new_runner(queueing, notifier=inbox)
         waiting = await runner.run(EXPIRES)
         with pytest.raises(InvalidTransition, match="not later"):
             await runner.approve(waiting.run_id, by="ada")
@@ -245,9 +161,9 @@ class TestTooLate:
         assert [payload.type for payload in inbox.payloads] == ["run.queued", "run.canceled"]
 
     async def test_reconcile_ends_it_whoever_submitted_it(
-        self, leasing: Any, new_runner: NewRunner
+        self, queueing: Any, new_runner: NewRunner
     ) -> None:
-        runner = new_runner(leasing)
+        runner = new_runner(queueing)
         options = tenure.RunOptions(callbacks=[HOOK])
         ended = [await runner.run(EXPIRES, options), await runner.submit(EXPIRES, options)]
         kept = [await runner.submit(WANTING), await approved(runner)]
@@ -257,37 +173,7 @@ class TestTooLate:
             assert (now.status, now.fence) == (RunStatus.CANCELED, 1)
             with pytest.raises(InvalidTransition, match="nobody approved it in time"):
                 await runner.approve(run.run_id, by="ada")
-            told = (await leasing.list_deliveries(run_id=run.run_id)).items
+            told = (await queueing.list_deliveries(run_id=run.run_id)).items
             assert [each.event.type for each in told] == ["run.canceled", "run.queued"]
         for run in kept:
             assert await runner.get_run(run.run_id) == run
-
-    async def test_on_a_store_without_leases_too(
-        self, tmp_path: Path, new_runner: NewRunner
-    ) -> None:
-        async with FileStore(tmp_path / "runs") as store:
-            asks = new_run(approval=Approval(required=True))
-            await store.create_run(replace(asks, approval_seconds=1e-6))
-            runner = new_runner(store)
-            await runner.reconcile()
-            assert (await runner.get_run(asks.snapshot.run_id)).status is RunStatus.CANCELED
-
-    async def test_an_approval_that_meets_the_expiry_has_one_winner(
-        self, sqlite: SQLiteStore, new_runner: NewRunner
-    ) -> None:
-        """The reconciler saw it overdue by its own clock, which is ahead: the store's decides."""
-        store = Between(sqlite)
-        runner = new_runner(store)
-        waiting = await runner.submit(
-            workflow(step("one"), plan=PlanSettings(mode="manual-approve", approval_timeout="1h"))
-        )
-        ahead = with_clock_ahead(store)
-        assert await ahead.expire_if_overdue(waiting) is False
-        yes = await runner.approve(waiting.run_id, by="ada")
-        assert await ahead.expire_if_overdue(waiting) is False
-        assert await runner.get_run(waiting.run_id) == yes
-
-
-def with_clock_ahead(store: Any) -> Approvals:
-    clock = SystemClock()
-    return Approvals(store, new_update_id, now=lambda: clock.now() + timedelta(days=1))

@@ -1,4 +1,5 @@
-"""A runner tells receivers of its runs, over real HTTP, with an outbox and without."""
+"""A runner tells receivers of its runs, over real HTTP, with an outbox and without; what closing it
+waits for, what it leaves to the next, and what it never does."""
 
 from __future__ import annotations
 
@@ -14,17 +15,21 @@ from tenure.model.codec import full_record
 from tenure.model.status import DeliveryState, RunStatus
 from tenure.model.update import Position
 from tenure.ports.callbacks import Outbox
+from tenure.ports.environment import BootTime
 from tenure.ports.store import EventLog
+from tenure.runtime.options import CallbackSettings
 from tenure.stores.file import FileStore
 from tenure.stores.memory import InMemoryStore
 from tenure.stores.sqlite import SQLiteStore
+from tenure.system import SystemClock
+from tenure.testing.clock import ManualClock
 from tenure.testing.factories import embedded_run
 from tests.notifiers.receiver import Receiver
 from tests.runtime.conftest import NewRunner
 from tests.runtime.puppets import BROKEN, PATIENCE, Between, Puppet, step, workflow
+from tests.runtime.victim import victim
 from tests.runtime_relay.hooks import (
     AT_ONCE,
-    EVERYTHING,
     MUCH_LATER,
     bare,
     firsts,
@@ -82,20 +87,6 @@ class TestWhatIsTold:
         assert (failed["status"], failed["run_status"]) == ("failed", "running")
         assert (failed["step"], failed["host"]) == ("one", "b")
 
-    async def test_a_target_gets_what_it_asked_for(
-        self, any_store: Any, receiver: Receiver, new_runner: NewRunner
-    ) -> None:
-        runner = new_runner(any_store, callbacks=AT_ONCE)
-        only_steps = hook(receiver, "200", name="steps", events=("step",))
-        await runner.run(ONE, to(hook(receiver, events=("run",)), only_steps))
-        await runner.close()
-        came = receiver.received
-        assert types(each for each in came if each.path == "ok") == ["run.running", "run.success"]
-        assert types(each for each in came if each.path == "200") == [
-            "step.running",
-            "step.success",
-        ]
-
     async def test_targets_of_settings_workflow_and_options_are_told(
         self, any_store: Any, receiver: Receiver, new_runner: NewRunner
     ) -> None:
@@ -120,66 +111,6 @@ class TestWhatIsTold:
         await runner.close()
         assert types(receiver.received) == ["run.queued", "run.canceled"]
 
-    async def test_two_who_cancel_at_once_tell_the_same(
-        self, queueing: Any, receiver: Receiver, new_runner: NewRunner
-    ) -> None:
-        """Neither can know that the other was faster; the id says so to the receiver."""
-        store, both_have_read = Between(queueing), asyncio.Barrier(2)
-        runners = [new_runner(store, callbacks=AT_ONCE) for _ in range(2)]
-        await runners[0].submit(ONE, to(hook(receiver)))
-        await runners[1].open()
-
-        async def read_together(real: Any, run_id: str) -> Any:
-            run = await real(run_id)
-            if not run.ended:
-                await both_have_read.wait()
-            return run
-
-        store.rules["get_run"] = read_together
-        await asyncio.gather(*(runner.cancel(RUN_ID) for runner in runners))
-        for runner in runners:
-            await runner.close()
-        assert types(firsts(receiver.received)) == ["run.queued", "run.canceled"]
-
-    async def test_canceled_by_its_owner_on_request(
-        self, any_store: Any, receiver: Receiver, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        act.hold("one/local")
-        runner = new_runner(any_store, callbacks=AT_ONCE)
-        running = asyncio.create_task(runner.run(ONE, to(hook(receiver, events=("run",)))))
-        await act.begins("one/local")
-        await runner.cancel(RUN_ID)
-        await running
-        await runner.close()
-        assert types(receiver.received) == ["run.running", "run.canceled"]
-
-    async def test_request_that_finds_it_canceled_by_its_owner_tells_nothing(
-        self, any_store: Any, receiver: Receiver, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        """It read a running run; when its update comes, the owner has ended it."""
-        act.hold("one/local")
-        store, ended = Between(any_store), asyncio.Event()
-
-        async def late(real: Any, update: Any) -> Any:
-            if update.if_unowned is not None:
-                await ended.wait()
-            return await real(update)
-
-        store.rules["update_run"] = late
-        owner = new_runner(any_store, callbacks=AT_ONCE)
-        other = new_runner(store, callbacks=AT_ONCE)
-        await other.open()
-        running = asyncio.create_task(owner.run(ONE, to(hook(receiver, events=("run",)))))
-        await act.begins("one/local")
-        asking = asyncio.create_task(other.cancel(RUN_ID))
-        running.cancel()
-        await asyncio.wait([running])
-        ended.set()
-        assert (await asking).status is RunStatus.CANCELED
-        for runner in (owner, other):
-            await runner.close()
-        assert types(receiver.received) == ["run.running", "run.canceled"]
-
     async def test_interrupted_by_reconcile_with_leases(
         self, receiver: Receiver, new_runner: NewRunner, sqlite: SQLiteStore, memory: InMemoryStore
     ) -> None:
@@ -192,34 +123,6 @@ class TestWhatIsTold:
             assert types(receiver.received) == ["run.running", "run.interrupted"]
             assert receiver.received[-1].json["error"]["message"] == "restarted"
             receiver.received.clear()
-
-    async def test_interrupted_at_the_start_of_a_runner_without_leases(
-        self, receiver: Receiver, new_runner: NewRunner, tmp_path: Path
-    ) -> None:
-        """What the dead process had in its memory is gone with it."""
-        dead = FileStore(tmp_path)
-        await dead.create_run(embedded_run("gone", run_id=RUN_ID, callbacks=(hook(receiver),)))
-        await dead.close()
-        async with FileStore(tmp_path) as store:
-            runner = new_runner(store, callbacks=AT_ONCE)
-            await runner.open()
-            await runner.close()
-        assert types(receiver.received) == ["run.interrupted"]
-
-    async def test_annotations_change_no_status_and_are_told_nobody(
-        self, queueing: Any, receiver: Receiver, new_runner: NewRunner
-    ) -> None:
-        runner = new_runner(queueing, callbacks=AT_ONCE)
-        await runner.submit(ONE, to(hook(receiver)))
-        await runner.annotate(RUN_ID, {"ticket": 7})
-        await runner.close()
-        assert types(receiver.received) == ["run.queued"]
-
-    async def test_without_tracking_nobody(self, receiver: Receiver, new_runner: NewRunner) -> None:
-        runner = new_runner(tracking=False, callbacks=AT_ONCE)
-        run = await runner.run(ONE, to(hook(receiver)))
-        await runner.close()
-        assert (run.status, receiver.received) == (RunStatus.SUCCESS, [])
 
 
 class TestOrder:
@@ -251,30 +154,6 @@ class TestOrder:
             assert places(run) == sorted(places(run))
             assert len(set(places(run))) == 50
             assert run.status is RunStatus.SUCCESS
-
-    @pytest.mark.slow
-    async def test_two_runners_on_one_store_deliver_each_once_and_in_order(
-        self, tmp_path: Path, receiver: Receiver, new_runner: NewRunner
-    ) -> None:
-        path, runs = tmp_path / "runs.db", 20
-        async with await SQLiteStore.open(path) as one, await SQLiteStore.open(path) as two:
-            runners = [new_runner(store, callbacks=AT_ONCE) for store in (one, two)]
-            done = await asyncio.gather(
-                *(
-                    runners[number % 2].run(ONE, to(hook(receiver), run_id=None))
-                    for number in range(runs)
-                )
-            )
-            for runner in runners:
-                await runner.close()
-            assert {each.state for each in (await one.list_deliveries(limit=500)).items} == {
-                DeliveryState.DELIVERED
-            }
-        ids = [each.headers["webhook-id"] for each in receiver.received]
-        assert len(ids) == len(set(ids)) == runs * 6
-        for run in done:
-            mine = [each for each in receiver.received if each.json["run_id"] == run.run_id]
-            assert [place(each) for each in mine] == sorted(place(each) for each in mine)
 
 
 class TestTrouble:
@@ -378,46 +257,6 @@ class TestTrouble:
         assert run.callback_error is not None
         assert run.callback_error.error == said.message
 
-    async def test_store_that_fails_while_callbacks_are_given_up_is_asked_again(
-        self, tmp_path: Path, receiver: Receiver, new_runner: NewRunner
-    ) -> None:
-        """A driver's own error, before the write and after it: noted once all the same."""
-        async with FileStore(tmp_path) as real_store:
-            store = Between(real_store)
-            failures = ["before", "after"]
-
-            async def fail(real: Any, update: Any) -> Any:
-                if update.lease is not None or not failures:
-                    return await real(update)
-                if failures.pop() == "before":
-                    raise ConnectionError("not now")
-                await real(update)
-                raise ConnectionError("the answer was lost")
-
-            store.rules["update_run"] = fail
-            runner = new_runner(store, callbacks=ONCE)
-            await runner.run(ONE, to(hook(receiver, "410", events=("run",))))
-            await runner.close()
-            said = await failures_in_the_journal(real_store)
-        assert not failures
-        assert [event.data["event"] for event in said] == ["run.running", "run.success"]
-
-    async def test_target_called_notifier_is_a_target_like_any_other(
-        self, tmp_path: Path, receiver: Receiver, new_runner: NewRunner
-    ) -> None:
-        async with FileStore(tmp_path) as store:
-            heard: list[str] = []
-
-            class Notifier:
-                async def notify(self, payload: tenure.CallbackPayload) -> None:
-                    heard.append(payload.type)
-
-            runner = new_runner(store, callbacks=AT_ONCE, notifier=Notifier())
-            await runner.run(ONE, to(hook(receiver, name="notifier", events=EVERYTHING)))
-            await runner.close()
-        assert types(receiver.received) == heard
-        assert heard[-1] == "run.success"
-
 
 class TestEventLoops:
     async def test_run_sync_tells_in_a_loop_of_its_own_each_time(
@@ -430,3 +269,182 @@ class TestEventLoops:
             for _ in range(2):
                 await asyncio.to_thread(runner.run_sync, workflow(step("one")), options)
         assert types(receiver.received) == ["run.running", "run.success"] * 4
+
+
+AT_ANY_PRICE = CallbackSettings(allow_private=True, timeout=3600, flush=3600)
+NOT_AT_ALL = CallbackSettings(allow_private=True, timeout=3600, flush=0)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def outbox(
+    request: pytest.FixtureRequest, clock: ManualClock, tmp_path: Path
+) -> AsyncIterator[Any]:
+    if request.param == "memory":
+        yield InMemoryStore(clock)
+    else:
+        async with await SQLiteStore.open(tmp_path / "runs.db", clock) as sqlite:
+            yield sqlite
+
+
+async def states(outbox: Any) -> list[tuple[str, str, int]]:
+    """Oldest first."""
+    page = await outbox.list_deliveries(limit=500)
+    return [(each.event.type, each.state.value, each.attempts) for each in page.items[::-1]]
+
+
+class TestWaiting:
+    async def test_for_the_first_attempt_of_each(
+        self, any_store: Any, receiver: Receiver, new_runner: NewRunner
+    ) -> None:
+        runner = new_runner(any_store, callbacks=AT_ANY_PRICE)
+        await runner.run(ONE, to(hook(receiver, "gate", events=("run",))))
+        closing = asyncio.create_task(runner.close())
+        await receiver.got(1)
+        assert not closing.done()
+        receiver.gate.set()
+        await asyncio.wait_for(closing, PATIENCE)
+        assert types(receiver.received) == ["run.running", "run.success"]
+
+    async def test_not_for_the_second(
+        self, outbox: Any, receiver: Receiver, new_runner: NewRunner
+    ) -> None:
+        settings = CallbackSettings(allow_private=True, delay=3600, flush=3600)
+        runner = new_runner(outbox, callbacks=settings)
+        await runner.run(ONE, to(hook(receiver, "503", events=("run",))))
+        await asyncio.wait_for(runner.close(), PATIENCE)
+        assert await states(outbox) == [
+            ("run.running", "waiting", 1),
+            ("run.success", "waiting", 0),
+        ]
+
+    async def test_a_runner_with_nothing_to_tell_does_not_ask_the_store(
+        self, memory: InMemoryStore, new_runner: NewRunner
+    ) -> None:
+        store = Between(memory)
+        runner = new_runner(store, callbacks=AT_ANY_PRICE)
+        await runner.run(ONE)
+        await asyncio.wait_for(runner.close(), PATIENCE)
+        assert store.count("list_deliveries") == 0
+
+
+class TestWhatIsLeft:
+    async def test_stays_in_the_outbox_and_the_next_runner_delivers_it(
+        self, outbox: Any, clock: ManualClock, receiver: Receiver, new_runner: NewRunner
+    ) -> None:
+        first = new_runner(outbox, callbacks=NOT_AT_ALL)
+        await first.run(ONE, to(hook(receiver, "gate", events=("run",))))
+        await receiver.got(1)
+        await asyncio.wait_for(first.close(), PATIENCE)
+        assert await states(outbox) == [
+            ("run.running", "waiting", 1),
+            ("run.success", "waiting", 0),
+        ]
+        (waiting,) = [each for each in (await outbox.list_deliveries()).items if each.attempts]
+        assert waiting.last_error == "stopped while sending; the target may have got it"
+        clock.advance(3600)
+        receiver.gate.set()
+        second = new_runner(outbox, callbacks=AT_ONCE)
+        await second.open()
+        await receiver.got(3)
+        await second.close()
+        assert types(receiver.received) == ["run.running", "run.running", "run.success"]
+        assert len({each.headers["webhook-id"] for each in receiver.received}) == 2
+        assert [state for _, state, _ in await states(outbox)] == ["delivered"] * 2
+
+    async def test_wall_clocks_that_jump_change_nothing(
+        self, outbox: Any, clock: ManualClock, receiver: Receiver, new_runner: NewRunner
+    ) -> None:
+        """Neither a day ahead, which makes nothing due, nor a day back."""
+        first = new_runner(outbox, callbacks=MUCH_LATER)
+        await first.run(ONE, to(hook(receiver, "turns?of=503,200", events=("run",))))
+        await first.close()
+        now = clock.now()
+        clock.set_wall(now.replace(year=now.year + 1))
+        second = new_runner(outbox, callbacks=AT_ONCE)
+        await second.open()
+        await second.close()
+        assert len(receiver.received) == 1
+        clock.set_wall(now.replace(year=now.year - 1))
+        clock.advance(3600)
+        third = new_runner(outbox, callbacks=AT_ONCE)
+        await third.open()
+        await receiver.got(3)
+        await third.close()
+
+
+class TestNothingRemains:
+    @pytest.mark.parametrize("path", ["ok", "hang", "503"])
+    async def test_no_task_and_no_connection(
+        self, any_store: Any, receiver: Receiver, new_runner: NewRunner, path: str
+    ) -> None:
+        settings = CallbackSettings(allow_private=True, timeout=3600, delay=3600, flush=0.05)
+        before = asyncio.all_tasks()
+        runner = new_runner(any_store, callbacks=settings)
+        await runner.run(ONE, to(hook(receiver, path)))
+        await runner.close()
+        await receiver.alone()
+        receivers_own = {task for task in asyncio.all_tasks() if "Receiver" in repr(task)}
+        assert asyncio.all_tasks() - receivers_own == before
+
+    async def test_when_closing_itself_is_cancelled(
+        self, any_store: Any, receiver: Receiver, new_runner: NewRunner
+    ) -> None:
+        """Somebody presses Ctrl-C while it waits."""
+        before = asyncio.all_tasks()
+        runner = new_runner(any_store, callbacks=AT_ANY_PRICE)
+        await runner.run(ONE, to(hook(receiver, "hang")))
+        closing = asyncio.create_task(runner.close())
+        await receiver.got(1)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        closing.cancel()
+        async with asyncio.timeout(PATIENCE):
+            await asyncio.wait([closing])
+        assert closing.cancelled()
+        await receiver.alone()
+        receivers_own = {task for task in asyncio.all_tasks() if "Receiver" in repr(task)}
+        assert asyncio.all_tasks() - receivers_own == before
+
+
+KILLED = "a-run-that-was-killed"
+
+
+class LaterToday(SystemClock):
+    """Every claim of the dead has run out."""
+
+    def boot_time(self) -> BootTime:
+        now = super().boot_time()
+        return BootTime(now.boot_id, now.nanoseconds + 3600 * 10**9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", ["ok", "gate"])
+async def test_a_killed_runner_leaves_nothing_untold(tmp_path: Path, path: str) -> None:
+    """``ok``: killed when some had arrived; ``gate``: killed while the first was on its way."""
+    database = tmp_path / "runs.db"
+    async with Receiver() as receiver:
+        url = f"sqlite:///{database}"
+        assert await asyncio.to_thread(_kill_when_begun, url, receiver.url(path)) == -9
+        receiver.gate.set()
+        async with await SQLiteStore.open(database, LaterToday()) as store:
+            async with tenure.Runner(store, callbacks=AT_ONCE) as runner:
+                assert (await runner.get_run(KILLED)).status is RunStatus.INTERRUPTED
+            journal = [each for each in await store.read_events(KILLED) if each.status is not None]
+            owed = (await store.list_deliveries(limit=500)).items
+    told = firsts(receiver.received)
+    assert [place(each) for each in told] == [event.position for event in journal]
+    assert types(told)[-1] == "run.interrupted"
+    assert {each.state for each in owed} == {DeliveryState.DELIVERED}
+    assert {each.headers["webhook-id"] for each in told} == {each.id for each in owed}
+
+
+def _kill_when_begun(url: str, hook: str) -> int | None:
+    with victim(url, KILLED, hook) as process:
+        process.kill()
+        process.wait()
+        return process.returncode

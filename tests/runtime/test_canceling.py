@@ -1,9 +1,11 @@
-"""Ending runs early: by an operator, by whoever awaits them, by their time."""
+"""Ending runs early: by an operator, by the caller that awaits them, by their time; and what was
+printed by then."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,12 @@ import pytest
 
 import tenure
 from tenure.model.status import RunStatus
-from tenure.ports.execution import TaskResult
+from tenure.ports.execution import OutputChunk, TaskResult, Transport
+from tenure.runtime.options import Timing
 from tenure.stores.memory import InMemoryStore
 from tenure.system import process_start
+from tenure.transports.local import LocalTransport
+from tenure.transports.routing import RoutingTransport
 from tenure.workflow.spec import Defaults
 from tests.runtime.conftest import NewRunner
 from tests.runtime.puppets import (
@@ -26,10 +31,9 @@ from tests.runtime.puppets import (
     shell,
     step,
     unkillable,
+    until,
     workflow,
 )
-
-pytestmark = pytest.mark.slow
 
 RUN_ID = "a-run-to-stop"
 NAMED = tenure.RunOptions(run_id=RUN_ID)
@@ -44,6 +48,7 @@ def hosts(run: tenure.RunSnapshot, index: int = 0) -> dict[str, str]:
     return {name: host.status.value for name, host in run.steps[index].hosts.items()}
 
 
+@pytest.mark.slow
 class TestByRequest:
     async def test_a_queued_run_is_canceled_at_once(
         self, queueing: Any, new_runner: NewRunner
@@ -75,11 +80,6 @@ class TestByRequest:
         assert act.cancelled == ["one/b"]
         assert "two/a" not in act.begun
 
-    async def test_an_ended_one_stays_as_it_is(self, any_store: Any, new_runner: NewRunner) -> None:
-        runner = new_runner(any_store)
-        before = await runner.run(TWO, NAMED)
-        assert await runner.cancel(RUN_ID) == before
-
     async def test_success_stands_if_everything_had_finished(
         self, new_runner: NewRunner, act: Puppet
     ) -> None:
@@ -98,9 +98,8 @@ class TestByRequest:
         assert run.cancel_requested_at is not None
 
     async def test_a_task_that_finishes_in_spite_of_it_counts(
-        self, new_runner: NewRunner, act: Puppet
+        self, runner: tenure.Runner, act: Puppet
     ) -> None:
-        runner = new_runner()
 
         async def stubborn(task: tenure.Task) -> TaskResult:
             try:
@@ -123,9 +122,7 @@ class TestByRequest:
         onlooker = Onlooker()
         runner = new_runner(any_store, recorders=[onlooker])
         running = asyncio.create_task(runner.run(workflow(shell("one", cmd)), NAMED))
-        async with asyncio.timeout(PATIENCE):
-            while not onlooker.chunks:
-                await asyncio.sleep(0.01)
+        await until(lambda: onlooker.chunks)
         await runner.cancel(RUN_ID)
         run = await running
         assert hosts(run) == {"local": "canceled"}
@@ -147,64 +144,24 @@ class TestByRequest:
         assert run.unconfirmed_hosts == ("a",)
         assert run.steps[0].hosts["a"].message == "process 1234 could not be killed"
 
-    async def test_hosts_between_two_items_are_canceled(
-        self, any_store: Any, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        act.hold("one/b[0]")
-        runner = new_runner(any_store)
-        looping = workflow(step("one", loop=[1, 2]), hosts=["a", "b"])
-        running = asyncio.create_task(runner.run(looping, NAMED))
-        await act.begins("one/a[0]", "one/b[0]")
-        await runner.cancel(RUN_ID)
-        run = await running
-        assert hosts(run) == {"a": "canceled", "b": "canceled"}
-        assert run.unconfirmed_hosts == ()
-
-    async def test_who_was_told_that_a_step_began_hears_of_its_end(
-        self, any_store: Any, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        act.hold("aside/local", "after/local")
-        flow = workflow(
-            step("one", notify=["after"]),
-            step("aside", needs=[]),
-            step("two"),
-            handlers=[tenure.Handler(name="after", action="act")],
-        )
-        onlooker = Onlooker()
-        runner = new_runner(any_store, recorders=[onlooker])
-        running = asyncio.create_task(runner.run(flow, NAMED))
-        await act.begins("aside/local", "after/local")
-        await runner.cancel(RUN_ID)
-        run = await running
-        await runner.close()
-        ends = [event.step for event in onlooker.events if event.type == "step.canceled"]
-        assert sorted(map(str, ends)) == ["after", "aside", "one"]
-        assert ends.index("after") < ends.index("one"), "a handler before its step"
-        assert onlooker.types[-1] == "run.canceled"
-        began = {each.message for each in run.steps if each.started_at is not None}
-        assert began == {"canceled on request"}
-
     async def test_during_an_outage_it_is_told_when_the_store_is_back(
         self, new_runner: NewRunner, act: Puppet
     ) -> None:
         store = Between(InMemoryStore())
         outage = Outage(store, "update_runs")
-        act.hold("one/a", "one/b")
         runner = new_runner(store)
-        running = asyncio.create_task(runner.run(TWO, NAMED))
-        await act.begins("one/a", "one/b")
+        running = await act.holding(runner.run(TWO, NAMED), "one/a", "one/b")
         outage.on = True
         act.let_go("one/a")
         await outage.refuses()
         await runner.cancel(RUN_ID)
-        async with asyncio.timeout(PATIENCE):
-            while act.cancelled != ["one/b"]:
-                await asyncio.sleep(0.01)
+        await until(lambda: act.cancelled == ["one/b"])
         outage.on = False
         run = await running
         assert (run.status, hosts(run)) == (RunStatus.CANCELED, {"a": "success", "b": "canceled"})
 
 
+@pytest.mark.slow
 class TestOfTheCall:
     """``task.cancel()`` on whoever awaits ``run``."""
 
@@ -214,9 +171,7 @@ class TestOfTheCall:
     ) -> None:
         played = TWO if many else workflow(step("one"), step("two"), hosts=["a"])
         labels = ["one/a", "one/b"] if many else ["one/a"]
-        act.hold(*labels)
-        running = asyncio.create_task(new_runner(any_store).run(played, NAMED))
-        await act.begins(*labels)
+        running = await act.holding(new_runner(any_store).run(played, NAMED), *labels)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
@@ -226,16 +181,6 @@ class TestOfTheCall:
         assert statuses(run) == ["canceled", "canceled"]
         assert set(hosts(run).values()) == {"canceled"}
         assert act.cancelled == labels
-
-    async def test_a_time_out_of_the_caller_works_as_everywhere(
-        self, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        store = InMemoryStore()
-        act.hold("one/local")
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.05):
-                await new_runner(store).run(workflow(step("one")), NAMED)
-        assert (await store.get_run(RUN_ID)).status is RunStatus.CANCELED
 
     async def test_while_a_write_is_under_way_it_waits_for_the_write(
         self, new_runner: NewRunner, act: Puppet
@@ -279,9 +224,7 @@ class TestOfTheCall:
     ) -> None:
         store = Between(InMemoryStore())
         outage = Outage(store, "update_runs")
-        act.hold("one/a", "one/b")
-        running = asyncio.create_task(new_runner(store).run(TWO, NAMED))
-        await act.begins("one/a", "one/b")
+        running = await act.holding(new_runner(store).run(TWO, NAMED), "one/a", "one/b")
         outage.on = True
         running.cancel()
         await outage.refuses()
@@ -291,33 +234,6 @@ class TestOfTheCall:
         assert act.cancelled == ["one/a", "one/b"]
         assert (await store.real.get_run(RUN_ID)).status is RunStatus.RUNNING
 
-    async def test_twice_reaches_a_task_that_takes_its_time(
-        self, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        told: list[str] = []
-
-        async def slow_to_end(task: tenure.Task) -> TaskResult:
-            for word in ("first", "second"):
-                try:
-                    await asyncio.Event().wait()
-                except asyncio.CancelledError:
-                    told.append(word)
-            raise asyncio.CancelledError
-
-        act.results["one/local"] = slow_to_end
-        store = InMemoryStore()
-        running = asyncio.create_task(new_runner(store).run(workflow(step("one")), NAMED))
-        await act.begins("one/local")
-        running.cancel()
-        async with asyncio.timeout(PATIENCE):
-            while told != ["first"]:
-                await asyncio.sleep(0)
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(running, PATIENCE)
-        assert told == ["first", "second"]
-        assert (await store.get_run(RUN_ID)).status is RunStatus.RUNNING, "left to reconcile"
-
     async def test_real_commands_are_killed_without_grace_the_second_time(
         self, sqlite: Any, new_runner: NewRunner
     ) -> None:
@@ -326,9 +242,7 @@ class TestOfTheCall:
         runner = new_runner(sqlite, recorders=[onlooker])
         cmd = "trap '' TERM; echo $$; for n in $(seq 600); do sleep 0.05; done"
         running = asyncio.create_task(runner.run(workflow(shell("one", cmd)), NAMED))
-        async with asyncio.timeout(PATIENCE):
-            while not onlooker.chunks:
-                await asyncio.sleep(0.01)
+        await until(lambda: onlooker.chunks)
         pid = int(onlooker.chunks[0].data)
         before = asyncio.get_running_loop().time()
         running.cancel()
@@ -340,20 +254,8 @@ class TestOfTheCall:
         assert asyncio.get_running_loop().time() - before < 4
         assert process_start(pid) is None
 
-    async def test_a_cancelled_caller_does_not_disturb_other_runs(
-        self, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        runner = new_runner()
-        act.hold("one/a", "one/b", "other/local")
-        running = asyncio.create_task(runner.run(TWO))
-        other = asyncio.create_task(runner.run(workflow(step("other"))))
-        await act.begins("one/a", "other/local")
-        running.cancel()
-        await asyncio.wait([running])
-        act.let_go("other/local")
-        assert (await other).status is RunStatus.SUCCESS
 
-
+@pytest.mark.slow
 class TestOfTheRunner:
     async def test_closing_it_ends_its_runs_truthfully_first(
         self, any_store: Any, new_runner: NewRunner, act: Puppet
@@ -361,27 +263,14 @@ class TestOfTheRunner:
         act.hold("one/a", "one/b")
         runner = new_runner(any_store)
         running = [asyncio.create_task(runner.run(TWO)) for _ in range(2)]
-        async with asyncio.timeout(PATIENCE):
-            while len(act.begun) < 4:
-                await asyncio.sleep(0.001)
+        await until(lambda: len(act.begun) >= 4)
         await runner.close()
         runs = [await each for each in running]
         assert {run.status for run in runs} == {RunStatus.CANCELED}
         assert runs[0].message == "the process that ran it was stopped"
 
-    async def test_with_a_store_of_its_own(
-        self, tmp_path: Path, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        act.hold("one/a", "one/b")
-        url = f"sqlite:///{tmp_path / 'runs.db'}"
-        runner = new_runner(url)
-        running = asyncio.create_task(runner.run(TWO, NAMED))
-        await act.begins("one/a", "one/b")
-        await runner.close()
-        assert (await running).status is RunStatus.CANCELED
-        assert (await new_runner(url).get_run(RUN_ID)).status is RunStatus.CANCELED
 
-
+@pytest.mark.slow
 class TestByTime:
     async def test_the_runs_time_out_fails_it(
         self, any_store: Any, new_runner: NewRunner, act: Puppet
@@ -406,16 +295,8 @@ class TestByTime:
         assert ended.error is not None
         assert (ended.type, ended.step, ended.error.kind) == ("step.failed", "one", "timeout")
 
-    async def test_a_tolerated_step_does_not_make_it_a_success(
-        self, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        act.hold("one/local")
-        played = workflow(step("one", continue_on_error=True))
-        run = await new_runner().run(played, tenure.RunOptions(timeout=0.02))
-        assert run.status is RunStatus.FAILED
-
-    async def test_zero_means_as_long_as_it_takes(self, new_runner: NewRunner) -> None:
-        run = await new_runner().run(TWO, tenure.RunOptions(timeout=0))
+    async def test_zero_means_as_long_as_it_takes(self, runner: tenure.Runner) -> None:
+        run = await runner.run(TWO, tenure.RunOptions(timeout=0))
         assert run.status is RunStatus.SUCCESS
 
     async def test_a_steps_time_out_is_per_attempt_and_host(
@@ -430,32 +311,19 @@ class TestByTime:
         assert run.steps[0].hosts["b"].attempts == 1
 
     async def test_a_step_may_have_none_where_the_file_has_one(
-        self, new_runner: NewRunner, act: Puppet
+        self, runner: tenure.Runner, act: Puppet
     ) -> None:
-        act.hold("two/local", "one/local")
-        limited = Defaults(timeout=0.02)
-        flow = workflow(
-            step("one", timeout="0s", needs=[]), step("two", needs=[]), defaults=limited
-        )
-        onlooker = Onlooker()
-        running = asyncio.create_task(new_runner(recorders=[onlooker]).run(flow))
-        await onlooker.hears("step.failed")
-        act.let_go("one/local")
-        run = await running
+        act.results["one/local"] = lambda _: asyncio.sleep(0.05, TaskResult())
+        act.hold("two/local")
+        flow = workflow(step("one", timeout="0s"), step("two"), defaults=Defaults(timeout=0.02))
+        run = await runner.run(flow)
         assert [each.status for each in run.steps] == ["success", "failed"]
 
-    async def test_a_step_that_timed_out_says_so(self, new_runner: NewRunner, act: Puppet) -> None:
-        act.hold("one/local")
-        run = await new_runner().run(workflow(step("one", timeout=0.02)))
-        assert run.steps[0].hosts["local"].message == "timed out after 20ms"
-        assert run.error is not None
-        assert run.error.kind == "timeout"
-
     async def test_a_time_out_inside_the_action_is_the_actions_own(
-        self, new_runner: NewRunner, act: Puppet
+        self, runner: tenure.Runner, act: Puppet
     ) -> None:
         act.results["one/local"] = TimeoutError("the bank did not answer")
-        run = await new_runner().run(workflow(step("one", timeout=60)))
+        run = await runner.run(workflow(step("one", timeout=60)))
         assert run.steps[0].hosts["local"].message == "the bank did not answer"
         assert run.error is not None
         assert run.error.kind == "exception"
@@ -474,18 +342,6 @@ class TestByTime:
         )
         assert all(process_start(int(pid)) is None for pid in pids.read_text().split())
 
-    async def test_what_could_not_be_killed_is_not_tried_again(
-        self, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        act.results["one/local"] = unkillable
-        run = await new_runner().run(workflow(step("one", timeout=0.02, retries=5)))
-        assert act.begun == ["one/local"]
-        assert hosts(run) == {"local": "unknown"}
-        assert run.status is RunStatus.FAILED
-        assert run.unconfirmed_hosts == ("local",)
-        said = run.steps[0].hosts["local"].message or ""
-        assert said.startswith("timed out after 20ms, and then: process 1234")
-
     def test_no_process_of_this_suite_is_left(self, others: set[str]) -> None:
         assert {pid for pid in _children() if process_start(int(pid)) is not None} <= others
 
@@ -498,3 +354,136 @@ def _children() -> set[str]:
 def others() -> set[str]:
     """Servers that other suites of this test process have started."""
     return _children()
+
+
+TALKING = "a-run-with-last-words"
+TALKED = tenure.RunOptions(run_id=TALKING)
+WORDS = b"working\n"
+
+
+@pytest.fixture
+def talking(act: Puppet) -> Puppet:
+    act.says = {"one/a": WORDS, "one/b": WORDS, "one/a#2": b"again\n"}
+    return act
+
+
+def said(run: tenure.RunSnapshot, host: str = "a") -> tuple[str, str | None]:
+    state = run.steps[0].hosts[host]
+    return state.status.value, state.stdout
+
+
+async def begun(runner: tenure.Runner, act: Puppet, *labels: str, **fields: Any) -> Any:
+    """A run of one step, once these have begun."""
+    hosts = {label.partition("/")[2][0] for label in labels}
+    played = workflow(step("one", **fields), hosts=sorted(hosts))
+    running = asyncio.create_task(runner.run(played, TALKED))
+    await act.begins(*labels)
+    return running
+
+
+@pytest.mark.slow
+async def test_after_a_cancel_between_two_attempts(runner: tenure.Runner, talking: Puppet) -> None:
+    talking.results |= {"one/a": BROKEN, "one/a#2": BROKEN}
+    retries = tenure.Retries(max=2, delay=0.01, backoff=100_000)
+    running = await begun(runner, talking, "one/a#2", retries=retries)
+    await runner.cancel(TALKING)
+    run = await running
+    assert said(run) == ("canceled", "again\n")
+    assert (run.steps[0].hosts["a"].attempts, run.steps[0].hosts["a"].exit_code) == (2, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("timeout", [0.2, None], ids=["time-out", "cancel"])
+async def test_of_what_could_not_be_ended(
+    any_store: Any, new_runner: NewRunner, talking: Puppet, timeout: float | None
+) -> None:
+    talking.results["one/a"] = unkillable
+    runner = new_runner(any_store)
+    running = await begun(runner, talking, "one/a", timeout=timeout, retries=1)
+    if timeout is None:
+        await runner.cancel(TALKING)
+    run = await running
+    assert said(run) == ("unknown", "working\n")
+    assert run.steps[0].hosts["a"].attempts == 1, "beside it nothing is tried again"
+
+
+@pytest.mark.slow
+async def test_when_the_store_refuses_a_result_of_another_host(
+    any_store: Any, new_runner: NewRunner, talking: Puppet
+) -> None:
+    talking.hold("one/a", "one/b")
+    talking.results["one/b"] = TaskResult(vars={"handle": object()})
+    running = await begun(new_runner(any_store), talking, "one/a", "one/b")
+    talking.let_go("one/b")
+    run = await running
+    assert (run.status, run.error and run.error.kind) == (RunStatus.FAILED, "rejected")
+    assert said(run) == ("canceled", "working\n")
+    assert run.steps[0].hosts["a"].message == "canceled: its run failed"
+
+
+THREE = ("a", "b", "c")
+HOUR = 3600.0
+LONG = Timing(lease_duration=1000 * HOUR, renew_interval=300 * HOUR, control_interval=0.01)
+
+
+class Hours:
+    """The clock of this test's event loop, further ahead whenever the test says so."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, patch: pytest.MonkeyPatch) -> None:
+        self._ahead = 0.0
+        real = loop.time
+        patch.setattr(loop, "time", lambda: real() + self._ahead)
+
+    def pass_by(self, hours: float) -> None:
+        self._ahead += hours * HOUR
+
+
+class SlowOnlooker(Onlooker):
+    """While it looks at what a task printed, hours pass for that task."""
+
+    def __init__(self, clock: Hours, hours: float) -> None:
+        super().__init__()
+        self._clock = clock
+        self._hours = hours
+        self.looked = asyncio.Event()
+
+    def output(self, chunk: OutputChunk) -> None:
+        super().output(chunk)
+        self._clock.pass_by(self._hours)
+        self.looked.set()
+
+
+@pytest.fixture
+async def clock(monkeypatch: pytest.MonkeyPatch) -> Hours:
+    return Hours(asyncio.get_running_loop(), monkeypatch)
+
+
+@pytest.fixture
+async def one_at_a_time() -> AsyncIterator[Transport]:
+    local = LocalTransport(most_processes=1)
+    yield RoutingTransport({"local": local}, otherwise=local)
+    await local.close()
+
+
+@pytest.mark.slow
+async def test_each_in_its_turn_has_all_the_time_it_was_given(
+    new_runner: NewRunner, one_at_a_time: Transport, clock: Hours
+) -> None:
+    onlooker = SlowOnlooker(clock, 2)
+    runner = new_runner(transport=one_at_a_time, recorders=[onlooker], timing=LONG)
+    run = await runner.run(workflow(shell("one", "echo up", timeout="3h"), hosts=THREE))
+    assert {name: each.message for name, each in run.steps[0].hosts.items()} == dict.fromkeys(THREE)
+    assert run.status is RunStatus.SUCCESS
+    assert len(onlooker.chunks) == len(THREE)
+
+
+@pytest.mark.slow
+async def test_one_that_takes_longer_in_its_turn_is_timed_out(
+    new_runner: NewRunner, one_at_a_time: Transport, clock: Hours
+) -> None:
+    onlooker = SlowOnlooker(clock, 4)
+    runner = new_runner(transport=one_at_a_time, recorders=[onlooker], timing=LONG)
+    flow = workflow(shell("one", "echo up; exec sleep 1000", timeout="3h"), hosts=THREE)
+    run = await runner.run(flow)
+    assert {each.message for each in run.steps[0].hosts.values()} == {"timed out after 3h"}
+    assert len(onlooker.chunks) == len(THREE)

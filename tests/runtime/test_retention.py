@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import Any
 
 import pytest
@@ -11,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tenure
-from tenure.runtime.options import PruneRate, RetentionPolicy
-from tenure.runtime.retention import Forgetting, remove_old
+from tenure.runtime.options import RetentionPolicy
+from tenure.runtime.retention import Forgetting
 from tenure.stores.file import FileStore
 from tenure.stores.memory import InMemoryStore
 from tenure.stores.sqlite import SQLiteStore
 from tests.runtime.conftest import NewRunner
-from tests.runtime.puppets import PATIENCE, Between, Outage, Puppet, step, workflow
+from tests.runtime.puppets import PATIENCE, Between, Puppet, step, workflow
 
 AT_ONCE = RetentionPolicy(seconds=0.001, per_second=1000)
 ONE = workflow(step("one"))
@@ -29,21 +28,6 @@ def test_budget_of_a_second_is_kept_however_much_is_old(per_second: int) -> None
     assert policy.batch / policy.wait_after(policy.batch) <= per_second * 1.000001
     assert 1 <= policy.batch <= 100
     assert policy.wait_after(policy.batch - 1) >= 1.0
-
-
-@pytest.mark.parametrize(
-    ("fields", "named"),
-    [
-        ({"seconds": 0}, "seconds"),
-        ({"seconds": float("inf")}, "seconds"),
-        ({"seconds": "30d"}, "seconds"),
-        ({"seconds": 60, "per_second": 0}, "per_second"),
-        ({"seconds": 60, "per_second": 1.5}, "per_second"),
-    ],
-)
-def test_policy_that_cannot_be_meant_is_refused(fields: dict[str, Any], named: str) -> None:
-    with pytest.raises(tenure.InvalidOptions, match=f"^{named} must be"):
-        RetentionPolicy(**fields)
 
 
 class OldRuns:
@@ -74,52 +58,6 @@ async def test_small_batches_with_a_pause_after_each_until_nothing_is_left() -> 
     assert waited[2] > 50
 
 
-async def test_all_that_is_old_is_removed_at_the_same_rate() -> None:
-    """As a command does it, which ends when nothing old is left."""
-    store, waited, told = OldRuns(60), list[float](), list[int]()
-
-    async def wait(seconds: float) -> None:
-        waited.append(seconds)
-
-    assert await remove_old(store, 3600, PruneRate(100), told.append, wait) == 60
-    assert store.asked == [(3600, 25)] * 4
-    assert waited == pytest.approx([0.25, 0.25, 0.1], abs=0.05)
-    assert told == [25, 50, 60]
-
-
-async def test_outage_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "tenure.runtime")
-    removed = asyncio.Event()
-    store = Between(OldRunsIn(removed))
-    outage = Outage(store, "prune_runs")
-    outage.on = True
-    forgetting = Forgetting(store, AT_ONCE)
-    forgetting.open()
-    await outage.refuses(2)
-    outage.on = False
-    async with asyncio.timeout(PATIENCE):
-        await removed.wait()
-    await forgetting.close()
-    said = [record.message for record in caplog.records]
-    assert len(said) == 2
-    assert "the network is down" in said[0]
-    assert "again" in said[1]
-
-
-class OldRunsIn(OldRuns):
-    durable = True
-
-    def __init__(self, removed: asyncio.Event) -> None:
-        super().__init__(1)
-        self._removed = removed
-
-    async def prune_runs(self, older_than: float, *, limit: int = 100) -> int:
-        count = await super().prune_runs(older_than, limit=limit)
-        if not self.left:
-            asyncio.get_running_loop().call_soon(self._removed.set)
-        return count
-
-
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 async def test_runner_removes_what_is_old_and_leaves_what_goes_on(
     kind: str, memory: InMemoryStore, sqlite: SQLiteStore, new_runner: NewRunner, act: Puppet
@@ -136,10 +74,8 @@ async def test_runner_removes_what_is_old_and_leaves_what_goes_on(
     store.rules["prune_runs"] = noticed
     runner = new_runner(store)
     old = await runner.run(ONE)
-    act.hold("long/local")
     named = tenure.RunOptions(run_id="a-run-that-goes-on")
-    going = asyncio.create_task(runner.run(workflow(step("long")), named))
-    await act.begins("long/local")
+    going = await act.holding(runner.run(workflow(step("long")), named), "long/local")
     async with new_runner(store, retention=AT_ONCE), asyncio.timeout(PATIENCE):
         await removed.wait()
     with pytest.raises(tenure.RunNotFound):

@@ -28,7 +28,7 @@ from tenure.runtime.schedule import Start
 from tenure.workflow.plan import Plan, make_plan
 from tests.runtime.playing import CHANGED, FAILED, OK, UNCHANGED, UNREACHABLE, Play, handler, step
 from tests.runtime.playing import workflow as made
-from tests.runtime.test_unfolding_random import HOSTS, OUTCOMES, workflows
+from tests.runtime.test_schedule_random import HOSTS, OUTCOMES, workflows
 
 Place = tuple[int, str]
 """Step, host."""

@@ -14,12 +14,10 @@ from typing import Any
 import pytest
 
 import tenure
-from tenure.model.errors import NotSupported, StoreIncompatible
+from tenure.model.errors import NotSupported
 from tenure.model.snapshot import CallbackTarget
 from tenure.model.status import Recovery, RunStatus
-from tenure.ports.store import Definitions
 from tenure.runtime.recipe import decode_definition, digest_of
-from tenure.runtime.session import Session
 from tenure.stores.file import FileStore
 from tenure.stores.memory import InMemoryStore
 from tenure.workflow.spec import CallbackSpec
@@ -29,7 +27,6 @@ from tests.runtime.puppets import PATIENCE, Between, Puppet, shell, step, workfl
 ONE = workflow(step("one"))
 RUN_ID = "a-run-of-ours"
 ALL = CallbackTarget(name="all", url="https://h.example", events=("run", "step", "host"))
-RUNS = CallbackTarget(name="runs", url="https://h.example", events=("run",))
 
 
 def held_up() -> tuple[Between, asyncio.Event, asyncio.Event]:
@@ -101,9 +98,9 @@ class TestBeforeAnythingRuns:
         assert len(caught.value.mistakes) == 3
         assert store.calls == []
 
-    async def test_an_unknown_limit_is_refused(self, new_runner: NewRunner, act: Puppet) -> None:
+    async def test_an_unknown_limit_is_refused(self, runner: tenure.Runner, act: Puppet) -> None:
         with pytest.raises(tenure.InvalidWorkflow, match="locale"):
-            await new_runner().run(ONE, tenure.RunOptions(limit=["locale"]))
+            await runner.run(ONE, tenure.RunOptions(limit=["locale"]))
         assert act.begun == []
 
     async def test_values_a_store_refuses_start_nothing(
@@ -171,14 +168,6 @@ class TestWhatIsKept:
                 await new_runner(store).submit(ONE)
             assert not (await store.list_runs()).items
 
-    async def test_nor_is_one_that_would_not_keep_what_it_is_to_do(
-        self, new_runner: NewRunner
-    ) -> None:
-        store = Between(InMemoryStore())
-        del store.get_definition
-        with pytest.raises(NotSupported, match="keeps no definitions of runs"):
-            await new_runner(store).submit(ONE)
-
     async def test_a_files_own_text_is_kept_to_the_letter(
         self, sqlite: Any, new_runner: NewRunner, tmp_path: Path, act: Puppet
     ) -> None:
@@ -191,29 +180,8 @@ class TestWhatIsKept:
         assert act.tasks["one/local"].folder == str(tmp_path)
         assert run.workflow_digest == file.digest == digest_of(text)
 
-    def test_a_damaged_definition_is_named(self) -> None:
-        with pytest.raises(StoreIncompatible, match="cannot be read"):
-            decode_definition("{")
-
-    async def test_secrets_reach_tasks_and_no_record(
-        self, any_store: Any, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        played = workflow(step("one", args={"p": "${password}"}), secrets=["password", "other"])
-        options = tenure.RunOptions(
-            run_id=RUN_ID, secrets={"password": "hunter2"}, vars={"other": "s3cret", "x": "y"}
-        )
-        run = await new_runner(any_store).run(played, options)
-        assert act.tasks["one/local"].args == {"p": "hunter2"}
-        assert act.tasks["one/local"].vars["other"] == "s3cret"
-        assert run.vars == {"x": "y"}
-        text = str(run)
-        if isinstance(any_store, Definitions):
-            text += str(await any_store.get_definition(RUN_ID))
-        assert "hunter2" not in text
-        assert "s3cret" not in text
-
     async def test_only_hosts_of_the_limit_are_touched_and_local_is_here(
-        self, new_runner: NewRunner
+        self, runner: tenure.Runner
     ) -> None:
         inventory = tenure.Inventory(
             hosts={name: tenure.HostSpec(address=f"ssh://{name}") for name in ("a", "b", "c")}
@@ -224,71 +192,10 @@ class TestWhatIsKept:
             inventory=inventory,
         )
         options = tenure.RunOptions(limit=["a", "c"], local=True)
-        run = await new_runner().run(played, options)
+        run = await runner.run(played, options)
         assert run.status is RunStatus.SUCCESS
         assert [host.stdout for host in run.steps[0].hosts.values()] == ["a\n", "c\n"]
         assert (run.steps[1].status, run.steps[1].message) == ("skipped", "no host is left for it")
-
-
-class TestCallbacks:
-    async def told(self, store: Any, name: str) -> list[str]:
-        page = await store.list_deliveries(run_id=RUN_ID, limit=100)
-        return [each.event.type for each in reversed(page.items) if each.target.name == name]
-
-    async def test_each_target_is_owed_what_it_asked_for(
-        self, sqlite: Any, new_runner: NewRunner
-    ) -> None:
-        options = tenure.RunOptions(run_id=RUN_ID, callbacks=[ALL, RUNS])
-        await new_runner(sqlite).run(workflow(step("one"), step("two", when="false")), options)
-        assert await self.told(sqlite, "runs") == ["run.running", "run.success"]
-        assert sorted(await self.told(sqlite, "all")) == sorted(
-            [
-                "run.running",
-                "step.running",
-                "host.running",
-                "host.success",
-                "step.success",
-                "step.skipped",
-                "run.success",
-            ]
-        )
-
-    async def test_also_for_a_failure_with_its_error(
-        self, sqlite: Any, new_runner: NewRunner
-    ) -> None:
-        options = tenure.RunOptions(run_id=RUN_ID, callbacks=[RUNS])
-        await new_runner(sqlite).run(workflow(shell("one", "exit 7")), options)
-        (newest, *_) = (await sqlite.list_deliveries(run_id=RUN_ID)).items
-        assert newest.event.type == "run.failed"
-        assert newest.event.error.exit_code == 7
-        assert newest.run_status is RunStatus.FAILED
-
-    async def test_also_when_it_is_queued_and_canceled(
-        self, sqlite: Any, new_runner: NewRunner
-    ) -> None:
-        runner = new_runner(sqlite)
-        await runner.submit(ONE, tenure.RunOptions(run_id=RUN_ID, callbacks=[RUNS]))
-        await runner.cancel(RUN_ID)
-        assert await self.told(sqlite, "runs") == ["run.queued", "run.canceled"]
-
-    async def test_also_when_its_owner_cancels_it(
-        self, sqlite: Any, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        runner = new_runner(sqlite)
-        act.hold("one/local")
-        options = tenure.RunOptions(run_id=RUN_ID, callbacks=[RUNS])
-        running = asyncio.create_task(runner.run(ONE, options))
-        await act.begins("one/local")
-        await runner.cancel(RUN_ID)
-        await running
-        assert await self.told(sqlite, "runs") == ["run.running", "run.canceled"]
-
-    async def test_two_targets_of_one_name_are_refused(
-        self, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        with pytest.raises(tenure.StoreRejected, match="same name"):
-            await new_runner().run(ONE, tenure.RunOptions(callbacks=[RUNS, RUNS]))
-        assert act.begun == []
 
 
 class TestStores:
@@ -301,22 +208,6 @@ class TestStores:
         with pytest.raises(tenure.RunNotFound):
             await runner.get_run(RUN_ID)
         assert not (await usual.list_runs()).items
-
-    async def test_a_url_is_opened_once_however_many_ask_at_once(
-        self, tmp_path: Path, new_runner: NewRunner, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        opened: list[object] = []
-
-        def counting(url: str | None) -> Any:
-            opened.append(url)
-            return tenure.open_store(url)
-
-        monkeypatch.setattr("tenure.assembly.open_store", counting)
-        runner = new_runner(f"sqlite:///{tmp_path / 'runs.db'}")
-        runs = await asyncio.gather(*(runner.run(ONE) for _ in range(5)))
-        assert {run.status for run in runs} == {RunStatus.SUCCESS}
-        assert len(opened) == 1
-        assert len((await runner.list_runs()).items) == 5
 
     async def test_no_run_begins_before_it_is_reconciled(
         self, new_runner: NewRunner, act: Puppet
@@ -335,14 +226,7 @@ class TestStores:
 
     async def test_one_that_could_not_be_opened_is_tried_again(self, new_runner: NewRunner) -> None:
         store = Between(InMemoryStore())
-        failures = [KeyError("not yet")]
-
-        async def fail_once(real: Any, *args: Any, **kwargs: Any) -> Any:
-            if failures:
-                raise failures.pop()
-            return await real(*args, **kwargs)
-
-        store.rules["list_runs"] = fail_once
+        store.fails("list_runs", KeyError("not yet"))
         runner = new_runner(store)
         with pytest.raises(KeyError):
             await runner.open()
@@ -385,23 +269,6 @@ class TestStores:
         async with runner:
             assert (await runner.run(ONE)).status is RunStatus.SUCCESS
 
-    async def test_one_that_keeps_nothing_refuses_too(self, new_runner: NewRunner) -> None:
-        runner = new_runner(tracking=False)
-        await runner.close()
-        with pytest.raises(tenure.RunnerClosed):
-            await runner.run(ONE)
-
-    async def test_closing_leaves_nothing_open_of_who_was_just_opening(
-        self, tmp_path: Path, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        runner = new_runner(f"sqlite:///{tmp_path / 'runs.db'}")
-        asked = [asyncio.create_task(runner.run(ONE)) for _ in range(2)]
-        await asyncio.sleep(0)
-        await runner.close()
-        answers = await asyncio.gather(*asked, return_exceptions=True)
-        assert [type(answer) for answer in answers] == [tenure.RunnerClosed] * 2
-        assert (act.begun, runner._parts._own_store) == ([], None)
-
     async def test_who_is_opening_a_store_while_it_closes_executes_nothing(
         self, new_runner: NewRunner, act: Puppet
     ) -> None:
@@ -417,27 +284,6 @@ class TestStores:
         await closing
         assert act.begun == []
 
-    async def test_closing_goes_on_where_one_part_cannot_be_closed(
-        self, new_runner: NewRunner, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        closed: list[Session] = []
-
-        async def fail(session: Session) -> None:
-            closed.append(session)
-            raise OSError("no")
-
-        runner = new_runner()
-        stores = [InMemoryStore(), InMemoryStore()]
-        for store in stores:
-            await runner.run(ONE, tenure.RunOptions(store=store))
-        monkeypatch.setattr(Session, "close", fail)
-        with pytest.raises(OSError, match="no"):
-            await runner.close()
-        assert len(closed) == 2
-        monkeypatch.undo()
-        for session in closed:
-            await session.close()
-
     async def test_a_run_does_not_wait_for_ever_for_a_store_that_was_removed(
         self, tmp_path: Path, new_runner: NewRunner, act: Puppet
     ) -> None:
@@ -452,19 +298,6 @@ class TestStores:
         with pytest.raises(tenure.StoreError, match=r"runs\.db was removed"):
             await asyncio.wait_for(running, PATIENCE)
         assert act.begun == ["one/local"]
-
-    async def test_history_outlives_the_runner(self, tmp_path: Path, new_runner: NewRunner) -> None:
-        for url in (f"sqlite:///{tmp_path / 'a.db'}", f"file://{tmp_path / 'b'}"):
-            first = new_runner(url)
-            run = await first.run(ONE)
-            await first.close()
-            assert await new_runner(url).get_run(run.run_id) == run
-
-    async def test_many_runs_at_once(self, any_store: Any, new_runner: NewRunner) -> None:
-        runner = new_runner(any_store)
-        runs = await asyncio.gather(*(runner.run(ONE) for _ in range(30)))
-        assert len({run.run_id for run in runs}) == 30
-        assert {run.status for run in runs} == {RunStatus.SUCCESS}
 
 
 class TestSynchronously:
@@ -482,9 +315,9 @@ class TestSynchronously:
 
         assert asyncio.run(both()) == [second.run_id, first.run_id]
 
-    async def test_inside_an_event_loop_it_says_what_to_do(self, new_runner: NewRunner) -> None:
+    async def test_inside_an_event_loop_it_says_what_to_do(self, runner: tenure.Runner) -> None:
         with pytest.raises(RuntimeError, match="await run"):
-            new_runner().run_sync(ONE)
+            runner.run_sync(ONE)
 
 
 class TestAnnotations:
@@ -498,12 +331,6 @@ class TestAnnotations:
         assert noted.finished_at == run.finished_at
         assert [(note.data, note.by) for note in noted.annotations] == [({"ticket": 7}, "ada")]
 
-    async def test_of_an_unknown_run_is_refused(
-        self, any_store: Any, new_runner: NewRunner
-    ) -> None:
-        with pytest.raises(tenure.RunNotFound):
-            await new_runner(any_store).annotate("no-such-run", {})
-
 
 class TestWarning:
     async def test_once_per_process_that_runs_are_not_kept(
@@ -514,16 +341,6 @@ class TestWarning:
                 await runner.run(ONE)
         said = [each for each in caplog.messages if "do not survive this process" in each]
         assert len(said) == 1
-
-    async def test_not_for_a_durable_one(
-        self,
-        sqlite: Any,
-        new_runner: NewRunner,
-        caplog: pytest.LogCaptureFixture,
-        warn_anew: None,
-    ) -> None:
-        await new_runner(sqlite).run(ONE)
-        assert not caplog.messages
 
 
 WITHOUT_DRIVERS = """

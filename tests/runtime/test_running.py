@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -68,28 +70,6 @@ async def test_a_skipped_step_costs_nothing_of_its_own(
 ) -> None:
     steps = [step("one"), step("two", when="false"), step("three")]
     assert (await new_runner(any_store).run(workflow(*steps))).version == 3
-
-
-async def test_a_loop_of_one_short_task(any_store: Any, new_runner: NewRunner, act: Puppet) -> None:
-    run = await new_runner(any_store).run(workflow(step("one", loop=["x", "y"])))
-    assert run.status is RunStatus.SUCCESS
-    assert [item.status for item in run.steps[0].hosts["local"].items] == ["success", "success"]
-    assert [act.tasks[label].vars["item"] for label in act.begun] == ["x", "y"]
-
-
-async def test_a_first_step_that_is_skipped_is_in_the_record_before_the_next_runs(
-    any_store: Any, new_runner: NewRunner, act: Puppet
-) -> None:
-    runner = new_runner(any_store)
-    seen: list[tenure.RunSnapshot] = []
-
-    async def look(task: tenure.Task) -> TaskResult:
-        seen.append(await runner.get_run(task.run_id))
-        return TaskResult()
-
-    act.results["two/local"] = look
-    await runner.run(workflow(step("one", when="false"), step("two")))
-    assert [each.status for each in seen[0].steps] == ["skipped", "running"]
 
 
 async def test_nothing_begins_before_its_start_is_durable(
@@ -178,21 +158,6 @@ async def test_variables_reach_later_steps_by_name_and_by_host(
     assert "different values of port" in (run.steps[0].message or "")
 
 
-async def test_exports_of_commands_and_handlers_in_the_right_order(
-    any_store: Any, new_runner: NewRunner
-) -> None:
-    played = workflow(
-        shell("make", 'echo "made=$TENURE_HOST-$item" >> "$TENURE_OUTPUT"', loop=["x", "y"]),
-        shell("show", "printf %s $made", notify=["tell"]),
-        handlers=[tenure.Handler(name="tell", action="cmd.run", args={"cmd": "echo told $made"})],
-    )
-    run = await new_runner(any_store).run(played)
-    assert [each.name for each in run.steps] == ["make", "show", "tell"]
-    assert run.steps[1].hosts["local"].stdout == "local-y"
-    assert run.steps[2].hosts["local"].stdout == "told local-y\n"
-    assert run.steps[2].kind == "handler"
-
-
 async def test_a_task_knows_its_run_step_host_and_fence(
     any_store: Any, new_runner: NewRunner
 ) -> None:
@@ -215,25 +180,9 @@ async def test_a_host_that_cannot_be_reached_is_unreachable(
     assert "ssh://far.example" in (host.message or "")
 
 
-async def test_no_more_tasks_at_once_than_concurrency(new_runner: NewRunner, act: Puppet) -> None:
-    hosts = [f"h{number}" for number in range(6)]
-    at_once: list[int] = []
-
-    async def count(task: tenure.Task) -> TaskResult:
-        at_once.append(len(act.begun) - len(act.ended))
-        return TaskResult()
-
-    for host in hosts:
-        act.results[f"one/{host}"] = count
-    run = await new_runner().run(workflow(step("one", concurrency=2), hosts=hosts))
-    assert run.status is RunStatus.SUCCESS
-    assert len(at_once) == 6
-    assert max(at_once) <= 2
-
-
-async def test_a_failing_action_tells_why(new_runner: NewRunner, act: Puppet) -> None:
+async def test_a_failing_action_tells_why(runner: tenure.Runner, act: Puppet) -> None:
     act.results |= {"one/a": ValueError("no such account"), "one/b": BROKEN}
-    run = await new_runner().run(workflow(step("one"), hosts=["a", "b"]))
+    run = await runner.run(workflow(step("one"), hosts=["a", "b"]))
     assert run.steps[0].hosts["a"].message == "ValueError: no such account"
     assert run.steps[0].hosts["b"].exit_code == 3
     assert run.error is not None
@@ -250,10 +199,10 @@ async def test_a_failing_action_tells_why(new_runner: NewRunner, act: Puppet) ->
     ],
 )
 async def test_an_action_that_returns_nonsense_fails_its_host(
-    new_runner: NewRunner, act: Puppet, returned: Any, said: str
+    runner: tenure.Runner, act: Puppet, returned: Any, said: str
 ) -> None:
     act.results["one/local"] = returned
-    run = await new_runner().run(workflow(step("one")))
+    run = await runner.run(workflow(step("one")))
     assert run.status is RunStatus.FAILED
     assert said in (run.steps[0].hosts["local"].message or "")
 
@@ -268,7 +217,7 @@ async def test_a_message_that_is_no_text_does_not_harm_the_record(
 
 
 async def test_an_action_that_waits_for_something_cancelled_fails(
-    new_runner: NewRunner, act: Puppet
+    runner: tenure.Runner, act: Puppet
 ) -> None:
     async def wait_in_vain(task: tenure.Task) -> TaskResult:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -277,7 +226,7 @@ async def test_an_action_that_waits_for_something_cancelled_fails(
         return TaskResult()
 
     act.results |= {"one/a": wait_in_vain, "one/b": wait_in_vain, "two/a": wait_in_vain}
-    run = await new_runner().run(
+    run = await runner.run(
         workflow(step("one", continue_on_error=True), step("two", targets=["a"]), hosts=["a", "b"])
     )
     assert run.status is RunStatus.FAILED
@@ -326,3 +275,33 @@ async def test_variables_set_and_exported_add_up_in_the_environment(
     )
     run = await new_runner(any_store).run(played)
     assert run.steps[2].hosts["local"].stdout == "1-2-3"
+
+
+PROGRAM = """
+import asyncio, gc
+import tenure
+from tenure.stores.memory import InMemoryStore
+
+@tenure.action("garbage.nothing")
+async def nothing():
+    pass
+
+async def main():
+    steps = [tenure.Step(name=name, action="garbage.nothing") for name in ("one", "two")]
+    async with tenure.Runner(store=InMemoryStore()) as runner:
+        gc.collect()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        await runner.run(tenure.Workflow(name="tidy", steps=steps))
+        gc.collect()
+    kinds = {type(each) for each in gc.garbage}
+    print(*sorted(str(kind) for kind in kinds if kind.__module__.startswith("tenure.")), sep="\\n")
+
+asyncio.run(main())
+"""
+
+
+def test_objects_of_a_run_form_no_cycle() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == []

@@ -1,6 +1,6 @@
-"""A process that executes a run and is killed in the middle of it.
+"""A process that executes a run, tells a receiver of it, and is killed in the middle of it.
 
-``python -m tests.runtime.victim STORE_URL RUN_ID [RUNNER_ID]`` says ``begun`` when its task has
+``python -m tests.runtime.victim STORE_URL RUN_ID HOOK_URL`` says ``begun`` when its second step has
 begun, and never ends by itself.
 """
 
@@ -15,9 +15,15 @@ from pathlib import Path
 
 import tenure
 from tenure.model.snapshot import CallbackTarget
+from tests.runtime_relay.hooks import AT_ONCE, EVERYTHING
 
 ROOT = Path(__file__).parents[2]
-HOOK = CallbackTarget(name="hook", url="https://hooks.example/run")
+NOWHERE = "http://127.0.0.1:9/hook"
+
+
+@tenure.action("victim.work")
+async def work() -> None:
+    """Done at once."""
 
 
 @tenure.action("victim.wait")
@@ -26,23 +32,20 @@ async def wait_for_ever() -> None:
     await asyncio.Event().wait()
 
 
-async def run_until_killed(url: str, run_id: str, runner_id: str | None) -> None:
-    workflow = tenure.Workflow(
-        name="doomed",
-        steps=[
-            tenure.Step(name="one", action="victim.wait"),
-            tenure.Step(name="two", action="victim.wait"),
-        ],
-    )
-    async with tenure.Runner(url, runner_id=runner_id) as runner:
-        await runner.run(workflow, tenure.RunOptions(run_id=run_id, callbacks=[HOOK]))
+async def run_until_killed(url: str, run_id: str, hook: str) -> None:
+    actions = {"one": "victim.work", "two": "victim.wait", "three": "victim.work"}
+    steps = [tenure.Step(name=name, action=action) for name, action in actions.items()]
+    target = CallbackTarget(name="hook", url=hook, events=EVERYTHING)
+    async with tenure.Runner(url, callbacks=AT_ONCE) as runner:
+        options = tenure.RunOptions(run_id=run_id, callbacks=[target])
+        await runner.run(tenure.Workflow(name="doomed", steps=steps), options)
 
 
 @contextmanager
-def victim(url: str, run_id: str, *names: str) -> Iterator[subprocess.Popen[str]]:
-    """Its task has begun; it is killed in the end, if nobody did before."""
+def victim(url: str, run_id: str, hook: str = NOWHERE) -> Iterator[subprocess.Popen[str]]:
+    """Its task has begun; it is killed in the end, if it was not before."""
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.runtime.victim", url, run_id, *names],
+        [sys.executable, "-m", "tests.runtime.victim", url, run_id, hook],
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
@@ -56,5 +59,4 @@ def victim(url: str, run_id: str, *names: str) -> Iterator[subprocess.Popen[str]
 
 
 if __name__ == "__main__":
-    _, where, which, *name = sys.argv
-    asyncio.run(run_until_killed(where, which, name[0] if name else None))
+    asyncio.run(run_until_killed(*sys.argv[1:]))

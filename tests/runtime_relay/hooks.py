@@ -35,9 +35,10 @@ def place(received: Received) -> Position:
 
 def firsts(received: Iterable[Received]) -> list[Received]:
     """Each callback as it came for the first time."""
-    return list({each.headers["webhook-id"]: each for each in reversed(list(received))}.values())[
-        ::-1
-    ]
+    first: dict[str, Received] = {}
+    for each in received:
+        first.setdefault(each.headers["webhook-id"], each)
+    return list(first.values())
 
 
 def bare(record: Any) -> Any:

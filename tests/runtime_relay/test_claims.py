@@ -1,19 +1,26 @@
-"""How long a claim holds, for whom, and how much is claimed at once."""
+"""How long a claim holds, for whom, how much is claimed at once, and that bad receivers delay no
+good one."""
 
 from __future__ import annotations
 
 import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
 from tenure.model.outbox import Delivery, PutBack
+from tenure.model.snapshot import CallbackTarget
 from tenure.model.status import DeliveryState
-from tenure.ports.callbacks import NotTaken
+from tenure.notifiers.http import HttpSender, HttpSettings
+from tenure.ports.callbacks import CallbackSender
 from tenure.runtime.options import RelayTiming
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.clock import ManualClock
 from tenure.testing.contracts.acts import create
+from tests.notifiers.receiver import Receiver
 from tests.runtime.puppets import Between
 from tests.runtime_relay.conftest import NEVER_POLLS, NewRelay
 from tests.runtime_relay.senders import (
@@ -30,9 +37,8 @@ from tests.runtime_relay.senders import (
     target,
 )
 
-pytestmark = pytest.mark.slow
 
-
+@pytest.mark.slow
 class TestTime:
     SHORT = RelayTiming(send=0.02, begin=0.02, margin=0.02, poll=3600)
 
@@ -62,18 +68,6 @@ class TestTime:
         assert cold.ids == warm.ids
         assert await states(memory) == [(DeliveryState.WAITING, 1)]
 
-    async def test_nobody_else_sends_while_the_claim_lasts(
-        self, memory: InMemoryStore, clock: ManualClock, new_relay: NewRelay
-    ) -> None:
-        await busy_run(memory, target())
-        first = Postman(hook=hanging)
-        new_relay(memory, first)
-        await first.carries(1)
-        clock.advance(NEVER_POLLS.claim - 0.001)
-        second = Postman()
-        assert await new_relay(memory, second).flush(PATIENCE)
-        assert second.sent == []
-
     async def test_attempt_of_a_machine_that_slept_goes_on_under_the_new_claim(
         self, memory: InMemoryStore, clock: ManualClock, new_relay: NewRelay
     ) -> None:
@@ -93,23 +87,6 @@ class TestTime:
         assert await relay.flush(PATIENCE)
         assert len(postman.sent) == 1
         assert await states(memory) == [(DeliveryState.DELIVERED, 1)]
-
-    async def test_what_a_machine_that_slept_had_queued_is_sent_once_under_the_new_claim(
-        self, memory: InMemoryStore, clock: ManualClock, new_relay: NewRelay
-    ) -> None:
-        for _ in range(4):
-            await create(memory, callbacks=(target(),))
-        go_on = asyncio.Event()
-
-        postman = Postman(hook=once_set(go_on))
-        relay = new_relay(memory, postman)
-        await postman.carries(2)
-        clock.advance(NEVER_POLLS.claim)
-        await relay.flush(0.3)
-        go_on.set()
-        assert await relay.flush(PATIENCE)
-        assert len(postman.ids) == len(set(postman.ids)) == 4
-        assert await states(memory) == [(DeliveryState.DELIVERED, 1)] * 4
 
     async def test_what_cannot_begin_in_time_is_left_to_others(
         self, memory: InMemoryStore, new_relay: NewRelay
@@ -159,6 +136,7 @@ class TestTime:
         assert await states(memory) == [(DeliveryState.DELIVERED, 1)]
 
 
+@pytest.mark.slow
 class TestCompany:
     async def test_many_relays_send_each_callback_once_and_in_order(
         self, store: Any, new_relay: NewRelay
@@ -175,19 +153,8 @@ class TestCompany:
         assert postman.most_per_run_and_target == 1
 
 
+@pytest.mark.slow
 class TestIsolation:
-    async def test_ten_that_hang_delay_no_other(self, store: Any, new_relay: NewRelay) -> None:
-        """They came first and have plenty waiting; nobody ever answers."""
-        for _ in range(10):
-            for number in range(10):
-                await create(store, callbacks=(target(number, "hung"),))
-        healthy = [await create(store, callbacks=(target(10),)) for _ in range(40)]
-        postman = Postman(hung=hanging)
-        relay = new_relay(store, postman)
-        assert await relay.flush(PATIENCE, [run.run_id for run in healthy])
-        assert sum(one.target.name == "hook" for one in postman.sent) == 40
-        assert postman.most[None] <= 100
-
     async def test_350_silent_ones_that_one_run_names_delay_no_other(
         self, store: Any, new_relay: NewRelay
     ) -> None:
@@ -200,68 +167,68 @@ class TestIsolation:
         assert postman.places(healthy.run_id)
         assert len(postman.sent) <= 21
 
-    async def test_350_silent_ones_of_as_many_runs_delay_none_that_answers(
-        self, store: Any, new_relay: NewRelay
-    ) -> None:
-        postman = Postman(hung=hanging)
-        relay = new_relay(store, postman)
-        first = await create(store, callbacks=(target(350),))
-        assert await relay.flush(PATIENCE, [first.run_id])
-        for number in range(350):
-            await create(store, callbacks=(target(number, "hung"),))
-        healthy = await create(store, callbacks=(target(350),))
-        assert await relay.flush(PATIENCE, [healthy.run_id])
-        assert len(postman.sent) <= 82
 
-    async def test_silent_ones_that_had_no_place_are_free_for_other_relays(
-        self, store: Any, new_relay: NewRelay
-    ) -> None:
-        silent = [target(number, f"hung-{number}") for number in range(50)]
-        await create(store, callbacks=silent)
-        rules = {each.name: hanging for each in silent}
-        first, second = Postman(**rules), Postman()
-        healthy = await create(store, callbacks=(target(50),))
-        assert await new_relay(store, first).flush(PATIENCE, [healthy.run_id])
-        new_relay(store, second, timing=RelayTiming(poll=0.01))
-        await second.carries(51 - len(first.ids))
-        assert not {*first.ids} & {*second.ids}
+SILENT = ("hang", "trickle-headers")
+VICES = (
+    *SILENT,
+    "trickle-body",
+    "500",
+    "503?after=3600",
+    "301",
+    "400",
+    "410",
+    "429",
+    "reset",
+    "bad-tls",
+    "endless",
+    "interim",
+    "chatter",
+    "crumbs",
+    "gzip-bomb",
+)
+MOST = 12
+"""Callbacks that wait for each of them: more than it gets places."""
 
-    async def test_no_more_is_claimed_for_one_than_it_can_use(
-        self, store: Any, new_relay: NewRelay
-    ) -> None:
-        """What this relay does not send soon is left to others."""
-        for _ in range(200):
-            await create(store, callbacks=(target(0, "hung"),))
-        healthy = await create(store, callbacks=(target(1),))
-        relay = new_relay(store, Postman(hung=hanging), per_target=5)
-        assert await relay.flush(PATIENCE, [healthy.run_id])
-        relay.wake()
-        await relay.flush(0.3)
-        page = await store.list_deliveries(limit=500)
-        assert sum(one.token is not None for one in page.items) <= 20
 
-    async def test_ten_that_were_good_and_hang_now_delay_no_other(
-        self, memory: InMemoryStore, new_relay: NewRelay
-    ) -> None:
-        hang = asyncio.Event()
+@pytest.fixture
+async def sender() -> AsyncIterator[CallbackSender]:
+    """So patient that nothing that hangs is over before this test."""
+    sender = HttpSender(HttpSettings(allow_private=True, total_timeout=3600))
+    yield sender
+    await sender.close()
 
-        async def until_now(_: Delivery) -> NotTaken | None:
-            if hang.is_set():
-                await asyncio.Event().wait()
-            return None
 
-        async def many(each: int) -> list[str]:
-            return [
-                (await create(memory, callbacks=(target(number, "hung"),))).run_id
-                for _ in range(each)
-                for number in range(10)
-            ]
-
-        postman = Postman(hung=until_now)
-        relay = new_relay(memory, postman)
-        assert await relay.flush(PATIENCE, await many(20))
-        hang.set()
-        await many(20)
-        healthy = [await create(memory, callbacks=(target(10),)) for _ in range(40)]
+@pytest.mark.slow
+async def test_with_every_vice_in_play_all_healthy_deliveries_are_done_before_any_that_hangs(
+    store: Any, new_relay: NewRelay, sender: CallbackSender, server_tls: ssl.SSLContext
+) -> None:
+    """Each vice is a receiver of its own, came first, and has more waiting than it gets places. If
+    a healthy delivery waited for one of them, it would wait an hour."""
+    async with AsyncExitStack() as receivers:
+        good = await receivers.enter_async_context(Receiver())
+        bad: dict[str, Receiver] = {}
+        for vice in VICES:
+            tls = server_tls if vice == "bad-tls" else None
+            bad[vice] = await receivers.enter_async_context(Receiver(tls=tls))
+            target = CallbackTarget(name=vice, url=bad[vice].url(vice))
+            for _ in range(MOST):
+                await create(store, callbacks=(target,))
+        healthy = [
+            await create(store, callbacks=(CallbackTarget(name="ok", url=good.url("ok")),))
+            for _ in range(50)
+        ]
+        relay = new_relay(store, sender, timing=RelayTiming(send=3600, poll=3600))
         assert await relay.flush(PATIENCE, [run.run_id for run in healthy])
-        assert 50 < postman.most[None] <= 100
+        assert len({one.headers["webhook-id"] for one in good.received}) == 50
+        for vice in SILENT:
+            assert bad[vice].received, "it was not in play"
+            assert await attempts(store, vice) == [0] * MOST, "somebody gave up on it"
+        assert not [vice for vice in VICES if not bad[vice].connections and vice != "bad-tls"]
+        await relay.close(0)
+
+
+async def attempts(store: Any, target: str) -> list[int]:
+    page = await store.list_deliveries(limit=500)
+    found: list[Delivery] = [each for each in page.items if each.target.name == target]
+    assert {each.state for each in found} == {DeliveryState.WAITING}
+    return [each.attempts for each in found]

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tenure.model.outbox import Delivery
 from tenure.model.retry import RetryPolicy
 from tenure.model.status import DeliveryState
-from tenure.ports.callbacks import Outbox
+from tenure.ports.callbacks import NotTaken, Outbox
 from tenure.runtime.options import CallbackSettings, RelayTiming
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.clock import ManualClock
@@ -38,28 +38,6 @@ async def only_delivery(store: Outbox) -> Delivery:
 
 
 class TestOrder:
-    async def test_what_waits_is_sent_once_and_settled(
-        self, store: Any, new_relay: NewRelay
-    ) -> None:
-        await create(store, callbacks=(target(1), target(2, "other")))
-        postman = Postman()
-        assert await new_relay(store, postman).flush(5)
-        assert sorted(one.target.name for one in postman.sent) == ["hook", "other"]
-        for delivery in (await store.list_deliveries()).items:
-            assert (delivery.state, delivery.attempts) == (DeliveryState.DELIVERED, 1)
-
-    async def test_fifty_events_of_a_run_follow_each_other_without_polling(
-        self, store: Any, new_relay: NewRelay
-    ) -> None:
-        run = await busy_run(store, EVERYTHING, target(1, "other"))
-        postman = Postman()
-        assert await new_relay(store, postman).flush(10)
-        places = postman.places(run.run_id)
-        assert len(places) == 50
-        assert places == sorted(places)
-        assert len(postman.places(run.run_id, "other")) == 2
-        assert postman.most_per_run_and_target == 1
-
     async def test_it_is_kept_through_failures(self, store: Any, new_relay: NewRelay) -> None:
         """Every third attempt fails; what failed goes out again before anything behind it."""
         run = await busy_run(store, EVERYTHING)
@@ -201,6 +179,16 @@ class TestDeadLetters:
         assert (dead.state, dead.attempts) == (DeliveryState.DEAD, 1)
         now = await store.get_run(run.run_id)
         assert record_of(replace(now, callback_error=None)) == record_of(run)
+
+    async def test_wording_of_a_target_can_always_be_stored(
+        self, store: Any, new_relay: NewRelay
+    ) -> None:
+        await create(store, callbacks=(target(),))
+        wording = NotTaken(error="half a pair \ud800 " + "x" * 100_000, again=False)
+        assert await new_relay(store, Postman(hook=lambda _: wording)).flush(5)
+        error = (await only_delivery(store)).last_error or ""
+        assert error.startswith("half a pair ? xxx")
+        assert len(error) == 2000
 
     async def test_sent_again_under_the_same_id_when_somebody_asks(
         self, store: Any, new_relay: NewRelay

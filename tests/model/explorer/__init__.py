@@ -36,9 +36,8 @@ forgets the newest claim, as an asynchronous replica may.
 *What is bounded*: the number of faults, silences, drains, claims per worker, outages (``Bounds``).
 Within its bounds a search is exhaustive: it ends when no new state is left.
 
-    rules       what can be switched off; the bounds    store    the run, judged by the model
-    messages    every call there is, and its answer     actors   what each one does next
-    world       the state of everything                 post     what can become of a call
-    invariants  what must never happen                  moves    every step anybody can take
-    holes       STORE-NOTES section 1                   search   breadth first; the histories
+    protocol    what can be switched off, every call and its answer, the store judged by the model
+    world       what each one does next, the state of everything, what must never happen
+    search      every step anybody can take and what becomes of it, breadth first; the histories
+    holes       STORE-NOTES section 1, each as a rule switched off
 """

@@ -23,8 +23,8 @@ from tenure.model.errors import LeaseLost
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import Recovery
 from tenure.model.update import Effect, Update
-from tests.model.explorer.invariants import INVARIANTS
-from tests.model.explorer.rules import Bounds, Rules
+from tests.model.explorer.protocol import Bounds, Rules
+from tests.model.explorer.world import INVARIANTS
 
 
 class Hole(NamedTuple):

@@ -1,18 +1,20 @@
-"""Recorders and notifier: they see what the journal holds, and never touch the run."""
+"""Recorders and notifiers: they see what the journal holds, and never touch the run."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 import tenure
+from tenure.model.snapshot import ErrorInfo
 from tenure.model.status import RunStatus
-from tenure.model.update import Position
 from tenure.ports.execution import OutputChunk
 from tenure.ports.store import EventLog
+from tenure.runtime.callbacks import Callbacks
 from tenure.runtime.recorders import Audience
 from tenure.stores.memory import InMemoryStore
 from tests.runtime.conftest import NewRunner
@@ -49,6 +51,7 @@ async def test_recorders_get_the_journal_event_by_event(
     assert run.status is RunStatus.SUCCESS
     journal = await sqlite.read_events(RUN_ID)
     assert first.events == second.events == journal
+    assert [len(planned.steps) for planned in first.planned] == [4]
     assert [event.position for event in journal] == sorted(event.position for event in journal)
 
 
@@ -64,37 +67,6 @@ async def test_an_event_is_told_when_it_is_durable_and_not_before(
 
     await new_runner(store, recorders=[Comparing()]).run(VARIED, NAMED)
     assert min(seen) >= 0
-
-
-async def test_the_notifier_gets_every_status_in_the_same_order(
-    sqlite: Any, new_runner: NewRunner
-) -> None:
-    inbox = Inbox()
-    await new_runner(sqlite, notifier=inbox).run(VARIED, NAMED)
-    journal = [event for event in await sqlite.read_events(RUN_ID) if event.status]
-    assert [(each.type, each.version, each.seq) for each in inbox.payloads] == [
-        (event.type, event.version, event.seq) for event in journal
-    ]
-    last = inbox.payloads[-1]
-    assert (last.type, last.status, last.run_status) == ("run.success", "success", "success")
-    assert (last.run_id, last.workflow_name) == (RUN_ID, "deploy")
-    of_one = [each for each in inbox.payloads if each.step == "one"]
-    host = next(each for each in of_one if each.type == "host.success")
-    assert (host.step, host.host, host.status, host.run_status) == (
-        "one",
-        "a",
-        "success",
-        "running",
-    )
-
-
-async def test_a_notifier_for_one_run_replaces_the_runners(new_runner: NewRunner) -> None:
-    usual, special = Inbox(), Inbox()
-    runner = new_runner(notifier=usual)
-    await runner.run(workflow(step("one")), tenure.RunOptions(notifier=special))
-    assert (usual.payloads, bool(special.payloads)) == ([], True)
-    await runner.run(workflow(step("one")))
-    assert usual.payloads
 
 
 class Raising:
@@ -151,18 +123,6 @@ async def test_one_that_hangs_holds_up_nothing_and_is_left_in_the_end(
     assert [each for each in caplog.messages if "still busy" in each]
 
 
-async def test_a_slow_one_gets_everything_in_the_end(new_runner: NewRunner) -> None:
-    class Slow(Onlooker):
-        async def record(self, event: tenure.RecordedEvent) -> None:
-            await asyncio.sleep(0.001)
-            await super().record(event)
-
-    slow = Slow()
-    run = await new_runner(recorders=[slow]).run(VARIED)
-    assert run.status is RunStatus.SUCCESS
-    assert slow.types[-1] == "run.success"
-
-
 class Late(Onlooker):
     """Begins to listen when the run has ended."""
 
@@ -198,20 +158,6 @@ async def test_one_far_behind_is_told_from_the_journal(
     assert len(late.events) > 20
 
 
-async def test_without_a_journal_the_log_says_how_much_it_missed(
-    new_runner: NewRunner, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    memory, late = InMemoryStore(), Late()
-    store = Between(memory)
-    del store.read_events
-    await played_before(late, new_runner(store, recorders=[late]), monkeypatch)
-    journal = await memory.read_events(RUN_ID)
-    assert late.events == journal[: len(late.events)]
-    missed = len(journal) - len(late.events)
-    assert missed > 0
-    assert [each for each in caplog.messages if f": {missed} events up to version" in each]
-
-
 async def test_output_is_shown_as_it_comes(any_store: Any, new_runner: NewRunner) -> None:
     onlooker = Onlooker()
     runner = new_runner(any_store, recorders=[onlooker])
@@ -219,39 +165,6 @@ async def test_output_is_shown_as_it_comes(any_store: Any, new_runner: NewRunner
     shown = {(chunk.step, chunk.host, chunk.stream): chunk.data for chunk in onlooker.chunks}
     assert shown == {("one", "local", "stdout"): b"out", ("one", "local", "stderr"): b"err"}
     assert {chunk.run_id for chunk in onlooker.chunks} == {RUN_ID}
-
-
-async def test_what_a_function_writes_is_shown_and_kept_too(
-    sqlite: Any, new_runner: NewRunner, act: Puppet
-) -> None:
-    from tenure.ports.store import LogKey
-
-    class Talking(Puppet):
-        async def apply(self, task: Any, transport: Any, output: Any) -> Any:
-            await output.write("stdout", b"said by a function\n")
-            return await super().apply(task, transport, output)
-
-    onlooker, talking = Onlooker(), Talking()
-    runner = new_runner(sqlite, recorders=[onlooker], actions={"act": talking})
-    run = await runner.run(workflow(step("one")), NAMED)
-    assert run.steps[0].hosts["local"].stdout == "said by a function\n"
-    assert [chunk.data for chunk in onlooker.chunks] == [b"said by a function\n"]
-    kept = await sqlite.read(RUN_ID, LogKey(step=0, host="local", stream="stdout"))
-    assert kept.data == b"said by a function\n"
-
-
-async def test_the_plan_is_told_before_the_first_event(new_runner: NewRunner) -> None:
-    order: list[str] = []
-
-    class Beginning(Onlooker):
-        def begin(self, planned: tenure.RunSnapshot) -> None:
-            order.append(f"begin {len(planned.steps)}")
-
-        async def record(self, event: tenure.RecordedEvent) -> None:
-            order.append(event.type)
-
-    await new_runner(recorders=[Beginning()]).run(VARIED)
-    assert order[:2] == ["begin 4", "run.running"]
 
 
 async def test_of_a_run_that_was_refused_nobody_hears(new_runner: NewRunner) -> None:
@@ -293,80 +206,6 @@ class TestOthersWriteToo:
             event.type for event in onlooker.events if event.status
         ]
 
-    async def test_more_of_it_than_one_page(
-        self, memory: InMemoryStore, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        store, onlooker = Between(memory), Onlooker()
-
-        async def in_pages_of_two(real: Any, run_id: str, after: Position) -> Any:
-            return await real(run_id, after, limit=2)
-
-        store.rules["read_events"] = in_pages_of_two
-        act.hold("one/local")
-        runner = new_runner(store, recorders=[onlooker])
-        running = asyncio.create_task(runner.run(workflow(step("one")), NAMED))
-        await act.begins("one/local")
-        for number in range(5):
-            await runner.annotate(RUN_ID, {"number": number})
-        act.let_go("one/local")
-        await running
-        assert onlooker.events == await memory.read_events(RUN_ID)
-
-    async def test_after_a_lost_answer_and_an_annotation_each_is_told_once_and_as_it_was(
-        self, sqlite: Any, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        """The repeated answer holds the time of the annotation, not of the write."""
-        store, onlooker = Between(sqlite), Onlooker()
-        runner = new_runner(store, recorders=[onlooker])
-        lost = False
-
-        async def lose_one(real: Any, writes: Any) -> Any:
-            nonlocal lost
-            answer = await real(writes)
-            if not lost and act.ended:
-                lost = True
-                await runner.annotate(RUN_ID, {"by": "the way"})
-                raise tenure.StoreUnavailable("the answer is lost")
-            return answer
-
-        store.rules["update_runs"] = lose_one
-        run = await runner.run(workflow(step("one"), step("two")), NAMED)
-        assert (run.status, lost) == (RunStatus.SUCCESS, True)
-        assert onlooker.events == await sqlite.read_events(RUN_ID)
-
-    async def test_where_nobody_else_writes_the_journal_is_never_read(
-        self, memory: InMemoryStore, new_runner: NewRunner
-    ) -> None:
-        store = Between(memory)
-        await new_runner(store, recorders=[Onlooker()], notifier=Inbox()).run(VARIED)
-        assert store.count("read_events") == 0
-
-    @pytest.mark.parametrize("error", [tenure.RunNotFound(RUN_ID), ConnectionError("reset")])
-    async def test_a_journal_that_cannot_be_read_costs_only_what_others_wrote(
-        self,
-        memory: InMemoryStore,
-        new_runner: NewRunner,
-        act: Puppet,
-        caplog: pytest.LogCaptureFixture,
-        error: Exception,
-    ) -> None:
-        store, onlooker = Between(memory), Onlooker()
-
-        async def fail(real: Any, *args: Any) -> Any:
-            raise error
-
-        store.rules["read_events"] = fail
-        act.hold("one/local")
-        runner = new_runner(store, recorders=[onlooker])
-        running = asyncio.create_task(runner.run(workflow(step("one")), NAMED))
-        await act.begins("one/local")
-        await runner.annotate(RUN_ID, {"ticket": 4711})
-        act.let_go("one/local")
-        assert (await running).status is RunStatus.SUCCESS
-        journal = await memory.read_events(RUN_ID)
-        assert onlooker.events == [each for each in journal if each.type != "run.annotated"]
-        assert [each for each in caplog.messages if "recorders miss some of it" in each]
-
 
 class TestWithoutTracking:
     async def test_store_and_notifier_are_not_called_recorders_are(
@@ -392,17 +231,191 @@ class TestWithoutTracking:
             await runner.get_run(run.run_id)
         assert not (await runner.list_runs()).items
 
-    async def test_a_failure_is_told_all_the_same(self, new_runner: NewRunner, act: Puppet) -> None:
-        act.results["one/local"] = BROKEN
-        run = await new_runner(tracking=False).run(workflow(step("one")))
-        assert (run.status, run.error and run.error.exit_code) == (RunStatus.FAILED, 3)
-
     async def test_submitting_is_refused(self, new_runner: NewRunner) -> None:
         with pytest.raises(ValueError, match="tracking=False"):
             await new_runner(tracking=False).submit(workflow(step("one")))
 
-    async def test_it_warns_of_nothing(
-        self, new_runner: NewRunner, caplog: pytest.LogCaptureFixture, warn_anew: None
+
+NOTIFYING = "a-run-that-notifies"
+NOTIFIED = tenure.RunOptions(run_id=NOTIFYING)
+ONE = workflow(step("one"))
+STATUSES = [
+    "run.running",
+    "step.running",
+    "host.running",
+    "host.success",
+    "step.success",
+    "run.success",
+]
+AT_ONCE = tenure.CallbackSettings(attempts=3, delay=0, flush=PATIENCE)
+ONCE = tenure.CallbackSettings(attempts=1, flush=PATIENCE)
+
+
+class Notifier:
+    """Hears, and then does what a test wants of it."""
+
+    def __init__(
+        self, then: Callable[[tenure.CallbackPayload], Awaitable[None]] | None = None
     ) -> None:
-        await new_runner(tracking=False).run(workflow(step("one")))
-        assert not [each for each in caplog.messages if "not durable" in each]
+        self.payloads: list[tenure.CallbackPayload] = []
+        self._then = then
+        self._news = asyncio.Condition()
+
+    async def notify(self, payload: tenure.CallbackPayload) -> None:
+        async with self._news:
+            self.payloads.append(payload)
+            self._news.notify_all()
+        if self._then is not None:
+            await self._then(payload)
+
+    @property
+    def types(self) -> list[str]:
+        return [payload.type for payload in self.payloads]
+
+    async def hears(self, times: int) -> None:
+        async with asyncio.timeout(PATIENCE), self._news:
+            await self._news.wait_for(lambda: len(self.payloads) >= times)
+
+
+async def hang(_: tenure.CallbackPayload) -> None:
+    await asyncio.Event().wait()
+
+
+class TestWhatItHears:
+    @pytest.mark.parametrize("loop", [None, ["only"]], ids=["once", "looped"])
+    async def test_why_a_host_its_step_and_the_run_failed(
+        self, any_store: Any, new_runner: NewRunner, act: Puppet, loop: list[str] | None
+    ) -> None:
+        act.results["one/b" if loop is None else "one/b[0]"] = BROKEN
+        notifier = Notifier()
+        broken = workflow(step("one", loop=loop), hosts=("a", "b"))
+        await new_runner(any_store, notifier=notifier).run(broken, NOTIFIED)
+        why = {each.type: each.error for each in notifier.payloads if each.error}
+        assert why == {
+            "host.failed": ErrorInfo(
+                kind="exit",
+                message="it broke",
+                step="one",
+                host="b",
+                exit_code=None if loop else 3,
+            ),
+            "step.failed": why["run.failed"],
+            "run.failed": why["run.failed"],
+        }
+        assert "it broke" in why["run.failed"].message
+
+    async def test_all_of_a_run_before_the_call_returns(
+        self, any_store: Any, new_runner: NewRunner
+    ) -> None:
+        notifier = Notifier()
+        run = await new_runner(any_store, notifier=notifier).run(ONE, NOTIFIED)
+        assert notifier.types == STATUSES
+        last = notifier.payloads[-1]
+        assert (last.run_status, last.version, last.timestamp) == (
+            RunStatus.SUCCESS,
+            run.version,
+            run.finished_at,
+        )
+
+    async def test_a_run_may_have_one_of_its_own_whoever_changes_it(
+        self, queueing: Any, new_runner: NewRunner
+    ) -> None:
+        usual, special = Notifier(), Notifier()
+        runner = new_runner(queueing, notifier=usual)
+        await runner.submit(ONE, tenure.RunOptions(run_id=NOTIFYING, notifier=special))
+        await runner.submit(ONE, tenure.RunOptions(run_id="another-run"))
+        for run_id in (NOTIFYING, "another-run"):
+            await runner.cancel(run_id)
+        await runner.close()
+        assert {each.run_id for each in special.payloads} == {NOTIFYING}
+        assert {each.run_id for each in usual.payloads} == {"another-run"}
+        assert special.types == usual.types == ["run.queued", "run.canceled"]
+
+
+class TestWhenItFails:
+    async def test_it_is_called_again_and_order_is_kept(
+        self, any_store: Any, new_runner: NewRunner
+    ) -> None:
+        failed: set[str] = set()
+
+        async def fail_first(payload: tenure.CallbackPayload) -> None:
+            if payload.type not in failed:
+                failed.add(payload.type)
+                raise ConnectionError("not now")
+
+        notifier = Notifier(fail_first)
+        runner = new_runner(any_store, notifier=notifier, callbacks=AT_ONCE)
+        await runner.run(ONE, NOTIFIED)
+        await notifier.hears(12)
+        await runner.close()
+        assert notifier.types == [each for each in STATUSES for _ in range(2)]
+        assert (await any_store.get_run(NOTIFYING)).callback_error is None
+
+    async def test_what_is_given_up_is_in_record_and_journal(
+        self, any_store: Any, new_runner: NewRunner
+    ) -> None:
+        async def fail(payload: tenure.CallbackPayload) -> None:
+            if payload.type.startswith("run."):
+                raise ConnectionError("the password is hunter2")
+
+        notifier = Notifier(fail)
+        runner = new_runner(any_store, notifier=notifier, callbacks=ONCE)
+        run = await runner.run(ONE, NOTIFIED)
+        await runner.close()
+        assert notifier.types == STATUSES
+        after = await any_store.get_run(NOTIFYING)
+        error = after.callback_error
+        assert error is not None
+        assert (error.target, error.event, error.attempts) == ("notifier", "run.success", 1)
+        assert error.error == "the notifier raised ConnectionError"
+        assert (after.status, after.error, after.finished_at) == (
+            RunStatus.SUCCESS,
+            None,
+            run.finished_at,
+        )
+        if isinstance(any_store, EventLog):
+            said = [
+                event.data["event"]
+                for event in await any_store.read_events(NOTIFYING)
+                if event.type == "callback.failed" and event.data is not None
+            ]
+            assert said == ["run.running", "run.success"]
+
+    async def test_nobody_who_changes_a_run_waits_for_it(
+        self, queueing: Any, new_runner: NewRunner, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The end of a run gives it its patience and no more, closing its time for flushing."""
+        patience: list[float] = []
+        notified = Callbacks.notified
+
+        async def impatient(self: Callbacks, run_id: str, seconds: float) -> None:
+            patience.append(seconds)
+            await notified(self, run_id, 0.01)
+
+        monkeypatch.setattr(Callbacks, "notified", impatient)
+        settings = tenure.CallbackSettings(timeout=3600, flush=0.01)
+        runner = new_runner(queueing, notifier=Notifier(hang), callbacks=settings)
+        async with asyncio.timeout(PATIENCE):
+            await runner.submit(ONE, tenure.RunOptions(run_id="a-queued-run"))
+            await runner.cancel("a-queued-run")
+            assert (await runner.run(ONE, NOTIFIED)).status is RunStatus.SUCCESS
+            await runner.close()
+        (granted,) = patience
+        assert 4.0 < granted <= 5.0
+        run = await queueing.get_run(NOTIFYING)
+        assert run.callback_error is not None
+        assert run.callback_error.error == (
+            "the process ended before it was delivered, with 5 more behind it"
+        )
+
+    async def test_one_runs_notifier_holds_up_no_other_runs(
+        self, memory: InMemoryStore, new_runner: NewRunner
+    ) -> None:
+        """However many hang, the next one is called at once."""
+        runner = new_runner(memory, callbacks=tenure.CallbackSettings(timeout=3600, flush=0))
+        for number in range(50):
+            stuck = tenure.RunOptions(run_id=f"stuck-{number:04}", notifier=Notifier(hang))
+            await runner.submit(ONE, stuck)
+        healthy = Notifier()
+        await runner.run(ONE, tenure.RunOptions(run_id=NOTIFYING, notifier=healthy))
+        assert healthy.types == STATUSES

@@ -1,32 +1,173 @@
-"""The way of a run's updates into a store that fails, forgets to answer, or says no."""
+"""A run's updates on their way: group commit; a store that fails, forgets to answer, says no."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 import tenure
-from tenure.model.errors import LeaseLost, StoreUnavailable
+from tenure.model.errors import LeaseLost, RunExists, RunNotFound, StoreRejected, StoreUnavailable
 from tenure.model.leases import Purpose
-from tenure.model.status import HostStatus, RunStatus, StepStatus
-from tenure.model.update import Changes, HostChange, NewRun, StepChange, Update
+from tenure.model.snapshot import RunSnapshot
+from tenure.model.status import RunStatus
+from tenure.model.update import NewRun, Receipt, Update, Write, run_id_of
 from tenure.ports.execution import TaskResult
 from tenure.ports.store import EventLog
-from tenure.runtime.group_commit import Combiner
-from tenure.runtime.leases import Holding
-from tenure.runtime.recorders import Audience
-from tenure.runtime.writer import RunTracker
+from tenure.runtime.group_commit import LARGEST_BATCH, Combiner
 from tenure.stores.memory import InMemoryStore
-from tenure.system import new_update_id
 from tenure.testing.clock import ManualClock
-from tenure.testing.contracts.acts import create
-from tenure.testing.factories import HOSTS, lease_request
+from tenure.testing.factories import annotate, lease_request, new_run
 from tenure.testing.faults import Fault, FaultyStore
 from tests.runtime.conftest import NewRunner
-from tests.runtime.puppets import Between, Onlooker, Outage, Puppet, shell, step, workflow
+from tests.runtime.puppets import PATIENCE, Between, Onlooker, Outage, Puppet, step, workflow
+
+
+class Slow(InMemoryStore):
+    """Each batch waits to be let go; ``batches`` are the run ids of each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: list[list[str]] = []
+        self.open_gate = asyncio.Event()
+        self.under_way = 0
+        self.most_under_way = 0
+
+    async def update_runs(self, writes: Sequence[Write]) -> list[Any]:
+        self.batches.append([run_id_of(write) for write in writes])
+        self.under_way += 1
+        self.most_under_way = max(self.most_under_way, self.under_way)
+        await self.open_gate.wait()
+        self.under_way -= 1
+        return await super().update_runs(writes)
+
+
+@pytest.fixture
+def slow() -> Slow:
+    return Slow()
+
+
+async def soon() -> None:
+    """Everything that can happen without waiting has happened."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_writes_of_one_turn_share_a_commit(slow: Slow) -> None:
+    slow.open_gate.set()
+    combiner = Combiner(slow)
+    writes = [new_run() for _ in range(5)]
+    receipts = await asyncio.gather(*(combiner.write(write) for write in writes))
+    assert slow.batches == [[write.snapshot.run_id for write in writes]]
+    assert [each.run_id for each in receipts] == slow.batches[0]
+
+
+async def test_what_comes_while_a_commit_is_under_way_gathers_for_the_next(slow: Slow) -> None:
+    combiner = Combiner(slow)
+    first = asyncio.ensure_future(combiner.write(new_run()))
+    await soon()
+    rest = []
+    for _ in range(4):
+        rest.append(asyncio.ensure_future(combiner.write(new_run())))
+        await soon()
+    slow.open_gate.set()
+    await asyncio.gather(first, *rest)
+    assert [len(batch) for batch in slow.batches] == [1, 4]
+
+
+async def test_nobody_is_answered_before_the_commit(slow: Slow) -> None:
+    answer = asyncio.ensure_future(Combiner(slow).write(new_run()))
+    await soon()
+    assert slow.batches
+    assert not answer.done()
+    slow.open_gate.set()
+    assert (await answer).version == 1
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_write_in_any_turn_after_the_last_is_answered(slow: Slow, turns: int) -> None:
+    """The sender task ends, is noticed and discarded over several turns of the loop; a write may
+    come in any of them."""
+    slow.open_gate.set()
+    combiner = Combiner(slow)
+    first = asyncio.ensure_future(combiner.write(new_run()))
+    while not slow.batches:
+        await asyncio.sleep(0)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    async with asyncio.timeout(PATIENCE):
+        await combiner.write(new_run())
+        await first
+
+
+async def test_a_batch_is_bounded(slow: Slow) -> None:
+    slow.open_gate.set()
+    combiner = Combiner(slow)
+    await asyncio.gather(*(combiner.write(new_run()) for _ in range(LARGEST_BATCH + 1)))
+    assert [len(batch) for batch in slow.batches] == [LARGEST_BATCH, 1]
+
+
+async def test_one_refusal_is_its_writers_alone(slow: Slow) -> None:
+    slow.open_gate.set()
+    combiner = Combiner(slow)
+    known = new_run()
+    await combiner.write(known)
+    twin = new_run(run_id=known.snapshot.run_id)
+    missing = annotate(RunSnapshot(run_id="no-such-run", workflow_name="x"), note=1)
+    unstorable = new_run(vars={"x": object()})
+    answers = await asyncio.gather(
+        *(combiner.write(write) for write in (twin, missing, unstorable, new_run())),
+        return_exceptions=True,
+    )
+    assert list(map(type, answers)) == [RunExists, RunNotFound, StoreRejected, Receipt]
+    assert len(slow.batches) == 2
+
+
+async def test_when_a_batch_fails_everybody_gets_an_error_of_their_own(slow: Slow) -> None:
+    async def fail(writes: Sequence[Write]) -> list[Any]:
+        raise StoreUnavailable("down")
+
+    slow.update_runs = fail  # type: ignore[method-assign]
+    combiner = Combiner(slow)
+    answers = await asyncio.gather(
+        *(combiner.write(new_run()) for _ in range(3)), return_exceptions=True
+    )
+    assert [str(each) for each in answers] == ["down"] * 3
+    assert all(isinstance(each, StoreUnavailable) for each in answers)
+    assert len({id(each) for each in answers}) == 3, "a shared one gathers everybody's traceback"
+
+
+class Parallel(Slow):
+    batches_at_once = 2
+
+
+async def test_batches_that_can_be_under_way_together_share_what_waits() -> None:
+    store = Parallel()
+    combiner = Combiner(store)
+    writes = [asyncio.ensure_future(combiner.write(new_run())) for _ in range(6)]
+    await soon()
+    more = [asyncio.ensure_future(combiner.write(new_run())) for _ in range(4)]
+    await soon()
+    store.open_gate.set()
+    await asyncio.gather(*writes, *more)
+    assert store.most_under_way == 2
+    assert [len(batch) for batch in store.batches] == [3, 3, 4]
+
+
+async def test_close_waits_for_what_is_under_way(slow: Slow) -> None:
+    combiner = Combiner(slow)
+    answer = asyncio.ensure_future(combiner.write(new_run()))
+    await soon()
+    closing = asyncio.ensure_future(combiner.close())
+    await soon()
+    assert not closing.done()
+    slow.open_gate.set()
+    await closing
+    assert (await answer).version == 1
+
 
 THREE = workflow(step("one"), step("two"), step("three"))
 RUN_ID = "a-run-to-watch"
@@ -77,9 +218,7 @@ class TestNoAnswer:
     ) -> None:
         store = Between(any_store)
         outage = Outage(store, "create_run", "update_run", "update_runs")
-        act.hold("one/local")
-        running = asyncio.create_task(new_runner(store).run(THREE, NAMED))
-        await act.begins("one/local")
+        running = await act.holding(new_runner(store).run(THREE, NAMED), "one/local")
         outage.on = True
         act.let_go("one/local")
         await outage.refuses(3)
@@ -122,10 +261,8 @@ class TestNoAnswer:
     ) -> None:
         store = Between(InMemoryStore())
         outage = Outage(store)
-        act.hold("one/a", "one/b")
         played = workflow(step("one"), step("two"), step("free", needs=["one"]), hosts=["a", "b"])
-        running = asyncio.create_task(new_runner(store).run(played, NAMED))
-        await act.begins("one/a", "one/b")
+        running = await act.holding(new_runner(store).run(played, NAMED), "one/a", "one/b")
         outage.on = True
         with caplog.at_level(logging.WARNING, "tenure.runtime"):
             act.let_go("one/a")
@@ -142,25 +279,6 @@ class TestNoAnswer:
         assert run.status is RunStatus.SUCCESS
         assert set(act.begun) > {"two/a", "free/b"}
         assert "the store answers again after" in caplog.messages[-1], "who was warned hears of it"
-
-    @pytest.mark.slow
-    async def test_a_store_that_fails_for_five_seconds(
-        self, sqlite: Any, new_runner: NewRunner, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        """With real commands: one runs through it all, the next waits for the store."""
-        store, onlooker = Between(sqlite), Onlooker()
-        outage = Outage(store)
-        played = workflow(shell("one", "sleep 1"), shell("two", "echo two"))
-        running = asyncio.create_task(new_runner(store, recorders=[onlooker]).run(played, NAMED))
-        await onlooker.hears("host.running")
-        outage.on = True
-        await asyncio.sleep(5)
-        outage.on = False
-        run = await running
-        assert run.status is RunStatus.SUCCESS
-        assert [each.hosts["local"].stdout for each in run.steps] == [None, "two\n"]
-        assert run.version == 3
-        assert [each for each in caplog.messages if RUN_ID in each and "does not answer" in each]
 
     async def test_a_run_that_cannot_be_created_is_given_up(
         self, new_runner: NewRunner, act: Puppet, monkeypatch: pytest.MonkeyPatch
@@ -181,14 +299,8 @@ class TestNoAnswer:
         self, any_store: Any, new_runner: NewRunner, caplog: pytest.LogCaptureFixture
     ) -> None:
         store = Between(any_store)
-        leaks = [ConnectionResetError("peer"), KeyError("cursor")]
-
-        async def leak(real: Any, *args: Any) -> Any:
-            if leaks:
-                raise leaks.pop()
-            return await real(*args)
-
-        store.rules |= dict.fromkeys(("create_run", "update_run", "update_runs"), leak)
+        for method in ("create_run", "update_run", "update_runs"):
+            store.fails(method, KeyError("cursor"), ConnectionResetError("peer"))
         with caplog.at_level(logging.WARNING, "tenure.runtime"):
             run = await new_runner(store).run(THREE, NAMED)
         assert (run.status, run.version) == (RunStatus.SUCCESS, 4)
@@ -241,9 +353,7 @@ class TestOthersWriteToo:
         runner = new_runner(any_store, timing=tenure.Timing(control_interval=1000))
 
         async def cancel(task: tenure.Task) -> TaskResult:
-            await runner._parts._sessions.of()
-            session = await runner._parts.session()
-            await session.operators.cancel(task.run_id, reason="enough")
+            await new_runner(any_store).cancel(task.run_id, reason="enough")
             return TaskResult()
 
         act.results["one/local"] = cancel
@@ -275,42 +385,6 @@ class TestRefused:
         assert "cannot be stored" in (host.message or "")
         assert run.steps[1].status == "skipped"
         assert {(await each).status for each in good} == {RunStatus.SUCCESS}
-
-    async def test_other_hosts_of_the_run_are_canceled_and_not_unknown(
-        self, any_store: Any, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        act.results["one/a"] = TaskResult(vars={"handle": object()})
-        act.hold("one/b", "one/a")
-        running = asyncio.create_task(
-            new_runner(any_store).run(workflow(step("one"), hosts=["a", "b"]))
-        )
-        await act.begins("one/a", "one/b")
-        act.let_go("one/a")
-        run = await running
-        assert {name: host.status for name, host in run.steps[0].hosts.items()} == {
-            "a": "failed",
-            "b": "canceled",
-        }
-        assert act.cancelled == ["one/b"]
-
-    async def test_an_item_of_a_loop_too(
-        self, any_store: Any, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        act.results["one/local[0]"] = TaskResult(vars={"handle": object()})
-        run = await new_runner(any_store).run(workflow(step("one", loop=[1, 2])))
-        assert (run.status, run.error and run.error.kind) == (RunStatus.FAILED, "rejected")
-        host = run.steps[0].hosts["local"]
-        assert (host.status, [item.status for item in host.items]) == ("failed", ["failed"])
-
-    async def test_values_that_cannot_be_stored_refuse_the_run_before_it_begins(
-        self, any_store: Any, new_runner: NewRunner, act: Puppet
-    ) -> None:
-        options = tenure.RunOptions(vars={"x": []})
-        options.vars["x"].append(object())  # what was right when it was given
-        with pytest.raises(tenure.StoreRejected, match="cannot be stored"):
-            await new_runner(any_store).run(THREE, options)
-        assert act.begun == []
-        assert not (await any_store.list_runs()).items
 
 
 class TestLeaseLost:
@@ -344,26 +418,7 @@ class TestLeaseLost:
     ) -> None:
         clock = ManualClock()
         store = InMemoryStore(clock)
-        act.hold("one/local")
-        running = asyncio.create_task(new_runner(store).run(THREE))
-        await act.begins("one/local")
+        running = await act.holding(new_runner(store).run(THREE), "one/local")
         clock.advance(3600)
         act.let_go("one/local")
         assert (await running).status is RunStatus.SUCCESS
-
-
-async def test_a_run_is_given_back_also_if_nothing_else_may_be_said(memory: InMemoryStore) -> None:
-    """All there was to write were starts, and its owner no longer trusts its lease."""
-    run = await create(memory, run_id=RUN_ID)
-    claimed = await memory.claim_run(RUN_ID, lease_request("me"))
-    audience = Audience((), run, memory)
-    tracker = RunTracker(claimed.snapshot, Combiner(memory).write, new_update_id, audience)
-    tracker.own(claimed)
-    tracker.holding = Holding(RUN_ID, claimed.lease, 0.0, lambda: None, lambda _: None)
-    tracker.holding.trusted_until = 0.0
-    start = StepChange(
-        status=StepStatus.RUNNING, hosts={HOSTS[0]: HostChange(status=HostStatus.RUNNING)}
-    )
-    await tracker.record(Changes(steps={0: start}), release=True)
-    left = await memory.get_run(RUN_ID)
-    assert (left.owner_id, left.steps[0].status) == (None, StepStatus.PENDING)

@@ -1,4 +1,4 @@
-"""Files that travel with a run: as they were when it was created, whoever executes it."""
+"""What a run must be given is asked for before it is stored; files travel with it as they were."""
 
 from __future__ import annotations
 
@@ -14,10 +14,84 @@ from tenure.runtime import prepare
 from tenure.runtime.recipe import Definition, decode_definition
 from tenure.stores.memory import InMemoryStore
 from tests.runtime.conftest import NewRunner
+from tests.runtime.puppets import Puppet, step, workflow
+
+FILE = """\
+version: v1
+name: deploy
+inventory: {hosts: {a: {address: local}, b: {address: local}}}
+steps:
+  - name: one
+    targets: [a]
+    action: env.set
+    args: {env: {RELEASE: "${{ relase }}"}}
+  - name: two
+    targets: [b]
+    action: env.set
+    args: {env: {SAME: "${{ RELEASE ~ suffix }}"}}
+"""
+
+
+def mistakes(error: pytest.ExceptionInfo[tenure.InvalidWorkflow]) -> list[str]:
+    return [str(mistake).partition("; ")[0] for mistake in error.value.mistakes]
+
+
+@pytest.mark.parametrize("how", ["run", "submit"])
+async def test_every_variable_that_nobody_defines_is_named_with_its_place(
+    queueing: Any, new_runner: NewRunner, how: str
+) -> None:
+    runner = new_runner(queueing)
+    file = tenure.read_workflow(FILE, source="deploy.yaml")
+    start = getattr(runner, how)
+    with pytest.raises(tenure.InvalidWorkflow) as error:
+        await start(file)
+    assert mistakes(error) == [
+        "deploy.yaml:8:32: steps[0].args.env.RELEASE: 'relase' is not defined here",
+        "deploy.yaml:12:39: steps[1].args.env.SAME: 'suffix' is not defined here",
+    ]
+    assert not (await queueing.list_runs()).items
+    with pytest.raises(tenure.InvalidWorkflow) as error:
+        await start(file, tenure.RunOptions(vars={"relase": "1"}))
+    assert len(mistakes(error)) == 1
+    await start(file, tenure.RunOptions(vars={"relase": "1"}, secrets={"suffix": "x"}))
+
+
+async def test_what_an_earlier_action_may_export_is_left_to_the_run(
+    runner: tenure.Runner, act: Puppet
+) -> None:
+    run = await runner.run(workflow(step("one"), step("two", when="NAME == 1")))
+    assert run.status is RunStatus.FAILED
+    assert "'NAME' is not defined" in (run.steps[1].hosts["local"].message or "")
+
+
+async def test_mistakes_against_the_runners_own_actions_have_their_place_too(
+    new_runner: NewRunner, act: Puppet
+) -> None:
+    file = tenure.read_workflow(FILE, source="deploy.yaml")
+    with pytest.raises(tenure.InvalidWorkflow) as error:
+        await new_runner(actions={"act": act}).run(file)
+    assert mistakes(error) == [
+        "deploy.yaml:7:13: steps[0].action: no action named 'env.set'",
+        "deploy.yaml:11:13: steps[1].action: no action named 'env.set'",
+    ]
+
+
+async def test_a_secret_that_is_not_given_is_asked_for(
+    queueing: Any, new_runner: NewRunner, act: Puppet
+) -> None:
+    played = workflow(step("one"), secrets=["password", "token"])
+    runner = new_runner(queueing)
+    with pytest.raises(tenure.InvalidWorkflow) as error:
+        await runner.run(played, tenure.RunOptions(secrets={"password": "x"}))
+    assert mistakes(error) == ["workflow: secrets[1]: the secret 'token' is not given"]
+    assert (act.begun, (await queueing.list_runs()).items) == ([], ())
+    queued = await runner.submit(played)
+    assert queued.status is RunStatus.QUEUED, "who executes it has the secrets"
+
 
 HEAD = "version: v1\nname: files\n"
 ASKS = f"{HEAD}plan: {{mode: manual-approve}}\n"
-HOSTS = "inventory: {hosts: {a: {address: local}, b: {address: local}}}\n"
+TWO_HOSTS = "inventory: {hosts: {a: {address: local}, b: {address: local}}}\n"
 
 
 class Project:
@@ -70,24 +144,23 @@ async def test_a_run_that_waited_has_its_files_though_the_folder_is_gone(
 
 
 async def test_names_are_worked_out_for_each_host_and_item(
-    memory: InMemoryStore, new_runner: NewRunner, project: Project, tmp_path: Path
+    memory: InMemoryStore, runner: tenure.Runner, project: Project, tmp_path: Path
 ) -> None:
     for name in ("a-x", "a-y", "b-x", "b-y", "unused"):
         project.file(name, name)
     dest = f"{tmp_path}/${{host}}-${{item}}.out"
     steps = copies("${host}-${{ item }}", dest, loop="[x, y]")
-    run = await new_runner(memory).run(project.load(f"{HEAD}{HOSTS}steps:\n{steps}"))
+    run = await runner.run(project.load(f"{HEAD}{TWO_HOSTS}steps:\n{steps}"))
     assert run.status is RunStatus.SUCCESS, run.error
     files = (await definition(memory, run.run_id)).files
     assert files == {name: name.encode() for name in ("a-x", "a-y", "b-x", "b-y")}
 
 
 async def test_what_cannot_travel_is_refused_for_a_run_that_waits(
-    memory: InMemoryStore, new_runner: NewRunner, project: Project
+    memory: InMemoryStore, runner: tenure.Runner, project: Project
 ) -> None:
     exports = "  - name: say\n    action: env.set\n    args: {env: {NAME: site.conf}}\n"
     steps = f"{exports}{copies('${NAME}', '/tmp/x')}{copies('missing.conf', '/tmp/x')}"
-    runner = new_runner(memory)
     for flow, verb in ((ASKS, runner.run), (HEAD, runner.submit)):
         with pytest.raises(tenure.InvalidWorkflow) as refused:
             await verb(project.load(f"{flow}steps:\n{steps}"))
@@ -99,46 +172,27 @@ async def test_what_cannot_travel_is_refused_for_a_run_that_waits(
 
 
 async def test_a_run_executed_at_once_may_make_its_files_itself(
-    memory: InMemoryStore, new_runner: NewRunner, project: Project, tmp_path: Path
+    memory: InMemoryStore, runner: tenure.Runner, project: Project, tmp_path: Path
 ) -> None:
     args = f"args: {{cmd: 'echo made > {project.folder}/m'}}"
     made = f"  - name: make\n    action: cmd.run\n    {args}\n"
     flow = project.load(f"{HEAD}steps:\n{made}{copies('m', tmp_path / 'out')}")
-    run = await new_runner(memory).run(flow)
+    run = await runner.run(flow)
     assert run.status is RunStatus.SUCCESS, run.error
     assert (tmp_path / "out").read_text() == "made\n"
     assert (await definition(memory, run.run_id)).files == {}
 
 
-async def test_without_a_folder_a_file_that_did_not_travel_is_missed_by_name(
-    memory: InMemoryStore, new_runner: NewRunner, project: Project, tmp_path: Path
-) -> None:
-    """Its name changed on the way."""
-    project.file("old.conf", "x")
-    exports = "  - name: say\n    action: env.set\n    args: {env: {NAME: new}}\n"
-    steps = f"vars: {{NAME: old}}\nsteps:\n{exports}{copies('${NAME}.conf', tmp_path / 'out')}"
-    runner = new_runner(memory)
-    waiting = await runner.run(project.load(f"{ASKS}{steps}"))
-    project.file("new.conf", "must not be read")
-    await runner.approve(waiting.run_id, by="ada")
-    run = await runner.execute(waiting.run_id)
-    assert run.status is RunStatus.FAILED
-    assert "new.conf did not travel with the run" in (run.steps[1].hosts["local"].message or "")
-
-
-async def test_only_regular_files_travel(
-    memory: InMemoryStore, new_runner: NewRunner, project: Project
-) -> None:
+async def test_only_regular_files_travel(runner: tenure.Runner, project: Project) -> None:
     """To look into a pipe would wait for its writer, and take from its reader."""
     os.mkfifo(project.folder / "pipe")
     with pytest.raises(tenure.InvalidWorkflow, match="pipe cannot be read: it is no regular file"):
-        await new_runner(memory).submit(project.load(f"{HEAD}steps:\n{copies('pipe', '/tmp/x')}"))
+        await runner.submit(project.load(f"{HEAD}steps:\n{copies('pipe', '/tmp/x')}"))
 
 
 async def test_too_large_files_are_refused_before_anything_runs(
-    memory: InMemoryStore, new_runner: NewRunner, project: Project, monkeypatch: pytest.MonkeyPatch
+    memory: InMemoryStore, runner: tenure.Runner, project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runner = new_runner(memory)
     project.file("big.sh", "#" * (1024 * 1024 + 1))
     script = "steps:\n  - name: greet\n    action: script.shell\n    args: {src: big.sh}\n"
     with pytest.raises(tenure.InvalidWorkflow, match=r"big\.sh is longer than 1048576 bytes; let"):
@@ -152,27 +206,12 @@ async def test_too_large_files_are_refused_before_anything_runs(
     assert (await memory.list_runs()).items == ()
 
 
-async def test_all_files_together_may_have_32_mib_and_no_byte_more(
-    memory: InMemoryStore, new_runner: NewRunner, project: Project
-) -> None:
-    """Four of the largest there may be, and a byte."""
-    for name, size in {"a": 8 << 20, "b": 8 << 20, "c": 8 << 20, "d": 8 << 20, "e": 1}.items():
-        project.file(name, "")
-        os.truncate(project.folder / name, size)
-    steps = "".join(copies(name, "/tmp/x") for name in "abcde")
-    with pytest.raises(tenure.InvalidWorkflow) as refused:
-        await new_runner(memory).submit(project.load(f"{HEAD}steps:\n{steps}"))
-    (only,) = refused.value.mistakes
-    assert only.path == "steps[4].args.src"
-    assert only.message == "more than 10,000 files or 32 MiB would travel with the run"
-
-
 async def test_a_name_that_holds_a_secret_is_not_stored(
-    memory: InMemoryStore, new_runner: NewRunner, project: Project, tmp_path: Path
+    memory: InMemoryStore, runner: tenure.Runner, project: Project, tmp_path: Path
 ) -> None:
     project.file("s3cr3t-name", "content")
     flow = project.load(f"{HEAD}secrets: [token]\nsteps:\n{copies('${token}', tmp_path / 'out')}")
     given = tenure.RunOptions(secrets={"token": "s3cr3t-name"})
-    run = await new_runner(memory).run(flow, given)
+    run = await runner.run(flow, given)
     assert run.status is RunStatus.SUCCESS, run.error
     assert "s3cr3t-name" not in (await memory.get_definition(run.run_id) or "")

@@ -1,9 +1,11 @@
-"""Complete updates: an event for every status, a callback for everybody who asked."""
+"""Complete updates: an event for every status, a callback for every target that asked, and what
+becomes of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,27 +13,41 @@ from hypothesis import strategies as st
 
 from tenure.model import compose
 from tenure.model.decide import apply
+from tenure.model.errors import DeliveryLost
 from tenure.model.leases import create
+from tenure.model.outbox import (
+    Delivered,
+    Delivery,
+    GiveUp,
+    Outcome,
+    PutBack,
+    RetryLater,
+    as_callback_error,
+    origin_of,
+    requeue,
+    settle,
+)
 from tenure.model.snapshot import (
     Annotation,
     Approval,
+    CallbackError,
     CallbackTarget,
     ErrorInfo,
     HostState,
     RunSnapshot,
     StepState,
 )
-from tenure.model.status import HostStatus, RunStatus, StepStatus
+from tenure.model.status import DeliveryState, HostStatus, RunStatus, StepStatus
 from tenure.model.update import (
     Changes,
     HostChange,
     LeaseRequest,
     NewRun,
+    RecordedEvent,
     RunChange,
     StepChange,
-    Update,
 )
-from tests.model.samples import AT, LIVE, after, at_status, by_owner, finish, queued, running, start
+from tests.model.samples import AT, LIVE, after, finish, queued, running, start
 
 ALL = CallbackTarget(name="all", events=("run", "step", "host"))
 RUNS = CallbackTarget(name="runs")
@@ -39,7 +55,7 @@ HOSTS = CallbackTarget(name="hosts", events=("host",))
 TARGETS = (ALL, RUNS, HOSTS)
 
 
-def ids() -> Iterator[str]:
+def delivery_ids() -> Iterator[str]:
     return (f"d{n}" for n in count())
 
 
@@ -65,22 +81,8 @@ def test_hosts_then_their_step_then_the_run_and_a_start_before_its_hosts() -> No
     assert [event.step_index for event in events] == [0, 0, 0, 1, 1, None]
 
 
-def test_a_run_begins_before_its_steps() -> None:
-    changes = Changes(run=RunChange(status=RunStatus.RUNNING), steps={0: start("web1")})
-    said = [event.type for event in compose.describe(queued(), changes)]
-    assert said == ["run.running", "step.running", "host.running"]
-
-
 def _error() -> ErrorInfo:
     return ErrorInfo(kind="exit", message="code 1", step="step0", host="web1")
-
-
-def test_a_change_without_a_status_is_no_event() -> None:
-    changes = Changes(
-        run=RunChange(message="m"),
-        steps={0: StepChange(message="m", hosts={"web1": HostChange(stdout="x")})},
-    )
-    assert compose.describe(running(), changes) == ()
 
 
 def test_an_added_step_is_named_by_its_plan() -> None:
@@ -109,7 +111,9 @@ def test_one_event_per_status_and_one_delivery_per_matching_target(
     steps: dict[int, StepChange], status: RunStatus | None
 ) -> None:
     run = RunChange() if status is None else RunChange(status=status)
-    made = compose.effect_of(running(callbacks=TARGETS), Changes(run=run, steps=steps), ids())
+    made = compose.effect_of(
+        running(callbacks=TARGETS), Changes(run=run, steps=steps), delivery_ids()
+    )
     hosts = sum(len(step.hosts) for step in steps.values())
     runs = status is not None
     assert len(made.events) == hosts + len(steps) + runs
@@ -126,20 +130,11 @@ def test_one_event_per_status_and_one_delivery_per_matching_target(
 
 
 def test_events_that_are_no_status_are_journaled_but_not_sent() -> None:
-    made = compose.cancel(queued(callbacks=TARGETS), "u", ids(), reason="stop", by="ann")
+    made = compose.cancel(queued(callbacks=TARGETS), "u", delivery_ids(), reason="stop", by="ann")
     assert made.if_unowned is not None
     assert [event.type for event in made.if_unowned.events] == ["run.canceled", "cancel.requested"]
     assert {(d.seq, d.target) for d in made.if_unowned.deliveries} == {(0, "all"), (0, "runs")}
     assert (made.effect.deliveries, made.base_version, made.lease) == ((), None, None)
-
-
-@pytest.mark.parametrize("status", [RunStatus.QUEUED, RunStatus.RUNNING])
-def test_a_birth_tells_its_status(status: RunStatus) -> None:
-    snapshot = RunSnapshot(run_id="run-00001", workflow_name="w", status=status, callbacks=TARGETS)
-    made = compose.new_run(snapshot, "u1", ids(), definition="text")
-    assert [event.type for event in made.events] == [f"run.{status}"]
-    assert [d.target for d in made.deliveries] == ["all", "runs"]
-    assert (made.definition, made.update_id) == ("text", "u1")
 
 
 def test_a_birth_tells_the_intents_it_carries() -> None:
@@ -153,7 +148,7 @@ def test_a_birth_tells_the_intents_it_carries() -> None:
         run_id="run-00001", workflow_name="w", status=RunStatus.RUNNING, steps=(step,)
     )
     lease = LeaseRequest(owner_id="o", seconds=60, claim_id="c")
-    made = compose.new_run(snapshot, "u1", ids(), lease=lease)
+    made = compose.new_run(snapshot, "u1", delivery_ids(), lease=lease)
     assert [event.type for event in made.events] == ["run.running", "step.running", "host.running"]
     assert create(made, AT).owner_id == "o"
     assert isinstance(made, NewRun)
@@ -161,7 +156,7 @@ def test_a_birth_tells_the_intents_it_carries() -> None:
 
 def test_cancel_asks_a_live_owner_and_ends_a_run_without_one() -> None:
     run = running()
-    update = compose.cancel(run, "u", ids(), reason="stop")
+    update = compose.cancel(run, "u", delivery_ids(), reason="stop")
     asked = apply(run, update, at=after(1), circumstances=LIVE)
     assert (asked.snapshot.status, asked.snapshot.cancel_reason) == (RunStatus.RUNNING, "stop")
     assert asked.snapshot.fence == run.fence
@@ -169,12 +164,6 @@ def test_cancel_asks_a_live_owner_and_ends_a_run_without_one() -> None:
     assert (ended.snapshot.status, ended.snapshot.message) == (RunStatus.CANCELED, "stop")
     assert (ended.snapshot.fence, ended.snapshot.owner_id) == (run.fence + 1, None)
     assert ended.snapshot.cancel_requested_at == after(1)
-
-
-def test_cancel_of_an_ended_run_lets_the_end_stand() -> None:
-    run = at_status("success")
-    answer = apply(run, compose.cancel(run, "u", ids()), at=after(1))
-    assert (answer.effect, answer.snapshot) == (None, run)
 
 
 def test_annotate_and_approve_may_say_any_base() -> None:
@@ -188,8 +177,69 @@ def test_annotate_and_approve_may_say_any_base() -> None:
         assert [event.type for event in answer.effect.events] == [kind]
 
 
-def test_an_owners_composed_update_is_accepted_as_it_is() -> None:
-    run = running(callbacks=TARGETS)
-    made = compose.effect_of(run, Changes(steps={0: start("web1")}), ids())
-    update: Update = by_owner(run, made)
-    assert apply(run, update, at=AT).effect == made
+def waiting(**fields: Any) -> Delivery:
+    event = RecordedEvent(type="run.failed", run_id="run-00001", version=4, seq=0, at=AT, fence=1)
+    given: dict[str, Any] = {
+        "id": "d1",
+        "run_id": "run-00001",
+        "workflow_name": "deploy",
+        "target": CallbackTarget(name="hook"),
+        "event": event,
+        "run_status": RunStatus.FAILED,
+        "due_at": AT,
+        "token": "mine",
+    }
+    return Delivery(**given | fields)
+
+
+def settled(delivery: Delivery, outcome: Outcome, token: str = "mine") -> Delivery:
+    return settle(delivery, token, outcome, at=after(1), due_at=after(9))
+
+
+def test_given_up_is_a_dead_letter_that_shows_on_its_run() -> None:
+    dead = settled(waiting(attempts=7), GiveUp("410 gone"))
+    assert (dead.state, dead.attempts, dead.due_at) == (DeliveryState.DEAD, 8, AT)
+    assert as_callback_error(dead) == CallbackError(
+        target="hook", event="run.failed", error="410 gone", attempts=8, at=after(1)
+    )
+
+
+@pytest.mark.parametrize("outcome", [Delivered(), RetryLater(8, "x"), GiveUp("x"), PutBack()])
+@pytest.mark.parametrize("holder", ["other", None])
+def test_only_the_token_that_holds_it_settles(outcome: Outcome, holder: str | None) -> None:
+    with pytest.raises(DeliveryLost, match="d1"):
+        settled(waiting(token=holder), outcome)
+
+
+def test_sent_again_under_the_same_id_from_the_start() -> None:
+    dead = settled(waiting(attempts=7), GiveUp("410"))
+    again = requeue(dead, after(50))
+    assert (again.id, again.state, again.attempts, again.due_at) == (
+        "d1",
+        DeliveryState.WAITING,
+        0,
+        after(50),
+    )
+    assert (again.redelivery, again.settled_at, again.token) == (True, None, None)
+    with pytest.raises(DeliveryLost):
+        settled(again, Delivered())
+
+
+@pytest.mark.parametrize(
+    ("url", "origin"),
+    [
+        ("https://hooks.example/run", "https://hooks.example:443"),
+        ("http://hooks.example/run", "http://hooks.example:80"),
+        ("HTTPS://Hooks.Example:443/other?token=x#y", "https://hooks.example:443"),
+        ("https://user:secret@hooks.example", "https://hooks.example:443"),
+        ("https://hooks.example:8443", "https://hooks.example:8443"),
+        ("http://[::1]:8080/run", "http://::1:8080"),
+        ("http://[::1", "http://[::1"),
+        ("https://hooks.example:99999/", "https://hooks.example:99999/"),
+        ("mailto:ops@example", "mailto:ops@example"),
+        ("", ""),
+        (None, "hook"),
+    ],
+)
+def test_origin_is_the_receiver_behind_a_url(url: str | None, origin: str) -> None:
+    assert origin_of(CallbackTarget(name="hook", url=url)) == origin

@@ -1,23 +1,24 @@
-"""Birth and ownership."""
+"""Birth and ownership, and approval against everything that may meet it, in every order."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import permutations
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
-from tenure.model.errors import InvalidRunId, LeaseHeld, LeaseLost, NotRunnable, StoreRejected
-from tenure.model.leases import (
-    Lease,
-    Purpose,
-    claim,
-    create,
-    holds,
-    present,
-    release,
-    why_not_runnable,
+from tenure.model import compose
+from tenure.model.decide import apply, is_overdue
+from tenure.model.errors import (
+    InvalidTransition,
+    LeaseHeld,
+    LeaseLost,
+    NotRunnable,
+    Refused,
+    StoreRejected,
 )
+from tenure.model.leases import Purpose, claim, create, present, release, why_not_runnable
 from tenure.model.snapshot import (
     Annotation,
     Approval,
@@ -28,8 +29,21 @@ from tenure.model.snapshot import (
     StepState,
 )
 from tenure.model.status import HostStatus, Recovery, RunStatus, StepStatus
-from tenure.model.update import Event, Fencing, LeaseRequest, NewDelivery, NewRun
-from tests.model.samples import ALICE, AT, BOB, after, at_status, owned, plan, queued, running
+from tenure.model.update import Fencing, LeaseRequest, NewRun
+from tenure.testing.factories import delivery_ids
+from tests.model.samples import (
+    ALICE,
+    AT,
+    BOB,
+    after,
+    at_status,
+    by_owner,
+    effect,
+    owned,
+    plan,
+    queued,
+    running,
+)
 
 LEASE = LeaseRequest(owner_id=ALICE, seconds=60, claim_id="c1")
 
@@ -40,8 +54,6 @@ def new(lease: LeaseRequest | None = None, **fields: Any) -> NewRun:
 
 
 # -- create ---------------------------------------------------------------------------------------
-
-
 def test_a_new_run_is_queued_at_version_one_with_nobody() -> None:
     run = create(new(steps=plan()), AT)
     assert (run.version, run.fence, run.owner_id, run.status) == (1, 0, None, RunStatus.QUEUED)
@@ -113,41 +125,7 @@ def test_a_birth_that_makes_no_sense_is_rejected(fields: dict[str, Any], why: st
         create(new(**fields), AT)
 
 
-@pytest.mark.parametrize("priority", [-100, 0, 100])
-def test_the_ends_of_the_priority_range_are_in_it(priority: int) -> None:
-    assert create(new(priority=priority), AT).priority == priority
-
-
-def test_a_bad_id_is_refused_before_anything_else() -> None:
-    with pytest.raises(InvalidRunId):
-        create(new(run_id="../../etc", priority=999), AT)
-
-
-def test_a_first_callback_needs_its_target() -> None:
-    creation = NewRun(
-        snapshot=new().snapshot,
-        update_id="u1",
-        events=(Event(type="run.queued", status="queued"),),
-        deliveries=(NewDelivery(id="d", target="nobody", seq=0),),
-    )
-    with pytest.raises(StoreRejected, match="nobody"):
-        create(creation, AT)
-
-
-@pytest.mark.parametrize("status", [HostStatus.SUCCESS, HostStatus.RUNNING])
-def test_a_host_cannot_be_further_than_its_step_at_birth(status: HostStatus) -> None:
-    step = StepState(index=0, hosts={"web1": HostState(status=status)})
-    with pytest.raises(StoreRejected):
-        create(new(steps=(step,)), AT)
-
-
-def test_a_step_cannot_be_further_than_its_run_at_birth() -> None:
-    with pytest.raises(StoreRejected):
-        create(new(steps=(StepState(index=0, status=StepStatus.RUNNING),)), AT)
-
-
 # -- runnable -------------------------------------------------------------------------------------
-
 RESUME, INTERRUPT = Recovery.RESUME, Recovery.INTERRUPT
 
 
@@ -178,8 +156,6 @@ def test_who_may_be_claimed_for_what(run: RunSnapshot, execute: bool, reconcile:
 
 
 # -- claim ----------------------------------------------------------------------------------------
-
-
 def test_a_first_claim_raises_fence_and_version_and_is_no_takeover() -> None:
     claimed = claim(queued(), ALICE, at=after(1), lease_live=False)
     run = claimed.snapshot
@@ -221,17 +197,7 @@ def test_held_answers_before_not_runnable() -> None:
         claim(running(recovery=INTERRUPT), BOB, at=AT, lease_live=True)
 
 
-def test_time_does_not_run_backwards_for_a_claim() -> None:
-    run = owned()
-    claimed = claim(run, BOB, at=after(-99), lease_live=False).snapshot
-    assert claimed.updated_at is not None
-    assert run.updated_at is not None
-    assert claimed.updated_at > run.updated_at
-
-
 # -- release --------------------------------------------------------------------------------------
-
-
 def test_release_keeps_status_and_fence() -> None:
     released = release(running(), Fencing(ALICE, 1), after(1))
     run = released.snapshot
@@ -242,34 +208,13 @@ def test_release_keeps_status_and_fence() -> None:
     assert (again.snapshot, again.event) == (run, None)
 
 
-def test_release_of_an_ended_run_by_its_last_owner_is_nothing() -> None:
-    run = at_status("success")
-    assert release(run, Fencing(ALICE, 1), after(2)).event is None
-
-
 @pytest.mark.parametrize("fencing", [Fencing(BOB, 1), Fencing(ALICE, 0), Fencing(ALICE, 2)])
 def test_only_the_owner_releases(fencing: Fencing) -> None:
     with pytest.raises(LeaseLost):
         release(running(), fencing, after(1))
 
 
-def test_an_old_owner_cannot_release_what_was_released_since() -> None:
-    taken = claim(running(recovery=RESUME), BOB, at=after(90), lease_live=False).snapshot
-    freed = release(taken, Fencing(BOB, 2), after(91)).snapshot
-    with pytest.raises(LeaseLost):
-        release(freed, Fencing(ALICE, 1), after(92))
-
-
 # -- reading --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("fencing", "held"),
-    [(Fencing(ALICE, 1), True), (Fencing(ALICE, 2), False), (Fencing(BOB, 1), False)],
-)
-def test_holds_asks_for_owner_and_fence(fencing: Fencing, held: bool) -> None:
-    assert holds(running(), fencing) is held
-    assert not holds(replace(running(), owner_id=None), fencing)
 
 
 @pytest.mark.parametrize(
@@ -288,6 +233,90 @@ def test_owner_lost_means_running_without_a_live_lease(status: str, live: bool, 
     assert seen.lease_expires_at == (after(60) if live else None)
 
 
-def test_a_lease_is_the_right_to_write() -> None:
-    lease = Lease(run_id="run-00001", owner_id=ALICE, fence=3, expires_at=AT)
-    assert lease.fencing == Fencing(ALICE, 3)
+Act = Callable[[RunSnapshot], RunSnapshot]
+SOON, LATE = 1.0, 100.0
+
+
+def waiting(seconds: float | None = 60.0) -> RunSnapshot:
+    asks = queued(steps=0, approval=Approval(required=True))
+    return create(NewRun(snapshot=asks, update_id="new", approval_seconds=seconds), AT)
+
+
+def approving(by: str, at: float) -> Act:
+    update = compose.approve("run-00001", f"yes-{by}", by)
+    return lambda run: apply(run, update, at=after(at)).snapshot
+
+
+def expiring(at: float) -> Act:
+    return lambda run: apply(
+        run, compose.expire(run, f"late-{run.version}", delivery_ids()), at=after(at)
+    )[0]
+
+
+def canceling(at: float) -> Act:
+    return lambda run: apply(run, compose.cancel(run, "no", delivery_ids()), at=after(at)).snapshot
+
+
+def beginning(at: float) -> Act:
+    """Claimed, and begun."""
+
+    def act(run: RunSnapshot) -> RunSnapshot:
+        claimed = claim(run, ALICE, at=after(at), lease_live=False).snapshot
+        return apply(claimed, by_owner(claimed, effect(run=RunStatus.RUNNING)), at=after(at))[0]
+
+    return act
+
+
+@pytest.mark.parametrize("at", [SOON, LATE])
+def test_every_order_of_two_approvers_expiry_cancel_and_claim(at: float) -> None:
+    """Whoever comes first, in time or too late, also if an answer was lost and a call arrives
+    twice: one approver, one end, nothing begins without a yes, what was approved does not expire.
+    """
+    acts = {
+        "ann": approving("ann", at),
+        "ann again": approving("ann", at),
+        "bob": approving("bob", at),
+        "expiry": expiring(at),
+        "cancel": canceling(at),
+        "worker": beginning(at),
+    }
+    for order in permutations(acts):
+        run, done = waiting(), list[str]()
+        for name in order:
+            try:
+                then = acts[name](run)
+            except Refused:
+                continue
+            assert not (run.ended and then != run), f"{order}: {name} changed what had ended"
+            if then != run:
+                done.append(name)
+            run = then
+        approvers = [name for name in done if name.startswith(("ann", "bob"))]
+        assert run.approval.by == (approvers[0].split()[0] if approvers else None), order
+        assert len(approvers) <= (1 if at == SOON else 0), order
+        assert not ("expiry" in done and (approvers or at == SOON)), order
+        if "worker" in done:
+            assert done.index("worker") > done.index(approvers[0]), order
+        assert run.status is RunStatus.CANCELED, order
+
+
+def test_the_moment_it_expires_belongs_to_the_expiry() -> None:
+    run = waiting(60.0)
+    assert not is_overdue(run, after(59.999))
+    assert is_overdue(run, after(60))
+    with pytest.raises(InvalidTransition, match="until 2026-01-01 12:01:00 UTC, not later"):
+        approving("ann", 60)(run)
+    assert expiring(60)(run).status is RunStatus.CANCELED
+
+
+def test_without_a_time_limit_it_waits_for_ever() -> None:
+    run = waiting(None)
+    with pytest.raises(InvalidTransition, match="may be approved at any time"):
+        expiring(10**9)(run)
+    assert approving("ann", 10**9)(run).approval.by == "ann"
+
+
+def test_the_time_limit_concerns_only_those_that_wait() -> None:
+    for approval in (Approval(), Approval(required=True, by="ann")):
+        new = NewRun(snapshot=queued(approval=approval), update_id="new", approval_seconds=60.0)
+        assert create(new, AT).approval.expires_at is None
