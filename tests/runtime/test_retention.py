@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import tenure
 from tenure.runtime.options import RetentionPolicy
-from tenure.runtime.retention import Forgetting
+from tenure.runtime.retention import PruneLoop
 from tenure.stores.file import FileStore
 from tenure.stores.memory import InMemoryStore
 from tenure.stores.sqlite import SQLiteStore
@@ -47,7 +47,7 @@ class OldRuns:
 async def test_small_batches_with_a_pause_after_each_until_nothing_is_left() -> None:
     store, waits = OldRuns(60), asyncio.Queue[float](1)
     policy = RetentionPolicy(seconds=3600, per_second=100)
-    forgetting = Forgetting(store, policy, waits.put)
+    forgetting = PruneLoop(store, policy, waits.put)
     forgetting.open()
     async with asyncio.timeout(PATIENCE):
         waited = [await waits.get() for _ in range(3)]

@@ -94,12 +94,12 @@ async def _typed_run(ctx: click.Context, store: OpenStore) -> str:
 def _from_store(
     ctx: click.Context, ask: Callable[[OpenStore], Awaitable[list[CompletionItem[str]]]]
 ) -> list[CompletionItem[str]]:
-    from tenure.cli.context import reading
+    from tenure.cli.context import open_to_read
     from tenure.config import load_settings
 
     async def asking() -> list[CompletionItem[str]]:
         settings = load_settings({"store": ctx.params.get("store")})
-        async with asyncio.timeout(_PATIENCE), reading(settings) as store:
+        async with asyncio.timeout(_PATIENCE), open_to_read(settings) as store:
             return await ask(store)
 
     try:

@@ -91,9 +91,9 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 @asynccontextmanager
 async def fronting(settings: Settings, *, allow_anyone: bool) -> AsyncIterator[Front]:
     """``NotSafe``, ``CannotListen``, and whatever opening the store raises."""
-    from tenure.gatehouse import Gatehouse
     from tenure.gateway.calls import Limits
     from tenure.gateway.metrics import Meters, measured
+    from tenure.gateway_process import GatewayProcess
 
     tell_everything(settings)
     make_room(settings)
@@ -103,7 +103,7 @@ async def fronting(settings: Settings, *, allow_anyone: bool) -> AsyncIterator[F
     async with open_store(settings.store) as store:
         counted = measured(store, meters, asyncio.get_running_loop().time)
         async with new_runner(settings, counted) as runner:
-            gatehouse = Gatehouse(
+            gatehouse = GatewayProcess(
                 counted, runner, limits=limits, open_to_all=allow_anyone, meters=meters
             )
             async with gatehouse.open(host.strip("[]"), int(port)) as address:
