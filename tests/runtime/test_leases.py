@@ -22,9 +22,9 @@ from tenure.model.errors import StoreUnavailable
 from tenure.model.leases import Lease, Purpose
 from tenure.model.status import RunStatus
 from tenure.ports.leases import LeaseKeeping
-from tenure.runtime.group_commit import Contact, InTouch
+from tenure.runtime.group_commit import InTouch, StoreContact
 from tenure.runtime.lease_timing import Timing
-from tenure.runtime.leases import Holding, Keeper
+from tenure.runtime.leases import HeldLease, LeaseRenewer
 from tenure.runtime.stop import NOT_RENEWED
 from tenure.stores.memory import InMemoryStore
 from tenure.stores.sqlite import SQLiteStore
@@ -224,9 +224,11 @@ class Kept:
     def forget(self, run_id: str) -> None:
         self.windows.append("forget")
 
-    async def hold(self, timing: Timing = QUICK) -> Holding:
+    async def hold(self, timing: Timing = QUICK) -> HeldLease:
         store: Any = self
-        self.keeper = Keeper(store, "me", timing, InTouch(Contact(timing.renew_interval)), self)
+        self.keeper = LeaseRenewer(
+            store, "me", timing, InTouch(StoreContact(timing.renew_interval)), self
+        )
         sent_at = asyncio.get_running_loop().time()
         receipt = await self.real.create_run(embedded_run("me", run_id=RUN_ID))
         assert receipt.lease_expires_at is not None

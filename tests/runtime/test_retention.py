@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tenure
-from tenure.runtime.retention import Forgetting, RetentionPolicy
+from tenure.runtime.retention import PruneLoop, RetentionPolicy
 from tenure.stores.file import FileStore
 from tenure.stores.memory import InMemoryStore
 from tenure.stores.sqlite import SQLiteStore
@@ -46,7 +46,7 @@ class OldRuns:
 async def test_small_batches_with_a_pause_after_each_until_nothing_is_left() -> None:
     store, waits = OldRuns(60), asyncio.Queue[float](1)
     policy = RetentionPolicy(seconds=3600, per_second=100)
-    forgetting = Forgetting(store, policy, waits.put)
+    forgetting = PruneLoop(store, policy, waits.put)
     forgetting.open()
     async with asyncio.timeout(PATIENCE):
         waited = [await waits.get() for _ in range(3)]

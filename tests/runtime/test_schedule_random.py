@@ -15,7 +15,7 @@ from tenure.model.status import HostStatus, RunStatus, StepStatus
 from tenure.model.update import Changes
 from tenure.runtime.executor import Outcome
 from tenure.runtime.resume import resume
-from tenure.runtime.schedule import Start, Unfolding, started_again
+from tenure.runtime.schedule import Schedule, Start, started_again
 from tenure.workflow.plan import Exports
 from tenure.workflow.spec import Rolling
 from tests.runtime.playing import (
@@ -180,7 +180,7 @@ class Lossy(Play):
         while self._is_lost():
             prepared = self.unfolding._prepared
             self.exports = Exports(prepared.plan, self._variables)
-            self.unfolding, self.running = Unfolding(prepared, self.exports), {}
+            self.unfolding, self.running = Schedule(prepared, self.exports), {}
             missing, doubts = resume(self.unfolding, self.record)
             if missing != Changes():
                 super().apply(missing)

@@ -19,7 +19,7 @@ from tenure.model.snapshot import CallbackTarget
 from tenure.model.status import RunStatus
 from tenure.ports.callbacks import Outbox
 from tenure.ports.store import EventLog
-from tenure.runtime.schedule import Unfolding
+from tenure.runtime.schedule import Schedule
 from tenure.stores.sqlite import SQLiteStore
 from tests.notifiers.deliveries import SECRET as SIGNING
 from tests.notifiers.receiver import Receiver
@@ -170,7 +170,7 @@ async def test_a_fault_of_our_own_quotes_no_secret(
     def store(*args: Any) -> None:
         raise tenure.StoreRejected("a-run", f"cannot hold {SECRET}")
 
-    monkeypatch.setattr(Unfolding, "settle", engine if where == "engine" else store)
+    monkeypatch.setattr(Schedule, "settle", engine if where == "engine" else store)
     with suppress(ZeroDivisionError):
         await new_runner(sqlite).run(flow(shell("one", "true")), GIVEN)
     run = await sqlite.get_run(GIVEN.run_id or "")

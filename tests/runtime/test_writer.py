@@ -17,7 +17,7 @@ from tenure.model.status import RunStatus
 from tenure.model.update import NewRun, Receipt, Update, Write, run_id_of
 from tenure.ports.execution import TaskResult
 from tenure.ports.store import EventLog
-from tenure.runtime.group_commit import LARGEST_BATCH, Combiner
+from tenure.runtime.group_commit import LARGEST_BATCH, GroupCommit
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.clock import ManualClock
 from tenure.testing.factories import annotate, lease_request, new_run
@@ -58,7 +58,7 @@ async def soon() -> None:
 
 async def test_writes_of_one_turn_share_a_commit(slow: Slow) -> None:
     slow.open_gate.set()
-    combiner = Combiner(slow)
+    combiner = GroupCommit(slow)
     writes = [new_run() for _ in range(5)]
     receipts = await asyncio.gather(*(combiner.write(write) for write in writes))
     assert slow.batches == [[write.snapshot.run_id for write in writes]]
@@ -66,7 +66,7 @@ async def test_writes_of_one_turn_share_a_commit(slow: Slow) -> None:
 
 
 async def test_what_comes_while_a_commit_is_under_way_gathers_for_the_next(slow: Slow) -> None:
-    combiner = Combiner(slow)
+    combiner = GroupCommit(slow)
     first = asyncio.ensure_future(combiner.write(new_run()))
     await soon()
     rest = []
@@ -79,7 +79,7 @@ async def test_what_comes_while_a_commit_is_under_way_gathers_for_the_next(slow:
 
 
 async def test_nobody_is_answered_before_the_commit(slow: Slow) -> None:
-    answer = asyncio.ensure_future(Combiner(slow).write(new_run()))
+    answer = asyncio.ensure_future(GroupCommit(slow).write(new_run()))
     await soon()
     assert slow.batches
     assert not answer.done()
@@ -92,7 +92,7 @@ async def test_a_write_in_any_turn_after_the_last_is_answered(slow: Slow, turns:
     """The sender task ends, is noticed and discarded over several turns of the loop; a write may
     come in any of them."""
     slow.open_gate.set()
-    combiner = Combiner(slow)
+    combiner = GroupCommit(slow)
     first = asyncio.ensure_future(combiner.write(new_run()))
     while not slow.batches:
         await asyncio.sleep(0)
@@ -105,14 +105,14 @@ async def test_a_write_in_any_turn_after_the_last_is_answered(slow: Slow, turns:
 
 async def test_a_batch_is_bounded(slow: Slow) -> None:
     slow.open_gate.set()
-    combiner = Combiner(slow)
+    combiner = GroupCommit(slow)
     await asyncio.gather(*(combiner.write(new_run()) for _ in range(LARGEST_BATCH + 1)))
     assert [len(batch) for batch in slow.batches] == [LARGEST_BATCH, 1]
 
 
 async def test_one_refusal_is_its_writers_alone(slow: Slow) -> None:
     slow.open_gate.set()
-    combiner = Combiner(slow)
+    combiner = GroupCommit(slow)
     known = new_run()
     await combiner.write(known)
     twin = new_run(run_id=known.snapshot.run_id)
@@ -131,7 +131,7 @@ async def test_when_a_batch_fails_everybody_gets_an_error_of_their_own(slow: Slo
         raise StoreUnavailable("down")
 
     slow.update_runs = fail  # type: ignore[method-assign]
-    combiner = Combiner(slow)
+    combiner = GroupCommit(slow)
     answers = await asyncio.gather(
         *(combiner.write(new_run()) for _ in range(3)), return_exceptions=True
     )
@@ -146,7 +146,7 @@ class Parallel(Slow):
 
 async def test_batches_that_can_be_under_way_together_share_what_waits() -> None:
     store = Parallel()
-    combiner = Combiner(store)
+    combiner = GroupCommit(store)
     writes = [asyncio.ensure_future(combiner.write(new_run())) for _ in range(6)]
     await soon()
     more = [asyncio.ensure_future(combiner.write(new_run())) for _ in range(4)]
@@ -158,7 +158,7 @@ async def test_batches_that_can_be_under_way_together_share_what_waits() -> None
 
 
 async def test_close_waits_for_what_is_under_way(slow: Slow) -> None:
-    combiner = Combiner(slow)
+    combiner = GroupCommit(slow)
     answer = asyncio.ensure_future(combiner.write(new_run()))
     await soon()
     closing = asyncio.ensure_future(combiner.close())
