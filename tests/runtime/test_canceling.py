@@ -316,7 +316,7 @@ class TestByTime:
         act.results["one/local"] = lambda _: asyncio.sleep(0.05, TaskResult())
         act.hold("two/local")
         flow = workflow(step("one", timeout="0s"), step("two"), defaults=Defaults(timeout=0.02))
-        run = await runner.run(flow)
+        run = await asyncio.wait_for(runner.run(flow), PATIENCE)
         assert [each.status for each in run.steps] == ["success", "failed"]
 
     async def test_a_time_out_inside_the_action_is_the_actions_own(

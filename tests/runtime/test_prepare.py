@@ -64,18 +64,6 @@ async def test_what_an_earlier_action_may_export_is_left_to_the_run(
     assert "'NAME' is not defined" in (run.steps[1].hosts["local"].message or "")
 
 
-async def test_mistakes_against_the_runners_own_actions_have_their_place_too(
-    new_runner: NewRunner, act: Puppet
-) -> None:
-    file = tenure.read_workflow(FILE, source="deploy.yaml")
-    with pytest.raises(tenure.InvalidWorkflow) as error:
-        await new_runner(actions={"act": act}).run(file)
-    assert mistakes(error) == [
-        "deploy.yaml:7:13: steps[0].action: no action named 'env.set'",
-        "deploy.yaml:11:13: steps[1].action: no action named 'env.set'",
-    ]
-
-
 async def test_a_secret_that_is_not_given_is_asked_for(
     queueing: Any, new_runner: NewRunner, act: Puppet
 ) -> None:

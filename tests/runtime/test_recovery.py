@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import tenure
 from tenure.bootstrap import open_store
+from tenure.model.errors import StoreUnavailable
 from tenure.model.leases import ClaimRequest
 from tenure.model.query import Ownership, RunFilter, ownerships
 from tenure.model.snapshot import RunSummary
@@ -174,6 +175,48 @@ class TestWithLeases:
             while not (await store.real.get_run(run.run_id)).ended:
                 await asyncio.sleep(0.01)
         assert loop.time() - awake >= 0.2
+
+    async def test_after_an_error_of_a_driver_the_wait_begins_anew(
+        self, new_runner: NewRunner
+    ) -> None:
+        clock, failed_at = ManualClock(), list[float]()
+        store = Between(InMemoryStore(clock))
+        run = await abandoned(store.real, "elsewhere", seconds=60)
+        clock.advance(61)
+        time_of = asyncio.get_running_loop().time
+
+        async def fail_for_a_while(real: Any, request: ClaimRequest) -> Any:
+            if len(failed_at) < 30:
+                failed_at.append(time_of())
+                raise KeyError("the driver's own")
+            return await real(request)
+
+        timing = tenure.Timing(lease_duration=60, renew_interval=0.25, control_interval=0.01)
+        await new_runner(store, timing=timing, reconcile_interval=0.02).open()
+        store.rules["claim_runs"] = fail_for_a_while
+        async with asyncio.timeout(PATIENCE):
+            while not (await store.real.get_run(run.run_id)).ended:
+                await asyncio.sleep(0.01)
+        assert time_of() - failed_at[-1] >= 0.25
+
+    async def test_a_claim_that_is_sent_again_takes_no_expired_lease(
+        self, new_runner: NewRunner, dead_owner: str
+    ) -> None:
+        clock = ManualClock()
+        store = Between(InMemoryStore(clock))
+        runner = new_runner(store, reconcile_interval=1000)
+        await runner.open()
+        expired = await abandoned(store.real, "elsewhere", seconds=60)
+        dead = await abandoned(store.real, dead_owner, seconds=3600)
+        clock.advance(61)
+        store.fails("claim_runs", StoreUnavailable("down"))
+        asked = store.count("claim_runs")
+        assert await runner.reconcile() == 1
+        requests = [args[0] for name, args in store.calls if name == "claim_runs"][asked:]
+        assert [each.expired for each in requests] == [True, False]
+        assert len({each.claim_id for each in requests}) == 1
+        assert (await store.real.get_run(expired.run_id)).status is RunStatus.RUNNING
+        assert (await store.real.get_run(dead.run_id)).status is RunStatus.INTERRUPTED
 
     async def test_what_is_not_abandoned_is_untouched(
         self, new_runner: NewRunner, dead_owner: str, act: Puppet

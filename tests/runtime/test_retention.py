@@ -58,6 +58,21 @@ async def test_small_batches_with_a_pause_after_each_until_nothing_is_left() -> 
     assert waited[2] > 50
 
 
+async def test_outage_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    store, waits = Between(InMemoryStore()), asyncio.Queue[float](1)
+    store.fails("prune_runs", tenure.StoreUnavailable("the network is down"))
+    retention: Any = store
+    forgetting = PruneLoop(retention, AT_ONCE, waits.put)
+    forgetting.open()
+    async with asyncio.timeout(PATIENCE):
+        for _ in range(3):
+            await waits.get()
+    await forgetting.close()
+    first, last = caplog.messages
+    assert "the network is down" in first
+    assert "again" in last
+
+
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 async def test_runner_removes_what_is_old_and_leaves_what_goes_on(
     kind: str, memory: InMemoryStore, sqlite: SQLiteStore, new_runner: NewRunner, act: Puppet

@@ -72,6 +72,14 @@ async def test_a_skipped_step_costs_nothing_of_its_own(
     assert (await new_runner(any_store).run(workflow(*steps))).version == 3
 
 
+async def test_items_of_the_very_first_step_have_begun_in_the_record(
+    any_store: Any, new_runner: NewRunner
+) -> None:
+    run = await new_runner(any_store).run(workflow(step("one", loop=["x", "y"])))
+    assert run.status is RunStatus.SUCCESS, run.error
+    assert all(item.started_at for item in run.steps[0].hosts["local"].items)
+
+
 async def test_nothing_begins_before_its_start_is_durable(
     any_store: Any, new_runner: NewRunner, act: Puppet
 ) -> None:

@@ -437,13 +437,6 @@ def test_they_see_what_their_host_exported_in_the_step() -> None:
     assert play.hosts("tell") == {"a": "skipped", "b": "running"}
 
 
-def test_what_they_export_is_nobodys() -> None:
-    play = Play(workflow(step("one", notify=["reload"]), step("two"), handlers=[RELOAD]))
-    play.end_all(exporting(A=1)).end_all(exporting(B=1))
-    scope = play.exports.scope("a")
-    assert ("A" in scope, "B" in scope) == (True, False)
-
-
 def test_none_begins_after_a_cancel() -> None:
     play = Play(workflow(step("one", notify=["reload"]), handlers=[RELOAD]))
     play.halt().end_all()

@@ -58,7 +58,7 @@ async def test_a_message_of_a_failure_is_masked(sqlite: SQLiteStore, new_runner:
     assert run.error.stderr_tail == "cannot log in with ***\n"
 
 
-@pytest.mark.parametrize("length", [1990, 5000])
+@pytest.mark.parametrize("length", [10, 1980])
 async def test_a_long_message_shows_no_part_of_it(
     length: int, sqlite: SQLiteStore, new_runner: NewRunner, act: Puppet
 ) -> None:

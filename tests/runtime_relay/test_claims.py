@@ -25,10 +25,8 @@ from tests.runtime.puppets import Between
 from tests.runtime_relay.conftest import NEVER_POLLS, NewRelay
 from tests.runtime_relay.senders import (
     BUSY,
-    EVERYTHING,
     PATIENCE,
     Postman,
-    busy_run,
     hanging,
     once_set,
     one_after_another,
@@ -134,23 +132,6 @@ class TestTime:
         skip(3600)
         assert await relay.flush(PATIENCE)
         assert await states(memory) == [(DeliveryState.DELIVERED, 1)]
-
-
-@pytest.mark.slow
-class TestCompany:
-    async def test_many_relays_send_each_callback_once_and_in_order(
-        self, store: Any, new_relay: NewRelay
-    ) -> None:
-        runs = [await busy_run(store, EVERYTHING, steps=1) for _ in range(10)]
-        postman = Postman()
-        relays = [new_relay(store, postman, timing=RelayTiming(poll=0.01)) for _ in range(5)]
-        ids = [run.run_id for run in runs]
-        assert all(await asyncio.gather(*(relay.flush(PATIENCE, ids) for relay in relays)))
-        assert len(postman.ids) == len(set(postman.ids)) == 80
-        for run in runs:
-            places = postman.places(run.run_id)
-            assert places == sorted(places)
-        assert postman.most_per_run_and_target == 1
 
 
 @pytest.mark.slow

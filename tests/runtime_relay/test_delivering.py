@@ -14,7 +14,7 @@ from tenure.model.outbox import Delivery
 from tenure.model.retry import RetryPolicy
 from tenure.model.status import DeliveryState
 from tenure.ports.callbacks import NotTaken, Outbox
-from tenure.runtime.options import CallbackSettings, RelayTiming
+from tenure.runtime.options import RelayTiming
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.clock import ManualClock
 from tenure.testing.contracts.acts import create, record_of
@@ -128,22 +128,6 @@ class TestRetries:
         clock.advance(5)
         assert await relay.flush(5)
         assert (await only_delivery(memory)).state == DeliveryState.DELIVERED
-
-    async def test_what_failed_together_does_not_come_back_together(
-        self, memory: InMemoryStore, new_relay: NewRelay
-    ) -> None:
-        """Chance takes up to a fifth of each wait, and it is not the same for all."""
-        settings = CallbackSettings(delay=100)
-        for number in range(5):
-            await create(memory, callbacks=(target(number),))
-        relay = new_relay(memory, Postman(hook=lambda _: BUSY), policy=settings.policy)
-        assert await relay.flush(5)
-        waits = {
-            (each.due_at - each.event.at).total_seconds()
-            for each in (await memory.list_deliveries()).items
-        }
-        assert len(waits) == 5
-        assert all(80 <= wait <= 100 for wait in waits)
 
 
 class TestDeadLetters:
