@@ -27,11 +27,12 @@ settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.register_profile("quick", settings.get_profile("repeatable"), max_examples=25)
 settings.load_profile("repeatable")
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # Started in the background by a shell: the processes of the tests would inherit that, and
-    # could not be asked to stop.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        # Started in the background, or by nohup: the processes of the tests would inherit that,
+        # and could not be asked to stop.
+        handler = signal.default_int_handler if _number is signal.SIGINT else signal.SIG_DFL
+        signal.signal(_number, handler)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

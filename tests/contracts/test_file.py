@@ -20,12 +20,14 @@ from tenure.testing.contracts import (
     RunStateStoreContract,
     SharedStoreContract,
 )
-from tenure.testing.contracts.sweep import OpenStore
+from tenure.testing.contracts.harness import OpenStore
 
 pytestmark = pytest.mark.slow
 
 
 class Files(FaultSweep, ManualTime):
+    max_swept_calls = 1
+
     @pytest.fixture
     def open_store(self, clock: ManualClock, tmp_path: Path) -> OpenStore:
         folders = (tmp_path / str(number) for number in count())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from time import monotonic
 
 import pytest
@@ -10,32 +11,28 @@ from tenure.gateway.metrics import Meters, measured
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.clock import ManualClock
 from tenure.testing.contracts import (
-    BatchUpdatesContract,
-    LeaseStoreContract,
+    BeginningsContract,
+    FaultSweep,
     ManualTime,
     OutboxBatchesContract,
-    OutboxContract,
-    RunStateStoreContract,
 )
+from tenure.testing.contracts.harness import OpenStore
+from tenure.testing.contracts.leases import Renewals
 from tenure.testing.faults import PROTOCOLS
 
 
-class Measured(ManualTime):
+class Measured(FaultSweep, ManualTime):
+    max_swept_calls = 0
+
     @pytest.fixture
-    def store(self, clock: ManualClock) -> InMemoryStore:
-        return measured(InMemoryStore(clock=clock), Meters(), monotonic)
+    def open_store(self, clock: ManualClock) -> OpenStore:
+        return lambda: nullcontext(measured(InMemoryStore(clock), Meters(), monotonic))
 
 
-class TestRuns(Measured, RunStateStoreContract): ...
+class TestLeases(Measured, Renewals): ...
 
 
-class TestBatches(Measured, BatchUpdatesContract): ...
-
-
-class TestLeases(Measured, LeaseStoreContract): ...
-
-
-class TestOutbox(Measured, OutboxContract): ...
+class TestBeginnings(Measured, BeginningsContract): ...
 
 
 class TestOutboxBatches(Measured, OutboxBatchesContract): ...

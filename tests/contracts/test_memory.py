@@ -39,7 +39,7 @@ from tenure.testing.contracts import (
     WakeupsContract,
     WorkerRegistryContract,
 )
-from tenure.testing.contracts.sweep import OpenStore
+from tenure.testing.contracts.harness import OpenStore
 
 
 class Memory(FaultSweep, ManualTime):

@@ -42,13 +42,15 @@ from tenure.testing.contracts import (
     UpkeepContract,
     WorkerRegistryContract,
 )
-from tenure.testing.contracts.sweep import OpenStore
+from tenure.testing.contracts.harness import OpenStore
 from tests.stores.sqlite_files import SQLiteFiles
 
 pytestmark = pytest.mark.slow
 
 
 class SQLite(FaultSweep, ManualTime):
+    max_swept_calls = 4
+
     @pytest.fixture
     def open_store(self, clock: ManualClock, sqlite_files: SQLiteFiles) -> OpenStore:
         return lambda: sqlite_files.opened(clock)

@@ -57,9 +57,9 @@ def with_faults(open_store: OpenStore, rate: float = 0.10) -> OpenStore:
 
 
 STORES = [
-    pytest.param(memory, 40, id="memory"),
-    pytest.param(sqlite, 25, id="sqlite"),
-    pytest.param(file, 15, id="file"),
+    pytest.param(memory, 25, id="memory"),
+    pytest.param(sqlite, 15, id="sqlite"),
+    pytest.param(file, 10, id="file"),
 ]
 WITH_FAULTS = [
     pytest.param(with_faults(memory), 40, id="memory-10%"),
@@ -91,7 +91,7 @@ ON_A_SERVER = [
 @pytest.mark.slow
 def test_store_on_a_server_answers_like_the_model(postgres_shared: TestDatabase) -> None:
     new_clock = partial(ServersClock, postgres_shared)
-    run_store_machine(postgres, examples=15, new_clock=new_clock)
+    run_store_machine(postgres, examples=10, new_clock=new_clock)
 
 
 @pytest.mark.long

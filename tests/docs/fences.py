@@ -4,7 +4,7 @@
 ``yaml run``         a workflow that ends well; without ``version`` and ``name`` these are added.
                      A block ``text printed`` below it has all that its tasks print
 ``yaml refused``     a workflow with mistakes; the block ``text mistakes`` below it has them all
-``… evaluated``      and ``… filled``: see ``test_expressions_page.py``
+``… evaluated``      and ``… filled``: see ``test_pages.py``
 ``console run``      commands after ``$``; what follows them must be in their output, in that order.
                      ``…`` stands for any text, spaces for any number of spaces
 ``console capture``  one command with all that it prints; times, ids and the store may differ,

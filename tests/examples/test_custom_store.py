@@ -16,7 +16,7 @@ from tenure.ports.store import RunStateStore
 from tenure.testing.clock import ManualClock
 from tenure.testing.contracts import FaultSweep, ManualTime, RunStateStoreContract
 from tenure.testing.contracts.acts import create
-from tenure.testing.contracts.sweep import OpenStore
+from tenure.testing.contracts.harness import OpenStore
 from tenure.testing.factories import annotate
 from tenure.testing.machine import run_store_machine
 
@@ -42,6 +42,8 @@ class BusyService(KeyValueService):
 
 
 class TestContract(FaultSweep, ManualTime, RunStateStoreContract):
+    max_swept_calls = 1
+
     @pytest.fixture
     def open_store(self, clock: ManualClock) -> OpenStore:
         return lambda: nullcontext(DocumentStore(BusyService(), clock))
@@ -63,7 +65,7 @@ def test_random_histories_agree_with_the_model() -> None:
     async def opened(clock: ManualClock) -> AsyncIterator[RunStateStore]:
         yield DocumentStore(KeyValueService(), clock)
 
-    run_store_machine(opened, examples=25)
+    run_store_machine(opened, examples=10)
 
 
 async def test_main_tells_its_story(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -26,38 +27,39 @@ def tried(client: Client, route: Route[Any, Any]) -> Any:
     return client(route.method, path, {} if route.body is not None else None)
 
 
-@pytest.mark.parametrize("route", GUARDED, ids=named)
-def test_no_route_opens_without_a_good_token(
-    house: House, bad_tokens: dict[str, str], route: Route[Any, Any]
-) -> None:
+def test_no_route_opens_without_a_good_token(house: House, bad_tokens: dict[str, str]) -> None:
     for token in (None, *bad_tokens.values()):
-        client = house.client(token)
-        answer = tried(client, route)
-        client.close()
-        assert (answer.status, answer.problem) == (401, "unauthorized"), token
-        assert answer.headers["www-authenticate"].startswith("Bearer")
+        with closing(house.client(token)) as client:
+            for route in GUARDED:
+                answer = tried(client, route)
+                assert (answer.status, answer.problem) == (401, "unauthorized"), (
+                    named(route),
+                    token,
+                )
+                assert answer.headers["www-authenticate"].startswith("Bearer"), (
+                    named(route),
+                    token,
+                )
 
 
-@pytest.mark.parametrize("route", GUARDED, ids=named)
-def test_a_route_opens_for_its_roles_and_no_other(
-    house: House, tokens: dict[str, str], route: Route[Any, Any]
+@pytest.mark.parametrize("role", Role)
+def test_routes_open_for_their_roles_and_no_other(
+    house: House, tokens: dict[str, str], role: Role
 ) -> None:
-    for role in Role:
-        client = house.client(tokens[role])
-        answer = tried(client, route)
-        client.close()
-        if route.roles is not None and role not in route.roles:
-            assert (answer.status, answer.problem) == (403, "forbidden"), role
-        else:
-            declared = {*route.answers, *problems_of(route)} - {401, 403}
-            assert answer.status in declared, (role, answer)
+    with closing(house.client(tokens[role])) as client:
+        for route in GUARDED:
+            answer = tried(client, route)
+            if route.roles is not None and role not in route.roles:
+                assert (answer.status, answer.problem) == (403, "forbidden"), named(route)
+            else:
+                declared = {*route.answers, *problems_of(route)} - {401, 403}
+                assert answer.status in declared, (named(route), answer)
 
 
-@pytest.mark.parametrize("route", PUBLIC, ids=named)
-def test_what_needs_no_token_needs_none(house: House, route: Route[Any, Any]) -> None:
-    client = house.client()
-    assert tried(client, route).status == 200
-    client.close()
+def test_what_needs_no_token_needs_none(house: House) -> None:
+    with closing(house.client()) as client:
+        for route in PUBLIC:
+            assert tried(client, route).status == 200, named(route)
 
 
 def test_there_is_no_route_beside_the_table(admin: Client) -> None:
@@ -66,15 +68,14 @@ def test_there_is_no_route_beside_the_table(admin: Client) -> None:
         assert (answer.status, answer.problem) == (404, "not-found")
 
 
-@pytest.mark.parametrize("path", sorted({route.path for route in ROUTES}))
-def test_other_methods_are_refused_with_those_there_are(admin: Client, path: str) -> None:
-    there = {route.method for route in ROUTES if route.path == path}
-    there |= {"HEAD"} if "GET" in there else set()
-    for method in ("GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"):
-        if method not in there:
+def test_other_methods_are_refused_with_those_there_are(admin: Client) -> None:
+    for path in sorted({route.path for route in ROUTES}):
+        there = {route.method for route in ROUTES if route.path == path}
+        there |= {"HEAD"} if "GET" in there else set()
+        for method in {"GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"} - there:
             answer = admin(method, path)
-            assert (answer.status, answer.problem) == (405, "method-not-allowed")
-            assert set(answer.headers["allow"].split(", ")) == there
+            assert (answer.status, answer.problem) == (405, "method-not-allowed"), (method, path)
+            assert set(answer.headers["allow"].split(", ")) == there, (method, path)
 
 
 def test_no_two_routes_are_the_same() -> None:

@@ -8,7 +8,7 @@ import pytest
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.connections import Purpose
 from tenure.testing.contracts.acts import create, create_embedded, write
-from tenure.testing.contracts.changes import Reader
+from tenure.testing.contracts.events import Reader
 from tenure.testing.factories import begin_run, change_run, fencing_of, start_step
 from tests.postgres.database import TestDatabase
 

@@ -16,7 +16,7 @@ from tenure.ports.leases import WorkerInfo
 from tenure.ports.store import LogKey
 from tenure.stores.postgres import PostgresStore
 from tenure.testing.contracts.acts import create_embedded, lease_of
-from tenure.testing.contracts.wakeups import listening
+from tenure.testing.contracts.events import listening
 from tests.postgres.database import TestDatabase
 from tests.runtime.puppets import PATIENCE, Puppet, step, workflow
 from tests.worker.conftest import NEXT

@@ -15,7 +15,7 @@ from tenure.model.query import topic_of_queue
 from tenure.model.update import Receipt
 from tenure.stores.postgres import PostgresStore
 from tenure.testing.contracts.acts import create, create_embedded, write
-from tenure.testing.contracts.wakeups import listening
+from tenure.testing.contracts.events import listening
 from tenure.testing.factories import cancel, embedded_run, new_run
 from tests.postgres.database import migrated
 from tests.postgres.server import Server

@@ -20,7 +20,7 @@ from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.listening import seal_of
 from tenure.stores.postgres.statements import SQL
 from tenure.testing.contracts.acts import create
-from tenure.testing.contracts.wakeups import listening
+from tenure.testing.contracts.events import listening
 from tenure.testing.factories import annotate, begin_run, new_run
 from tests.postgres.database import TestDatabase
 from tests.postgres.test_wakeups import LISTENERS

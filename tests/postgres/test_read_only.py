@@ -20,7 +20,7 @@ from tenure.stores.postgres.leaving import Leaving
 from tenure.stores.postgres.line import Line
 from tenure.stores.postgres.servers import Servers
 from tenure.testing.contracts.acts import create, create_embedded, lease_of
-from tenure.testing.contracts.wakeups import listening
+from tenure.testing.contracts.events import listening
 from tests.postgres.database import migrated
 from tests.postgres.server import Server
 

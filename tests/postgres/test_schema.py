@@ -16,7 +16,7 @@ from tenure.stores.postgres.connections import Purpose
 from tenure.stores.postgres.line import Line
 from tenure.stores.postgres.migrating import Look, look, migrations, newest_schema
 from tenure.testing.contracts.acts import create, create_embedded, lease_of
-from tenure.testing.contracts.changes import Reader
+from tenure.testing.contracts.events import Reader
 from tenure.testing.factories import new_run
 from tests.postgres.server import Server
 from tests.runtime.puppets import PATIENCE, Puppet, step, workflow

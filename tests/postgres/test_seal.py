@@ -16,7 +16,7 @@ from tenure.model.update import Receipt
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.migrating import migrations, newest_schema
 from tenure.testing.contracts.acts import create, create_embedded
-from tenure.testing.contracts.wakeups import listening
+from tenure.testing.contracts.events import listening
 from tenure.testing.factories import change_run, new_run
 from tests.postgres.server import Server
 from tests.postgres.test_offered import waiting

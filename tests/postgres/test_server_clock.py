@@ -14,7 +14,7 @@ from tenure.model.errors import InvalidTransition, NotRunnable
 from tenure.model.status import RunStatus
 from tenure.stores.postgres import PostgresStore
 from tenure.testing.contracts.acts import claim, create, create_embedded, write
-from tenure.testing.contracts.run_approval import waiting
+from tenure.testing.contracts.run_states import waiting
 from tenure.testing.factories import (
     approve,
     begin_run,

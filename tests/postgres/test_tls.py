@@ -17,7 +17,7 @@ from tenure.stores.postgres.address import Address
 from tenure.stores.postgres.line import Line
 from tenure.stores.postgres.servers import Servers
 from tenure.testing.contracts.acts import create_embedded
-from tenure.testing.contracts.wakeups import listening
+from tenure.testing.contracts.events import listening
 from tenure.testing.factories import start_step
 from tests.postgres.database import TestDatabase
 from tests.postgres.server import Server

@@ -19,7 +19,7 @@ from tenure.runtime.options import Timing
 from tenure.stores.postgres import PostgresStore
 from tenure.stores.postgres.announcing import payloads
 from tenure.testing.contracts.acts import create, create_embedded, write
-from tenure.testing.contracts.wakeups import listening
+from tenure.testing.contracts.events import listening
 from tenure.testing.factories import cancel, end_run, new_run, start_step
 from tests.postgres.database import TestDatabase
 from tests.postgres.pooler import NAME as NAME_OF_POOLER

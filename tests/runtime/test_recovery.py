@@ -29,7 +29,7 @@ from tenure.stores.file import FileStore
 from tenure.stores.memory import InMemoryStore
 from tenure.system import new_owner_id
 from tenure.testing.clock import ManualClock
-from tenure.testing.contracts.run_approval import waiting
+from tenure.testing.contracts.run_states import waiting
 from tenure.testing.factories import (
     CHATTY,
     HOOK,

@@ -13,7 +13,7 @@ from tenure.model.status import Recovery
 from tenure.model.tokens import Role, Token, digest_of
 from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.contracts.acts import create, create_embedded, write
-from tenure.testing.contracts.run_approval import ASKS
+from tenure.testing.contracts.run_states import ASKS
 from tenure.testing.factories import (
     HOOK,
     cancel,

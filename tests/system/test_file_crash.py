@@ -18,8 +18,9 @@ from tenure.testing.factories import (
 )
 from tests.system.crash_writer import killed_writer
 
-KILLS = 50
-KILLS_PER_DIRECTORY = 10
+FEW = 10
+MANY = pytest.param(50, marks=pytest.mark.long)
+KILLS_PER_DIRECTORY = 5
 SEED = 1000
 OPEN = frozenset({RunStatus.QUEUED, RunStatus.RUNNING})
 
@@ -46,9 +47,10 @@ async def check(store: FileStore, directory: Path, run_id: str, promised: dict[i
 
 
 @pytest.mark.slow
-async def test_killed_writer_loses_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [FEW, MANY])
+async def test_killed_writer_loses_nothing(tmp_path: Path, kills: int) -> None:
     promised: dict[str, dict[int, str]] = defaultdict(dict)
-    for number in range(KILLS):
+    for number in range(kills):
         directory = tmp_path / str(number // KILLS_PER_DIRECTORY)
         promises = killed_writer(directory.as_uri(), SEED + number)
         for run_id, version, update_id in promises:
@@ -67,4 +69,4 @@ async def test_killed_writer_loses_nothing(tmp_path: Path) -> None:
             await check(store, directory, run_id, promised[run_id])
         await store.close()
         assert {path.suffix for path in directory.iterdir()} <= {".journal"}
-    assert len(promised) >= KILLS
+    assert len(promised) >= kills

@@ -16,7 +16,8 @@ from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.factories import annotate, claim_request, end_run
 from tests.system.crash_writer import killed_writer
 
-KILLS = 50
+FEW = 10
+MANY = pytest.param(50, marks=pytest.mark.long)
 SEED = 2000
 OPEN = frozenset({RunStatus.QUEUED, RunStatus.RUNNING})
 
@@ -48,10 +49,11 @@ def journal_of(database: Path, run_id: str) -> list[tuple[int, str]]:
 
 
 @pytest.mark.slow
-async def test_killed_writer_loses_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [FEW, MANY])
+async def test_killed_writer_loses_nothing(tmp_path: Path, kills: int) -> None:
     database = tmp_path / "runs.db"
     promised: dict[str, dict[int, str]] = defaultdict(dict)
-    for number in range(KILLS):
+    for number in range(kills):
         promises = killed_writer(f"sqlite:///{database}", SEED + number)
         for run_id, version, update_id in promises:
             promised[run_id][version] = update_id
@@ -65,7 +67,7 @@ async def test_killed_writer_loses_nothing(tmp_path: Path) -> None:
     connection = apsw.Connection(str(database))
     assert connection.pragma("integrity_check") == "ok"
     connection.close()
-    assert len(promised) >= KILLS
+    assert len(promised) >= kills
 
 
 async def go_on(store: SQLiteStore, run_id: str, dead_owner: str) -> None:

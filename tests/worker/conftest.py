@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from datetime import datetime, timedelta
+from inspect import isawaitable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,10 @@ import pytest
 import tenure
 from tenure.actions import new_registry
 from tenure.model.update import RecordedEvent
+from tenure.ports.environment import BootTime
+from tenure.stores.memory import InMemoryStore
+from tenure.stores.sqlite import SQLiteStore
+from tenure.system import SystemClock
 from tenure.testing.faults import METHODS
 from tests.postgres.database import TestDatabase
 from tests.runtime.puppets import PATIENCE, Between, Puppet
@@ -23,11 +29,49 @@ NEXT = tenure.Timing(lease_duration=60, renew_interval=0.15, control_interval=0.
 LONG = tenure.Timing(lease_duration=60, renew_interval=20, control_interval=0.02)
 """A lease that outlives the test."""
 
-_STORES = [
-    "memory",
-    pytest.param("sqlite", marks=pytest.mark.slow),
-    pytest.param("postgres", marks=pytest.mark.slow),
-]
+EACH_STORE = pytest.mark.parametrize(
+    "store_url",
+    [
+        "memory",
+        pytest.param("sqlite", marks=pytest.mark.slow),
+        pytest.param("postgres", marks=pytest.mark.slow),
+    ],
+    indirect=True,
+)
+"""For what a worker does with its store, not with its runs: elsewhere memory is enough."""
+
+
+class LeapingClock(SystemClock):
+    """Goes as this machine's does, and jumps when told: leases of any length end at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ahead = timedelta()
+
+    def leap(self, seconds: float) -> None:
+        self._ahead += timedelta(seconds=seconds)
+
+    def now(self) -> datetime:
+        return super().now() + self._ahead
+
+    def boot_time(self) -> BootTime:
+        boot_id, nanoseconds = super().boot_time()
+        return BootTime(boot_id, nanoseconds + round(self._ahead.total_seconds() * 1e9))
+
+
+async def eventually(holds: Callable[[], Any]) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            found = holds()
+            if await found if isawaitable(found) else found:
+                return
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def clock() -> LeapingClock:
+    """Of the store, where it is in memory or in a file."""
+    return LeapingClock()
 
 
 @pytest.fixture
@@ -35,19 +79,26 @@ def act() -> Puppet:
     return Puppet()
 
 
-@pytest.fixture(params=_STORES)
+@pytest.fixture
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "postgres":
+    kind = getattr(request, "param", "memory")
+    if kind == "postgres":
         database: TestDatabase = request.getfixturevalue("postgres_going")
         database.empty()
         return database.url
-    return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path}/runs.db"
+    return "memory:" if kind == "memory" else f"sqlite:///{tmp_path}/runs.db"
 
 
 @pytest.fixture
-async def store(store_url: str) -> AsyncIterator[Any]:
-    async with tenure.open_store(store_url) as opened:
-        yield opened
+async def store(store_url: str, clock: LeapingClock, tmp_path: Path) -> AsyncIterator[Any]:
+    if store_url == "memory:":
+        yield InMemoryStore(clock)
+    elif store_url.startswith("sqlite"):
+        async with await SQLiteStore.open(tmp_path / "runs.db", clock=clock) as opened:
+            yield opened
+    else:
+        async with tenure.open_store(store_url) as served:
+            yield served
 
 
 async def _cut_off(*_: Any, **__: Any) -> Any:
@@ -57,8 +108,9 @@ async def _cut_off(*_: Any, **__: Any) -> Any:
 class Workers:
     """Those that a test started, and a runner to submit and ask with."""
 
-    def __init__(self, store: Any, act: Puppet) -> None:
+    def __init__(self, store: Any, act: Puppet, clock: LeapingClock) -> None:
         self.store = store
+        self.clock = clock
         self.actions = {**new_registry(), act.spec.name: act}
         self.runner = tenure.Runner(store, actions=self.actions, timing=LONG)
         self._running: dict[tenure.Worker, asyncio.Task[None]] = {}
@@ -91,6 +143,11 @@ class Workers:
             await asyncio.wait([task], timeout=0.02)
         async with asyncio.timeout(PATIENCE):
             await asyncio.wait([task])
+
+    async def lose(self, worker: tenure.Worker) -> None:
+        """As ``kill``, and so long ago that its leases have ended."""
+        await self.kill(worker)
+        self.clock.leap(LONG.lease_duration)
 
     async def returns(self, worker: tenure.Worker) -> None:
         """Its ``run`` does, by itself."""
@@ -126,7 +183,7 @@ class Workers:
 
 
 @pytest.fixture
-async def workers(store: Any, act: Puppet) -> AsyncIterator[Workers]:
-    started = Workers(store, act)
+async def workers(store: Any, act: Puppet, clock: LeapingClock) -> AsyncIterator[Workers]:
+    started = Workers(store, act, clock)
     yield started
     await started.close()

@@ -4,6 +4,7 @@ store before."""
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from tenure.model.leases import Beginning
 from tenure.model.status import RunStatus
 from tenure.stores.postgres import PostgresStore
 from tests.runtime.puppets import PATIENCE, Between, Puppet, step, workflow
-from tests.worker.conftest import LONG, Workers
+from tests.worker.conftest import LONG, Workers, eventually
 
 KNOWN = workflow(step("known"))
 HELD = workflow(step("held"))
@@ -78,8 +79,7 @@ async def test_each_of_several_does_while_there_is_room(
         runs.append(await workers.submit(KNOWN))
         await workers.ended(runs[-1])
     runs.append(await workers.submit(HELD))
-    while act.begun.count("held/local") < 2:
-        await asyncio.sleep(0.01)
+    await eventually(lambda: act.begun.count("held/local") == 2)
     await rests(door)
     last = await workers.submit(KNOWN)
     await asyncio.sleep(0.1)
@@ -153,7 +153,7 @@ async def test_it_is_not_held_up_by_a_claim_that_is_due_soon(
     workers: Workers, act: Puppet, door: Between, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between two claims there is an interval, a little less or a little more: here a lot more."""
-    monkeypatch.setattr("tenure.worker.claims.random.uniform", lambda *_: 200.0)
+    monkeypatch.setattr(random, "uniform", lambda *_: 200.0)
     workers.start(store=door, poll_interval=0.1)
     await workers.ended(await workers.submit(KNOWN))
     await rests(door)

@@ -22,7 +22,7 @@ from tenure.testing.contracts.broker import ids, taken
 from tenure.worker.hints import delay_of
 from tests.brokers.server import Server
 from tests.runtime.puppets import PATIENCE, Between, Puppet, step, workflow
-from tests.worker.conftest import LONG, NEXT, SHORT, Workers
+from tests.worker.conftest import LONG, NEXT, SHORT, Workers, eventually
 
 ONE = workflow(step("one"))
 TWO = workflow(step("one"), step("two"))
@@ -189,9 +189,7 @@ class TestAHint:
         act.hold("one/local")
         door = await deaf(workers, broker, store=between, timing=brief)
         run_id = await hinting()
-        async with asyncio.timeout(PATIENCE):
-            while not act.cancelled or len(door.worker._duty._shift):
-                await asyncio.sleep(0.01)
+        await eventually(lambda: act.cancelled and not len(door.worker._duty._shift))
         await broker.publish("default", run_id)
         await door.hears(lambda: door.acknowledged == [run_id, run_id])
         assert between.count("claim_run") == 1
@@ -464,9 +462,7 @@ class TestSettings:
 
 async def _says(caplog: pytest.LogCaptureFixture, words: str) -> None:
     """In its own time: what the log says has no order with what runs do."""
-    async with asyncio.timeout(PATIENCE):
-        while not any(words in said for said in caplog.messages):
-            await asyncio.sleep(0.02)
+    await eventually(lambda: words in caplog.text)
 
 
 def _blind(store: Any) -> Between:

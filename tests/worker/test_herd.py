@@ -1,4 +1,4 @@
-"""A thousand leases end in the same moment, and eight workers want them."""
+"""Hundreds of leases end in the same moment, and eight workers want them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 import tenure
 from tenure.model.leases import ClaimRequest, Purpose
 from tenure.testing.factories import new_run
-from tests.runtime.puppets import PATIENCE, Between
-from tests.worker.conftest import Workers
+from tests.runtime.puppets import Between
+from tests.worker.conftest import Workers, eventually
 
-RUNS, WORKERS, BATCH = 1000, 8, 10
+RUNS, WORKERS, BATCH = 400, 8, 10
 TIMING = tenure.Timing(lease_duration=60, renew_interval=0.5, control_interval=1)
 
 
@@ -48,7 +48,7 @@ async def _never(*_: Any) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("store_url", ["sqlite", "postgres"], indirect=True)
-async def test_a_thousand_leases_that_end_at_once_cost_few_more_claims_than_needed(
+async def test_hundreds_of_leases_that_end_at_once_cost_few_more_claims_than_needed(
     workers: Workers,
 ) -> None:
     queued = [new_run(definition="nobody reads it") for _ in range(RUNS)]
@@ -64,8 +64,6 @@ async def test_a_thousand_leases_that_end_at_once_cost_few_more_claims_than_need
             claim_batch=BATCH,
             concurrency=RUNS,
         )
-    async with asyncio.timeout(3 * PATIENCE):
-        while sum(asked.got) < RUNS:
-            await asyncio.sleep(0.05)
+    await eventually(lambda: sum(asked.got) >= RUNS)
     assert sum(asked.got) == RUNS
     assert len(asked.needed) <= 3 * RUNS / BATCH

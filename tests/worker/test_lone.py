@@ -13,7 +13,7 @@ from tenure.model.leases import Beginning, ClaimRequest
 from tenure.model.status import RunStatus
 from tenure.testing.factories import lease_request
 from tests.runtime.puppets import PATIENCE, Between, Puppet, step, workflow
-from tests.worker.conftest import LONG, Workers
+from tests.worker.conftest import LONG, Workers, eventually
 
 FIRST = workflow(step("first"))
 THREE = workflow(step("one"), step("two"), step("three"))
@@ -21,7 +21,7 @@ BRIEF = tenure.Timing(lease_duration=60, renew_interval=0.2, margin=59.7)
 """Soon no longer trusted."""
 THREES = ["one/local", "two/local", "three/local"]
 
-pytestmark = pytest.mark.parametrize(
+AND_POSTGRES = pytest.mark.parametrize(
     "store_url", ["memory", pytest.param("postgres", marks=pytest.mark.slow)], indirect=True
 )
 
@@ -44,6 +44,7 @@ async def idle_behind(
     return worker
 
 
+@AND_POSTGRES
 async def test_it_is_claimed_in_the_commit_that_begins_it(
     workers: Workers, act: Puppet, door: Between
 ) -> None:
@@ -62,6 +63,7 @@ async def test_it_is_claimed_in_the_commit_that_begins_it(
     assert begun[0].data["owner_id"] == worker.owner_id
 
 
+@AND_POSTGRES
 async def test_two_that_come_together_are_claimed(
     workers: Workers, act: Puppet, door: Between
 ) -> None:
@@ -100,6 +102,7 @@ async def test_what_somebody_else_got_first_is_left_to_him(
     assert (await workers.ended(await workers.submit(THREE))).status is RunStatus.SUCCESS
 
 
+@AND_POSTGRES
 async def test_a_lost_answer_is_asked_for_again_and_nothing_starts_twice(
     workers: Workers, act: Puppet, door: Between
 ) -> None:
@@ -140,9 +143,7 @@ async def test_one_that_is_about_to_begin_here_is_not_taken_again(
     looks, begins = door.count("find_waiting"), door.count("begin_run")
     act.let_go("other/local")
     await workers.ended(other)
-    async with asyncio.timeout(PATIENCE):
-        while door.count("find_waiting") == looks:
-            await asyncio.sleep(0.01)
+    await eventually(lambda: door.count("find_waiting") > looks)
     answered.set()
     assert (await workers.ended(run_id)).status is RunStatus.SUCCESS
     assert (door.count("begin_run"), door.count("claim_runs")) == (begins, 0)
@@ -174,6 +175,7 @@ async def test_another_that_comes_while_one_is_about_to_begin_does_not_wait(
     assert sorted(act.begun) == ["first/local", "second/local"]
 
 
+@AND_POSTGRES
 async def test_one_that_cost_somebody_its_worker_is_claimed(
     workers: Workers, act: Puppet, door: Between
 ) -> None:

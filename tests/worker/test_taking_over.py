@@ -15,8 +15,8 @@ from tenure.model.status import HostStatus, RunStatus
 from tenure.ports.leases import WorkerInfo
 from tenure.system import new_owner_id, process_start
 from tenure.workflow.spec import OnTakeover, Verify
-from tests.runtime.puppets import PATIENCE, Between, Puppet, shell, step, workflow
-from tests.worker.conftest import LONG, NEXT, SHORT, Workers
+from tests.runtime.puppets import Between, Puppet, shell, step, workflow
+from tests.worker.conftest import LONG, NEXT, SHORT, Workers, eventually
 
 pytestmark = pytest.mark.slow
 
@@ -29,13 +29,14 @@ async def lost_in(
 ) -> str:
     """A run whose worker was lost while ``label`` ran. What runs again is not held."""
     act.hold(label)
-    worker = workers.start(timing=SHORT)
+    worker = workers.start()
     run_id = await workers.submit(played, **options)
     await act.begins(label)
-    await workers.kill(worker)
+    await workers.lose(worker)
     return run_id
 
 
+@pytest.mark.parametrize("store_url", ["memory", "sqlite"], indirect=True)
 async def test_the_run_goes_on_where_it_was(workers: Workers, act: Puppet) -> None:
     run_id = await lost_in(workers, act, "two/local", THREE)
     workers.start(timing=NEXT)
@@ -67,11 +68,15 @@ async def test_a_lease_that_is_renewed_is_never_taken_however_long_a_step_lasts(
     workers: Workers, act: Puppet
 ) -> None:
     act.hold("one/local")
-    workers.start(timing=SHORT)
+    door = Between(workers.store)
+    workers.start(timing=NEXT, store=door)
     run_id = await workers.submit(THREE)
     await act.begins("one/local")
-    workers.start(timing=SHORT)
-    await asyncio.sleep(SHORT.lease_duration * 3)
+    workers.start(timing=NEXT)
+    for _ in range(4):
+        workers.clock.leap(NEXT.lease_duration / 2)
+        door.calls.clear()
+        await eventually(lambda: door.count("renew_leases") > 1)
     act.let_go("one/local")
     run = await workers.ended(run_id)
     assert (run.status, run.takeovers) == (RunStatus.SUCCESS, 0)
@@ -79,14 +84,14 @@ async def test_a_lease_that_is_renewed_is_never_taken_however_long_a_step_lasts(
 
 async def test_finished_hosts_do_not_run_again_and_others_do(workers: Workers, act: Puppet) -> None:
     act.hold("one/b", "one/d")
-    worker = workers.start(timing=SHORT)
+    worker = workers.start()
     run_id = await workers.submit(WIDE)
     await act.begins("one/a", "one/b", "one/c", "one/d")
     done = ("a", "c")
     await workers.until(
         run_id, lambda run: all(run.steps[0].hosts[h].status == "success" for h in done)
     )
-    await workers.kill(worker)
+    await workers.lose(worker)
     workers.start(timing=NEXT)
     run = await workers.ended(run_id)
     assert run.status is RunStatus.SUCCESS
@@ -173,11 +178,10 @@ class TestOnTakeover:
         from tenure.actions import new_registry as registry
 
         workers.actions.update(registry())
-        worker = workers.start(timing=SHORT)
+        worker = workers.start()
         run_id = await workers.submit(workflow(step("one", action="worker.tests.once")))
-        while "once" not in act.begun:
-            await asyncio.sleep(0.01)
-        await workers.kill(worker)
+        await eventually(lambda: "once" in act.begun)
+        await workers.lose(worker)
         workers.start(timing=NEXT)
         assert (await workers.ended(run_id)).status is RunStatus.FAILED
         assert act.begun == ["once"]
@@ -187,12 +191,13 @@ async def test_a_cancel_request_for_a_lost_worker_starts_nothing(
     workers: Workers, act: Puppet
 ) -> None:
     act.hold("one/local")
-    worker = workers.start(timing=SHORT)
+    worker = workers.start()
     run_id = await workers.submit(THREE)
     await act.begins("one/local")
     # It is asked while its lease lasts, and dies before it hears of it.
     await workers.kill(worker)
     await workers.runner.cancel(run_id, reason="enough")
+    workers.clock.leap(LONG.lease_duration)
     workers.start(timing=NEXT)
     run = await workers.ended(run_id)
     assert (run.status, run.cancel_reason) == (RunStatus.CANCELED, "enough")
@@ -206,9 +211,9 @@ async def test_a_run_that_costs_one_worker_after_another_is_left_to_people(
     act.hold(*(["one/local"] + [f"one/local#{n}" for n in range(2, 9)]))
     run_id = await workers.submit(THREE)
     for n in range(1, 4):
-        worker = workers.start(timing=SHORT, max_takeovers=2)
+        worker = workers.start(timing=NEXT, max_takeovers=2)
         await act.begins("one/local" if n == 1 else f"one/local#{n}")
-        await workers.kill(worker)
+        await workers.lose(worker)
     workers.start(timing=NEXT, max_takeovers=2)
     run = await workers.ended(run_id)
     assert (run.status, run.takeovers) == (RunStatus.INTERRUPTED, 3)
@@ -297,9 +302,7 @@ async def test_nor_is_the_next_look_for_the_dead_waited_for(
     if run_id is None:
         await workers.store.heartbeat(WorkerInfo(owner_id=owner), 600)
     workers.start(timing=LONG, store=door, reconcile_interval=3600)
-    async with asyncio.timeout(PATIENCE):
-        while not looked or door.count("heartbeat") < 2:
-            await asyncio.sleep(0.01)
+    await eventually(lambda: looked and door.count("heartbeat") > 1)
     run_id = run_id or await claims()
     blind.set()
     process.kill()
@@ -323,8 +326,7 @@ class TestSomebodyElseHasIt:
         run_id = await workers.submit(THREE)
         await act.begins("two/local")
         door.rules |= {"renew_leases": silent, "claim_runs": silent, "list_runs": silent}
-        while not act.cancelled:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: act.cancelled)
         run = await workers.run(run_id)
         assert run.status is RunStatus.RUNNING
         assert run.steps[1].hosts["local"].status is HostStatus.RUNNING
@@ -362,11 +364,10 @@ async def test_a_real_command_is_rerun(workers: Workers, tmp_path: Any) -> None:
         shell("one", f"echo one >> {witness}"),
         shell("two", f"echo two >> {witness}; test -e {tmp_path}/go || sleep 60"),
     )
-    worker = workers.start(timing=SHORT)
+    worker = workers.start()
     run_id = await workers.submit(played)
-    while not witness.exists() or "two" not in witness.read_text():
-        await asyncio.sleep(0.01)
-    await workers.kill(worker)
+    await eventually(lambda: witness.exists() and "two" in witness.read_text())
+    await workers.lose(worker)
     (tmp_path / "go").touch()
     workers.start(timing=NEXT)
     assert (await workers.ended(run_id)).status is RunStatus.SUCCESS
@@ -380,10 +381,10 @@ async def test_an_export_that_held_a_secret_is_lost_with_its_worker(
     played = workflow(step("one"), step("two"), secrets=["token"])
     act.hold("two/local")
     secrets = {"token": "opensesame"}
-    worker = workers.start(timing=SHORT, secrets=secrets)
+    worker = workers.start(secrets=secrets)
     run_id = await workers.submit(played)
     await act.begins("two/local")
-    await workers.kill(worker)
+    await workers.lose(worker)
     workers.start(timing=NEXT, secrets=secrets)
     run = await workers.ended(run_id)
     assert run.status is RunStatus.INTERRUPTED

@@ -15,12 +15,13 @@ from tenure.model.leases import Purpose
 from tenure.model.query import RunFilter
 from tenure.model.status import Recovery, RunStatus
 from tests.runtime.puppets import Between, Inbox, Outage, Puppet, step, workflow
-from tests.worker.conftest import SHORT, Workers
+from tests.worker.conftest import EACH_STORE, SHORT, Workers, eventually
 
 ONE = workflow(step("one"))
 THREE = workflow(step("one"), step("two"), step("three"))
 
 
+@EACH_STORE
 async def test_what_is_queued_is_executed(workers: Workers, act: Puppet) -> None:
     before = await workers.submit(THREE)
     workers.start()
@@ -32,6 +33,7 @@ async def test_what_is_queued_is_executed(workers: Workers, act: Puppet) -> None
     assert sorted(act.begun) == sorted(["one/local", "two/local", "three/local"] * 2)
 
 
+@EACH_STORE
 async def test_a_submitted_run_costs_as_many_updates_as_it_has_steps_and_two(
     workers: Workers,
 ) -> None:
@@ -45,8 +47,7 @@ async def test_it_takes_no_more_than_it_has_room_for(workers: Workers, act: Pupp
     ids = [await workers.submit(ONE) for _ in range(5)]
     act.hold("one/local")
     workers.start(concurrency=2)
-    while len(act.begun) < 2:
-        await asyncio.sleep(0.01)
+    await eventually(lambda: len(act.begun) == 2)
     running = [run_id for run_id in ids if (await workers.run(run_id)).owner_id is not None]
     assert running == ids[:2]
     act.let_go("one/local")
@@ -54,6 +55,7 @@ async def test_it_takes_no_more_than_it_has_room_for(workers: Workers, act: Pupp
         assert (await workers.ended(run_id)).status is RunStatus.SUCCESS
 
 
+@EACH_STORE
 async def test_it_leaves_other_queues_alone(workers: Workers) -> None:
     other = await workers.submit(ONE, queue="reports")
     workers.start()
@@ -72,6 +74,7 @@ async def test_priority_comes_first(workers: Workers, act: Puppet) -> None:
     assert act.begun == ["high/local", "low/local"]
 
 
+@EACH_STORE
 async def test_a_run_waits_for_its_time(workers: Workers) -> None:
     run_id = await workers.submit(ONE, run_after=datetime.now(UTC) + timedelta(seconds=0.3))
     workers.start()
@@ -174,6 +177,7 @@ class TestDraining:
         assert (await workers.run(first)).status is RunStatus.SUCCESS
         assert (await workers.run(later)).status is RunStatus.QUEUED
 
+    @EACH_STORE
     async def test_what_does_not_end_in_time_is_given_back_as_far_as_it_has_come(
         self, workers: Workers, act: Puppet
     ) -> None:
@@ -280,8 +284,7 @@ class TestDraining:
             await workers.until(run_id, lambda run: run.owner_id is not None)
         await asked.wait()
         worker.drain(at_once=True)
-        while not any("have not ended in time" in said for said in caplog.messages):
-            await asyncio.sleep(0)
+        await eventually(lambda: "have not ended in time" in caplog.text)
         answered.set()
         await workers.returns(worker)
         for run_id in runs:
@@ -323,6 +326,7 @@ def request_heard(door: Between) -> asyncio.Event:
 
 
 class TestCanceledWhileItDrains:
+    @EACH_STORE
     async def test_the_run_ends_canceled_and_is_not_given_back(
         self, workers: Workers, act: Puppet
     ) -> None:
@@ -427,12 +431,10 @@ class TestTrouble:
         door = Between(workers.store)
         outage = Outage(door, "claim_runs")
         workers.start(store=door, timing=SHORT)
-        while not (asked := _requests(door)) or not asked[-1].expired:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: (asked := _requests(door)) and asked[-1].expired)
         outage.on = True
         before = len(_requests(door))
-        while len(_requests(door)) < before + 3:
-            await asyncio.sleep(0.01)
+        await eventually(lambda: len(_requests(door)) >= before + 3)
         outage.on = False
         refused = _requests(door)[before + 1 : before + 3]
         assert refused[0].claim_id == refused[1].claim_id
@@ -453,10 +455,11 @@ def _requests(door: Between) -> list[Any]:
     return [request for request in called if request.purpose is Purpose.EXECUTE]
 
 
+@EACH_STORE
 async def test_it_is_listed_while_it_works(workers: Workers) -> None:
     worker = workers.start(queues=["default", "reports"], concurrency=7)
-    while not (listed := await workers.store.list_workers()):
-        await asyncio.sleep(0.01)
+    await eventually(workers.store.list_workers)
+    listed = await workers.store.list_workers()
     assert [(each.owner_id, each.queues, each.concurrency) for each in listed] == [
         (worker.owner_id, ("default", "reports"), 7)
     ]
@@ -474,8 +477,11 @@ async def test_it_says_at_once_that_it_drains(workers: Workers, act: Puppet) -> 
     await act.begins("one/local")
     assert not (await workers.store.list_workers())[0].draining
     worker.drain()
-    while not (await workers.store.list_workers())[0].draining:
-        await asyncio.sleep(0.01)
+
+    async def draining() -> bool:
+        return bool((await workers.store.list_workers())[0].draining)
+
+    await eventually(draining)
     act.let_go("one/local")
     await workers.returns(worker)
     assert (await workers.run(run_id)).status is RunStatus.SUCCESS

@@ -1,4 +1,8 @@
-"""Workers as processes of their own, on both stores that can have several."""
+"""Workers as processes of their own, on both stores that can have several.
+
+A story that does not depend on which of them it is has the mark ``ON_POSTGRES``: on SQLite it is
+told among the long ones.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,10 @@ import pytest
 
 from tests.postgres.database import TestDatabase
 from tests.system.workers.fleet import Fleet
+
+ON_POSTGRES = pytest.mark.parametrize(
+    "store_url", ["postgres", pytest.param("sqlite", marks=pytest.mark.long)], indirect=True
+)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -13,6 +13,7 @@ import pytest
 from tenure.testing.factories import lease_request
 from tests.postgres.server import Server
 from tests.system.workers.away import away
+from tests.system.workers.conftest import ON_POSTGRES
 from tests.system.workers.fleet import Fleet, Leases
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -37,6 +38,7 @@ async def happened(fleet: Fleet, run_id: str, kind: str) -> datetime:
     return at
 
 
+@ON_POSTGRES
 async def test_who_had_no_room_meanwhile_leaves_it_to_its_owner(
     fleet: Fleet, absence: AbstractContextManager[None], tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ import tenure
 from tenure.client import HttpStore
 from tenure.model.status import RunStatus
 from tenure.model.update import LeaseRequest
+from tests.system.workers.conftest import ON_POSTGRES
 from tests.system.workers.fleet import CUT_OFF, UNDER_LOAD, Fleet, Leases, WorkerProcess
 from tests.system.workers.front import Front
 from tests.system.workers.invariants import History, owner_name
@@ -50,6 +51,7 @@ class TestGatewayWorkflowStoreAccess:
             await fleet.sound()
 
 
+@ON_POSTGRES
 async def test_every_run_ends_once_though_a_worker_is_killed_and_the_gateway_restarts(
     fleet: Fleet,
 ) -> None:
@@ -67,6 +69,7 @@ async def test_every_run_ends_once_though_a_worker_is_killed_and_the_gateway_res
         assert sum(run.takeovers for run in history.runs.values() if run) > 0
 
 
+@ON_POSTGRES
 async def test_a_gateway_that_is_restarted_in_good_order_takes_nothing_from_anybody(
     fleet: Fleet,
 ) -> None:
@@ -87,6 +90,7 @@ async def test_a_gateway_that_is_restarted_in_good_order_takes_nothing_from_anyb
         await fleet.sound()
 
 
+@ON_POSTGRES
 async def test_a_cancel_reaches_the_owner_through_the_gateway(fleet: Fleet) -> None:
     async with Front(fleet) as front:
         fleet.start()
@@ -99,10 +103,9 @@ async def test_a_cancel_reaches_the_owner_through_the_gateway(fleet: Fleet) -> N
         await fleet.sound()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(
-    "seed", [0, pytest.param(1, marks=pytest.mark.long), pytest.param(2, marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("seed", [0, 1, 2])
 async def test_a_minute_of_killing_behind_a_gateway(fleet: Fleet, seed: int) -> None:
     await storm(fleet, Load(runs=150), seed=seed)
 

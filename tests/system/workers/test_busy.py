@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 
 from tenure.model.status import RunStatus
+from tests.system.workers.conftest import ON_POSTGRES
 from tests.system.workers.fleet import Fleet, Leases
 from tests.system.workers.stalls import stalls
 
@@ -20,6 +21,7 @@ UNHURRIED = Leases(lease=12.0, renew=2.0, poll=0.2)
 
 
 @pytest.mark.timeout(120)
+@ON_POSTGRES
 async def test_fifty_busy_tasks_delay_no_renewal_by_more_than_half_an_interval(
     fleet: Fleet,
 ) -> None:

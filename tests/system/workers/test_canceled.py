@@ -9,6 +9,7 @@ import pytest
 import tenure
 from tenure.model.status import RunStatus
 from tests.system.workers.commanded import in_its_second_step
+from tests.system.workers.conftest import ON_POSTGRES
 from tests.system.workers.fleet import Fleet, Leases, WorkerProcess, processes_of
 
 pytestmark = pytest.mark.slow
@@ -33,6 +34,7 @@ async def asked_in_vain(fleet: Fleet, worker: WorkerProcess) -> None:
     assert not (await fleet.get(RUN)).ended
 
 
+@ON_POSTGRES
 async def test_cancel_ends_a_run_whose_worker_was_killed(fleet: Fleet) -> None:
     fleet.leases = Leases(lease=60, renew=20)
     worker = fleet.start()
@@ -59,6 +61,7 @@ async def test_reconcile_ends_a_run_whose_worker_was_killed_before_it_could_stop
 
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["proven dead", "lease over"])
+@ON_POSTGRES
 async def test_whoever_looks_for_abandoned_runs_ends_those_that_were_asked_to_stop(
     fleet: Fleet, elsewhere: bool
 ) -> None:

@@ -16,6 +16,7 @@ from tenure.aio import end
 from tenure.brokers.redis_streams import RedisStreams
 from tenure.model.status import RunStatus
 from tests.brokers.server import Server
+from tests.system.workers.conftest import ON_POSTGRES
 from tests.system.workers.fleet import PATIENCE, Fleet, WorkerProcess
 from tests.system.workers.standstill import AFTER_BEGINNING, BEFORE_BEGINNING, POINTS
 
@@ -40,6 +41,7 @@ LOOKED_AT, OFFERED = ("offered_run",), ("find_waiting",)
 
 
 @pytest.mark.parametrize("point", [each for each in POINTS if each not in OTHERWISE])
+@ON_POSTGRES
 async def test_a_worker_that_thaws_after_its_run_was_taken_over_changes_nothing(
     fleet: Fleet, point: str
 ) -> None:
@@ -55,6 +57,7 @@ async def test_a_worker_that_thaws_after_its_run_was_taken_over_changes_nothing(
     await nothing_changed(fleet, run_id, first, second, speaks_again=point in SPEAKS_AGAIN)
 
 
+@ON_POSTGRES
 async def test_nor_one_that_had_not_acknowledged_its_hint(
     fleet: Fleet, valkey_server: Server
 ) -> None:
@@ -113,6 +116,7 @@ async def test_nor_one_that_was_about_to_begin_it(fleet: Fleet, blind_to: tuple[
 
 
 @pytest.mark.parametrize("point", ["before result", "in mid-output"])
+@ON_POSTGRES
 async def test_nor_one_whose_event_loop_hung(fleet: Fleet, point: str) -> None:
     """Its keeper was there all the time, and did not keep what nobody drove."""
     work = LASTS if point in LASTING else WORK

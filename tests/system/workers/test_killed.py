@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from tenure.model.status import RunStatus
+from tests.system.workers.conftest import ON_POSTGRES
 from tests.system.workers.fleet import UNDER_LOAD, Fleet, Leases, WorkerProcess
 from tests.system.workers.load import Load, bring
 from tests.system.workers.passing_on import percentile, taken_over
@@ -24,6 +25,7 @@ TEN_MINUTES = 600.0
 
 
 @pytest.mark.slow
+@ON_POSTGRES
 async def test_a_task_that_will_not_end_is_gone_before_its_successor_begins(fleet: Fleet) -> None:
     """Its worker is known to be dead long before its lease ends, and long before it is gone."""
     fleet.leases = Leases(lease=20.0, renew=5.0)
@@ -39,22 +41,28 @@ async def test_a_task_that_will_not_end_is_gone_before_its_successor_begins(flee
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("store_url", ["postgres"], indirect=True)
+async def test_a_few_killings_lose_nothing(fleet: Fleet) -> None:
+    await storm(fleet, replace(LOAD, runs=25), seed=5)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
 async def test_a_minute_of_killing_loses_nothing(fleet: Fleet) -> None:
-    await storm(fleet, seed=5)
+    await storm(fleet, LOAD, seed=5)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 async def test_ten_minutes_of_killing(fleet: Fleet) -> None:
     """In one go: what piles up with the killed, of leases, processes and history, piles up."""
-    await storm(fleet, seed=6, seconds=TEN_MINUTES)
+    await storm(fleet, replace(LOAD, runs=WITHOUT_END), seed=6, seconds=TEN_MINUTES)
 
 
-async def storm(fleet: Fleet, seed: int, seconds: float | None = None) -> None:
+async def storm(fleet: Fleet, given: Load, seed: int, seconds: float | None = None) -> None:
     """Every second worker believes to be on another machine: that it is dead, only its lease
     tells. With ``seconds`` it goes on for so long, whatever is done by then."""
     fleet.leases, chance, enough = UNDER_LOAD, random.Random(seed), asyncio.Event()
-    given = LOAD if seconds is None else replace(LOAD, runs=WITHOUT_END)
     async with stalls() as stalled:
         workers = [start(fleet, number) for number in range(WORKERS)]
         load = asyncio.create_task(bring(given, fleet, chance, enough))

@@ -9,6 +9,7 @@ import signal
 import pytest
 
 from tenure.model.status import RunStatus
+from tests.system.workers.conftest import ON_POSTGRES
 from tests.system.workers.fleet import UNDER_LOAD, Fleet
 from tests.system.workers.load import Load, bring
 from tests.system.workers.passing_on import handed_over, percentile
@@ -24,6 +25,7 @@ LOAD = Load(runs=500, at_once=6, hosts=("a", "b"), shortest=0.2, longest=0.6)
 LONGEST_HAND_OVER = 1.0
 
 
+@ON_POSTGRES
 async def test_rolling_restarts_interrupt_nothing(fleet: Fleet) -> None:
     """Each gets two tenths of a second to end what it has, so that much is given back unfinished;
     there is always another to take it."""

@@ -28,7 +28,7 @@ import tenure
 from tenure.model.leases import ClaimRequest
 from tenure.model.status import RunStatus
 from tenure.model.update import LeaseRequest
-from tests.system.workers.fleet import Fleet
+from tests.system.workers.fleet import Fleet, Leases
 from tests.system.workers.invariants import owner_name
 
 pytestmark = pytest.mark.slow
@@ -193,6 +193,7 @@ class TestConfigurationAndGuidance:
     async def test_a_worker_that_is_told_to_go_gives_its_runs_back_at_once(
         self, fleet: Fleet
     ) -> None:
+        fleet.leases = Leases(lease=20.0, renew=5.0)  # no lease ends by itself meanwhile
         gate = fleet.folder / "gate"
         run_id = await fleet.submit(fleet.workflow(f"test -e {gate} || {LONG}"))
         first = fleet.start()

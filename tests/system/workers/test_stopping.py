@@ -11,6 +11,7 @@ import pytest
 
 from tests.postgres.server import Server
 from tests.system.workers.away import away
+from tests.system.workers.conftest import ON_POSTGRES
 from tests.system.workers.fleet import PATIENCE, Fleet, Leases, WorkerProcess, processes_of
 
 pytestmark = pytest.mark.slow
@@ -90,6 +91,7 @@ async def test_a_second_signal_stops_it_at_once(
     assert (await fleet.get(run_id)).owner_id is not None, "it was given back, after all"
 
 
+@ON_POSTGRES
 async def test_so_it_does_where_its_runs_are_being_given_back(
     fleet: Fleet, absence: AbstractContextManager[None]
 ) -> None:
@@ -104,6 +106,7 @@ async def test_so_it_does_where_its_runs_are_being_given_back(
     spoken_plainly(worker)
 
 
+@pytest.mark.long
 async def test_one_signal_is_enough_in_half_a_minute(
     fleet: Fleet, absence: AbstractContextManager[None]
 ) -> None:
@@ -117,12 +120,12 @@ async def test_one_signal_is_enough_in_half_a_minute(
     assert (await fleet.get(run_id)).owner_id is not None
 
 
+@pytest.mark.long
 async def test_an_idle_one_goes_soon(fleet: Fleet, absence: AbstractContextManager[None]) -> None:
     fleet.leases = LONG
     worker = fleet.start()
     await fleet.serving(worker)
     with absence:
-        await says(worker, "the store does not answer")
         worker.send(signal.SIGTERM)
         assert await ends_within(worker, HALF_A_MINUTE) == 0, worker.complaints
     spoken_plainly(worker)

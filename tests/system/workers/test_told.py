@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.system.workers.commanded import in_its_second_step, submitted
+from tests.system.workers.conftest import ON_POSTGRES
 from tests.system.workers.fleet import Fleet, Leases
 
 pytestmark = pytest.mark.slow
@@ -24,6 +25,7 @@ def unserved(runs: str) -> list[str]:
     return [f"{runs} in queue 'default', which no worker serves: tenure worker --queue default"]
 
 
+@ON_POSTGRES
 async def test_a_worker_that_has_its_hands_full_is_busy_at_once(fleet: Fleet) -> None:
     slow = {"TENURE_RECONCILE_INTERVAL": "300s"}
     worker = fleet.start("--concurrency", "1", env=slow)
@@ -35,6 +37,7 @@ async def test_a_worker_that_has_its_hands_full_is_busy_at_once(fleet: Fleet) ->
     assert [each["running"] for each in found["store"]["workers"]] == [1]
 
 
+@ON_POSTGRES
 async def test_a_killed_worker_is_not_there_any_more(fleet: Fleet) -> None:
     fleet.leases = Leases(lease=60, renew=20)
     worker = fleet.start()
@@ -57,6 +60,7 @@ async def test_a_killed_worker_is_not_there_any_more(fleet: Fleet) -> None:
     assert (await fleet.get("left-behind")).fence == before.fence
 
 
+@ON_POSTGRES
 async def test_a_run_given_back_to_nobody_is_complained_about(fleet: Fleet) -> None:
     worker = fleet.start()
     await in_its_second_step(fleet, worker, "given-back")

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 import tenure
 from tenure.model.status import RunStatus
+from tests.system.workers.conftest import ON_POSTGRES
 from tests.system.workers.fleet import UNDER_LOAD, Fleet
 from tests.system.workers.load import Load, bring
 from tests.system.workers.wrong_clock import (
@@ -34,6 +35,7 @@ from tests.system.workers.wrong_clock import (
 pytestmark = pytest.mark.slow
 
 
+@ON_POSTGRES
 async def test_wrong_wall_clocks_change_nothing(fleet: Fleet) -> None:
     fleet.leases, gate = UNDER_LOAD, fleet.folder / "gate"
     for off in (AHEAD, BEHIND, TWICE_AS_FAST):
@@ -53,6 +55,7 @@ async def test_wrong_wall_clocks_change_nothing(fleet: Fleet) -> None:
         assert (run.status, run.takeovers) == (RunStatus.SUCCESS, 0)
 
 
+@ON_POSTGRES
 async def test_a_lost_run_is_taken_over_by_a_worker_with_another_time(fleet: Fleet) -> None:
     """Neither sooner nor later than its lease says."""
     gate, told = fleet.folder / "gate", fleet.folder / "told"

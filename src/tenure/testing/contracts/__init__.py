@@ -21,43 +21,48 @@ the fixture ``clock``. See ``ContractHarness`` for the rest; ``SUITE_VERSION`` i
 A broker has one contract, ``BrokerContract``, and a fixture of its own.
 """
 
-from tenure.testing.contracts.batch import BatchUpdatesContract
-from tenure.testing.contracts.beginnings import BeginningsContract
+from tenure.testing.contracts.batches import BatchUpdatesContract, LastRecordsContract
 from tenure.testing.contracts.broker import BrokerContract
-from tenure.testing.contracts.census import CensusContract
-from tenure.testing.contracts.changes import ChangeFeedContract
-from tenure.testing.contracts.definitions import DefinitionsContract, OneRetryContract
-from tenure.testing.contracts.durability import DurabilityContract
+from tenure.testing.contracts.claims import BeginningsContract
+from tenure.testing.contracts.clocks import (
+    MachineClockContract,
+    OutboxMachineClockContract,
+    StoreClockContract,
+)
 from tenure.testing.contracts.events import (
+    ChangeFeedContract,
     EventLogContract,
     OwnershipEventsContract,
     RunVersionsContract,
+    WakeupsContract,
 )
-from tenure.testing.contracts.harness import SUITE_VERSION, ContractHarness, ManualTime
-from tenure.testing.contracts.keeping import KeptApartContract
-from tenure.testing.contracts.last_records import LastRecordsContract
-from tenure.testing.contracts.leases import LeaseStoreContract
-from tenure.testing.contracts.log_listing import LogListingContract
-from tenure.testing.contracts.log_sizes import LogSizesContract
-from tenure.testing.contracts.logs import LogStoreContract
-from tenure.testing.contracts.machine_clock import (
-    MachineClockContract,
-    OutboxMachineClockContract,
+from tenure.testing.contracts.harness import SUITE_VERSION, ContractHarness, FaultSweep, ManualTime
+from tenure.testing.contracts.leases import KeptApartContract, LeaseStoreContract
+from tenure.testing.contracts.logs import LogListingContract, LogSizesContract, LogStoreContract
+from tenure.testing.contracts.outbox import OutboxBatchesContract, OutboxContract
+from tenure.testing.contracts.retention import (
+    OutboxRetentionContract,
+    OutputRetentionContract,
+    RetentionContract,
+    RetentionCountsContract,
+    UpkeepContract,
 )
-from tenure.testing.contracts.outbox import OutboxContract
-from tenure.testing.contracts.outbox_batches import OutboxBatchesContract
-from tenure.testing.contracts.owner_listing import OwnerListingContract
-from tenure.testing.contracts.retention import RetentionContract, RetentionCountsContract
-from tenure.testing.contracts.retention_outbox import OutboxRetentionContract
-from tenure.testing.contracts.retention_output import OutputRetentionContract
-from tenure.testing.contracts.runs import RunStateStoreContract
-from tenure.testing.contracts.shared import SharedLeasesContract, SharedStoreContract
-from tenure.testing.contracts.store_clock import StoreClockContract
-from tenure.testing.contracts.sweep import FaultSweep
-from tenure.testing.contracts.tokens import TokenStoreContract
-from tenure.testing.contracts.upkeep import UpkeepContract
-from tenure.testing.contracts.wakeups import WakeupsContract
-from tenure.testing.contracts.workers import WorkerRegistryContract
+from tenure.testing.contracts.runs import (
+    DefinitionsContract,
+    OneRetryContract,
+    RunStateStoreContract,
+)
+from tenure.testing.contracts.shared import (
+    DurabilityContract,
+    SharedLeasesContract,
+    SharedStoreContract,
+)
+from tenure.testing.contracts.workers import (
+    CensusContract,
+    OwnerListingContract,
+    TokenStoreContract,
+    WorkerRegistryContract,
+)
 
 __all__ = [
     "SUITE_VERSION",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from tenure.model.leases import Lease
+from tenure.model.query import Page
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.update import Update
 from tenure.ports.leases import LeaseStore
@@ -71,6 +72,17 @@ async def at_once(calls: Iterable[Awaitable[T]]) -> tuple[list[T], list[BaseExce
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
     good = [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
     return good, [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+
+
+async def pages(
+    listing: Callable[..., Awaitable[Page[T]]], *, limit: int
+) -> AsyncIterator[tuple[T, ...]]:
+    """What is on each, to the last."""
+    page = await listing(limit=limit)
+    yield page.items
+    while page.cursor is not None:
+        page = await listing(limit=limit, cursor=page.cursor)
+        yield page.items
 
 
 def record_of(run: RunSnapshot) -> RunSnapshot:

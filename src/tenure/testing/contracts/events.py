@@ -1,17 +1,22 @@
-"""``EventLog``: a run's history, whole and in order."""
+"""``EventLog``, ``ChangeFeed`` and ``Wakeups``: what happened, and hearing of it soon."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from copy import deepcopy
 
 import pytest
 
-from tenure.model.errors import InvalidTransition, RunNotFound
-from tenure.model.snapshot import ErrorInfo, RunSnapshot
+from tenure.model.errors import InvalidCursor, InvalidTransition, RunNotFound
+from tenure.model.query import topic_of_owner, topic_of_queue
+from tenure.model.snapshot import Approval, ErrorInfo, RunSnapshot
 from tenure.model.status import RunStatus, StepStatus
-from tenure.model.update import Changes, Effect, Event, Position, RecordedEvent, Update
-from tenure.ports.store import EventLog, RunVersions
+from tenure.model.update import Changes, Effect, Event, Fencing, Position, RecordedEvent, Update
+from tenure.ports.leases import Wakeups
+from tenure.ports.store import ChangeFeed, EventLog, RunVersions
 from tenure.testing.contracts.acts import (
     UNKNOWN_RUN_IDS,
     claim,
@@ -22,13 +27,16 @@ from tenure.testing.contracts.acts import (
 )
 from tenure.testing.contracts.harness import (
     ContractHarness,
+    FeedingStore,
     JournalingLeasingStore,
     JournalingStore,
     VersionedStore,
+    WakingStore,
 )
 from tenure.testing.factories import (
     LONG,
     annotate,
+    approve,
     cancel,
     change_run,
     end_run,
@@ -39,6 +47,8 @@ from tenure.testing.factories import (
     start_step,
     unique,
 )
+
+# ``EventLog``: a run's history, whole and in order.
 
 
 def _says(run: RunSnapshot, *events: str | Event) -> Update:
@@ -298,3 +308,216 @@ class RunVersionsContract(ContractHarness):
         run = await claim(store, (await create(store)).run_id, seconds=self.lease_seconds)
         await store.renew_leases([lease_of(run)], LONG)
         assert await store.versions_of([run.run_id]) == {run.run_id: run.version}
+
+
+# ``ChangeFeed``: what happens to all runs, each event once and nothing lost.
+
+
+Journals = dict[str, list[RecordedEvent]]
+
+_SOON = 20.0
+"""Seconds; for a machine that is very busy."""
+_WRITERS = 8
+_WRITES = 12
+
+
+class ChangeFeedContract(ContractHarness):
+    async def test_store_has_a_change_feed(self, store: FeedingStore) -> None:
+        assert isinstance(store, ChangeFeed)
+
+    async def test_empty_store_has_no_changes(self, store: FeedingStore) -> None:
+        assert (await store.read_changes()).events == ()
+
+    async def test_feed_has_the_journals_of_all_runs(self, store: FeedingStore) -> None:
+        runs = [await create_embedded(store, f"owner-{number}") for number in range(3)]
+        for run in runs:
+            await write(store, start_step(run))
+        journals = await _journals(store, [run.run_id for run in runs])
+        assert _by_run(await _read(store, journals)) == journals
+
+    @pytest.mark.parametrize("limit", [1, 2, 1000])
+    async def test_pages_follow_each_other_without_gap_or_overlap(
+        self, store: FeedingStore, limit: int
+    ) -> None:
+        runs = [await create_embedded(store, f"owner-{number}") for number in range(5)]
+        for run in runs:
+            await write(store, start_step(run))
+        journals = await _journals(store, [run.run_id for run in runs])
+        feed = await _read(store, journals, limit=limit)
+        assert _by_run(feed) == journals
+        assert feed == await _read(store, journals)
+
+    async def test_cursor_at_the_end_opens_what_comes_next(self, store: FeedingStore) -> None:
+        before = await create(store)
+        feed = Reader(store)
+        await feed.until(await _journals(store, [before.run_id]))
+        run = await create(store)
+        await write(store, annotate(run, found="later"))
+        journals = await _journals(store, [before.run_id, run.run_id])
+        await feed.until(journals)
+        assert _by_run(feed.events) == journals
+
+    async def test_newest_cursor_misses_nothing_from_now_on(self, store: FeedingStore) -> None:
+        await create(store)
+        feed = Reader(store, after=await store.newest_change())
+        run = await create(store)
+        journals = await _journals(store, [run.run_id])
+        await feed.until(journals)
+        assert _by_run(feed.events)[run.run_id] == journals[run.run_id]
+
+    async def test_version_without_events_does_not_end_the_feed(self, store: FeedingStore) -> None:
+        run = await create_embedded(store)
+        run = await write(store, _change_says(run.run_id, run.version, fencing_of(run)))
+        await write(store, start_step(run))
+        journals = await _journals(store, [run.run_id])
+        assert _by_run(await _read(store, journals, limit=1)) == journals
+
+    async def test_reader_among_writers_loses_nothing_and_sees_nothing_twice(
+        self, store: FeedingStore
+    ) -> None:
+        """Commits overtake each other; the reader is always as far as it can be."""
+        feed = Reader(store, limit=7)
+        writing = asyncio.gather(*(_history(store, i) for i in range(_WRITERS)))
+        while not writing.done():
+            await feed.read()
+        journals = await _journals(store, await writing)
+        await feed.until(journals)
+        assert _by_run(feed.events) == journals
+
+    @pytest.mark.parametrize("cursor", ["nonsense", "WyJydW5zIiwxXQ"])
+    async def test_cursor_of_another_kind_is_refused(
+        self, store: FeedingStore, cursor: str
+    ) -> None:
+        with pytest.raises(InvalidCursor):
+            await store.read_changes(cursor)
+
+
+async def _history(store: FeedingStore, number: int) -> str:
+    run = await create_embedded(store, f"owner-{number}")
+    for _ in range(_WRITES):
+        update = _change_says(run.run_id, run.version, fencing_of(run), Event(type="run.note"))
+        run = await write(store, update)
+    return run.run_id
+
+
+def _change_says(run_id: str, version: int, lease: Fencing, *events: Event) -> Update:
+    return Update(
+        run_id=run_id,
+        update_id=unique("update"),
+        base_version=version,
+        lease=lease,
+        effect=Effect(events=events),
+    )
+
+
+class Reader:
+    """Goes on from where it was."""
+
+    def __init__(self, store: ChangeFeed, limit: int = 1000, after: str | None = None) -> None:
+        self.events: list[RecordedEvent] = []
+        self._store = store
+        self._limit = limit
+        self._cursor = after
+
+    async def read(self) -> None:
+        changes = await self._store.read_changes(self._cursor, limit=self._limit)
+        self.events += changes.events
+        self._cursor = changes.cursor
+        await asyncio.sleep(0)
+
+    async def until(self, journals: Journals) -> None:
+        """As far as these: a feed may be late."""
+        wanted = {(event.run_id, event.position) for each in journals.values() for event in each}
+        async with asyncio.timeout(_SOON):
+            while wanted - {(event.run_id, event.position) for event in self.events}:
+                await self.read()
+
+
+async def _read(store: ChangeFeed, journals: Journals, limit: int = 1000) -> list[RecordedEvent]:
+    reader = Reader(store, limit)
+    await reader.until(journals)
+    return reader.events
+
+
+async def _journals(store: FeedingStore, run_ids: Iterable[str]) -> Journals:
+    return {run_id: await store.read_events(run_id) for run_id in run_ids}
+
+
+def _by_run(feed: Iterable[RecordedEvent]) -> Journals:
+    found: Journals = defaultdict(list)
+    for event in feed:
+        found[event.run_id].append(event)
+    return found
+
+
+"""Seconds; for a machine that is very busy."""
+
+
+class WakeupsContract(ContractHarness):
+    """``Wakeups``: whoever listens is told, soon, that there may be something to do."""
+
+    async def test_store_wakes(self, store: WakingStore) -> None:
+        assert isinstance(store, Wakeups)
+
+    async def test_new_run_is_told_to_who_waits_for_its_queue(self, store: WakingStore) -> None:
+        async with listening(store, topic_of_queue("gpu")) as heard:
+            await create(store, queue="gpu")
+            await heard.wait()
+
+    async def test_one_of_several_topics_is_enough(self, store: WakingStore) -> None:
+        topics = (topic_of_queue("gpu"), topic_of_queue("default"))
+        async with listening(store, *topics) as heard:
+            await create(store)
+            await heard.wait()
+
+    async def test_released_run_is_told(self, store: WakingStore) -> None:
+        run = await claim(store, (await create(store)).run_id)
+        async with listening(store, topic_of_queue(run.queue)) as heard:
+            await store.release_lease(run.run_id, fencing_of(run), unique("release"))
+            await heard.wait()
+
+    async def test_approved_run_is_told(self, store: WakingStore) -> None:
+        run = await create(store, approval=Approval(required=True))
+        async with listening(store, topic_of_queue(run.queue)) as heard:
+            await write(store, approve(run))
+            await heard.wait()
+
+    async def test_cancel_request_is_told_to_the_owner(self, store: WakingStore) -> None:
+        run = await create_embedded(store, "owner-a")
+        async with listening(store, topic_of_owner("owner-a")) as heard:
+            await write(store, cancel(run))
+            await heard.wait()
+
+    async def test_many_may_listen(self, store: WakingStore) -> None:
+        topic = topic_of_queue("default")
+        async with listening(store, topic) as first, listening(store, topic) as second:
+            await create(store)
+            await first.wait()
+            await second.wait()
+
+    async def test_who_stopped_listening_is_told_no_more(self, store: WakingStore) -> None:
+        topic = topic_of_queue("default")
+        async with listening(store, topic) as stays:
+            async with listening(store, topic) as left:
+                pass
+            left.clear()
+            stays.clear()
+            await create(store)
+            await stays.wait()
+            assert not left.is_set()
+
+    async def test_listening_may_begin_again(self, store: WakingStore) -> None:
+        for _ in range(2):
+            async with listening(store, topic_of_queue("default")) as heard:
+                await create(store)
+                await heard.wait()
+
+
+@asynccontextmanager
+async def listening(store: Wakeups, *topics: str) -> AsyncIterator[asyncio.Event]:
+    """Set by the next hint; listening has begun. Nothing in here takes for ever."""
+    heard = asyncio.Event()
+    async with store.listen(topics, heard.set), asyncio.timeout(_SOON):
+        await heard.wait()
+        heard.clear()
+        yield heard

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import wraps
+from inspect import Parameter, Signature, isfunction, signature
+from itertools import product
+from typing import Any, Protocol
 
 import pytest
 
@@ -27,6 +32,7 @@ from tenure.ports.store import (
     Upkeep,
 )
 from tenure.testing.clock import ManualClock
+from tenure.testing.faults import SWEPT, FaultAt, OneFaultStore, RetryingStore
 
 SUITE_VERSION = "1.0"
 """Rises in its first part when a store that passed may fail, in its second when tests are added."""
@@ -75,93 +81,193 @@ class ManualTime(ContractHarness):
         self._manual.advance(seconds)
 
 
-class BatchingStore(RunStateStore, BatchUpdates, Protocol):
-    """What the batch contract needs."""
+# What the contracts need of a store. (Appends to logs are fenced, so leases come with them.)
 
 
-class WakingStore(RunStateStore, LeaseStore, Wakeups, Protocol):
-    """What the contract of wake-ups needs."""
+class BatchingStore(RunStateStore, BatchUpdates, Protocol): ...
 
 
-class FeedingStore(RunStateStore, EventLog, ChangeFeed, Protocol):
-    """What the contract of the change feed needs."""
+class WakingStore(RunStateStore, LeaseStore, Wakeups, Protocol): ...
 
 
-class CountingStore(RunStateStore, LeaseStore, CensusTaking, Protocol):
-    """What the contract of the census needs."""
+class FeedingStore(RunStateStore, EventLog, ChangeFeed, Protocol): ...
 
 
-class VersionedStore(RunStateStore, LeaseStore, RunVersions, Protocol):
-    """What the contract of versions needs."""
+class CountingStore(RunStateStore, LeaseStore, CensusTaking, Protocol): ...
 
 
-class RememberingStore(RunStateStore, Outbox, LastRecords, Protocol):
-    """What the contract about last records needs."""
+class VersionedStore(RunStateStore, LeaseStore, RunVersions, Protocol): ...
 
 
-class LeasingStore(RunStateStore, LeaseStore, Protocol):
-    """What the lease contract needs."""
+class RememberingStore(RunStateStore, Outbox, LastRecords, Protocol): ...
 
 
-class ApartKeptStore(RunStateStore, LeaseStore, KeptApart, Protocol):
-    """What the contract about keeping leases apart needs."""
+class LeasingStore(RunStateStore, LeaseStore, Protocol): ...
 
 
-class TimedStore(RunStateStore, StoreClock, Protocol):
-    """What the contract of the store's clock needs."""
+class ApartKeptStore(RunStateStore, LeaseStore, KeptApart, Protocol): ...
 
 
-class OwnedStore(RunStateStore, LeaseStore, OwnerListing, Protocol):
-    """What the contract about lists of owners needs."""
+class TimedStore(RunStateStore, StoreClock, Protocol): ...
 
 
-class BeginningStore(RunStateStore, LeaseStore, Beginnings, EventLog, Outbox, Protocol):
-    """What the contract about beginnings needs."""
+class OwnedStore(RunStateStore, LeaseStore, OwnerListing, Protocol): ...
 
 
-class JournalingStore(RunStateStore, EventLog, Protocol):
-    """What the event contract needs."""
+class BeginningStore(RunStateStore, LeaseStore, Beginnings, EventLog, Outbox, Protocol): ...
 
 
-class JournalingLeasingStore(RunStateStore, EventLog, LeaseStore, Protocol):
-    """What the contract about events of ownership needs."""
+class JournalingStore(RunStateStore, EventLog, Protocol): ...
 
 
-class DefiningStore(RunStateStore, Definitions, Protocol):
-    """What the definition contract needs."""
+class JournalingLeasingStore(RunStateStore, EventLog, LeaseStore, Protocol): ...
 
 
-class CallingStore(RunStateStore, Outbox, Protocol):
-    """What the outbox contract needs."""
+class DefiningStore(RunStateStore, Definitions, Protocol): ...
 
 
-class BatchSettlingStore(RunStateStore, Outbox, OutboxBatches, Protocol):
-    """What the contract about batches of settled callbacks needs."""
+class CallingStore(RunStateStore, Outbox, Protocol): ...
 
 
-class LoggingStore(RunStateStore, LeaseStore, LogStore, Protocol):
-    """What the log contract needs: appends are fenced, so leases come with it."""
+class BatchSettlingStore(RunStateStore, Outbox, OutboxBatches, Protocol): ...
 
 
-class ListingStore(LoggingStore, LogListing, Protocol):
-    """What the contract about lists of output needs."""
+class LoggingStore(RunStateStore, LeaseStore, LogStore, Protocol): ...
 
 
-class MeasuringStore(LoggingStore, LogSizes, Protocol):
-    """What the contract about sizes of output needs."""
+class ListingStore(LoggingStore, LogListing, Protocol): ...
 
 
-class ForgettingStore(RunStateStore, Retention, Protocol):
-    """What the retention contract needs."""
+class MeasuringStore(LoggingStore, LogSizes, Protocol): ...
 
 
-class ForgettingCallingStore(RunStateStore, Outbox, Retention, Protocol):
-    """What the contract about retention and callbacks needs."""
+class ForgettingStore(RunStateStore, Retention, Protocol): ...
 
 
-class ForgettingLoggingStore(LoggingStore, Retention, Protocol):
-    """What the contract about retention and output needs."""
+class ForgettingCallingStore(RunStateStore, Outbox, Retention, Protocol): ...
 
 
-class KeptUpStore(RunStateStore, Upkeep, Protocol):
-    """What the upkeep contract needs."""
+class ForgettingLoggingStore(LoggingStore, Retention, Protocol): ...
+
+
+class KeptUpStore(RunStateStore, Upkeep, Protocol): ...
+
+
+Clause = Callable[..., Awaitable[None]]
+OpenStore = Callable[[], AbstractAsyncContextManager[Any]]
+
+
+class FaultSweep(ContractHarness):
+    """Every clause of a contract, and every clause again for each of its writes that fails.
+
+    Put it in front of a contract and give the fixture ``open_store`` instead of ``store``::
+
+        class TestRuns(FaultSweep, RunStateStoreContract):
+            @pytest.fixture
+            def open_store(self, tmp_path_factory):
+                return lambda: MyStore.open(tmp_path_factory.mktemp("runs"))
+
+    ``open_store()`` is an async context manager that yields a fresh, empty store. Each clause is
+    one test. It first runs without a fault, for each of its values, and its writing calls are
+    counted. Then it runs once for every writing call and every kind of fault (``SWEPT``), each time
+    on a fresh store of which exactly that call fails, behind a client that sends the failed call
+    again. A failure names the clause, the call and the fault.
+
+    A clause that needs more than the store (a clock, a second store) runs without faults, and so
+    does a contract that says ``swept = False``.
+    """
+
+    max_swept_calls: int = 12
+    """Of a clause with more writing calls, the last so many are swept: the first ones prepare. With
+    0 each clause is one test without faults: enough for a wrapper around a store that was swept."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if not cls.swept:
+            return
+        for name in dir(cls):
+            clause = getattr(cls, name)
+            if name.startswith("test_") and isfunction(clause) and _needs_only_the_store(clause):
+                setattr(cls, name, _swept(clause))
+
+    @pytest.fixture
+    async def store(self, open_store: OpenStore) -> Any:
+        """For clauses that run without faults."""
+        async with open_store() as store:
+            yield store
+
+    @asynccontextmanager
+    async def open_with(self, open_store: Any, at: FaultAt) -> Any:
+        """A fresh store that meets ``at``, as its client sees it. Override it to let the fault
+        happen elsewhere, for example behind a gateway."""
+        async with open_store() as store:
+            yield RetryingStore(OneFaultStore(store, at))
+
+
+def _swept(clause: Clause) -> Clause:
+    @wraps(clause)
+    async def sweep(self: FaultSweep, open_store: Any) -> None:
+        async def run(values: Mapping[str, Any], at: FaultAt) -> None:
+            try:
+                async with self.open_with(open_store, at) as store:
+                    await clause(self, store=store, **values)
+                if at.fault is not None and not at.met:
+                    pytest.fail("the clause ended without meeting its fault")
+            except BaseException as error:
+                error.add_note(f"clause {clause.__name__}, {_shown(values)}{at}")
+                raise
+
+        swept = set()
+        for values in _variants(clause):
+            dry = FaultAt()
+            await run(values, dry)
+            calls = tuple(dry.calls)
+            if calls in swept:
+                continue  # Other values, same calls: the same faults.
+            swept.add(calls)
+            first = max(0, len(calls) - self.max_swept_calls) + 1
+            for number in range(first, len(calls) + 1):
+                for fault in SWEPT:
+                    await run(values, FaultAt(number, fault))
+
+    parameters = (Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in _SWEEP_NEEDS)
+    sweep.__signature__ = Signature(list(parameters))  # type: ignore[attr-defined]
+    marks = [mark for mark in _marks(clause) if mark.name != "parametrize"]
+    sweep.pytestmark = marks  # type: ignore[attr-defined]
+    return sweep
+
+
+_SWEEP_NEEDS = ("self", "open_store")
+
+
+def _needs_only_the_store(clause: Clause) -> bool:
+    given = {name for names, _ in _parametrized(clause) for name in names}
+    return set(signature(clause).parameters) - given == {"self", "store"}
+
+
+def _variants(clause: Clause) -> Iterator[dict[str, Any]]:
+    """The values of each case that pytest would make of the clause."""
+    tables = [
+        [dict(zip(names, row, strict=True)) for row in rows]
+        for names, rows in _parametrized(clause)
+    ]
+    for chosen in product(*tables):
+        yield {name: value for values in chosen for name, value in values.items()}
+
+
+def _parametrized(clause: Clause) -> Iterator[tuple[list[str], list[tuple[Any, ...]]]]:
+    for mark in _marks(clause):
+        if mark.name == "parametrize":
+            names, values = mark.args
+            if isinstance(names, str):
+                names = [name.strip() for name in names.split(",")]
+            rows = values if len(names) > 1 else ((value,) for value in values)
+            yield list(names), list(rows)
+
+
+def _marks(clause: Clause) -> list[pytest.Mark]:
+    return list(getattr(clause, "pytestmark", ()))
+
+
+def _shown(values: Mapping[str, Any]) -> str:
+    return "".join(f"{name}={value!a}, " for name, value in values.items())

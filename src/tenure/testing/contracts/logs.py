@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from msgspec.structs import replace
 
 from tenure.model.errors import LeaseLost, RunNotFound, StoreRejected
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
-from tenure.ports.store import LogKey, LogStore
+from tenure.ports.store import LogKey, LogListing, LogName, LogSizes, LogStore
 from tenure.testing.contracts.acts import UNKNOWN_RUN_IDS, at_once, claim, create, write
-from tenure.testing.contracts.harness import ContractHarness, LoggingStore
+from tenure.testing.contracts.harness import (
+    ContractHarness,
+    ListingStore,
+    LoggingStore,
+    MeasuringStore,
+)
 from tenure.testing.factories import LONG, end_run, fencing_of, unique
 
 OUT = LogKey(step=0, host="web1", stream="stdout")
@@ -21,6 +28,8 @@ async def _owned(store: LoggingStore, *, seconds: float = LONG) -> RunSnapshot:
 
 
 class LogStoreContract(ContractHarness):
+    """``LogStore``: full output, appended by the owner alone."""
+
     async def test_store_is_a_log_store(self, store: LoggingStore) -> None:
         assert isinstance(store, LogStore)
 
@@ -159,3 +168,145 @@ class LogStoreContract(ContractHarness):
         run = await _owned(store)
         await store.append(run.run_id, fencing_of(run), OUT, 0, b"quiet")
         assert (await store.get_run(run.run_id)).version == run.version
+
+
+IN_ORDER = [
+    replace(OUT, stream="stderr"),
+    OUT,
+    replace(OUT, attempt=2),
+    replace(OUT, attempt=10),
+    replace(OUT, item=0),
+    replace(OUT, item=0, attempt=2),
+    replace(OUT, item=2),
+    replace(OUT, item=10),
+    replace(OUT, host="web2"),
+    replace(OUT, step=2),
+    replace(OUT, step=10),
+]
+HARD_NAMES = [
+    "WEB1",
+    "web1,item3",
+    "web1-item3-1.stdout",
+    "../../etc/passwd",
+    "..",
+    "",
+    "a b\tc\n",
+    "wéb € 部署",
+    "nul-\0-in-it",
+    "%2e%2E",
+    "ü" * 200,
+    "x" * 5000,
+    "x" * 5001,
+]
+
+
+class LogListingContract(ContractHarness):
+    """``LogListing``: which output there is."""
+
+    async def test_store_lists_output(self, store: ListingStore) -> None:
+        assert isinstance(store, LogListing)
+
+    async def test_run_that_printed_nothing_has_no_output(self, store: ListingStore) -> None:
+        assert await store.list_logs((await create(store)).run_id) == []
+
+    async def test_streams_are_listed_in_order(self, store: ListingStore) -> None:
+        run = await claim(store, (await create(store)).run_id)
+        for key in reversed(IN_ORDER):
+            await store.append(run.run_id, fencing_of(run), key, 0, b"x")
+        assert await store.list_logs(run.run_id) == IN_ORDER
+
+    async def test_any_name_comes_back_as_it_was_given(self, store: ListingStore) -> None:
+        run = await claim(store, (await create(store)).run_id)
+        keys = [replace(OUT, host=name) for name in HARD_NAMES]
+        keys += [replace(OUT, stream=name) for name in HARD_NAMES]
+        for key in keys:
+            await store.append(run.run_id, fencing_of(run), key, 0, b"x")
+        listed = await store.list_logs(run.run_id)
+        assert len(listed) == len(keys)
+        assert set(listed) == set(keys)
+
+    async def test_stream_of_many_pieces_is_listed_once(self, store: ListingStore) -> None:
+        run = await claim(store, (await create(store)).run_id)
+        for offset in range(5):
+            await store.append(run.run_id, fencing_of(run), OUT, offset, b"x")
+        await store.append(run.run_id, fencing_of(run), OUT, 0, b"x")
+        assert await store.list_logs(run.run_id) == [OUT]
+
+    async def test_streams_begun_at_once_are_all_listed(self, store: ListingStore) -> None:
+        run = await claim(store, (await create(store)).run_id)
+        keys = [replace(OUT, host=f"host-{number:02}") for number in range(20)]
+        _, errors = await at_once(
+            store.append(run.run_id, fencing_of(run), key, 0, b"x") for key in keys
+        )
+        assert not errors
+        assert await store.list_logs(run.run_id) == keys
+
+    async def test_refused_output_is_not_listed(self, store: ListingStore) -> None:
+        run = await claim(store, (await create(store)).run_id)
+        right = fencing_of(run)
+        for fencing, offset in ((replace(right, fence=right.fence + 1), 0), (right, 7)):
+            with suppress(LeaseLost, StoreRejected):
+                await store.append(run.run_id, fencing, OUT, offset, b"x")
+        assert await store.list_logs(run.run_id) == []
+
+    async def test_runs_are_kept_apart(self, store: ListingStore) -> None:
+        other = await create(store)
+        run = await claim(store, (await create(store)).run_id)
+        await store.append(run.run_id, fencing_of(run), OUT, 0, b"x")
+        assert await store.list_logs(other.run_id) == []
+
+    async def test_output_of_every_owner_is_listed(self, store: ListingStore) -> None:
+        run = await claim(
+            store, (await create(store)).run_id, "worker-1", seconds=self.lease_seconds
+        )
+        await store.append(run.run_id, fencing_of(run), OUT, 0, b"x")
+        await self.expire_leases()
+        taken = await claim(store, run.run_id, "worker-2")
+        again = replace(OUT, attempt=2)
+        await store.append(run.run_id, fencing_of(taken), again, 0, b"x")
+        assert await store.list_logs(run.run_id) == [OUT, again]
+
+    async def test_list_outlives_the_run(self, store: ListingStore) -> None:
+        run = await claim(store, (await create(store)).run_id)
+        await store.append(run.run_id, fencing_of(run), OUT, 0, b"x")
+        await write(store, end_run(run, RunStatus.FAILED))
+        assert await store.list_logs(run.run_id) == [OUT]
+
+    @pytest.mark.parametrize("run_id", UNKNOWN_RUN_IDS, ids=ascii)
+    async def test_unknown_run_has_no_list(self, store: ListingStore, run_id: str) -> None:
+        with pytest.raises(RunNotFound):
+            await store.list_logs(run_id)
+
+
+class LogSizesContract(ContractHarness):
+    """``LogSizes``: how much output there is, of many tasks at once."""
+
+    async def test_store_measures_output(self, store: MeasuringStore) -> None:
+        assert isinstance(store, LogSizes)
+
+    async def test_sizes_grow_with_what_is_printed(self, store: MeasuringStore) -> None:
+        run = await claim(store, (await create(store)).run_id)
+        name = (run.run_id, OUT)
+        assert await store.sizes_of([name]) == {name: 0}
+        for data in (b"one", b"and two"):
+            (size,) = (await store.sizes_of([name])).values()
+            await store.append(run.run_id, fencing_of(run), OUT, size, data)
+        assert await store.sizes_of([name]) == {name: len(b"oneand two")}
+
+    async def test_every_stream_has_its_own(self, store: MeasuringStore) -> None:
+        runs = [await claim(store, (await create(store)).run_id) for _ in range(2)]
+        wanted: dict[LogName, int] = {}
+        for run in runs:
+            for key in (*IN_ORDER, *(replace(OUT, host=name) for name in HARD_NAMES)):
+                data = b"x" * (len(wanted) + 1)
+                await store.append(run.run_id, fencing_of(run), key, 0, data)
+                wanted[run.run_id, key] = len(data)
+        assert await store.sizes_of(wanted) == wanted
+        some = dict(list(wanted.items())[::3])
+        assert await store.sizes_of(some) == some
+
+    async def test_runs_that_are_not_there_are_missing(self, store: MeasuringStore) -> None:
+        run = await create(store)
+        asked = [(run_id, OUT) for run_id in (*UNKNOWN_RUN_IDS, run.run_id)]
+        assert await store.sizes_of(asked) == {(run.run_id, OUT): 0}
+        assert await store.sizes_of([]) == {}

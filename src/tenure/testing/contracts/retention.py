@@ -1,4 +1,4 @@
-"""``Retention``: old runs are forgotten, whole, and nothing else is."""
+"""``Retention`` and ``Upkeep``: old runs are forgotten, whole, and nothing else is."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from tenure.model.errors import RunNotFound
+from tenure.model.errors import DeliveryNotFound, RunNotFound
+from tenure.model.outbox import Delivered, Delivery, GiveUp, Outcome, RetryLater
 from tenure.model.query import RunFilter
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import TERMINAL_RUN, RunStatus
@@ -22,24 +24,39 @@ from tenure.ports.store import (
     LogStore,
     Retention,
     RunStateStore,
+    StoreReport,
+    Upkeep,
 )
 from tenure.testing.contracts.acts import (
     at_once,
+    claim,
     create,
     create_embedded,
     lease_of,
     start_first_step,
     write,
 )
-from tenure.testing.contracts.harness import ContractHarness, ForgettingStore
+from tenure.testing.contracts.harness import (
+    ContractHarness,
+    ForgettingCallingStore,
+    ForgettingLoggingStore,
+    ForgettingStore,
+    KeptUpStore,
+)
 from tenure.testing.factories import (
+    HOOK,
     annotate,
     change_run,
     end_run,
+    fencing_of,
     lease_request,
     new_run,
     owner_update,
+    unique,
 )
+
+# ``Retention``: old runs are forgotten, whole, and nothing else is.
+
 
 Question = Callable[[], Awaitable[Any]]
 
@@ -263,3 +280,167 @@ def _like(run: RunSnapshot) -> RunFilter:
     return RunFilter(
         statuses=frozenset({run.status}), workflow_name=run.workflow_name, queue=run.queue
     )
+
+
+class OutboxRetentionContract(ForgettingHarness):
+    """``Retention`` beside an ``Outbox``: a callback that waits keeps its run."""
+
+    async def test_run_with_a_callback_to_be_sent_stays(
+        self, store: ForgettingCallingStore
+    ) -> None:
+        """And does not use up the limit: what ended later is forgotten in its place."""
+        run = await ended(store, callbacks=(HOOK,))
+        await self.pass_time(0.01)
+        await ended(store)
+        await self.prune_ended(store, limit=1)
+        assert await store.get_run(run.run_id) == run
+        assert [one.run_id for one in (await store.list_runs()).items] == [run.run_id]
+
+    async def test_run_stays_while_the_last_callback_is_being_sent(
+        self, store: ForgettingCallingStore
+    ) -> None:
+        run = await ended(store, callbacks=(HOOK,))
+        await _settle(store, Delivered())
+        held = await _claim_next(store)
+        await self.prune_ended(store)
+        sent = await store.settle_delivery(held.id, held.token or "", Delivered())
+        assert sent.run_id == run.run_id
+
+    async def test_run_stays_while_a_callback_is_to_be_tried_again(
+        self, store: ForgettingCallingStore
+    ) -> None:
+        run = await ended(store, callbacks=(HOOK,))
+        await _settle(store, Delivered())
+        await _settle(store, RetryLater(delay=600, error="503"))
+        await self.prune_ended(store)
+        assert await store.get_run(run.run_id) == run
+
+    @pytest.mark.parametrize("outcome", [Delivered(), GiveUp("410 Gone")], ids=["sent", "dead"])
+    async def test_settled_callbacks_go_with_their_run(
+        self, store: ForgettingCallingStore, outcome: Outcome
+    ) -> None:
+        run = await ended(store, callbacks=(HOOK,))
+        settled = [await _settle(store, outcome) for _ in range(2)]
+        await self.prune_ended(store)
+        with pytest.raises(RunNotFound):
+            await store.get_run(run.run_id)
+        assert (await store.list_deliveries()).items == ()
+        assert (await store.list_deliveries(run_id=run.run_id)).items == ()
+        for delivery in settled:
+            with pytest.raises(DeliveryNotFound):
+                await store.requeue_delivery(delivery.id)
+            with pytest.raises(DeliveryNotFound):
+                await store.settle_delivery(delivery.id, "any-token", Delivered())
+
+    async def test_callback_sent_again_keeps_its_run(self, store: ForgettingCallingStore) -> None:
+        run = await ended(store, callbacks=(HOOK,))
+        settled = [await _settle(store, GiveUp("410 Gone")) for _ in range(2)]
+        await store.requeue_delivery(settled[0].id)
+        await self.prune_ended(store)
+        assert (await store.get_run(run.run_id)).callback_error is not None
+        assert (await _claim_next(store)).id == settled[0].id
+
+    async def test_callbacks_of_others_stay_and_pages_go_on(
+        self, store: ForgettingCallingStore
+    ) -> None:
+        stays = await create(store, callbacks=(HOOK,))
+        waiting = (await store.list_deliveries(run_id=stays.run_id)).items
+        run = await ended(store, callbacks=(HOOK,))
+        first = await store.list_deliveries(limit=1)
+        for held in await store.claim_deliveries(unique("token")):
+            if held.run_id == run.run_id:
+                await store.settle_delivery(held.id, held.token or "", Delivered())
+        await _settle(store, Delivered())
+        await self.prune_ended(store)
+        rest = (await store.list_deliveries(cursor=first.cursor)).items
+        assert [one.id for one in rest] == [one.id for one in waiting]
+
+
+async def _claim_next(store: ForgettingCallingStore) -> Delivery:
+    (held,) = await store.claim_deliveries(unique("token"), limit=1, seconds=3600)
+    return held
+
+
+async def _settle(store: ForgettingCallingStore, outcome: Outcome) -> Delivery:
+    held = await _claim_next(store)
+    return await store.settle_delivery(held.id, held.token or "", outcome)
+
+
+OUT = LogKey(step=0, host="web1", stream="stdout")
+
+
+class OutputRetentionContract(ForgettingHarness):
+    """``Retention`` beside a ``LogStore``: output goes with its run."""
+
+    async def test_output_goes_with_its_run(self, store: ForgettingLoggingStore) -> None:
+        run = await _printed(store, unique("run"), b"old")
+        await self.prune_ended(store)
+        with pytest.raises(RunNotFound):
+            await store.read(run.run_id, OUT)
+        with pytest.raises(RunNotFound):
+            await store.append(run.run_id, fencing_of(run), OUT, 0, b"late")
+
+    async def test_output_of_others_stays(self, store: ForgettingLoggingStore) -> None:
+        run = await _printed(store, unique("run"), b"old")
+        await self.expire_leases()
+        stays = await _printed(store, unique("run"), b"kept")
+        await store.prune_runs(self.lease_seconds)
+        assert (await store.read(stays.run_id, OUT)).data == b"kept"
+        with pytest.raises(RunNotFound):
+            await store.read(run.run_id, OUT)
+
+    async def test_later_run_of_the_same_id_begins_with_none(
+        self, store: ForgettingLoggingStore
+    ) -> None:
+        old = await _printed(store, unique("run"), b"old")
+        await self.prune_ended(store)
+        run = await claim(store, (await create(store, run_id=old.run_id)).run_id)
+        assert (await store.read(run.run_id, OUT)).size == 0
+        assert await store.append(run.run_id, fencing_of(run), OUT, 0, b"new") == 3
+        assert (await store.read(run.run_id, OUT)).data == b"new"
+
+
+async def _printed(store: ForgettingLoggingStore, run_id: str, data: bytes) -> RunSnapshot:
+    run = await claim(store, (await create(store, run_id=run_id)).run_id)
+    await store.append(run.run_id, fencing_of(run), OUT, 0, data)
+    return await write(store, end_run(run, RunStatus.FAILED))
+
+
+class UpkeepContract(ContractHarness):
+    """``Upkeep``: what a store says of itself. What damage looks like is the store's own affair."""
+
+    async def test_store_can_be_looked_after(self, store: KeptUpStore) -> None:
+        assert isinstance(store, Upkeep)
+
+    async def test_new_store_is_sound_and_up_to_date(self, store: KeptUpStore) -> None:
+        report = await store.check_store()
+        assert report.problems == ()
+        assert report.schema == report.newest_schema
+        assert report.place
+        assert report.runs in (0, None)
+
+    async def test_store_at_work_is_sound(self, store: KeptUpStore) -> None:
+        run = await create_embedded(store, callbacks=(HOOK,), definition="name: deploy")
+        await write(store, end_run(await start_first_step(store, run), RunStatus.FAILED))
+        await start_first_step(store, await create_embedded(store, labels={"team": "web"}))
+        await create(store)
+        report = await store.check_store()
+        assert report.problems == ()
+        assert report.runs in (3, None)
+
+    async def test_looking_changes_nothing(self, store: KeptUpStore) -> None:
+        run = await create_embedded(store)
+        await store.check_store()
+        assert await store.get_run(run.run_id) == run
+
+    async def test_migrating_what_is_up_to_date_changes_nothing(self, store: KeptUpStore) -> None:
+        run = await create_embedded(store)
+        before = await store.check_store()
+        after = await store.migrate_store()
+        assert _comparable(after) == _comparable(before)
+        assert await store.get_run(run.run_id) == run
+
+
+def _comparable(report: StoreReport) -> StoreReport:
+    """Space is not a matter of what was asked alone."""
+    return replace(report, bytes_used=None)

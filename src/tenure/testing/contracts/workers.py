@@ -1,12 +1,20 @@
-"""``WorkerRegistry``: who is there, for people to see."""
+"""Workers, owners, tokens, and how many runs there are: what operators look at."""
 
 from __future__ import annotations
 
+import asyncio
+from datetime import UTC, datetime
+
 from msgspec.structs import replace
 
-from tenure.ports.leases import WorkerInfo, WorkerRegistry
-from tenure.testing.contracts.harness import ContractHarness
-from tenure.testing.factories import LONG
+from tenure.model.query import Ownership
+from tenure.model.status import TERMINAL_RUN, Recovery, RunStatus
+from tenure.model.tokens import Role, Token, digest_of
+from tenure.ports.leases import OwnerListing, WorkerInfo, WorkerRegistry
+from tenure.ports.store import Census, CensusTaking, TokenStore
+from tenure.testing.contracts.acts import claim, create, create_embedded, write
+from tenure.testing.contracts.harness import ContractHarness, CountingStore, OwnedStore
+from tenure.testing.factories import HOOK, LONG, cancel, claim_request, end_run, fencing_of, unique
 
 
 def _worker(owner_id: str = "worker-1", running: int = 0) -> WorkerInfo:
@@ -20,6 +28,8 @@ def _worker(owner_id: str = "worker-1", running: int = 0) -> WorkerInfo:
 
 
 class WorkerRegistryContract(ContractHarness):
+    """``WorkerRegistry``: who is there, for people to see."""
+
     async def test_store_is_a_worker_registry(self, store: WorkerRegistry) -> None:
         assert isinstance(store, WorkerRegistry)
 
@@ -81,3 +91,179 @@ class WorkerRegistryContract(ContractHarness):
         seen.details.clear()
         (again,) = await store.list_workers()
         assert again.details == _worker().details
+
+
+_RESUME, _INTERRUPT = Recovery.RESUME, Recovery.INTERRUPT
+
+
+def _entry(owner_id: str | None, recovery: Recovery, runs: int, lost: int = 0) -> Ownership:
+    return Ownership(owner_id=owner_id, recovery=recovery, runs=runs, lost=lost)
+
+
+class OwnerListingContract(ContractHarness):
+    """``OwnerListing``: who has runs, and how many of them nobody keeps."""
+
+    async def test_store_lists_owners(self, store: OwnedStore) -> None:
+        assert isinstance(store, OwnerListing)
+
+    async def test_nobody_has_runs_that_wait_or_have_ended(self, store: OwnedStore) -> None:
+        await create(store)
+        await write(store, end_run(await create_embedded(store), RunStatus.FAILED))
+        assert await store.list_owners() == []
+
+    async def test_each_owner_is_there_once_for_each_recovery(self, store: OwnedStore) -> None:
+        for owner_id, recovery in (("a", _RESUME), ("a", _INTERRUPT), ("a", _RESUME)):
+            await create_embedded(store, owner_id, recovery=recovery)
+        await create_embedded(store, "b", recovery=_INTERRUPT)
+        assert set(await store.list_owners()) == {
+            _entry("a", _RESUME, 2),
+            _entry("a", _INTERRUPT, 1),
+            _entry("b", _INTERRUPT, 1),
+        }
+
+    async def test_run_under_way_whose_lease_is_over_is_lost(self, store: OwnedStore) -> None:
+        """One that was claimed and has not begun is not: it waits for whoever comes next."""
+        await create_embedded(store, "a", seconds=self.lease_seconds, recovery=_INTERRUPT)
+        queued = await create(store, recovery=_RESUME)
+        await claim(store, queued.run_id, "a", seconds=self.lease_seconds)
+        await self.expire_leases()
+        await create_embedded(store, "a", recovery=_INTERRUPT)
+        assert set(await store.list_owners()) == {
+            _entry("a", _INTERRUPT, 2, lost=1),
+            _entry("a", _RESUME, 1),
+        }
+
+    async def test_runs_that_were_asked_to_stop_are_counted(self, store: OwnedStore) -> None:
+        run = await create_embedded(store, "a", recovery=_RESUME)
+        await create_embedded(store, "a", recovery=_RESUME)
+        await store.update_run(cancel(run))
+        (entry,) = await store.list_owners()
+        assert (entry.runs, entry.canceling) == (2, 1)
+
+    async def test_given_back_and_not_to_be_resumed_is_nobodys(self, store: OwnedStore) -> None:
+        for recovery in (_INTERRUPT, _RESUME):
+            run = await create_embedded(store, "a", recovery=recovery)
+            await store.release_lease(run.run_id, fencing_of(run), unique("release"))
+        assert await store.list_owners() == [_entry(None, _INTERRUPT, 1, lost=1)]
+
+
+class CensusContract(ContractHarness):
+    """``CensusTaking``: numbers that are right, or as large as was asked for."""
+
+    async def test_store_takes_a_census(self, store: CountingStore) -> None:
+        assert isinstance(store, CensusTaking)
+
+    async def test_empty_store_has_nothing_to_do(self, store: CountingStore) -> None:
+        assert await store.take_census() == Census(
+            runs=dict.fromkeys(RunStatus, 0), callbacks_waiting=0, callbacks_dead=0, queues=()
+        )
+
+    async def test_runs_are_counted_by_their_status(self, store: CountingStore) -> None:
+        for _ in range(3):
+            await create(store)
+        running = await create_embedded(store)
+        for status in sorted(TERMINAL_RUN):
+            await write(store, end_run(await create_embedded(store), status))
+        wanted = {RunStatus.QUEUED: 3, RunStatus.RUNNING: 1, **dict.fromkeys(TERMINAL_RUN, 1)}
+        assert (await store.take_census()).runs == wanted
+        await write(store, end_run(running, RunStatus.FAILED))
+        wanted |= {RunStatus.RUNNING: 0, RunStatus.FAILED: 2}
+        assert (await store.take_census()).runs == wanted
+
+    async def test_queue_is_as_long_as_what_could_be_claimed(self, store: CountingStore) -> None:
+        for queue in ("gpu", "default", "gpu", "gpu"):
+            await create(store, queue=queue)
+        lengths = {each.queue: each.runs for each in (await store.take_census()).queues}
+        assert lengths == {"default": 1, "gpu": 3}
+        await store.claim_runs(claim_request(queues=("gpu",), limit=2))
+        lengths = {each.queue: each.runs for each in (await store.take_census()).queues}
+        assert lengths == {"default": 1, "gpu": 1}
+
+    async def test_age_is_that_of_the_oldest(self, store: CountingStore) -> None:
+        await create(store)
+        await self.pass_time(0.2)
+        await create(store)
+        (waiting,) = (await store.take_census()).queues
+        assert 0.2 <= waiting.oldest_seconds < 60
+
+    async def test_callbacks_wait_until_they_are_settled(self, store: CountingStore) -> None:
+        await create(store, callbacks=(HOOK,))
+        found = await store.take_census()
+        assert (found.callbacks_waiting, found.callbacks_dead) == (1, 0)
+
+    async def test_nothing_is_counted_further_than_asked(self, store: CountingStore) -> None:
+        await asyncio.gather(*(create(store, queue=f"queue-{i % 3}") for i in range(12)))
+        found = await store.take_census(most=2)
+        assert found.runs[RunStatus.QUEUED] == 2
+        assert [each.runs for each in found.queues] == [2, 2]
+
+
+LATER = datetime(2090, 1, 1, tzinfo=UTC)
+
+
+def _token(id: str = "t1", words: str = "opensesame") -> Token:
+    return Token(
+        id=id,
+        name=f"the one called {id}",
+        role=Role.OPERATOR,
+        digest=digest_of(words),
+        queues=("default", "gpu"),
+        expires_at=LATER,
+    )
+
+
+class TokenStoreContract(ContractHarness):
+    """``TokenStore``: who may come through the gateway."""
+
+    async def test_store_is_a_token_store(self, store: TokenStore) -> None:
+        assert isinstance(store, TokenStore)
+
+    async def test_there_are_none_at_first(self, store: TokenStore) -> None:
+        assert await store.list_tokens() == []
+
+    async def test_token_is_kept_as_it_was_given_and_stamped(self, store: TokenStore) -> None:
+        added = await store.add_token(_token())
+        assert added.created_at is not None
+        assert added.created_at.tzinfo is not None
+        assert (added.name, added.role, added.digest) == (
+            "the one called t1",
+            Role.OPERATOR,
+            digest_of("opensesame"),
+        )
+        assert (added.queues, added.expires_at, added.revoked_at) == (
+            ("default", "gpu"),
+            LATER,
+            None,
+        )
+        assert await store.list_tokens() == [added]
+
+    async def test_tokens_are_listed_in_the_order_of_their_birth(self, store: TokenStore) -> None:
+        for id in ("t2", "t10", "t1"):
+            await store.add_token(_token(id))
+        assert [token.id for token in await store.list_tokens()] == ["t2", "t10", "t1"]
+
+    async def test_id_that_is_there_keeps_its_token(self, store: TokenStore) -> None:
+        first = await store.add_token(_token())
+        assert await store.add_token(_token(words="another")) == first
+        assert await store.list_tokens() == [first]
+
+    async def test_revoked_token_is_listed_as_such(self, store: TokenStore) -> None:
+        await store.add_token(_token("t1"))
+        other = await store.add_token(_token("t2"))
+        revoked = await store.revoke_token("t1")
+        assert revoked is not None
+        assert revoked.revoked_at is not None
+        assert await store.list_tokens() == [revoked, other]
+
+    async def test_revoking_again_changes_nothing(self, store: TokenStore) -> None:
+        await store.add_token(_token())
+        revoked = await store.revoke_token("t1")
+        await self.pass_time(0.01)
+        assert await store.revoke_token("t1") == revoked
+        assert await store.list_tokens() == [revoked]
+
+    async def test_unknown_token_cannot_be_revoked(self, store: TokenStore) -> None:
+        await store.add_token(_token())
+        assert await store.revoke_token("t2") is None
+        (token,) = await store.list_tokens()
+        assert token.revoked_at is None

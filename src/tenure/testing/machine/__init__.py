@@ -27,9 +27,9 @@ or, with settings and everything else unittest and pytest offer:
 Each example opens a store of its own, which must be empty and must take its time from the given
 clock. Protocols the store does not offer are not exercised.
 
-    plain, steps, runs, ownership, outbox   the model
-    driver, performing                      ask both, compare
-    draws, rules, reading                   what to ask
+    model    what a store must answer, in dictionaries
+    driver   asks both, compares
+    rules    what to ask, and when
 """
 
 from __future__ import annotations
@@ -42,9 +42,7 @@ from hypothesis.stateful import run_state_machine_as_test as play
 
 from tenure.testing.clock import ManualClock
 from tenure.testing.machine.driver import OpenStore
-from tenure.testing.machine.powers import LeaseRules, LogRules, OutboxRules
-from tenure.testing.machine.reading import ReadRules
-from tenure.testing.machine.rules import TimeRules
+from tenure.testing.machine.rules import LeaseRules, LogRules, OutboxRules, ReadRules, TimeRules
 
 
 class StoreMachine(LeaseRules, OutboxRules, LogRules, ReadRules, TimeRules):

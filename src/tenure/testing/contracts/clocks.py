@@ -1,8 +1,4 @@
-"""For stores that measure time by their machine's boot-time clock (memory, SQLite).
-
-Needs ``ManualTime`` in front, and a store built with the fixture ``clock``. A store with a server
-of its own (PostgreSQL) judges by the server's clock and has nothing to prove here.
-"""
+"""What time it is for a store, and by which clock it judges leases."""
 
 from __future__ import annotations
 
@@ -17,9 +13,10 @@ from tenure.model.leases import Purpose
 from tenure.model.outbox import Delivered, RetryLater
 from tenure.model.snapshot import Approval
 from tenure.model.status import Recovery
+from tenure.ports.store import StoreClock
 from tenure.testing.clock import ManualClock
 from tenure.testing.contracts.acts import claim, create, create_embedded, lease_of, write
-from tenure.testing.contracts.harness import CallingStore, ContractHarness, LeasingStore
+from tenure.testing.contracts.harness import CallingStore, ContractHarness, LeasingStore, TimedStore
 from tenure.testing.factories import (
     HOOK,
     LONG,
@@ -30,6 +27,29 @@ from tenure.testing.factories import (
     start_step,
     unique,
 )
+
+
+class StoreClockContract(ContractHarness):
+    """``StoreClock``: what time it is for a store."""
+
+    async def test_store_tells_the_time(self, store: TimedStore) -> None:
+        assert isinstance(store, StoreClock)
+        assert (await store.store_time()).utcoffset() == timedelta(0)
+
+    async def test_it_is_the_clock_that_stamps_records(self, store: TimedStore) -> None:
+        """Asked for anew each time: nobody learns an offset from what was heard a while ago."""
+        before = await store.store_time()
+        await self.pass_time(self.lease_seconds)
+        run = await create(store)
+        assert run.created_at is not None
+        assert before < run.created_at <= await store.store_time()
+
+
+# For stores that measure time by their machine's boot-time clock (memory, SQLite).
+#
+# Needs ``ManualTime`` in front, and a store built with the fixture ``clock``. A store with a server
+# of its own (PostgreSQL) judges by the server's clock and has nothing to prove here.
+
 
 JUMPS = [timedelta(days=-400), timedelta(days=400)]
 BOOTS = [1, 2]

@@ -1,13 +1,11 @@
-"""A store that reads and does not write (its disk is full) for longer than a lease lasts.
-
-Its owner has ended its tasks by then. When there is space again it says what they came to, and that
-nothing more starts: nobody may be told of a start that never was.
-"""
+"""A store that is away, or takes nothing, while a worker has runs."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +17,17 @@ from tenure.model.leases import ClaimRequest, Purpose
 from tenure.model.status import Recovery, RunStatus
 from tenure.ports.execution import Task, TaskResult
 from tenure.testing.factories import lease_request
+from tenure.testing.faults import METHODS
+from tenure.worker import claims
 from tenure.workflow.spec import Verify
 from tests.runtime.puppets import PATIENCE, Between, Outage, Puppet, step, workflow
-from tests.worker.conftest import NEXT, SHORT, Workers
+from tests.worker.conftest import NEXT, SHORT, Workers, eventually
+
+# A store that reads and does not write (its disk is full) for longer than a lease lasts.
+#
+# Its owner has ended its tasks by then. When there is space again it says what they came to, and
+# that nothing more starts: no start is told that never was.
+
 
 pytestmark = pytest.mark.slow
 
@@ -213,9 +219,7 @@ async def test_what_was_written_in_time_and_never_answered_is_not_said_twice(
     await disk.refuses_an_update()
     await asyncio.sleep(SHORT.trust)
     disk.takes_updates()
-    async with asyncio.timeout(PATIENCE):
-        while f"run {run_id} was lost" not in caplog.text:
-            await asyncio.sleep(0.01)
+    await eventually(lambda: f"run {run_id} was lost" in caplog.text)
     disk.is_free()
     run = await workers.ended(run_id)
     assert (run.status, act.begun) == (RunStatus.FAILED, ["one/local"])
@@ -276,3 +280,117 @@ async def test_that_nothing_can_be_claimed_is_said_once_and_its_end_once(
     said = [each.split(" (")[0] for each in caplog.messages if "answer" in each]
     assert said == ["the store does not answer", "the store answers again"]
     assert len(refused) == 3
+
+
+# A worker whose store neither answers nor lets go: a call that is cancelled fails instead, as a
+# driver's may, and whoever bears errors asks again.
+
+
+ONE = workflow(step("one"))
+
+
+class Silence:
+    """Of every call of a store, from when it ``begins``."""
+
+    def __init__(self, store: Between) -> None:
+        self._broken = asyncio.Event()
+        self._on = False
+        self.asked = asyncio.Event()
+        store.rules.update(dict.fromkeys(METHODS, self._rule))
+
+    def begins(self) -> None:
+        self._on = True
+
+    async def _rule(self, real: Any, *args: Any, **kwargs: Any) -> Any:
+        if not self._on:
+            return await real(*args, **kwargs)
+        self.asked.set()
+        try:
+            await self._broken.wait()
+        except asyncio.CancelledError:
+            raise tenure.StoreUnavailable("cannot leave while busy") from None
+
+
+@pytest.fixture
+async def silence(workers: Workers, act: Puppet) -> tuple[asyncio.Task[None], tenure.Worker]:
+    """A worker at work, whose store is silent from now on."""
+    store = Between(workers.store)
+    silence = Silence(store)
+    act.hold("one/local")
+    worker = workers.start(store=store)
+    await workers.submit(ONE)
+    await act.begins("one/local")
+    silence.begins()
+    await asyncio.wait_for(silence.asked.wait(), PATIENCE)
+    return workers.task_of(worker), worker
+
+
+async def test_cancelled_twice_it_stops(
+    silence: tuple[asyncio.Task[None], tenure.Worker], act: Puppet
+) -> None:
+    running, _ = silence
+    for _ in range(2):
+        running.cancel()
+        await asyncio.wait([running], timeout=0.05)
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.wait([running])
+    assert running.cancelled()
+    assert act.cancelled == ["one/local"]
+
+
+@pytest.mark.slow
+async def test_drained_it_gives_up_giving_back(
+    silence: tuple[asyncio.Task[None], tenure.Worker],
+    act: Puppet,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(claims, "_GIVING_BACK", 0.2)
+    running, worker = silence
+    worker.drain(at_once=True)
+    async with asyncio.timeout(PATIENCE):
+        await running
+    assert act.cancelled == ["one/local"]
+    assert "the store does not take 1 run back" in caplog.text
+
+
+async def test_its_tasks_are_killed_before_anything_that_waits_for_the_store(
+    workers: Workers,
+) -> None:
+    back, killed = asyncio.Event(), asyncio.Event()
+
+    class Deaf(Puppet):
+        """To whoever asks it to end, once: as a task is that traps SIGTERM."""
+
+        async def apply(self, *args: Any) -> Any:
+            try:
+                return await super().apply(*args)
+            except asyncio.CancelledError:
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    killed.set()
+
+    class NeverLetsGo(Between):
+        @asynccontextmanager
+        async def listen(self, *_: Any) -> AsyncIterator[None]:
+            try:
+                yield
+            finally:
+                await back.wait()
+
+    act = Deaf()
+    act.hold("one/local")
+    workers.actions[act.spec.name] = act
+    running = workers.task_of(workers.start(store=NeverLetsGo(workers.store)))
+    await workers.submit(ONE)
+    await act.begins("one/local")
+    for _ in range(2):
+        running.cancel()
+        await asyncio.wait([running], timeout=0.05)
+    async with asyncio.timeout(PATIENCE):
+        await killed.wait()
+    assert not running.done()
+    back.set()
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.wait([running])
