@@ -14,9 +14,9 @@ from benchmarks.postgres_server import commits, durable_server, fresh_store
 from benchmarks.workload import OWNER, created, three_steps
 from tenure.model.errors import TenureError
 from tenure.model.leases import Lease
-from tenure.runtime.group_commit import Contact, InTouch
+from tenure.runtime.group_commit import InTouch, StoreContact
 from tenure.runtime.lease_timing import Timing
-from tenure.runtime.leases import Holding, Keeper
+from tenure.runtime.leases import HeldLease, LeaseRenewer
 from tenure.stores.postgres import PostgresStore
 
 HELD = 10_000
@@ -33,7 +33,7 @@ def measure() -> list[Figure]:
 async def _measure(server: Server) -> list[Figure]:
     store = await fresh_store(server, "leases")
     timing = Timing(lease_duration=SECONDS, renew_interval=EVERY)
-    keeper = Keeper(store, OWNER, timing, InTouch(Contact(EVERY)))
+    keeper = LeaseRenewer(store, OWNER, timing, InTouch(StoreContact(EVERY)))
     async with store:
         leases = await _held(store)
         sent_at = asyncio.get_running_loop().time()
@@ -63,7 +63,7 @@ async def _measure(server: Server) -> list[Figure]:
     ]
 
 
-async def _renewed(held: list[Holding]) -> float:
+async def _renewed(held: list[HeldLease]) -> float:
     """Waits until all have been, once more; the seconds from when that was sent until the process
     trusts the last of them for longer."""
     time = asyncio.get_running_loop().time

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tenure.aio import end, end_anyway, finished_within
+from tenure.aio import cancel_and_wait, end, finished_within
 
 PATIENCE = 10.0
 
@@ -102,7 +102,7 @@ async def test_a_loop_whose_every_call_forgets_it_once_is_ended_between_two_call
 
 async def test_what_is_ended_anyway_ends_without_who_waited_for_it() -> None:
     task = await begun(3)
-    ending = asyncio.create_task(end_anyway(task))
+    ending = asyncio.create_task(cancel_and_wait(task))
     await asyncio.sleep(0)
     ending.cancel()
     async with asyncio.timeout(PATIENCE):

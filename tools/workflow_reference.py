@@ -54,11 +54,11 @@ PARTS: dict[str, schema.Part] = {
 def written(shape: Any) -> str:
     """What may stand there, in a few words."""
     match shape:
-        case schema.Words():
+        case schema.String():
             return "text"
-        case schema.Flag():
+        case schema.Boolean():
             return "true or false"
-        case schema.Whole(least, most):
+        case schema.Integer(least, most):
             return f"whole number, {_bounds(least, most)}"
         case schema.Number(least):
             return f"number, at least {least:g}"
@@ -98,7 +98,7 @@ def _plural(shape: Any) -> str:
             return f"{_link(shape)}s"
         case schema.Choice(choices):
             return _either(choices)
-        case schema.Words():
+        case schema.String():
             return "text"
         case _:
             return "any values"

@@ -38,7 +38,7 @@ async def end(*tasks: asyncio.Task[Any]) -> None:
         _, left = await asyncio.wait(left, timeout=next(patience))
 
 
-async def end_anyway(*tasks: asyncio.Task[Any]) -> None:
+async def cancel_and_wait(*tasks: asyncio.Task[Any]) -> None:
     """As ``end``, and it goes on with that if whoever waits for it is cancelled."""
     ending = asyncio.ensure_future(end(*tasks))
     _under_way.add(ending)
@@ -74,7 +74,7 @@ def times_cancelled() -> int:
 T = TypeVar("T")
 
 
-async def happens_within(event: asyncio.Event, seconds: float) -> bool:
+async def wait_for_event(event: asyncio.Event, seconds: float) -> bool:
     """Whether ``event`` was set before ``seconds`` were over."""
     try:
         async with asyncio.timeout(seconds):
@@ -86,10 +86,12 @@ async def happens_within(event: asyncio.Event, seconds: float) -> bool:
 
 async def pause(seconds: float) -> None:
     """Let time pass, by the event loop's clock."""
-    await happens_within(asyncio.Event(), seconds)
+    await wait_for_event(asyncio.Event(), seconds)
 
 
-async def to_a_good_end(work: Coroutine[Any, Any, T], ask_to_end: Callable[[], None]) -> T:
+async def run_with_graceful_cancel(
+    work: Coroutine[Any, Any, T], ask_to_end: Callable[[], None]
+) -> T:
     """The result of ``work``, which outlives one cancellation of who waits for it.
 
     The first only asks it to end; when it has, ``CancelledError`` comes out. The second cancels
@@ -136,7 +138,7 @@ _LONG = 9.0
 """Seconds. Where the store itself took that long to fail, who waits has waited for long enough."""
 
 
-async def surely(
+async def until_answered(
     send: Callable[[], Awaitable[T]],
     policy: RetryPolicy = PATIENCE,
     failed: Callable[[StoreUnavailable], None] | None = None,

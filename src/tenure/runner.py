@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from msgspec import structs
 
-from tenure.aio import surely
+from tenure.aio import until_answered
 from tenure.assembly import Assembly
 from tenure.model.errors import NotRunnable, NotSupported
 from tenure.model.outbox import Delivery
@@ -252,18 +252,18 @@ class Runner:
         planned = queued_retry(stored.snapshot, new_id, ready, options.approved_by)
         session = await self._waiting_room(ready, options.store)
         await self._submit(session, ready, planned, definition.encode(), options, update_id)
-        return await surely(lambda: session.store.get_run(new_id))
+        return await until_answered(lambda: session.store.get_run(new_id))
 
     async def get_run(self, run_id: str) -> RunSnapshot:
         """``RunNotFound`` rather than an invented one."""
         store = (await self._parts.session()).store
-        return await surely(lambda: store.get_run(run_id))
+        return await until_answered(lambda: store.get_run(run_id))
 
     async def list_runs(
         self, where: RunFilter = RunFilter(), *, limit: int = 50, cursor: str | None = None
     ) -> Page[RunSummary]:
         store = (await self._parts.session()).store
-        return await surely(lambda: store.list_runs(where, limit=limit, cursor=cursor))
+        return await until_answered(lambda: store.list_runs(where, limit=limit, cursor=cursor))
 
     async def approve(self, run_id: str, *, by: str, note: str | None = None) -> RunSnapshot:
         """Let a run begin that waits for approval; ``execute`` it, or a worker does.

@@ -33,7 +33,7 @@ STRAYS = [
     (BOOTSTRAP, "tenure.runner", "tenure.actions.registry"),
     (BOOTSTRAP, "tenure.assembly", "tenure.notifiers.http"),
     (BOOTSTRAP, "tenure.workflow_file", "tenure.actions"),
-    (BOOTSTRAP, "tenure.gatehouse", "tenure.stores.postgres"),
+    (BOOTSTRAP, "tenure.gateway_process", "tenure.stores.postgres"),
     (BOOTSTRAP, "tenure.cli", "tenure.stores.file"),
     ("Only its own store names a driver", "tenure.bootstrap", "apsw"),
     ("Only its own broker names a client", "tenure.assembly", "redis"),

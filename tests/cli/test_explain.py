@@ -12,7 +12,7 @@ from tenure.model.snapshot import Approval, ErrorInfo, HostState, RunSnapshot, S
 from tenure.model.status import HostStatus, Recovery, RunStatus, StepStatus
 from tenure.ports.leases import Presence, WorkerInfo
 from tenure.runtime.explain import Why, explain, explain_run, running_hosts
-from tenure.runtime.owners import Doubt, doubt_about, owner_label
+from tenure.runtime.owners import OwnerDoubt, doubt_about, owner_label
 from tenure.runtime.stop import HAND_OVER
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.clock import ManualClock
@@ -180,7 +180,7 @@ ROWS: list[tuple[str, RunSnapshot, dict[str, Any], Why, str]] = [
     (
         "owner lost, and the only worker is stopping",
         running(recovery=Recovery.RESUME),
-        {"doubt": Doubt.GONE, "workers": [LEAVING]},
+        {"doubt": OwnerDoubt.GONE, "workers": [LEAVING]},
         Why.OWNER_LOST,
         "its owner, process 812 on node7, is gone; the only worker of queue 'default' is stopping; "
         "start another: tenure worker --queue default",
@@ -203,14 +203,14 @@ ROWS: list[tuple[str, RunSnapshot, dict[str, Any], Why, str]] = [
     (
         "claimed, and its owner is gone",
         run(owner_id=OWNER, recovery=Recovery.RESUME),
-        {"doubt": Doubt.GONE},
+        {"doubt": OwnerDoubt.GONE},
         Why.OWNER_LOST,
         "its owner, process 812 on node7, is gone; the next worker begins it",
     ),
     (
         "claimed, its owner is gone, and nobody there",
         run(owner_id=OWNER, recovery=Recovery.RESUME),
-        {"doubt": Doubt.GONE, "workers": []},
+        {"doubt": OwnerDoubt.GONE, "workers": []},
         Why.OWNER_LOST,
         "its owner, process 812 on node7, is gone; no worker serves queue 'default'; start one: "
         "tenure worker --queue default",
@@ -218,7 +218,7 @@ ROWS: list[tuple[str, RunSnapshot, dict[str, Any], Why, str]] = [
     (
         "claimed, its owner is gone, and it does not resume",
         run(owner_id=OWNER),
-        {"doubt": Doubt.GONE},
+        {"doubt": OwnerDoubt.GONE},
         Why.OWNER_LOST,
         "its owner, process 812 on node7, is gone; the next worker begins it, or the next "
         "reconcile marks it interrupted",
@@ -226,14 +226,14 @@ ROWS: list[tuple[str, RunSnapshot, dict[str, Any], Why, str]] = [
     (
         "claimed, its owner is gone, it does not resume, and nobody there",
         run(owner_id=OWNER),
-        {"doubt": Doubt.GONE, "workers": []},
+        {"doubt": OwnerDoubt.GONE, "workers": []},
         Why.OWNER_LOST,
         "its owner, process 812 on node7, is gone; the next reconcile marks it interrupted",
     ),
     (
         "claimed, its owner is gone, and asked to stop",
         run(owner_id=OWNER, cancel_requested_at=ago(seconds=4), recovery=Recovery.RESUME),
-        {"doubt": Doubt.GONE},
+        {"doubt": OwnerDoubt.GONE},
         Why.OWNER_LOST,
         "its owner, process 812 on node7, is gone; it was asked to stop and will be marked "
         "canceled by the next reconcile",
@@ -241,7 +241,7 @@ ROWS: list[tuple[str, RunSnapshot, dict[str, Any], Why, str]] = [
     (
         "owner frozen, and asked to stop",
         running(lease_expires_at=ago(minutes=3), cancel_requested_at=ago(seconds=4)),
-        {"doubt": Doubt.SILENT},
+        {"doubt": OwnerDoubt.SILENT},
         Why.OWNER_SILENT,
         "its owner, process 812 on node7, is alive but did not renew its lease, which ended 3m "
         "ago: frozen, or cut off; it was asked to stop and will be marked canceled by tenure "
@@ -286,28 +286,28 @@ ROWS: list[tuple[str, RunSnapshot, dict[str, Any], Why, str]] = [
     (
         "owner lost",
         running(),
-        {"doubt": Doubt.GONE},
+        {"doubt": OwnerDoubt.GONE},
         Why.OWNER_LOST,
         "its owner, process 812 on node7, is gone; the next reconcile marks it interrupted",
     ),
     (
         "owner lost, resumes",
         running(recovery=Recovery.RESUME),
-        {"doubt": Doubt.GONE},
+        {"doubt": OwnerDoubt.GONE},
         Why.OWNER_LOST,
         "its owner, process 812 on node7, is gone; the next worker continues it",
     ),
     (
         "owner lost, resumes, and somebody there",
         running(recovery=Recovery.RESUME),
-        {"doubt": Doubt.GONE, "workers": [BUSY]},
+        {"doubt": OwnerDoubt.GONE, "workers": [BUSY]},
         Why.OWNER_LOST,
         "its owner, process 812 on node7, is gone; the next worker continues it",
     ),
     (
         "owner lost, resumes, and nobody there",
         running(recovery=Recovery.RESUME, queue="gpu"),
-        {"doubt": Doubt.GONE, "workers": [BUSY]},
+        {"doubt": OwnerDoubt.GONE, "workers": [BUSY]},
         Why.OWNER_LOST,
         "its owner, process 812 on node7, is gone; no worker serves queue 'gpu'; start one: "
         "tenure worker --queue gpu",
@@ -315,7 +315,7 @@ ROWS: list[tuple[str, RunSnapshot, dict[str, Any], Why, str]] = [
     (
         "owner lost while canceling",
         running(cancel_requested_at=ago(seconds=1)),
-        {"doubt": Doubt.GONE},
+        {"doubt": OwnerDoubt.GONE},
         Why.OWNER_LOST,
         "its owner, process 812 on node7, is gone; it was asked to stop and will be marked "
         "canceled by the next reconcile",
@@ -323,7 +323,7 @@ ROWS: list[tuple[str, RunSnapshot, dict[str, Any], Why, str]] = [
     (
         "owner frozen",
         running(lease_expires_at=ago(minutes=3)),
-        {"doubt": Doubt.SILENT},
+        {"doubt": OwnerDoubt.SILENT},
         Why.OWNER_SILENT,
         "its owner, process 812 on node7, is alive but did not renew its lease, which ended 3m "
         "ago: frozen, or cut off; tenure reconcile marks it interrupted",
@@ -331,7 +331,7 @@ ROWS: list[tuple[str, RunSnapshot, dict[str, Any], Why, str]] = [
     (
         "owner alive, and its lock of the file store gone",
         running(),
-        {"doubt": Doubt.SILENT},
+        {"doubt": OwnerDoubt.SILENT},
         Why.OWNER_SILENT,
         "its owner, process 812 on node7, is alive but no longer holds it; tenure reconcile "
         "(once that process is gone) marks it interrupted",
@@ -339,7 +339,7 @@ ROWS: list[tuple[str, RunSnapshot, dict[str, Any], Why, str]] = [
     (
         "owner elsewhere",
         running(lease_expires_at=ago(minutes=-1), recovery=Recovery.RESUME),
-        {"doubt": Doubt.UNHEARD},
+        {"doubt": OwnerDoubt.UNHEARD},
         Why.OWNER_LOST,
         "its owner, process 812 on node7, did not renew its lease, which is over; the next worker "
         "continues it",
@@ -347,7 +347,7 @@ ROWS: list[tuple[str, RunSnapshot, dict[str, Any], Why, str]] = [
     (
         "given back for ever",
         run(status=RunStatus.RUNNING),
-        {"doubt": Doubt.UNHEARD},
+        {"doubt": OwnerDoubt.UNHEARD},
         Why.OWNER_LOST,
         "it has no owner; tenure reconcile marks it interrupted",
     ),
@@ -498,18 +498,18 @@ LOST = {"status": RunStatus.RUNNING, "owner_lost": True}
     [
         (HELD, Presence.ALIVE, None),
         (HELD, Presence.UNSEEN, None),
-        (HELD, Presence.GONE, Doubt.GONE),
-        (HELD | LOST, Presence.GONE, Doubt.GONE),
-        (HELD | LOST, Presence.ALIVE, Doubt.SILENT),
-        (HELD | LOST, Presence.UNSEEN, Doubt.UNHEARD),
-        (LOST, Presence.GONE, Doubt.UNHEARD),
+        (HELD, Presence.GONE, OwnerDoubt.GONE),
+        (HELD | LOST, Presence.GONE, OwnerDoubt.GONE),
+        (HELD | LOST, Presence.ALIVE, OwnerDoubt.SILENT),
+        (HELD | LOST, Presence.UNSEEN, OwnerDoubt.UNHEARD),
+        (LOST, Presence.GONE, OwnerDoubt.UNHEARD),
         (LOST | {"recovery": Recovery.RESUME}, Presence.GONE, None),
         ({"status": RunStatus.QUEUED}, Presence.GONE, None),
         (HELD | {"status": RunStatus.SUCCESS}, Presence.GONE, None),
     ],
 )
 def test_a_lease_that_ran_out_does_not_prove_that_its_owner_is_gone(
-    facts: dict[str, Any], seen: Presence, doubt: Doubt | None
+    facts: dict[str, Any], seen: Presence, doubt: OwnerDoubt | None
 ) -> None:
     assert doubt_about(run(**facts), lambda _: seen) is doubt
 
@@ -579,11 +579,11 @@ def test_until_when_somebody_has_it_is_said(held: RunSnapshot, text: str) -> Non
     ("facts", "doubt"),
     [
         ({"lease_expires_at": ago(seconds=0)}, None),  # a clock was set; the store knows better
-        ({"lease_expires_at": UNTIL}, Doubt.GONE),
+        ({"lease_expires_at": UNTIL}, OwnerDoubt.GONE),
         ({"lease_expires_at": None}, None),
     ],
 )
-def test_of_no_other_run(facts: dict[str, Any], doubt: Doubt | None) -> None:
+def test_of_no_other_run(facts: dict[str, Any], doubt: OwnerDoubt | None) -> None:
     assert "lease" not in explain(running(**facts), NOW, doubt=doubt).text
 
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import tenure
 from tenure.client import Gateway
 from tenure.client.transport import Message, messages_in
-from tenure.gatehouse import Gatehouse
 from tenure.gateway.live.streams import HEARTBEAT, OPENING, message
+from tenure.gateway_process import GatewayProcess
 from tenure.model.errors import RunNotFound, StoreUnavailable
 from tenure.ports.store import LogKey
 from tenure.stores.memory import InMemoryStore
@@ -50,7 +50,7 @@ async def test_messages_are_the_same_however_they_are_cut(data: st.DataObject, f
 async def served(kept: Any) -> AsyncIterator[tuple[Proxy, Gateway]]:
     runner = tenure.Runner(kept)
     async with (
-        Gatehouse(kept, runner).open("127.0.0.1", 0) as address,
+        GatewayProcess(kept, runner).open("127.0.0.1", 0) as address,
         Proxy(urlsplit(address).port or 0) as proxy,
         Gateway(f"http://127.0.0.1:{proxy.port}") as gateway,
     ):

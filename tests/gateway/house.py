@@ -12,8 +12,8 @@ from http.client import HTTPConnection
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
-from tenure.gatehouse import Gatehouse
 from tenure.gateway.calls import Limits
+from tenure.gateway_process import GatewayProcess
 from tenure.model.tokens import Role, Token, digest_of, written
 from tenure.ports.store import RunStateStore, TokenStore
 from tenure.runner import Runner
@@ -79,7 +79,7 @@ class House:
 
     async def _begin(self) -> str:
         runner = await self._open.enter_async_context(Runner(self.store, reconcile_interval=60))
-        gatehouse = Gatehouse(self.store, runner, limits=self._limits, **self._rest)
+        gatehouse = GatewayProcess(self.store, runner, limits=self._limits, **self._rest)
         return await self._open.enter_async_context(gatehouse.open("127.0.0.1", 0))
 
     @property

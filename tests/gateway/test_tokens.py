@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import tenure
-from tenure.gatehouse import Gatehouse
 from tenure.gateway.problems import CannotListen
+from tenure.gateway_process import GatewayProcess
 from tenure.model.tokens import PREFIX, Role, Token, bearer_of, digest_of, written
 from tenure.stores.memory import InMemoryStore
 from tests.gateway.conftest import flow
@@ -179,5 +179,5 @@ async def test_a_name_that_nobody_knows_is_said_before_anything_else() -> None:
     store = InMemoryStore()
     async with tenure.Runner(store) as runner:
         with pytest.raises(CannotListen, match=r"cannot listen on nohost\.invalid:80"):
-            async with Gatehouse(store, runner).open("nohost.invalid", 80):
+            async with GatewayProcess(store, runner).open("nohost.invalid", 80):
                 pass

@@ -12,13 +12,13 @@ from typing import Any, cast
 import pytest
 
 import tenure
-from tenure.gateway.auth import Door
-from tenure.gateway.calls import Desk, Limits, Parts, QueuesOfRuns, StoreWatch
+from tenure.gateway.auth import Anonymous
+from tenure.gateway.calls import GatewayState, Limits, Operations, QueuesOfRuns, StoreWatch
 from tenure.gateway.live.feed import Live
 from tenure.gateway.live.streams import Patience
 from tenure.gateway.metrics import Meters, StoreNumbers
 from tenure.gateway.server import listen, new_app, serving
-from tenure.gateway.wakeups import Hearing
+from tenure.gateway.wakeups import WakeupHub
 from tenure.ports.leases import Presence
 from tests.gateway_live.viewers import SOON
 from tests.postgres.database import TestDatabase
@@ -35,15 +35,15 @@ class Gateway:
         clock, closing = asyncio.get_running_loop().time, asyncio.Event()
         self.live = Live(store, clock, every=OFTEN)
         self.meters = meters or Meters()
-        self.parts = Parts(
+        self.parts = GatewayState(
             store=store,
-            desk=cast(Desk, tenure.Runner(store)),
+            desk=cast(Operations, tenure.Runner(store)),
             read=tenure.workflow_file.read_workflow,
             now=lambda: datetime.now(UTC),
             presence=lambda _: Presence.UNSEEN,
             watch=StoreWatch(store, clock),
             closing=closing,
-            hearing=Hearing(store, closing),
+            hearing=WakeupHub(store, closing),
             queues=QueuesOfRuns(store),
             live=self.live,
             meters=self.meters,
@@ -57,7 +57,7 @@ class Gateway:
 
     async def start(self) -> None:
         listener = listen("127.0.0.1", 0)
-        app = new_app(self.parts, self._clock, self._limits, door=Door.HOME)
+        app = new_app(self.parts, self._clock, self._limits, door=Anonymous.HOME)
         server = serving(app, listener, self._limits, self.parts.closing)
         await self._serving.enter_async_context(server)
         self.address = "http://{}:{}".format(*listener.getsockname())

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from tenure.gateway.live.feed import AllRuns, view_all
-from tenure.gateway.live.streams import Part
+from tenure.gateway.live.streams import LogPart
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.update import FeedPage
 from tenure.testing.contracts.acts import create_embedded
@@ -38,7 +38,7 @@ class Between:
         return newest
 
 
-async def told(parts: AsyncGenerator[Part[str], None], runs: AllRuns, number: int) -> list[str]:
+async def told(parts: AsyncGenerator[LogPart[str], None], runs: AllRuns, number: int) -> list[str]:
     """The texts of so many events."""
     found: list[str] = []
     async with asyncio.timeout(SOON):
@@ -51,7 +51,7 @@ async def told(parts: AsyncGenerator[Part[str], None], runs: AllRuns, number: in
     return found
 
 
-def _events(part: Part[str]) -> list[Any]:
+def _events(part: LogPart[str]) -> list[Any]:
     page = msgspec.json.decode(part.data.partition(b"data: ")[2])
     events: list[Any] = page["events"]
     return events

@@ -10,13 +10,13 @@ from typing import Any
 
 import tenure
 from tenure.client import HttpStore
-from tenure.gatehouse import Gatehouse
-from tenure.gateway.auth import Door
-from tenure.gateway.calls import Limits, Parts, QueuesOfRuns, StoreWatch
+from tenure.gateway.auth import Anonymous
+from tenure.gateway.calls import GatewayState, Limits, QueuesOfRuns, StoreWatch
 from tenure.gateway.live.feed import Live
 from tenure.gateway.metrics import Meters, StoreNumbers
 from tenure.gateway.server import listen, new_app, serving
-from tenure.gateway.wakeups import Hearing
+from tenure.gateway.wakeups import WakeupHub
+from tenure.gateway_process import GatewayProcess
 from tenure.stores.memory import InMemoryStore
 from tenure.system import SystemClock, presence
 from tenure.workflow_file import read_workflow
@@ -31,7 +31,9 @@ async def gateway(store: Any, port: int = 0) -> AsyncIterator[str]:
     nothing happens there that nobody asked for."""
     runner = tenure.Runner(store)
     try:
-        async with Gatehouse(store, runner, limits=ANY_RATE).open("127.0.0.1", port) as address:
+        async with GatewayProcess(store, runner, limits=ANY_RATE).open(
+            "127.0.0.1", port
+        ) as address:
             yield address
     finally:
         await runner.close()
@@ -42,7 +44,7 @@ class SharedGateway:
     all of them, in the loop in which they run. (In a thread of its own it would have to wait for
     the test's thread, and the test for it, a thousand times.)"""
 
-    def __init__(self, parts: Parts, remote: HttpStore) -> None:
+    def __init__(self, parts: GatewayState, remote: HttpStore) -> None:
         self._parts = parts
         self._remote = remote
 
@@ -51,7 +53,7 @@ class SharedGateway:
     async def open(cls) -> AsyncIterator[SharedGateway]:
         time, closing = asyncio.get_running_loop().time, asyncio.Event()
         nothing, meters = InMemoryStore(), Meters()
-        parts = Parts(
+        parts = GatewayState(
             store=nothing,
             desk=tenure.Runner(nothing),
             read=read_workflow,
@@ -59,13 +61,13 @@ class SharedGateway:
             presence=presence,
             watch=StoreWatch(nothing, time),
             closing=closing,
-            hearing=Hearing(nothing, closing),
+            hearing=WakeupHub(nothing, closing),
             queues=QueuesOfRuns(nothing),
             live=Live(nothing, time),
             meters=meters,
             numbers=StoreNumbers(nothing, meters.registry, time),
         )
-        app, listener = new_app(parts, time, ANY_RATE, door=Door.HOME), listen("127.0.0.1", 0)
+        app, listener = new_app(parts, time, ANY_RATE, door=Anonymous.HOME), listen("127.0.0.1", 0)
         address = f"http://127.0.0.1:{listener.getsockname()[1]}"
         async with serving(app, listener, ANY_RATE, closing), HttpStore(address) as remote:
             yield cls(parts, remote)

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tenure.client import HttpStore
-from tenure.client.transport import Line, encoded
+from tenure.client.transport import HttpTransport, encoded
 from tenure.model.query import topic_of_queue
 from tenure.stores.memory import InMemoryStore
 from tenure.stores.postgres import PostgresStore
@@ -51,7 +51,7 @@ class TestWakeupsOfPostgres(WakeupsContract, ContractHarness):
 async def test_what_happens_between_two_questions_is_told() -> None:
     kept = InMemoryStore()
     async with gateway(kept) as address:
-        line = Line(address)
+        line = HttpTransport(address)
 
         async def ask(after: str | None) -> str:
             body = encoded(WakeupRequest(topics=(topic_of_queue("default"),), after=after))
@@ -130,7 +130,10 @@ def owned(run: Any) -> dict[str, Any]:
 
 
 async def renewed(address: str, held: HeldLease) -> Renewals:
-    line, body = Line(address), encoded(RenewalsRequest(leases=(held,), lease_seconds=LONG))
+    line, body = (
+        HttpTransport(address),
+        encoded(RenewalsRequest(leases=(held,), lease_seconds=LONG)),
+    )
     try:
         query = [("wait", "20")]
         return await line.ask("POST", "/v1/renewals", Renewals, query=query, body=body, wait=20)

@@ -30,7 +30,7 @@ from tenure.ports.execution import CheckResult, Output, Task, TaskResult, Transp
 from tenure.runtime.executor import Outcome
 from tenure.runtime.recipe import prepare
 from tenure.runtime.retry_history import Continuation
-from tenure.runtime.schedule import Draft, Start, Unfolding
+from tenure.runtime.schedule import PendingChanges, Schedule, Start
 from tenure.runtime.steps import item_unwanted
 from tenure.runtime.writer import not_born, with_intents
 from tenure.testing.factories import delivery_ids, unique
@@ -81,7 +81,7 @@ def workflow(
     return tenure.Workflow(name="play", steps=steps, **rest)
 
 
-class StrictDraft(Draft):
+class StrictDraft(PendingChanges):
     """Refuses a second status of one thing: the journal would miss the first."""
 
     def step(
@@ -113,7 +113,7 @@ class Play:
         plan = make_plan(played)
         prepared = prepare(plan, {"idle": Idle()}, continues)
         self.exports = Exports(plan, variables)
-        self.unfolding = Unfolding(prepared, self.exports)
+        self.unfolding = Schedule(prepared, self.exports)
         self.running: dict[str, Start] = {}
         """What was started and has not ended, by label: ``step/host`` or ``step/host[item]``."""
         self.started: list[str] = []
@@ -178,7 +178,7 @@ class Play:
 
     # How it goes on
 
-    def _proceed(self, draft: Draft) -> None:
+    def _proceed(self, draft: PendingChanges) -> None:
         self.unfolding.proceed(draft)
         if self.unfolding.finished:
             self.status = self.unfolding.end(draft)

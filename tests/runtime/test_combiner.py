@@ -14,7 +14,7 @@ from tenure.model.query import Page, RunFilter
 from tenure.model.snapshot import RunSnapshot, RunSummary
 from tenure.model.update import NewRun, Receipt, Update, Write, run_id_of
 from tenure.ports.store import BatchUpdates
-from tenure.runtime.group_commit import LARGEST_BATCH, Combiner, Contact, InTouch
+from tenure.runtime.group_commit import LARGEST_BATCH, GroupCommit, InTouch, StoreContact
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.factories import annotate, new_run
 from tests.runtime.puppets import PATIENCE
@@ -52,7 +52,7 @@ async def soon() -> None:
 
 async def test_writes_of_one_turn_share_a_commit(slow: Slow) -> None:
     slow.open_gate.set()
-    combiner = Combiner(slow)
+    combiner = GroupCommit(slow)
     writes = [new_run() for _ in range(5)]
     receipts = await asyncio.gather(*(combiner.write(write) for write in writes))
     assert slow.batches == [[write.snapshot.run_id for write in writes]]
@@ -61,14 +61,14 @@ async def test_writes_of_one_turn_share_a_commit(slow: Slow) -> None:
 
 async def test_a_write_alone_is_sent_at_once(slow: Slow) -> None:
     slow.open_gate.set()
-    combiner = Combiner(slow)
+    combiner = GroupCommit(slow)
     for _ in range(3):
         await combiner.write(new_run())
     assert [len(batch) for batch in slow.batches] == [1, 1, 1]
 
 
 async def test_what_comes_while_a_commit_is_under_way_gathers_for_the_next(slow: Slow) -> None:
-    combiner = Combiner(slow)
+    combiner = GroupCommit(slow)
     first = asyncio.ensure_future(combiner.write(new_run()))
     await soon()
     rest = []
@@ -81,7 +81,7 @@ async def test_what_comes_while_a_commit_is_under_way_gathers_for_the_next(slow:
 
 
 async def test_nobody_is_answered_before_the_commit(slow: Slow) -> None:
-    answer = asyncio.ensure_future(Combiner(slow).write(new_run()))
+    answer = asyncio.ensure_future(GroupCommit(slow).write(new_run()))
     await soon()
     assert slow.batches
     assert not answer.done()
@@ -92,7 +92,7 @@ async def test_nobody_is_answered_before_the_commit(slow: Slow) -> None:
 async def test_a_write_at_the_very_end_of_a_batch_is_not_stranded(slow: Slow) -> None:
     """Whoever was just answered writes again at once, when the sender is about to end."""
     slow.open_gate.set()
-    combiner = Combiner(slow)
+    combiner = GroupCommit(slow)
 
     async def one_after_another() -> Receipt:
         receipt = await combiner.write(new_run())
@@ -109,7 +109,7 @@ async def test_a_write_in_any_turn_after_the_last_is_answered(slow: Slow, turns:
     """The sender task ends, is noticed and discarded over several turns of the loop; a write may
     come in any of them."""
     slow.open_gate.set()
-    combiner = Combiner(slow)
+    combiner = GroupCommit(slow)
     first = asyncio.ensure_future(combiner.write(new_run()))
     while not slow.batches:
         await asyncio.sleep(0)
@@ -122,14 +122,14 @@ async def test_a_write_in_any_turn_after_the_last_is_answered(slow: Slow, turns:
 
 async def test_a_batch_is_bounded(slow: Slow) -> None:
     slow.open_gate.set()
-    combiner = Combiner(slow)
+    combiner = GroupCommit(slow)
     await asyncio.gather(*(combiner.write(new_run()) for _ in range(LARGEST_BATCH + 1)))
     assert [len(batch) for batch in slow.batches] == [LARGEST_BATCH, 1]
 
 
 async def test_one_refusal_is_its_writers_alone(slow: Slow) -> None:
     slow.open_gate.set()
-    combiner = Combiner(slow)
+    combiner = GroupCommit(slow)
     known = new_run()
     await combiner.write(known)
     twin = new_run(run_id=known.snapshot.run_id)
@@ -147,7 +147,7 @@ async def test_two_writes_of_one_run_are_sent_one_after_the_other(slow: Slow) ->
     """A batch may hold one of each run only; the second must hear why it is refused, and the first
     must not suffer for it."""
     slow.open_gate.set()
-    combiner = Combiner(slow)
+    combiner = GroupCommit(slow)
     first, other = new_run(), new_run()
     twin = new_run(run_id=first.snapshot.run_id)
     note = annotate(first.snapshot, note=1)
@@ -163,7 +163,7 @@ async def test_when_a_batch_fails_everybody_gets_an_error_of_their_own(slow: Slo
         raise StoreUnavailable("down")
 
     slow.update_runs = fail  # type: ignore[method-assign]
-    combiner = Combiner(slow)
+    combiner = GroupCommit(slow)
     answers = await asyncio.gather(
         *(combiner.write(new_run()) for _ in range(3)), return_exceptions=True
     )
@@ -180,7 +180,7 @@ async def test_a_store_that_answers_nonsense_leaves_nobody_waiting(
         return answer
 
     slow.update_runs = answered  # type: ignore[method-assign]
-    combiner = Combiner(slow)
+    combiner = GroupCommit(slow)
     async with asyncio.timeout(PATIENCE):
         with pytest.raises(StoreUnavailable):
             await combiner.write(new_run())
@@ -189,7 +189,7 @@ async def test_a_store_that_answers_nonsense_leaves_nobody_waiting(
 
 
 async def test_a_waiter_who_gave_up_harms_nobody_and_its_write_stands(slow: Slow) -> None:
-    combiner = Combiner(slow)
+    combiner = GroupCommit(slow)
     impatient, patient = new_run(), new_run()
     gone = asyncio.ensure_future(combiner.write(impatient))
     stays = asyncio.ensure_future(combiner.write(patient))
@@ -215,7 +215,7 @@ async def test_without_batches_each_write_is_a_call_of_its_own() -> None:
             return await super().update_run(update)
 
     store = Bare()
-    combiner = Combiner(store)
+    combiner = GroupCommit(store)
     run = new_run()
     await combiner.write(run)
     assert (await combiner.write(annotate(run.snapshot, note=1))).version == 2
@@ -232,7 +232,7 @@ async def test_a_driver_that_leaks_its_errors_leaves_the_outcome_unknown() -> No
             raise ConnectionResetError("peer")
 
     with pytest.raises(StoreUnavailable, match="peer") as caught:
-        await Combiner(Leaking()).write(new_run())
+        await GroupCommit(Leaking()).write(new_run())
     assert isinstance(caught.value.__cause__, ConnectionResetError)
 
 
@@ -242,7 +242,7 @@ class Parallel(Slow):
 
 async def test_batches_that_can_be_under_way_together_share_what_waits() -> None:
     store = Parallel()
-    combiner = Combiner(store)
+    combiner = GroupCommit(store)
     writes = [asyncio.ensure_future(combiner.write(new_run())) for _ in range(6)]
     await soon()
     more = [asyncio.ensure_future(combiner.write(new_run())) for _ in range(4)]
@@ -254,7 +254,7 @@ async def test_batches_that_can_be_under_way_together_share_what_waits() -> None
 
 
 async def test_close_waits_for_what_is_under_way(slow: Slow) -> None:
-    combiner = Combiner(slow)
+    combiner = GroupCommit(slow)
     answer = asyncio.ensure_future(combiner.write(new_run()))
     await soon()
     closing = asyncio.ensure_future(combiner.close())
@@ -290,7 +290,7 @@ class Foreign:
 
 
 async def test_a_drivers_own_error_is_an_unknown_outcome_and_never_leaks() -> None:
-    combiner = Combiner(Foreign())
+    combiner = GroupCommit(Foreign())
     with pytest.raises(StoreUnavailable, match="connection reset by the driver") as caught:
         await combiner.write(new_run())
     assert isinstance(caught.value.__cause__, RuntimeError)
@@ -302,46 +302,46 @@ class TestWhatIsHeardOfTheStore:
     """By those who judge owners that did not renew."""
 
     @pytest.fixture
-    async def contact(self) -> Contact:
-        contact = Contact(20.0)
+    async def contact(self) -> StoreContact:
+        contact = StoreContact(20.0)
         contact.since = 0.0
         return contact
 
-    async def test_nothing_while_it_answers(self, contact: Contact) -> None:
+    async def test_nothing_while_it_answers(self, contact: StoreContact) -> None:
         store = InMemoryStore()
-        combiner = Combiner(store, InTouch(contact))
+        combiner = GroupCommit(store, InTouch(contact))
         run = new_run()
         await combiner.write(run)
         with pytest.raises(RunExists):
             await combiner.write(new_run(run_id=run.snapshot.run_id))
         assert not contact.since
 
-    async def test_that_it_fails(self, contact: Contact) -> None:
+    async def test_that_it_fails(self, contact: StoreContact) -> None:
         class Failing(InMemoryStore):
             async def update_runs(self, writes: Sequence[Write]) -> list[Any]:
                 raise StoreUnavailable("the network is down")
 
         with pytest.raises(StoreUnavailable):
-            await Combiner(Failing(), InTouch(contact)).write(new_run())
+            await GroupCommit(Failing(), InTouch(contact)).write(new_run())
         assert contact.since
 
-    async def test_that_it_takes_nothing_of_a_batch(self, contact: Contact) -> None:
+    async def test_that_it_takes_nothing_of_a_batch(self, contact: StoreContact) -> None:
         with pytest.raises(StoreUnavailable):
-            await Combiner(Locked(), InTouch(contact)).write(new_run(run_id="locked-run"))
+            await GroupCommit(Locked(), InTouch(contact)).write(new_run(run_id="locked-run"))
         assert contact.since
 
-    async def test_not_that_one_run_of_many_is_locked(self, contact: Contact) -> None:
-        combiner = Combiner(Locked(), InTouch(contact))
+    async def test_not_that_one_run_of_many_is_locked(self, contact: StoreContact) -> None:
+        combiner = GroupCommit(Locked(), InTouch(contact))
         writes = combiner.write(new_run(run_id="locked-run")), combiner.write(new_run())
         locked, other = await asyncio.gather(*writes, return_exceptions=True)
         assert isinstance(locked, StoreUnavailable)
         assert isinstance(other, Receipt)
         assert not contact.since
 
-    async def test_that_a_write_alone_fails(self, contact: Contact) -> None:
+    async def test_that_a_write_alone_fails(self, contact: StoreContact) -> None:
         store = DocumentStore(KeyValueService())
         assert not isinstance(store, BatchUpdates)
-        combiner = Combiner(store, InTouch(contact))
+        combiner = GroupCommit(store, InTouch(contact))
         await combiner.write(new_run())
         assert not contact.since
 

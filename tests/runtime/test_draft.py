@@ -7,7 +7,7 @@ from msgspec import UNSET
 from tenure.model.snapshot import ErrorInfo, HostState, RunSnapshot, StepState
 from tenure.model.status import HostStatus, RunStatus, StepStatus
 from tenure.model.update import Changes, HostChange, ItemChange, RunChange, StepChange
-from tenure.runtime.schedule import Draft
+from tenure.runtime.schedule import PendingChanges
 from tenure.runtime.writer import not_born, with_intents
 
 RUNNING = HostChange(status=HostStatus.RUNNING, attempts=1)
@@ -16,12 +16,12 @@ ERROR = ErrorInfo(kind="exit", message="broken")
 
 
 def test_an_empty_draft_is_no_update() -> None:
-    assert not Draft()
-    assert Draft().changes() == Changes()
+    assert not PendingChanges()
+    assert PendingChanges().changes() == Changes()
 
 
 def test_later_words_about_a_host_are_added() -> None:
-    draft = Draft()
+    draft = PendingChanges()
     draft.item(0, "a", 0, ItemChange(status=HostStatus.SUCCESS))
     draft.item(0, "a", 1, ITEM_RUNNING)
     draft.host(0, "a", HostChange(attempts=2))
@@ -31,7 +31,7 @@ def test_later_words_about_a_host_are_added() -> None:
 
 
 def test_a_message_stays_when_a_status_follows() -> None:
-    draft = Draft()
+    draft = PendingChanges()
     draft.step(0, StepStatus.RUNNING, "why")
     draft.host(0, "a", RUNNING)
     assert draft.changes().steps[0] == StepChange(
@@ -40,14 +40,14 @@ def test_a_message_stays_when_a_status_follows() -> None:
 
 
 def test_the_runs_end_does_not_take_back_its_last_error() -> None:
-    draft = Draft()
+    draft = PendingChanges()
     draft.run_changes(RunChange(last_error=ERROR))
     draft.run_changes(RunChange(status=RunStatus.SUCCESS))
     assert draft.changes().run == RunChange(status=RunStatus.SUCCESS, last_error=ERROR)
 
 
 def test_what_was_said_elsewhere_is_taken_over_whole() -> None:
-    there, here = Draft(), Draft()
+    there, here = PendingChanges(), PendingChanges()
     there.step(0, StepStatus.RUNNING)
     there.host(0, "a", RUNNING)
     there.added(StepState(index=1, name="reload"))

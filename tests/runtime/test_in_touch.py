@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tenure.model.errors import RunNotFound, StoreUnavailable
-from tenure.runtime.group_commit import Contact, InTouch
+from tenure.runtime.group_commit import InTouch, StoreContact
 
 
 class Time:
@@ -24,7 +24,7 @@ async def time(monkeypatch: pytest.MonkeyPatch) -> Time:
 
 def in_touch(time: Time, renew_interval: float) -> InTouch:
     """For long enough."""
-    touch = InTouch(Contact(renew_interval))
+    touch = InTouch(StoreContact(renew_interval))
     touch.rests(time.now + 1000)
     assert later(touch, time, renew_interval)
     return touch
@@ -74,7 +74,7 @@ async def test_who_was_frozen_is_not_in_touch(time: Time) -> None:
 
 
 async def test_what_one_of_them_meets_all_have_met(time: Time) -> None:
-    contact = Contact(2.0)
+    contact = StoreContact(2.0)
     claims, writes = InTouch(contact), InTouch(contact)
     claims.rests(time.now + 1000)
     assert later(claims, time, 2.0)
@@ -85,7 +85,7 @@ async def test_what_one_of_them_meets_all_have_met(time: Time) -> None:
 
 async def test_how_long_a_store_always_takes_depends_on_what_it_is_asked(time: Time) -> None:
     """Quick answers to others do not make slow ones a sign that it was away."""
-    contact = Contact(2.0)
+    contact = StoreContact(2.0)
     claims, writes = InTouch(contact), InTouch(contact)
     claims.rests(time.now + 1000)
     for _ in range(8):
@@ -97,7 +97,7 @@ async def test_how_long_a_store_always_takes_depends_on_what_it_is_asked(time: T
 
 async def test_that_one_means_to_go_on_says_nothing_of_others(time: Time) -> None:
     """Who reconciles may take long over it, or ends while the others go on."""
-    contact = Contact(2.0)
+    contact = StoreContact(2.0)
     claims, reconciles = InTouch(contact), InTouch(contact)
     claims.rests(time.now + 1000)
     reconciles.rests(time.now + 1)

@@ -16,9 +16,9 @@ import tenure
 from tenure.model.errors import StoreUnavailable
 from tenure.model.leases import Lease, Purpose
 from tenure.model.status import RunStatus
-from tenure.runtime.group_commit import Contact, InTouch
+from tenure.runtime.group_commit import InTouch, StoreContact
 from tenure.runtime.lease_timing import Timing
-from tenure.runtime.leases import Keeper
+from tenure.runtime.leases import LeaseRenewer
 from tenure.runtime.stop import NOT_RENEWED
 from tenure.stores.memory import InMemoryStore
 from tenure.testing.clock import ManualClock
@@ -113,7 +113,9 @@ class Kept:
 
     def __init__(self, timing: Timing = SHORT) -> None:
         self.store: Any = Between(InMemoryStore())
-        self.keeper = Keeper(self.store, "me", timing, InTouch(Contact(timing.renew_interval)))
+        self.keeper = LeaseRenewer(
+            self.store, "me", timing, InTouch(StoreContact(timing.renew_interval))
+        )
         self.calls = Calls()
         self.asked: list[float] = []
         self.store.rules["renew_leases"] = self._renewed

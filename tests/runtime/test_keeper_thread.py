@@ -15,9 +15,9 @@ import pytest
 
 from tenure.model.leases import Lease, Renewal
 from tenure.ports.leases import LeaseKeeping
-from tenure.runtime.group_commit import Contact, InTouch
+from tenure.runtime.group_commit import InTouch, StoreContact
 from tenure.runtime.lease_timing import Timing
-from tenure.runtime.leases import Holding, Keeper
+from tenure.runtime.leases import HeldLease, LeaseRenewer
 from tenure.runtime.stop import NOT_RENEWED
 from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.factories import cancel, embedded_run
@@ -123,12 +123,12 @@ class Kept:
         self.store = store
         self.line = store.line
         self.windows = Windows()
-        self.contact = Contact(timing.renew_interval)
-        self.keeper = Keeper(store, "me", timing, InTouch(self.contact), self.windows)
+        self.contact = StoreContact(timing.renew_interval)
+        self.keeper = LeaseRenewer(store, "me", timing, InTouch(self.contact), self.windows)
         self.canceled: list[str] = []
         self.lost: list[str] = []
 
-    async def hold(self, run_id: str = "a-run-to-keep") -> Holding:
+    async def hold(self, run_id: str = "a-run-to-keep") -> HeldLease:
         sent_at = asyncio.get_running_loop().time()
         receipt = await self.store.real.create_run(embedded_run("me", run_id=run_id))
         assert receipt.lease_expires_at is not None

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from jinja2.utils import htmlsafe_json_dumps
 from yarl import URL
 
-from tenure.runtime.masking import Masks, Needles
+from tenure.runtime.masking import Masks, TextSearch
 
 few_letters = st.text("ab\n", min_size=1, max_size=6)
 some_text = st.text("ab\nc", max_size=60)
@@ -161,8 +161,8 @@ def test_no_form_is_overlooked_for_the_escapes_it_lacks(secrets: list[str], text
     begun = max(
         (n for form in forms for n in range(1, len(form)) if data.endswith(form[:n])), default=0
     )
-    assert Needles(forms).begun(data) == begun
-    assert Needles(forms).are_in(data) == any(form in data for form in forms)
+    assert TextSearch(forms).begun(data) == begun
+    assert TextSearch(forms).are_in(data) == any(form in data for form in forms)
 
 
 @st.composite

@@ -13,7 +13,7 @@ from tenure.model.status import RunStatus
 from tenure.model.update import Position
 from tenure.ports.execution import OutputChunk
 from tenure.ports.store import EventLog
-from tenure.runtime.recorders import Audience
+from tenure.runtime.recorders import RecorderQueue
 from tenure.stores.memory import InMemoryStore
 from tests.runtime.conftest import NewRunner
 from tests.runtime.puppets import (
@@ -139,13 +139,13 @@ async def test_one_that_hangs_holds_up_nothing_and_is_left_in_the_end(
         async def record(self, event: tenure.RecordedEvent) -> None:
             await asyncio.Event().wait()
 
-    leave = Audience.leave
+    leave = RecorderQueue.leave
 
-    async def impatient(self: Audience, patience: float) -> None:
+    async def impatient(self: RecorderQueue, patience: float) -> None:
         assert patience == 5.0
         await leave(self, 0.02)
 
-    monkeypatch.setattr(Audience, "leave", impatient)
+    monkeypatch.setattr(RecorderQueue, "leave", impatient)
     run = await new_runner(recorders=[Hanging()]).run(VARIED)
     assert run.status is RunStatus.SUCCESS
     assert [each for each in caplog.messages if "still busy" in each]
@@ -178,14 +178,14 @@ class Late(Onlooker):
 async def played_before(late: Late, runner: tenure.Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole run, with room for a few events only."""
     monkeypatch.setattr("tenure.runtime.recorders.MOST_KEPT", 10)
-    leave = Audience.leave
+    leave = RecorderQueue.leave
 
-    async def with_an_open_ear(self: Audience, patience: float) -> None:
+    async def with_an_open_ear(self: RecorderQueue, patience: float) -> None:
         assert self._heard.events <= 10
         late.may.set()
         await leave(self, PATIENCE)
 
-    monkeypatch.setattr(Audience, "leave", with_an_open_ear)
+    monkeypatch.setattr(RecorderQueue, "leave", with_an_open_ear)
     assert (await runner.run(VARIED, NAMED)).status is RunStatus.SUCCESS
 
 

@@ -14,7 +14,7 @@ from tenure.model.status import HostStatus
 from tenure.model.update import Changes
 from tenure.runtime.executor import Outcome
 from tenure.runtime.resume import resume
-from tenure.runtime.schedule import Unfolding, started_again
+from tenure.runtime.schedule import Schedule, started_again
 from tenure.workflow.plan import Exports
 from tests.runtime.playing import Play, StrictDraft
 from tests.runtime.test_unfolding_random import OUTCOMES, workflows
@@ -44,7 +44,7 @@ class Lossy(Play):
         while self._is_lost():
             prepared = self.unfolding._prepared
             self.exports = Exports(prepared.plan, self._variables)
-            self.unfolding, self.running = Unfolding(prepared, self.exports), {}
+            self.unfolding, self.running = Schedule(prepared, self.exports), {}
             missing, doubts = resume(self.unfolding, self.record)
             if missing != Changes():
                 super().apply(missing)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tenure
-from tenure.runtime.retention import Forgetting, PruneRate, RetentionPolicy, remove_old
+from tenure.runtime.retention import PruneLoop, PruneRate, RetentionPolicy, remove_old
 from tenure.stores.file import FileStore
 from tenure.stores.memory import InMemoryStore
 from tenure.stores.sqlite import SQLiteStore
@@ -62,7 +62,7 @@ class OldRuns:
 async def test_small_batches_with_a_pause_after_each_until_nothing_is_left() -> None:
     store, waits = OldRuns(60), asyncio.Queue[float](1)
     policy = RetentionPolicy(seconds=3600, per_second=100)
-    forgetting = Forgetting(store, policy, waits.put)
+    forgetting = PruneLoop(store, policy, waits.put)
     forgetting.open()
     async with asyncio.timeout(PATIENCE):
         waited = [await waits.get() for _ in range(3)]
@@ -92,7 +92,7 @@ async def test_outage_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
     store = Between(OldRunsIn(removed))
     outage = Outage(store, "prune_runs")
     outage.on = True
-    forgetting = Forgetting(store, AT_ONCE)
+    forgetting = PruneLoop(store, AT_ONCE)
     forgetting.open()
     await outage.refuses(2)
     outage.on = False

@@ -288,7 +288,7 @@ async def test_an_action_that_waits_for_something_cancelled_fails(
 async def test_a_fault_of_our_own_is_told_and_does_not_leave_the_run_running(
     any_store: Any, new_runner: NewRunner, act: Puppet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tenure.runtime.schedule import Unfolding
+    from tenure.runtime.schedule import Schedule as Unfolding
 
     act.hold("one/b", "one/a")
     runner = new_runner(any_store)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.runtime.recipe import Schedule, order_of
+from tenure.runtime.recipe import ReadySteps, order_of
 from tenure.workflow.plan import PlannedStep
 from tests.runtime.playing import step
 
@@ -35,7 +35,7 @@ def test_a_step_may_begin_when_all_it_needs_have_ended_and_only_once(
         PlannedStep(index=index, step=step(f"s{index}"), hosts=("a",), needs=needed)
         for index, needed in enumerate(needs)
     ]
-    schedule = Schedule(order_of(steps))
+    schedule = ReadySteps(order_of(steps))
     begun: set[int] = set()
     ended: set[int] = set()
     while len(ended) < len(needs):

@@ -13,7 +13,7 @@ import tenure
 from tenure.model.codec import full_record
 from tenure.model.status import RunStatus
 from tenure.runtime.executor import Executor
-from tenure.runtime.schedule import Unfolding
+from tenure.runtime.schedule import Schedule
 from tenure.stores.sqlite import SQLiteStore
 from tests.runtime.conftest import NewRunner
 from tests.runtime.puppets import Inbox, Onlooker, Puppet, shell, step, workflow
@@ -252,7 +252,7 @@ async def test_a_fault_of_our_own_quotes_no_secret(
     if where == "task":
         monkeypatch.setattr(Executor, "execute", task)
     else:
-        monkeypatch.setattr(Unfolding, "settle", engine if where == "engine" else store)
+        monkeypatch.setattr(Schedule, "settle", engine if where == "engine" else store)
     with suppress(ZeroDivisionError):
         await new_runner(sqlite).run(flow(shell("one", "true")), GIVEN)
     run = await sqlite.get_run(GIVEN.run_id or "")

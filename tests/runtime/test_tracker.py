@@ -15,9 +15,9 @@ from tenure.model.status import HostStatus, RunStatus, StepStatus
 from tenure.model.update import Changes, HostChange, NewRun, StepChange, Update
 from tenure.ports.execution import TaskResult
 from tenure.ports.store import EventLog
-from tenure.runtime.group_commit import Combiner
-from tenure.runtime.leases import Holding
-from tenure.runtime.recorders import Audience
+from tenure.runtime.group_commit import GroupCommit
+from tenure.runtime.leases import HeldLease
+from tenure.runtime.recorders import RecorderQueue
 from tenure.runtime.writer import RunTracker
 from tenure.stores.memory import InMemoryStore
 from tenure.system import new_update_id
@@ -356,10 +356,10 @@ async def test_a_run_is_given_back_also_if_nothing_else_may_be_said(memory: InMe
     """All there was to write were starts, and its owner no longer trusts its lease."""
     run = await create(memory, run_id=RUN_ID)
     claimed = await memory.claim_run(RUN_ID, lease_request("me"))
-    audience = Audience((), run, memory)
-    tracker = RunTracker(claimed.snapshot, Combiner(memory).write, new_update_id, audience)
+    audience = RecorderQueue((), run, memory)
+    tracker = RunTracker(claimed.snapshot, GroupCommit(memory).write, new_update_id, audience)
     tracker.own(claimed)
-    tracker.holding = Holding(RUN_ID, claimed.lease, 0.0, lambda: None, lambda _: None)
+    tracker.holding = HeldLease(RUN_ID, claimed.lease, 0.0, lambda: None, lambda _: None)
     tracker.holding.trusted_until = 0.0
     start = StepChange(
         status=StepStatus.RUNNING, hosts={HOSTS[0]: HostChange(status=HostStatus.RUNNING)}

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from tenure.model.outbox import Delivery
 from tenure.model.status import DeliveryState
-from tenure.runtime.callbacks import Owing
+from tenure.runtime.callbacks import OwedCallbacks
 from tests.runtime_relay.test_lanes import held
 
 
@@ -17,7 +17,7 @@ def settled(
 
 
 def test_a_run_is_owed_for_until_all_is_delivered_or_dead() -> None:
-    owing = Owing()
+    owing = OwedCallbacks()
     assert not owing
     owing.add("run-a", ("1", "2"))
     owing.add("run-b", ("4",))
@@ -33,7 +33,7 @@ def test_a_run_is_owed_for_until_all_is_delivered_or_dead() -> None:
 
 def test_what_others_wrote_or_somebody_sent_again_is_not_ours() -> None:
     """A run taken over still owes what its dead owner wrote; that goes out first."""
-    owing = Owing()
+    owing = OwedCallbacks()
     owing.add("run-a", ("mine", "mine too"))
     owing.settled(settled("run-b", "mine"))
     for _ in range(2):
@@ -43,7 +43,7 @@ def test_what_others_wrote_or_somebody_sent_again_is_not_ours() -> None:
 
 
 def test_the_run_not_written_to_for_longest_is_forgotten_first() -> None:
-    owing = Owing()
+    owing = OwedCallbacks()
     for number in range(1000):
         owing.add(f"run-{number}", ("1",))
     owing.add("run-0", ("2",))
@@ -55,7 +55,7 @@ def test_the_run_not_written_to_for_longest_is_forgotten_first() -> None:
 
 def test_noting_one_more_copies_nothing_that_was_noted() -> None:
     """A run may owe a hundred thousand."""
-    owing = Owing()
+    owing = OwedCallbacks()
     owing.add("run-a", ("1",))
     noted = owing._left["run-a"]
     owing.add("run-a", ("2",))

@@ -94,7 +94,7 @@ async def _typed_run(ctx: click.Context, store: OpenStore) -> str:
 def _from_store(
     ctx: click.Context, ask: Callable[[OpenStore], Awaitable[list[CompletionItem[str]]]]
 ) -> list[CompletionItem[str]]:
-    from tenure.cli.context import reading
+    from tenure.cli.context import open_to_read as reading
     from tenure.config import load_settings
 
     async def asking() -> list[CompletionItem[str]]:

@@ -53,7 +53,7 @@ def settings_for(
 
 
 @asynccontextmanager
-async def reading(settings: Settings) -> AsyncIterator[OpenStore]:
+async def open_to_read(settings: Settings) -> AsyncIterator[OpenStore]:
     """The store itself, for commands that only look; nothing is created. ``NoSuchStore``,
     ``NoRunsYet``."""
     must_be_there(settings)
@@ -62,7 +62,7 @@ async def reading(settings: Settings) -> AsyncIterator[OpenStore]:
 
 
 @asynccontextmanager
-async def tending(
+async def open_for_upkeep(
     settings: Settings, *, create: bool = False, migrate: bool = False
 ) -> AsyncIterator[OpenStore]:
     """The store itself, for commands that write to it and execute nothing: what a dead process
@@ -93,7 +93,7 @@ async def _mark_abandoned(store: RunStateStore, settings: Settings) -> None:
     )
     await reconciler.mark_at_start()
     if made:
-        async with telling(store, settings) as callbacks:
+        async with open_to_send(store, settings) as callbacks:
             for of in made:
                 callbacks.told(*of)
 
@@ -112,7 +112,7 @@ def must_be_there(settings: Settings) -> None:
 
 
 @asynccontextmanager
-async def writing(
+async def open_to_run(
     settings: Settings, recorders: Sequence[Recorder] = (), *, tracking: bool = True
 ) -> AsyncIterator[Runner]:
     """For commands that execute: opening it marks what a dead process left behind."""
@@ -188,7 +188,7 @@ def _for_execution(settings: Settings) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def telling(store: RunStateStore, settings: Settings) -> AsyncIterator[Callbacks]:
+async def open_to_send(store: RunStateStore, settings: Settings) -> AsyncIterator[Callbacks]:
     """Whoever changes runs without a runner says so there; leaving it waits as a runner does."""
     from tenure.runtime.callbacks import Callbacks
 
@@ -226,7 +226,7 @@ def _retention(settings: Settings) -> RetentionPolicy | None:
 
 
 @asynccontextmanager
-async def queueing(settings: Settings) -> AsyncIterator[Runner]:
+async def open_to_submit(settings: Settings) -> AsyncIterator[Runner]:
     """For commands that store something and answer: nobody waits for them for long."""
     from tenure.runner import Runner
 
@@ -237,10 +237,10 @@ async def queueing(settings: Settings) -> AsyncIterator[Runner]:
 
 
 @asynccontextmanager
-async def changing(settings: Settings) -> AsyncIterator[Runner]:
+async def open_to_change(settings: Settings) -> AsyncIterator[Runner]:
     """For commands that change runs there are. ``NoSuchStore``, ``NoRunsYet``."""
     must_be_there(settings)
-    async with queueing(settings) as runner:
+    async with open_to_submit(settings) as runner:
         yield runner
 
 

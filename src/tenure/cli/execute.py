@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tenure.aio import pause
 from tenure.cli.commands.callbacks import tell_of_undelivered
-from tenure.cli.context import meant_run, tending, this_user, writing
+from tenure.cli.context import meant_run, open_for_upkeep, open_to_run, this_user
 from tenure.cli.display.text import in_color, place_of, say, sign
 from tenure.cli.errors import tell
 from tenure.cli.exit_codes import OF_STATUS, Exit
@@ -127,7 +127,7 @@ async def _execute(
     *,
     tracking: bool,
 ) -> RunSnapshot:
-    async with writing(settings, view.recorders, tracking=tracking) as runner:
+    async with open_to_run(settings, view.recorders, tracking=tracking) as runner:
 
         async def ask(which: signal.Signals) -> bool:
             view.notice("canceling: tasks are being ended; Ctrl-C again stops at once")
@@ -167,7 +167,7 @@ class Found(NamedTuple):
 async def find(settings: Settings, word: str) -> Found:
     """As it stands once what dead processes left behind is marked. ``RunNotFound``; ``NotRunnable``
     if its store does not know what it executes."""
-    async with tending(settings) as store:
+    async with open_for_upkeep(settings) as store:
         stored = await stored_run(store, await meant_run(store, word))
         workers = await store.list_workers() if isinstance(store, WorkerRegistry) else ()
     run, definition = stored

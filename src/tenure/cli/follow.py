@@ -9,7 +9,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from tenure.aio import pause
-from tenure.cli.context import meant_run, reading
+from tenure.cli.context import meant_run, open_to_read
 from tenure.cli.display.text import neutral, note, place_of
 from tenure.cli.exit_codes import Exit
 from tenure.cli.signals import Stopped, stoppable
@@ -258,7 +258,7 @@ def watch(settings: Settings, word: str, stopped: str, *, as_json: bool) -> int:
 
 
 async def _watch(settings: Settings, word: str, view: View) -> RunSnapshot:
-    async with reading(settings) as store:
+    async with open_to_read(settings) as store:
         run_id = await meant_run(store, word)
         interval = settings.control_interval
         explain = partial(_explain, store)

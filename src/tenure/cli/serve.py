@@ -91,9 +91,9 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 @asynccontextmanager
 async def fronting(settings: Settings, *, allow_anyone: bool) -> AsyncIterator[Front]:
     """``NotSafe``, ``CannotListen``, and whatever opening the store raises."""
-    from tenure.gatehouse import Gatehouse
     from tenure.gateway.calls import Limits
     from tenure.gateway.metrics import Meters, measured
+    from tenure.gateway_process import GatewayProcess as Gatehouse
 
     tell_everything(settings)
     make_room(settings)

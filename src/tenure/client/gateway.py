@@ -6,7 +6,15 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Self
 
 from tenure.client.store import RecordsOverHttp, known, listed
-from tenure.client.transport import TIMEOUT, Line, Stream, encoded, followed, key_header, part
+from tenure.client.transport import (
+    TIMEOUT,
+    HttpTransport,
+    Stream,
+    encoded,
+    followed,
+    key_header,
+    part,
+)
 from tenure.model.errors import InvalidCursor
 from tenure.model.query import Page, RunFilter
 from tenure.model.snapshot import RunSnapshot, RunSummary
@@ -39,7 +47,7 @@ class Gateway:
     """
 
     def __init__(self, url: str, token: str | None = None, *, timeout: float = TIMEOUT) -> None:
-        self._line = Line(url, token, timeout=timeout)
+        self._line = HttpTransport(url, token, timeout=timeout)
         self._records = RecordsOverHttp(self._line)
 
     async def close(self) -> None:

@@ -11,7 +11,7 @@ from typing import Self
 
 from tenure.aio import end, pause
 from tenure.client.errors import error_of, name_of, problem_in
-from tenure.client.transport import TIMEOUT, Line, encoded, part
+from tenure.client.transport import TIMEOUT, HttpTransport, encoded, part
 from tenure.model.codec import storable
 from tenure.model.errors import (
     InvalidCursor,
@@ -72,7 +72,7 @@ from tenure.wire.runs import EventPage, RunPage, Workers
 
 
 async def listed(
-    line: Line, path: str, where: RunFilter, limit: int, cursor: str | None
+    line: HttpTransport, path: str, where: RunFilter, limit: int, cursor: str | None
 ) -> Page[RunSummary]:
     """``InvalidCursor``."""
     query = [*asked_for(where), ("limit", str(bounded_limit(limit)))]
@@ -135,7 +135,7 @@ class RunsOverHttp:
     durable = True
     """They outlive this process, whatever the gateway keeps them in."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: HttpTransport) -> None:
         self._line = line
 
     async def create_run(self, new: NewRun) -> Receipt:
@@ -239,7 +239,7 @@ _MOST_DEAD = 10_000
 
 
 class LeasesOverHttp:
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: HttpTransport) -> None:
         self._line = line
 
     async def list_runnable(
@@ -329,7 +329,7 @@ _LARGEST_SEQ = 10**9
 
 
 class RecordsOverHttp:
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: HttpTransport) -> None:
         self._line = line
 
     async def read_events(
@@ -429,7 +429,7 @@ _AGAIN = RetryPolicy(attempts=2**62, delay=0.2, backoff=2.0, max_delay=10.0, jit
 
 
 class PresenceOverHttp:
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: HttpTransport) -> None:
         self._line = line
 
     async def heartbeat(self, worker: WorkerInfo, seconds: float) -> None:
@@ -510,7 +510,7 @@ class HttpStore(RunsOverHttp, LeasesOverHttp, RecordsOverHttp, PresenceOverHttp)
     """
 
     def __init__(self, url: str, token: str | None = None, *, timeout: float = TIMEOUT) -> None:
-        super().__init__(Line(url, token, timeout=timeout))
+        super().__init__(HttpTransport(url, token, timeout=timeout))
         self._opened_with = (url, token, timeout)
 
     @property

@@ -110,7 +110,7 @@ class Reply(NamedTuple):
             ) from error
 
 
-class Line:
+class HttpTransport:
     """``token`` or what ``TENURE_TOKEN`` holds; it is sent in a header, and shown nowhere.
 
     Belongs to whichever event loop uses it first, until it is closed.
@@ -343,7 +343,7 @@ class Stream(NamedTuple, Generic[T]):
     kind: type[T]
 
 
-async def followed(line: Line, stream: Stream[T]) -> AsyncGenerator[T]:
+async def followed(line: HttpTransport, stream: Stream[T]) -> AsyncGenerator[T]:
     """To its end, if it has one. ``StoreUnavailable`` if nobody answers at first, or for most of a
     minute later on; whatever else the gateway says is raised as it is."""
     place: str | None = None

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from starlette.types import Scope
 
 from tenure.aio import pause
-from tenure.gateway.calls import Call, Caller, Parts, Route
+from tenure.gateway.calls import Call, Caller, GatewayState, Route
 from tenure.gateway.problems import FORBIDDEN, FOREIGN_ORIGIN, TOO_MANY, UNAUTHORIZED, Refusal
 from tenure.model.errors import RunNotFound, StoreError
 from tenure.model.ids import check_run_id
@@ -113,7 +113,7 @@ _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _CHALLENGE = {"www-authenticate": 'Bearer realm="tenure"'}
 
 
-class Door(Enum):
+class Anonymous(Enum):
     """Whether somebody gets in who brings no token."""
 
     SHUT = "shut"
@@ -124,7 +124,7 @@ class Door(Enum):
 
 
 class Admission:
-    def __init__(self, book: TokenBook, rates: Rates, door: Door) -> None:
+    def __init__(self, book: TokenBook, rates: Rates, door: Anonymous) -> None:
         self._book = book
         self._rates = rates
         self._door = door
@@ -177,15 +177,15 @@ class Admission:
         return caller
 
     async def _needs_token(self) -> bool:
-        if self._door is Door.HOME:
+        if self._door is Anonymous.HOME:
             return await self._book.has_any()
-        return self._door is Door.SHUT
+        return self._door is Anonymous.SHUT
 
     def _check_origin(self, method: str, headers: dict[str, str]) -> None:
         """Without tokens a browser on this machine would do whatever any page asks of it: also one
         whose name was made to lead here."""
         host = _name_of(f"//{headers.get('host', '')}")
-        if self._door is Door.HOME and not is_loopback(host):
+        if self._door is Anonymous.HOME and not is_loopback(host):
             said = f"without tokens this serves localhost, not {host[:100]!r}"
             raise Refusal(FOREIGN_ORIGIN, said)
         origin = headers.get("origin")
@@ -258,7 +258,7 @@ async def run_of(call: Call[Any, Any]) -> RunSnapshot:
     return await reached(call.parts, call.caller, run_id_of(call))
 
 
-async def reached(parts: Parts, caller: Caller, run_id: str) -> RunSnapshot:
+async def reached(parts: GatewayState, caller: Caller, run_id: str) -> RunSnapshot:
     """Of a queue that is not the caller's nobody says whether it is there."""
     run = await parts.store.get_run(run_id)
     if not caller.may_touch(run.queue):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tenure.gateway.auth import check_unlimited, reached
-from tenure.gateway.calls import Answer, Call, Parts
+from tenure.gateway.calls import Answer, Call, GatewayState
 from tenure.model.errors import DeliveryNotFound, NotSupported, RunNotFound
 from tenure.model.ids import check_run_id
 from tenure.ports.callbacks import Outbox
@@ -46,7 +46,7 @@ async def _check_reaches(call: Call[NoQuery, None]) -> None:
         raise DeliveryNotFound(delivery.id) from error
 
 
-def _outbox(parts: Parts) -> Outbox:
+def _outbox(parts: GatewayState) -> Outbox:
     if isinstance(parts.store, Outbox):
         return parts.store
     raise NotSupported(f"{type(parts.store).__name__} keeps no callbacks")

@@ -15,10 +15,10 @@ from msgspec import Struct, field
 from starlette.convertors import PathConvertor, register_url_convertor
 
 from tenure.gateway.live.feed import Live
-from tenure.gateway.live.streams import Part, Patience
+from tenure.gateway.live.streams import LogPart, Patience
 from tenure.gateway.metrics import Meters, StoreNumbers
 from tenure.gateway.problems import Kind
-from tenure.gateway.wakeups import Hearing
+from tenure.gateway.wakeups import WakeupHub
 from tenure.model.errors import RunNotFound, StoreIncompatible, StoreUnavailable, TenureError
 from tenure.model.outbox import Delivery
 from tenure.model.snapshot import RunSnapshot
@@ -146,7 +146,7 @@ class StoreWatch:
 # What the gateway is made of: handed in by whoever puts the process together.
 
 
-class Desk(Protocol):
+class Operations(Protocol):
     """Everything that changes runs without executing them; ``Runner`` is one."""
 
     async def submit(
@@ -189,11 +189,11 @@ class Limits(Struct, frozen=True, kw_only=True):
     """For answers under way once the gateway was told to stop."""
 
 
-class Parts(Struct, kw_only=True, gc=False):
+class GatewayState(Struct, kw_only=True, gc=False):
     """For handlers."""
 
     store: RunStateStore
-    desk: Desk
+    desk: Operations
     read: Callable[[str], Source]
     """A workflow's text as ``Desk.submit`` takes it; may take a while. ``InvalidWorkflow``."""
     now: Callable[[], datetime]
@@ -201,7 +201,7 @@ class Parts(Struct, kw_only=True, gc=False):
     watch: StoreWatch
     closing: asyncio.Event
     """Set when the gateway is told to stop: whatever streams ends then."""
-    hearing: Hearing
+    hearing: WakeupHub
     queues: QueuesOfRuns
     live: Live
     meters: Meters
@@ -222,7 +222,7 @@ class Call(Struct, Generic[Q, B], frozen=True, gc=False, kw_only=True):
     """Checked by its route before a handler gets it: the caller may ask this, ``query`` and
     ``body`` are of their types and sizes."""
 
-    parts: Parts
+    parts: GatewayState
     caller: Caller
     path: Mapping[str, str]
     query: Q
@@ -251,7 +251,7 @@ class RawAnswer(Struct, frozen=True, gc=False, kw_only=True):
 class StreamAnswer(Struct, frozen=True, gc=False, kw_only=True):
     """Server-sent events, as they come. Whoever sends them closes ``parts``."""
 
-    parts: AsyncGenerator[Part[Any], None]
+    parts: AsyncGenerator[LogPart[Any], None]
 
 
 # One row of the table of routes: all that is known of a request before it is made.

@@ -8,9 +8,9 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
-from tenure.aio import happens_within
+from tenure.aio import wait_for_event
 from tenure.gateway.auth import check_holds, check_queue, check_reaches, check_unlimited
-from tenure.gateway.calls import Answer, Call, Parts
+from tenure.gateway.calls import Answer, Call, GatewayState
 from tenure.gateway.problems import Refusal
 from tenure.model.errors import LeaseLost, NotSupported, StoreUnavailable
 from tenure.model.leases import ClaimedRun, ClaimRequest, Lease, Purpose, Renewal
@@ -180,7 +180,7 @@ async def _news(
     if hearing.hears:
         with suppress(Refusal):  # too many wait: they are renewed all the same
             return await hearing.news(call.caller.token_id, sorted(topics), heard, left)
-    await happens_within(call.parts.closing, min(left, _LOOK))
+    await wait_for_event(call.parts.closing, min(left, _LOOK))
     return None
 
 
@@ -188,6 +188,6 @@ def _tells(renewal: Renewal) -> bool:
     return not renewal.ok or renewal.busy or renewal.cancel_requested_at is not None
 
 
-def _lease(parts: Parts, run_id: str, owner_id: str, fence: int) -> Lease:
+def _lease(parts: GatewayState, run_id: str, owner_id: str, fence: int) -> Lease:
     """When it ends is the store's to say."""
     return Lease(run_id=run_id, owner_id=owner_id, fence=fence, expires_at=parts.now())

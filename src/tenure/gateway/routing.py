@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from tenure.gateway.answers import JSON, prefers, send_answer
 from tenure.gateway.auth import Admission
-from tenure.gateway.calls import Answer, Call, Limits, Parts, RawAnswer, Route, StreamAnswer
+from tenure.gateway.calls import Answer, Call, GatewayState, Limits, RawAnswer, Route, StreamAnswer
 from tenure.gateway.live.streams import SSE_MEDIA_TYPE, send_stream
 from tenure.gateway.problems import (
     BUSY,
@@ -190,7 +190,11 @@ class Resource:
     """All methods of one path, as an ASGI application."""
 
     def __init__(
-        self, routes: Sequence[Route[Any, Any]], parts: Parts, admission: Admission, intake: Intake
+        self,
+        routes: Sequence[Route[Any, Any]],
+        parts: GatewayState,
+        admission: Admission,
+        intake: Intake,
     ) -> None:
         self._methods = {route.method: Method(route, parts, admission, intake) for route in routes}
         if "GET" in self._methods:
@@ -209,7 +213,7 @@ class Resource:
 
 class Method:
     def __init__(
-        self, route: Route[Any, Any], parts: Parts, admission: Admission, intake: Intake
+        self, route: Route[Any, Any], parts: GatewayState, admission: Admission, intake: Intake
     ) -> None:
         self._route = route
         self._parts = parts

@@ -16,8 +16,8 @@ from starlette.routing import Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tenure.aio import about, pause
-from tenure.gateway.auth import Admission, Door, Rates, TokenBook
-from tenure.gateway.calls import Limits, Parts, Route
+from tenure.gateway.auth import Admission, Anonymous, Rates, TokenBook
+from tenure.gateway.calls import GatewayState, Limits, Route
 from tenure.gateway.live.streams import SSE_MEDIA_TYPE
 from tenure.gateway.metrics import Meters
 from tenure.gateway.openapi import encoded
@@ -197,11 +197,11 @@ def _is_stream(start: Message) -> bool:
 
 
 def new_app(
-    parts: Parts,
+    parts: GatewayState,
     clock: Callable[[], float],
     limits: Limits = Limits(),
     *,
-    door: Door = Door.SHUT,
+    door: Anonymous = Anonymous.SHUT,
     routes: Sequence[Route[Any, Any]] = ROUTES,
 ) -> Router:
     """``clock`` counts seconds, for what lasts; ``door`` is for those without a token."""

@@ -8,7 +8,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from tenure.gateway.auth import NAMELESS, check_queue, reached
-from tenure.gateway.calls import OPERATE, WORK, Answer, Call, Caller, Parts
+from tenure.gateway.calls import OPERATE, WORK, Answer, Call, Caller, GatewayState
 from tenure.gateway.problems import FORBIDDEN, Refusal, problem_of
 from tenure.gateway.runs import restored
 from tenure.model import compose
@@ -169,7 +169,7 @@ def _check_role(caller: Caller, roles: frozenset[Role], what: str) -> None:
         raise Refusal(FORBIDDEN, said)
 
 
-async def _with_credentials(parts: Parts, caller: Caller, new: NewRun) -> NewRun:
+async def _with_credentials(parts: GatewayState, caller: Caller, new: NewRun) -> NewRun:
     """Who retries a run gives the new one the callbacks of the old, as far as it was shown them."""
     given, old_id = new.snapshot, new.snapshot.retry_of
     if not given.callbacks or old_id is None:

@@ -11,7 +11,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 
-from tenure.aio import happens_within
+from tenure.aio import wait_for_event
 from tenure.gateway.problems import BUSY, Refusal
 from tenure.ports.leases import Wakeups
 from tenure.ports.store import RunStateStore
@@ -25,13 +25,13 @@ _MOST = 5_000
 Topics = tuple[str, ...]
 
 
-class Hearing:
+class WakeupHub:
     """``closing``: whoever waits is answered then, and nobody is listened for any more."""
 
     def __init__(self, store: RunStateStore, closing: asyncio.Event) -> None:
         self._store = store if isinstance(store, Wakeups) else None
         self._closing = closing
-        self._ears: dict[str, dict[Topics, _Ear]] = defaultdict(dict)
+        self._ears: dict[str, dict[Topics, _Subscription]] = defaultdict(dict)
         """By token, so that nobody takes the room of others."""
 
     @property
@@ -48,7 +48,7 @@ class Hearing:
         ear = self._ear_for(whose, tuple(sorted(set(topics))))
         with ear:
             if ear.position == after or not ear.began:
-                await happens_within(ear.rings, seconds)
+                await wait_for_event(ear.rings, seconds)
             return ear.position
 
     async def close(self) -> None:
@@ -57,30 +57,30 @@ class Hearing:
         if tasks:
             await asyncio.wait(tasks)
 
-    def _ear_for(self, whose: str, topics: Topics) -> _Ear:
+    def _ear_for(self, whose: str, topics: Topics) -> _Subscription:
         ears = self._ears[whose]
         ear = ears.get(topics)
         if ear is None:
             if self._store is None or len(ears) >= _MOST:
                 raise Refusal(BUSY, "this token waits for too many different things")
-            ear = ears[topics] = _Ear()
+            ear = ears[topics] = _Subscription()
             ear.task = asyncio.create_task(self._listen(self._store, ears, topics, ear))
         return ear
 
     async def _listen(
-        self, store: Wakeups, ears: dict[Topics, _Ear], topics: Topics, ear: _Ear
+        self, store: Wakeups, ears: dict[Topics, _Subscription], topics: Topics, ear: _Subscription
     ) -> None:
         try:
             async with store.listen(topics, ear.ring):
                 while ear.is_wanted:
-                    if await happens_within(self._closing, _IDLE / 2):
+                    if await wait_for_event(self._closing, _IDLE / 2):
                         return
         finally:
             del ears[topics]
             ear.ring()
 
 
-class _Ear:
+class _Subscription:
     """Entered by whoever waits."""
 
     task: asyncio.Task[None]

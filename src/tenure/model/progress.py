@@ -27,7 +27,7 @@ from tenure.model.update import Effect, HostChange, ItemChange, StepChange
 # How a refusal says which step, host or item it is about.
 
 
-class Wrong(Exception):
+class InvalidReport(Exception):
     """What is wrong with a host or an item; the caller knows whose it is."""
 
     place = ""
@@ -205,7 +205,7 @@ def close_items(host: HostState) -> HostState:
             end = transitions.ITEM_NOT_REACHED.get(host.status, item.status)
         elif item.status == _HOST_RUNNING:
             if host.status not in transitions.ITEM_CUT_SHORT:
-                raise Wrong(f"cannot end: its item {position} is still running")
+                raise InvalidReport(f"cannot end: its item {position} is still running")
             end = transitions.ITEM_CUT_SHORT[host.status]
         if end is not item.status:
             items[position] = replace(item, status=end, finished_at=host.finished_at)
@@ -295,7 +295,7 @@ def _change_hosts(
             changed = delta.hosts[name] = _change_host(host, change, at)
             if changed.status is not host.status:
                 move(counts, host.status, changed.status)
-        except Wrong as wrong:
+        except InvalidReport as wrong:
             raise InvalidTransition(
                 run_id, f"host {name!r} of {label(step)}{wrong.place} {wrong}"
             ) from None
@@ -307,7 +307,7 @@ def _change_host(host: HostState, change: HostChange, at: datetime) -> HostState
     if change.items:
         changed = replace(changed, items=_change_items(host.items, change, at))
     if status is _HOST_PENDING:
-        raise Wrong("has not started: nothing can be said of it yet")
+        raise InvalidReport("has not started: nothing can be said of it yet")
     if changed.items and status is not _HOST_RUNNING:
         changed = close_items(changed)
     return changed
@@ -321,10 +321,10 @@ def _change_items(
         if position == len(items):
             items.append(ItemState())
         elif not 0 <= position < len(items):
-            raise Wrong(f"has {len(items)} items, not {position + 1}")
+            raise InvalidReport(f"has {len(items)} items, not {position + 1}")
         try:
             items[position] = _change_item(items[position], item_change, at)
-        except Wrong as wrong:
+        except InvalidReport as wrong:
             wrong.place = f", item {position},"
             raise
     return tuple(items)
@@ -335,7 +335,7 @@ def _change_item(item: _Item, change: ItemChange, at: datetime) -> _Item:
     moves = new is not UNSET and new is not old
     if old in ENDED_HOST or (moves and new not in status.HOST[old]):
         wanted = "change" if new is UNSET else f"go to {new}"
-        raise Wrong(f"is {old} and cannot {wanted}")
+        raise InvalidReport(f"is {old} and cannot {wanted}")
     fields: dict[str, Any] = {}
     if moves:
         fields["status"] = new

@@ -100,7 +100,7 @@ def note_given_up(delivery: Delivery, error: str | None) -> None:
 LARGEST_BATCH = 500
 
 
-class Claim(NamedTuple):
+class DeliveryClaim(NamedTuple):
     """As ``Outbox.claim_deliveries`` wants it."""
 
     token: str
@@ -111,7 +111,7 @@ class Claim(NamedTuple):
     only: Sequence[str] | None
 
 
-class Settling:
+class SettlementBatch:
     """``settled`` hears of each that the store has taken."""
 
     def __init__(self, outbox: Outbox, settled: Callable[[Delivery], None]) -> None:
@@ -141,7 +141,7 @@ class Settling:
             self._answered(batch, await self._ask(batch))
             left -= len(batch)
 
-    async def settle_and_claim(self, claim: Claim) -> list[Delivery]:
+    async def settle_and_claim(self, claim: DeliveryClaim) -> list[Delivery]:
         self._try_once_more()
         batch = self._ended[:LARGEST_BATCH]
         if not batch or self._batches is None:

@@ -27,7 +27,7 @@ from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
-from tenure.aio import pause, surely
+from tenure.aio import pause, until_answered
 from tenure.model import compose
 from tenure.model.errors import VersionConflict
 from tenure.model.outbox import Delivery, GiveUp, Outcome, RetryLater, origin_of
@@ -39,7 +39,7 @@ from tenure.ports.callbacks import CallbackSender, NotTaken, Outbox, RunStateNot
 from tenure.ports.store import Attended, RunStateStore
 from tenure.runtime.attempts import attempt, note_given_up, outcome_of
 from tenure.runtime.callback_settings import CallbackSettings
-from tenure.runtime.group_commit import Combiner
+from tenure.runtime.group_commit import GroupCommit
 from tenure.runtime.relay import Relay
 from tenure.wire.callbacks import payload
 
@@ -49,7 +49,7 @@ from tenure.wire.callbacks import payload
 _MOST = 1000
 
 
-class Owing:
+class OwedCallbacks:
     """Knows what this process put into the outbox and its relay has not got rid of. What another
     relay gets rid of stays here: it is for the store to say in the end.
 
@@ -319,7 +319,7 @@ _MOST_NOTIFIERS = 1000
 """Runs with a notifier of their own, and calls of notifiers at once."""
 
 
-class Told(Protocol):
+class OnCommitted(Protocol):
     """Hears of an accepted write: the run as far as its writer knows it, what happened, and the
     callbacks that came into being with it."""
 
@@ -345,11 +345,11 @@ class Callbacks:
     ) -> None:
         self._sender = sender
         self._flush = settings.flush
-        self._write = Combiner(store).write
+        self._write = GroupCommit(store).write
         self._usual = None if notifier is None else NotifierSender(notifier)
         self._own: OrderedDict[str, NotifierSender] = OrderedDict()
         """Of runs that have one of their own, from their birth to their end."""
-        self._owing = Owing()
+        self._owing = OwedCallbacks()
         self._sent_elsewhere = isinstance(store, Attended)
         self._relay: Relay | None = None
         if isinstance(store, Outbox):
@@ -388,7 +388,7 @@ class Callbacks:
         finally:
             await self._sender.close()
 
-    def told_of(self, run: RunSnapshot, notifier: RunStateNotifier | None) -> Told | None:
+    def told_of(self, run: RunSnapshot, notifier: RunStateNotifier | None) -> OnCommitted | None:
         """For the one who writes this run all the time; ``None`` if there is nobody to tell.
         ``notifier`` takes the place of the usual one, whoever changes this run from here."""
         if notifier is None:
@@ -470,7 +470,7 @@ class Callbacks:
         update = compose.callback_failed(dead.run_id, dead.event.version, dead.id, failure)
         while True:
             try:
-                await surely(partial(self._write, update))
+                await until_answered(partial(self._write, update))
             except VersionConflict as conflict:
                 update = replace(update, base_version=conflict.version)
             else:

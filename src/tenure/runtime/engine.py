@@ -24,8 +24,8 @@ from tenure.model.update import Changes, HostChange, ItemChange, RunChange, Step
 from tenure.ports.execution import NOTHING_SECRET, Masking
 from tenure.runtime.executor import Assignment, Executor, FailedAttempt, Outcome
 from tenure.runtime.recipe import Prepared, Recipe
-from tenure.runtime.resume import Doubt, Doubts, resume
-from tenure.runtime.schedule import Draft, Start, Unfolding, told
+from tenure.runtime.resume import UnknownTask, UnknownTasks, resume
+from tenure.runtime.schedule import PendingChanges, Schedule, Start, change_of
 from tenure.runtime.steps import item_unwanted
 from tenure.runtime.stop import (
     NOT_RENEWED,
@@ -36,7 +36,7 @@ from tenure.runtime.stop import (
     not_trusted,
     timed_out,
 )
-from tenure.runtime.tasks import Crew, Result
+from tenure.runtime.tasks import HostTasks, Result
 from tenure.runtime.writer import RunTracker
 from tenure.workflow.plan import Exports
 
@@ -85,8 +85,8 @@ def _result(start: Start, outcome: Outcome) -> HostChange:
     """A host that is well so far, in the midst of its loop, does not come to the end of it."""
     course, host, position = start
     if position is None or course.items is None or not course.items[host]:
-        return told(HostChange, outcome)
-    items = {position: told(ItemChange, outcome)}
+        return change_of(HostChange, outcome)
+    items = {position: change_of(ItemChange, outcome)}
     if outcome.status in (HostStatus.SUCCESS, HostStatus.SKIPPED):
         outcome = RUN_FAILED.outcome()
     return HostChange(status=outcome.status, message=outcome.message, items=items)
@@ -143,12 +143,12 @@ class Engine:
         self._folder = folder
         self._files = files or {}
         self._progress_interval = progress_interval
-        self._unfolding = Unfolding(prepared, exports)
+        self._unfolding = Schedule(prepared, exports)
         self._masks = masks
-        self._crew = Crew(masks)
+        self._crew = HostTasks(masks)
         self._attempts: dict[Start, tuple[int, str | UnsetType]] = {}
         """That there is another one, and what to say of it."""
-        self._doubts: Doubts | None = None
+        self._doubts: UnknownTasks | None = None
         """Of a run that somebody else began."""
         self._ended: list[EndedTask] = []
         """For the run's early end."""
@@ -179,9 +179,9 @@ class Engine:
         ``LeaseLost`` if the run is somebody else's now: nothing of it runs here any more.
         ``NotRunnable`` if it cannot go on from its record. What ``begin`` raises comes out as it
         is."""
-        doubts: Sequence[Doubt] = ()
+        doubts: Sequence[UnknownTask] = ()
         if record is None:
-            draft = Draft()
+            draft = PendingChanges()
             self._unfolding.proceed(draft)
             first = draft.changes()
             if not self._unfolding.starts:
@@ -218,20 +218,20 @@ class Engine:
             if alarm is not None:
                 alarm.cancel()
 
-    async def _drive(self, left: Changes, doubts: Sequence[Doubt]) -> RunStatus:
-        draft = Draft()
+    async def _drive(self, left: Changes, doubts: Sequence[UnknownTask]) -> RunStatus:
+        draft = PendingChanges()
         draft.take(left)
         if draft and self._unfolding.starts:
             await self._record(draft)
-            draft = Draft()
+            draft = PendingChanges()
         if doubts:
             if self._tracker.cancel_requested_at is not None:
                 self.stop(REQUESTED)
-            self._doubts = Doubts(self._crew, self._unfolding, self._probe)
+            self._doubts = UnknownTasks(self._crew, self._unfolding, self._probe)
             self._doubts.decide(doubts, draft)
             if draft:
                 await self._record(draft)
-                draft = Draft()
+                draft = PendingChanges()
         here = asyncio.current_task()
         while True:
             if self._tracker.cancel_requested_at is not None:
@@ -245,14 +245,14 @@ class Engine:
             handed_over = status is _RUNNING
             if draft or handed_over:
                 await self._record(draft, release=handed_over)
-                draft = Draft()
+                draft = PendingChanges()
             if status is not None:
                 return status
 
     async def _leave(self, results: Sequence[Result]) -> None:
         """Write down what came to its end before the run was given up: whoever goes on would have
         to do it again."""
-        draft = Draft()
+        draft = PendingChanges()
         for start, outcome in results:
             if outcome.cut_short or outcome.status is _UNKNOWN:
                 continue
@@ -261,7 +261,7 @@ class Engine:
         if draft:
             await self._record(draft)
 
-    def _record(self, draft: Draft, *, release: bool = False) -> Awaitable[None]:
+    def _record(self, draft: PendingChanges, *, release: bool = False) -> Awaitable[None]:
         self._said = draft.changes()
         return self._tracker.record(self._said, release=release)
 
@@ -287,7 +287,7 @@ class Engine:
         """Attempts of it by earlier owners."""
         return 0 if self._doubts is None else self._doubts.attempts(start)
 
-    def _turn(self, draft: Draft) -> RunStatus | None:
+    def _turn(self, draft: PendingChanges) -> RunStatus | None:
         """Take in what arrived and say what comes of it; the run's status if this is its end."""
         crew, unfolding = self._crew, self._unfolding
         if crew.lost is not None:
@@ -325,7 +325,7 @@ class Engine:
         draft.run_changes(crew.stopped.change(self._ended, crew.unconfirmed))
         return crew.stopped.status
 
-    def _report_attempts(self, draft: Draft) -> None:
+    def _report_attempts(self, draft: PendingChanges) -> None:
         for (course, host, position), (attempt, said) in self._attempts.items():
             if host not in course.running:
                 continue

@@ -22,7 +22,7 @@ from tenure.model.snapshot import HostState, RunSnapshot, RunSummary, StepState
 from tenure.model.status import HostStatus, Recovery, RunStatus, StepStatus
 from tenure.ports.leases import OwnerListing, Presence, WorkerInfo, WorkerRegistry
 from tenure.ports.store import RunStateStore, StoreClock
-from tenure.runtime.owners import HANDED_OVER, NO_LONGER, Doubt, doubt_about, owner_label
+from tenure.runtime.owners import HANDED_OVER, NO_LONGER, OwnerDoubt, doubt_about, owner_label
 from tenure.workflow.wording import listed
 
 # Which workers are there, and how much each has to do: as the store has it, not as they last said.
@@ -111,20 +111,20 @@ def _was_claimed(run: RunSnapshot) -> bool:
 
 def _not_begun(
     run: RunSnapshot, now: datetime, presence: Callable[[str], Presence]
-) -> Doubt | None:
+) -> OwnerDoubt | None:
     """Of a run that was claimed and never began: the record calls no owner lost that drove nothing,
     but its lease may be over all the same."""
     end = run.lease_expires_at
     if not _was_claimed(run) or run.owner_id is None or end is None or end > now:
         return None
-    return Doubt.SILENT if presence(run.owner_id) is Presence.ALIVE else Doubt.UNHEARD
+    return OwnerDoubt.SILENT if presence(run.owner_id) is Presence.ALIVE else OwnerDoubt.UNHEARD
 
 
 def explain(
     run: RunSnapshot,
     now: datetime,
     *,
-    doubt: Doubt | None = None,
+    doubt: OwnerDoubt | None = None,
     workers: Sequence[WorkerInfo] | None = None,
 ) -> Explanation:
     """``workers`` are those that are there; ``None`` if the store keeps no register."""
@@ -132,7 +132,7 @@ def explain(
     if run.ended:
         why, text = Why.ENDED, _ended(run, now)
     elif doubt is not None:
-        why = Why.OWNER_SILENT if doubt is Doubt.SILENT else Why.OWNER_LOST
+        why = Why.OWNER_SILENT if doubt is OwnerDoubt.SILENT else Why.OWNER_LOST
         text = f"{_owner_lost(run, doubt, now)}; {_what_next(run, doubt, workers)}"
     elif run.owner_id is None and run.cancel_requested_at is not None:
         asked = _cancel_asked(run, run.cancel_requested_at, now)
@@ -188,29 +188,29 @@ def end_reason(run: RunSummary) -> str | None:
     return run.interrupted_reason or (run.error.message if run.error else run.message)
 
 
-def _owner_lost(run: RunSummary, doubt: Doubt, now: datetime) -> str:
+def _owner_lost(run: RunSummary, doubt: OwnerDoubt, now: datetime) -> str:
     if run.owner_id is None:
         return "it has no owner"
     owner = f"its owner, {owner_label(run.owner_id)},"
-    if doubt is Doubt.GONE:
+    if doubt is OwnerDoubt.GONE:
         return f"{owner} is gone"
     end = run.lease_expires_at
     if _let_go(run, doubt):
         return f"{owner} is alive but no longer holds it"
     over = f"which ended {_ago(end, now)}" if end is not None and end <= now else "which is over"
-    if doubt is Doubt.SILENT:
+    if doubt is OwnerDoubt.SILENT:
         return f"{owner} is alive but did not renew its lease, {over}: frozen, or cut off"
     return f"{owner} did not renew its lease, {over}"
 
 
-def _let_go(run: RunSummary, doubt: Doubt) -> bool:
+def _let_go(run: RunSummary, doubt: OwnerDoubt) -> bool:
     """In a store whose leases do not run out: there, nobody takes a run from who is alive."""
-    return doubt is Doubt.SILENT and run.lease_expires_at is None
+    return doubt is OwnerDoubt.SILENT and run.lease_expires_at is None
 
 
-def _what_next(run: RunSummary, doubt: Doubt, workers: Sequence[WorkerInfo] | None) -> str:
+def _what_next(run: RunSummary, doubt: OwnerDoubt, workers: Sequence[WorkerInfo] | None) -> str:
     """A lease that merely ran out is left alone by commands that have just started."""
-    by = "the next reconcile" if doubt is Doubt.GONE else "tenure reconcile"
+    by = "the next reconcile" if doubt is OwnerDoubt.GONE else "tenure reconcile"
     if _let_go(run, doubt):
         by += " (once that process is gone)"
     if run.cancel_requested_at is not None:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Sequence
 from copy import copy
 from typing import TypeVar
 
-from tenure.aio import end_anyway
+from tenure.aio import cancel_and_wait
 from tenure.model.errors import StoreIncompatible, StoreLost, StoreUnavailable, TenureError
 from tenure.model.leases import LATE, Pace
 from tenure.model.update import Receipt, Update, Write, run_id_of
@@ -32,7 +32,7 @@ from tenure.ports.store import BatchUpdates, ParallelBatches, RunStateStore
 T = TypeVar("T")
 
 
-class Contact:
+class StoreContact:
     """Of one event loop with one store, for all who ask it something."""
 
     def __init__(self, renew_interval: float) -> None:
@@ -49,7 +49,7 @@ class InTouch:
     takes depends on what it is asked; and each knows when it means to go on. It counts from when
     it began, too."""
 
-    def __init__(self, contact: Contact) -> None:
+    def __init__(self, contact: StoreContact) -> None:
         self._contact = contact
         self._needed = contact.needed
         self._pace = Pace()
@@ -107,7 +107,7 @@ LARGEST_BATCH = 500
 _Pending = tuple[Write, "asyncio.Future[Receipt]"]
 
 
-class Combiner:
+class GroupCommit:
     """If the store can have several batches under way, each is at most its share of what waits:
     while it works on one, what comes of the other is done here. All in one, store and process
     would take turns. ``touch`` hears how each commit went; ``None``: nobody judges others by it."""
@@ -141,7 +141,7 @@ class Combiner:
             while self._senders:
                 await asyncio.wait(self._senders)
         except asyncio.CancelledError:
-            await end_anyway(*self._senders)
+            await cancel_and_wait(*self._senders)
             raise
 
     async def _alone(self, write: Write) -> Receipt:

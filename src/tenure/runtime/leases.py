@@ -21,7 +21,7 @@ from functools import partial
 from math import inf
 from typing import Protocol
 
-from tenure.aio import end, happens_within
+from tenure.aio import end, wait_for_event
 from tenure.model.leases import Lease
 from tenure.model.query import RunFilter
 from tenure.ports.execution import TrustWindows
@@ -47,7 +47,7 @@ from tenure.runtime.stop import NOT_RENEWED
 # same lock, so that its last word is ours, and none comes after the run was dropped.
 
 
-class Holding:
+class HeldLease:
     """One run. Without a lease there is nothing to renew, or to lose in time."""
 
     __slots__ = (
@@ -80,13 +80,13 @@ class Holding:
         self.cancel_heard = False
 
 
-class Holdings:
+class HeldLeases:
     def __init__(self, timing: Timing, windows: TrustWindows | None = None) -> None:
         self._trusted_for = timing.trust
         self._margin = timing.lease_duration - timing.trust
         self._windows = windows
         self._lock = threading.Lock()
-        self._held: dict[str, Holding] = {}
+        self._held: dict[str, HeldLease] = {}
         self._resting = True
 
     def __len__(self) -> int:
@@ -94,7 +94,7 @@ class Holdings:
 
     # By the loop that drives the runs
 
-    def add(self, holding: Holding) -> bool:
+    def add(self, holding: HeldLease) -> bool:
         """Whether nobody keeps what is held here: the keeper had nothing to do so far."""
         with self._lock:
             rested, self._resting = self._resting, False
@@ -102,7 +102,7 @@ class Holdings:
             self._trust(holding)
             return rested
 
-    def drop(self, holding: Holding) -> bool:
+    def drop(self, holding: HeldLease) -> bool:
         """Whether nothing is held any more."""
         with self._lock:
             holding.over = True
@@ -112,13 +112,13 @@ class Holdings:
                     self._windows.forget(holding.run_id)
             return not self._held
 
-    def lose(self, holding: Holding, why: str) -> None:
+    def lose(self, holding: HeldLease, why: str) -> None:
         with self._lock:
             over, holding.over = holding.over, True
         if not over:
             holding.lost(why)
 
-    def cancel(self, holding: Holding) -> None:
+    def cancel(self, holding: HeldLease) -> None:
         if not holding.over and not holding.cancel_heard:
             holding.cancel_heard = True
             holding.canceled()
@@ -138,28 +138,28 @@ class Holdings:
             self._resting = not self._held
             return self._resting
 
-    def find(self, run_id: str) -> Holding | None:
+    def find(self, run_id: str) -> HeldLease | None:
         return self._held.get(run_id)
 
-    def renewable(self, now: float) -> list[tuple[Holding, Lease]]:
+    def renewable(self, now: float) -> list[tuple[HeldLease, Lease]]:
         return [
             (each, each.lease)
             for each in self._all()
             if each.lease is not None and not each.over and now < each.trusted_until
         ]
 
-    def prolong(self, holding: Holding, sent_at: float) -> None:
+    def prolong(self, holding: HeldLease, sent_at: float) -> None:
         """A renewal that was sent then has succeeded."""
         with self._lock:
             if not holding.over:
                 holding.renewed_at = sent_at
                 self._trust(holding)
 
-    def _all(self) -> list[Holding]:
+    def _all(self) -> list[HeldLease]:
         with self._lock:
             return list(self._held.values())
 
-    def _trust(self, holding: Holding) -> None:
+    def _trust(self, holding: HeldLease) -> None:
         if holding.lease is not None:
             holding.trusted_until = holding.renewed_at + self._trusted_for
         if self._windows is not None:
@@ -178,7 +178,7 @@ Tell = Callable[[Callable[[], None]], object]
 """Has a function called by the event loop that drives the runs."""
 
 
-class RollCall:
+class LoopCheck:
     """Whether the loop that drives the runs still goes round."""
 
     def __init__(self, tell: Tell) -> None:
@@ -197,7 +197,7 @@ class RollCall:
         self._asked_at = None
 
 
-class Rounds:
+class RenewalLoop:
     """``look_now``: somebody may have asked for something."""
 
     def __init__(
@@ -205,7 +205,7 @@ class Rounds:
         store: RunStateStore | LeaseKeeping,
         tell: Tell,
         look_now: asyncio.Event,
-        holdings: Holdings,
+        holdings: HeldLeases,
         owner_id: str,
         timing: Timing,
         touch: InTouch,
@@ -218,7 +218,7 @@ class Rounds:
         self._timing = timing
         self._touch = touch
         """Of the loop that drives the runs: spoken to through ``tell``."""
-        self._roll = RollCall(tell)
+        self._roll = LoopCheck(tell)
         self._look_now = look_now
         self._complained: set[str] = set()
         self._troubled_at = -inf
@@ -237,7 +237,7 @@ class Rounds:
         time = asyncio.get_running_loop().time
         while not (self._over or self._holdings.rest()):
             self._roll.call(time())
-            await happens_within(self._look_now, self._until_next(time()))
+            await wait_for_event(self._look_now, self._until_next(time()))
             self._look_now.clear()
             await self._round(time())
 
@@ -275,7 +275,7 @@ class Rounds:
         due = self._due(self._holdings.renewable(now))
         return min(self._timing.pace, due - now if due > now else inf)
 
-    def _due(self, held: Sequence[tuple[Holding, Lease]]) -> float:
+    def _due(self, held: Sequence[tuple[HeldLease, Lease]]) -> float:
         oldest = min((holding.renewed_at for holding, _ in held), default=inf)
         return oldest + self._timing.renew_interval
 
@@ -291,13 +291,13 @@ class Rounds:
         return False
 
     async def _renew(
-        self, store: LeaseKeeping, held: Sequence[tuple[Holding, Lease]], sent_at: float
+        self, store: LeaseKeeping, held: Sequence[tuple[HeldLease, Lease]], sent_at: float
     ) -> None:
         seconds = self._timing.lease_duration
         renewals = await store.renew_leases([lease for _, lease in held], seconds)
         self._tell(partial(self._touch.answered, sent_at))
-        lost: list[Holding] = []
-        canceled: list[Holding] = []
+        lost: list[HeldLease] = []
+        canceled: list[HeldLease] = []
         for (holding, _), renewal in zip(held, renewals, strict=True):
             if not renewal.ok:
                 lost.append(holding)
@@ -321,11 +321,11 @@ class Rounds:
             if cursor is None:
                 return
 
-    def _pass_on(self, lost: Sequence[Holding], canceled: Sequence[Holding]) -> None:
+    def _pass_on(self, lost: Sequence[HeldLease], canceled: Sequence[HeldLease]) -> None:
         if lost or canceled:
             self._tell(partial(self._hear, lost, canceled))
 
-    def _hear(self, lost: Sequence[Holding], canceled: Sequence[Holding]) -> None:
+    def _hear(self, lost: Sequence[HeldLease], canceled: Sequence[HeldLease]) -> None:
         for holding in lost:
             self._holdings.lose(holding, "another owner has it")
         for holding in canceled:
@@ -356,21 +356,21 @@ def _reason(error: Exception) -> str:
 
 _log = logging.getLogger("tenure.runtime")
 
-NewRounds = Callable[[LeaseKeeping, Tell, asyncio.Event], Rounds]
+NewRounds = Callable[[LeaseKeeping, Tell, asyncio.Event], RenewalLoop]
 
 
 class Apart:
     """Of the loop that drives the runs: all is called there."""
 
     def __init__(
-        self, store: KeptApart, holdings: Holdings, new_rounds: NewRounds, pace: float
+        self, store: KeptApart, holdings: HeldLeases, new_rounds: NewRounds, pace: float
     ) -> None:
         self._store = store
         self._holdings = holdings
         self._new_rounds = new_rounds
         self._pace = pace
         self._due: asyncio.TimerHandle | None = None
-        self._thread: KeeperThread | None = None
+        self._thread: RenewerThread | None = None
 
     def begin(self, *, rested: bool) -> None:
         thread, loop = self._thread, asyncio.get_running_loop()
@@ -410,7 +410,7 @@ class Apart:
         if self._holdings.rest():
             return
         loop = asyncio.get_running_loop()
-        thread = KeeperThread(self._store, self._new_rounds, loop, self._gone)
+        thread = RenewerThread(self._store, self._new_rounds, loop, self._gone)
         try:
             thread.start()
         except RuntimeError as error:  # the system has none left
@@ -420,7 +420,7 @@ class Apart:
         self._thread = thread
         thread.begin()
 
-    def _gone(self, thread: KeeperThread) -> None:
+    def _gone(self, thread: RenewerThread) -> None:
         thread.join()
         thread.ended.set()
         if thread is self._thread:  # nobody told it to end
@@ -429,7 +429,7 @@ class Apart:
                 self._start_later(asyncio.get_running_loop())
 
 
-class KeeperThread:
+class RenewerThread:
     """``gone`` is called by the loop it keeps for, once nothing of it is left but its thread."""
 
     def __init__(
@@ -437,7 +437,7 @@ class KeeperThread:
         store: KeptApart,
         new_rounds: NewRounds,
         keeps_for: asyncio.AbstractEventLoop,
-        gone: Callable[[KeeperThread], None],
+        gone: Callable[[RenewerThread], None],
     ) -> None:
         self.keeps_for = keeps_for
         self.ended = asyncio.Event()
@@ -447,7 +447,7 @@ class KeeperThread:
         self._loop = asyncio.new_event_loop()
         self._wanted = asyncio.Event()
         self._look_now = asyncio.Event()
-        self._rounds: Rounds | None = None
+        self._rounds: RenewalLoop | None = None
         self._serving: asyncio.Task[None] | None = None
         self._told_to_end = False
         self._ending: asyncio.Task[None] | None = None
@@ -530,7 +530,7 @@ class Place(Protocol):
     async def close(self) -> None: ...
 
 
-class Keeper:
+class LeaseRenewer:
     """One for all runs of the process: a renewal for all of them is one call to the store."""
 
     def __init__(
@@ -542,9 +542,9 @@ class Keeper:
         windows: TrustWindows | None = None,
     ) -> None:
         self._has_leases = isinstance(store, LeaseStore)
-        self._holdings = Holdings(timing, windows)
+        self._holdings = HeldLeases(timing, windows)
         rounds = partial(
-            Rounds, holdings=self._holdings, owner_id=owner_id, timing=timing, touch=touch
+            RenewalLoop, holdings=self._holdings, owner_id=owner_id, timing=timing, touch=touch
         )
         self._place: Place
         if self._has_leases and isinstance(store, KeptApart):
@@ -560,18 +560,18 @@ class Keeper:
         sent_at: float,
         canceled: Callable[[], None],
         lost: Callable[[str], None],
-    ) -> Holding:
+    ) -> HeldLease:
         """``sent_at`` is the loop's time when the claim was sent, not when it was answered."""
         if not self._has_leases:
             lease = None
-        holding = Holding(run_id, lease, sent_at, canceled, lost)
+        holding = HeldLease(run_id, lease, sent_at, canceled, lost)
         rested = self._holdings.add(holding)
         self._place.begin(rested=rested)
         if self._alarm is None or holding.trusted_until < self._alarm.when():
             self._set_alarm(holding.trusted_until)
         return holding
 
-    def drop(self, holding: Holding) -> None:
+    def drop(self, holding: HeldLease) -> None:
         if self._holdings.drop(holding):
             self._set_alarm(inf)
 
@@ -596,10 +596,10 @@ class Keeper:
 class _Here:
     """In the event loop that drives the runs."""
 
-    def __init__(self, new_rounds: Callable[..., Rounds]) -> None:
+    def __init__(self, new_rounds: Callable[..., RenewalLoop]) -> None:
         self._new_rounds = new_rounds
         self._look_now = asyncio.Event()
-        self._rounds: Rounds | None = None
+        self._rounds: RenewalLoop | None = None
         self._task: asyncio.Task[None] | None = None
 
     def begin(self, *, rested: bool) -> None:

@@ -54,7 +54,7 @@ class _Begun(NamedTuple):
     """How far these go back."""
 
 
-class Needles:
+class TextSearch:
     def __init__(self, forms: Iterable[bytes]) -> None:
         self._forms = tuple(sorted(forms, key=len, reverse=True))
         self._escape = {form: found for form in self._forms if (found := _ESCAPE.search(form))}
@@ -181,7 +181,7 @@ class InUrls:
         secrets = [each for each in secrets if not _NEVER_ENCODED.fullmatch(each)]
         # Some programs take what is in a secret for escapes, and leave these alone or undo them.
         secrets += [unquote_to_bytes(each) for each in secrets]
-        self.forms = Needles(set(map(_folded, secrets)))
+        self.forms = TextSearch(set(map(_folded, secrets)))
         """What is to be looked for where ``read`` has decoded output."""
         encoded = {byte for each in secrets for byte in _NEVER_ENCODED.sub(b"", each)}
         self._byte_of = {digits: bytes((byte,)) for byte in encoded for digits in _hex(byte)}
@@ -395,7 +395,7 @@ class Masks:
         texts = {text for each in secrets for text in texts_of(str(each))}
         self._in_urls = InUrls(texts)
         written = {form for text in texts for form in forms_of(text)}
-        self._forms = Needles({*written, *self._in_urls.forms})
+        self._forms = TextSearch({*written, *self._in_urls.forms})
 
     def __bool__(self) -> bool:
         return bool(self._forms)
@@ -441,7 +441,7 @@ class Masks:
 class MaskedStream:
     """One stream of output, chunk by chunk."""
 
-    def __init__(self, forms: Needles, in_urls: InUrls) -> None:
+    def __init__(self, forms: TextSearch, in_urls: InUrls) -> None:
         self._forms = forms
         self._in_urls = in_urls
         self._held = b""

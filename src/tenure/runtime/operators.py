@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tenure.aio import surely
+from tenure.aio import until_answered
 from tenure.model import compose
 from tenure.model.decide import is_overdue
 from tenure.model.errors import InvalidTransition, VersionConflict
@@ -21,7 +21,7 @@ from tenure.model.status import DeliveryState, RunStatus
 from tenure.model.update import Receipt, Update
 from tenure.ports.callbacks import Outbox
 from tenure.ports.store import RunStateStore
-from tenure.runtime.callbacks import Told
+from tenure.runtime.callbacks import OnCommitted
 from tenure.system import SystemClock
 
 # Saying yes to a run that asks for it, and ending one to which nobody did in time.
@@ -34,7 +34,7 @@ class Approvals:
         self,
         store: RunStateStore,
         new_id: Callable[[], str],
-        told: Told | None = None,
+        told: OnCommitted | None = None,
         now: Callable[[], datetime] = SystemClock().now,
     ) -> None:
         self._store = store
@@ -48,9 +48,9 @@ class Approvals:
         too long: that one is ended as well."""
         yes = compose.approve(run_id, self._new_id(), by, note)
         try:
-            await surely(lambda: self._store.update_run(yes))
+            await until_answered(lambda: self._store.update_run(yes))
         except InvalidTransition as error:
-            run = await surely(lambda: self._store.get_run(run_id))
+            run = await until_answered(lambda: self._store.get_run(run_id))
             if run.approval.expires_at is not None:
                 await self._expire(run)
             if run.ended and run.message is not None:
@@ -62,12 +62,12 @@ class Approvals:
         """Whether that ended it."""
         if not is_overdue(run, self._now()):
             return False
-        return await self._expire(await surely(lambda: self._store.get_run(run.run_id)))
+        return await self._expire(await until_answered(lambda: self._store.get_run(run.run_id)))
 
     async def _expire(self, run: RunSnapshot) -> bool:
         update = compose.expire(run, self._new_id(), self._ids)
         try:
-            receipt = await surely(lambda: self._store.update_run(update))
+            receipt = await until_answered(lambda: self._store.update_run(update))
         except (InvalidTransition, VersionConflict):
             return False  # approved, annotated, ended, or by the store's clock still in time
         if run.ended:
@@ -81,7 +81,7 @@ class Operators:
     """Writes without owning: each verb is one update that commutes with the owner's work."""
 
     def __init__(
-        self, store: RunStateStore, new_id: Callable[[], str], told: Told | None = None
+        self, store: RunStateStore, new_id: Callable[[], str], told: OnCommitted | None = None
     ) -> None:
         self._store = store
         self._new_id = new_id
@@ -103,7 +103,7 @@ class Operators:
         if not run.ended:
             update = compose.cancel(run, self._new_id(), self._ids, reason=reason, by=by)
             with suppress(InvalidTransition):  # it ended in this very moment: that stands
-                receipt = await surely(lambda: self._store.update_run(update))
+                receipt = await until_answered(lambda: self._store.update_run(update))
                 self._tell_if_ended(run, update, receipt)
             run = await self._read(run_id)
         return run
@@ -113,7 +113,7 @@ class Operators:
     ) -> RunSnapshot:
         """Allowed on ended runs too; never touches status."""
         note = compose.annotate(run_id, Annotation(id=self._new_id(), data=data, by=by))
-        await surely(lambda: self._store.update_run(note))
+        await until_answered(lambda: self._store.update_run(note))
         return await self._read(run_id)
 
     async def redeliver(
@@ -121,10 +121,10 @@ class Operators:
     ) -> Delivery:
         """Send a callback again that was settled. The journal says so first: what happened without
         a word could not be told from what never happened."""
-        known = await surely(lambda: outbox.get_delivery(delivery_id))
+        known = await until_answered(lambda: outbox.get_delivery(delivery_id))
         if known.state is not DeliveryState.WAITING:
             await self._tell_of(known, by)
-        return await surely(lambda: outbox.requeue_delivery(delivery_id))
+        return await until_answered(lambda: outbox.requeue_delivery(delivery_id))
 
     async def _tell_of(self, again: Delivery, by: str | None) -> None:
         run = await self._read(again.run_id)
@@ -134,7 +134,7 @@ class Operators:
         )
         while True:
             try:
-                await surely(partial(self._store.update_run, said))
+                await until_answered(partial(self._store.update_run, said))
             except VersionConflict as conflict:
                 said = replace(said, base_version=conflict.version)
             else:
@@ -149,4 +149,4 @@ class Operators:
             self._told(run, ended.events, ended.deliveries, receipt)
 
     async def _read(self, run_id: str) -> RunSnapshot:
-        return await surely(lambda: self._store.get_run(run_id))
+        return await until_answered(lambda: self._store.get_run(run_id))

@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tenure.aio import ENDLESS, surely
+from tenure.aio import ENDLESS, until_answered
 from tenure.model.errors import LeaseLost, TenureError
 from tenure.model.update import Fencing
 from tenure.ports.execution import OutputChunk
@@ -148,7 +148,7 @@ class LogWriter:
             return
         offset, data, key = self._written.get(stream, 0), self._unsure[stream], self._key_of(stream)
         try:
-            self._written[stream] = await surely(
+            self._written[stream] = await until_answered(
                 lambda: self._store.append(self._run_id, self._fencing, key, offset, data),
                 ENDLESS,
             )

@@ -7,7 +7,7 @@ from enum import Enum
 from functools import partial
 from typing import NamedTuple
 
-from tenure.aio import surely
+from tenure.aio import until_answered
 from tenure.model.query import Ownership, RunFilter, ownerships
 from tenure.model.snapshot import RunSummary
 from tenure.model.status import Recovery, RunStatus
@@ -23,7 +23,7 @@ HANDED_OVER = "ended by its worker, which was told to stop"
 """Of a task whose run is given back."""
 
 
-class Doubt(Enum):
+class OwnerDoubt(Enum):
     """Why nobody may be driving a run any more. A lease that ran out proves nothing: its owner
     may be frozen or cut off from the store, and goes on if it is back before anybody claims."""
 
@@ -35,19 +35,19 @@ class Doubt(Enum):
     """Its lease is over; whether its process lives cannot be seen from here."""
 
 
-def doubt_about(run: RunSummary, presence: Callable[[str], Presence]) -> Doubt | None:
+def doubt_about(run: RunSummary, presence: Callable[[str], Presence]) -> OwnerDoubt | None:
     """``None``: as far as anybody can tell the run is driven, or needs nobody to drive it."""
     if run.ended:
         return None
     if run.owner_id is None:  # given back: whoever works next goes on, if the run allows it
         stuck = run.owner_lost and run.recovery is Recovery.INTERRUPT
-        return Doubt.UNHEARD if stuck else None
+        return OwnerDoubt.UNHEARD if stuck else None
     seen = presence(run.owner_id)
     if seen in NO_LONGER:
-        return Doubt.GONE
+        return OwnerDoubt.GONE
     if not run.owner_lost:
         return None
-    return Doubt.SILENT if seen is Presence.ALIVE else Doubt.UNHEARD
+    return OwnerDoubt.SILENT if seen is Presence.ALIVE else OwnerDoubt.UNHEARD
 
 
 UNFINISHED = frozenset({RunStatus.QUEUED, RunStatus.RUNNING})
@@ -60,7 +60,7 @@ others, written before there was this condition: what such a store lists besides
 async def owned_runs(store: RunStateStore, where: RunFilter = HELD) -> list[Ownership]:
     """One question, where the store can answer it; else every run that is meant is read."""
     if isinstance(store, OwnerListing):
-        return await surely(store.list_owners)
+        return await until_answered(store.list_owners)
     return ownerships([run async for run in all_runs(store, where)])
 
 
@@ -87,7 +87,7 @@ def unattended(owned: Iterable[Ownership], presence: Callable[[str], Presence]) 
 async def all_runs(store: RunStateStore, where: RunFilter) -> AsyncIterator[RunSummary]:
     cursor = None
     while True:
-        page = await surely(partial(store.list_runs, where, limit=500, cursor=cursor))
+        page = await until_answered(partial(store.list_runs, where, limit=500, cursor=cursor))
         for run in page.items:
             yield run
         cursor = page.cursor

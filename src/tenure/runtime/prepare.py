@@ -105,7 +105,7 @@ def _of(
         )
 
 
-class Place(NamedTuple):
+class FilePlace(NamedTuple):
     """Where the workflow is, and what mistakes in it call it. With ``files`` these are all there
     are, and no folder is looked at."""
 
@@ -115,7 +115,7 @@ class Place(NamedTuple):
 
 
 def gather_files(
-    wanted: tuple[FileArgument, ...], exports: Exports, place: Place, *, strict: bool
+    wanted: tuple[FileArgument, ...], exports: Exports, place: FilePlace, *, strict: bool
 ) -> dict[str, bytes]:
     """The files by the names the arguments give them; blocking. ``InvalidWorkflow`` for those that
     are too large, or all together too many, and if ``strict`` for those that cannot travel."""
@@ -129,7 +129,7 @@ def gather_files(
 
 
 class _Gathering:
-    def __init__(self, place: Place, strict: bool) -> None:
+    def __init__(self, place: FilePlace, strict: bool) -> None:
         self._folder, self._source, self._given = place
         self._strict = strict
         self._bytes = 0
@@ -579,6 +579,6 @@ async def packed(
         name: value for name, value in variables.items() if name not in source.workflow.secrets
     }
     exports = Exports(ready.prepared.plan, known)
-    place = Place(source.folder or ".", source.source or "workflow", given)
+    place = FilePlace(source.folder or ".", source.source or "workflow", given)
     files = await asyncio.to_thread(gather_files, ready.files, exports, place, strict=waits)
     return Packed(replace(ready.definition, files=files).encode(), files)

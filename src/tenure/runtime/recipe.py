@@ -45,7 +45,7 @@ def order_of(steps: Sequence[PlannedStep]) -> Order:
     )
 
 
-class Schedule:
+class ReadySteps:
     """A step may begin when all it needs have ended: well, skipped, or failed where the run goes
     on nevertheless."""
 

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from tenure.aio import surely
+from tenure.aio import until_answered
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.update import Event, Position, Receipt, RecordedEvent, record
 from tenure.ports.execution import OutputChunk, OutputRecorder, Recorder, RunBeginning
@@ -44,7 +44,7 @@ class Stretch(NamedTuple):
     """Events that stand behind ``ours`` and are kept nowhere."""
 
 
-class Backlog:
+class EventBacklog:
     """First in, first out; ``None`` is the end."""
 
     def __init__(self, *, journal: bool) -> None:
@@ -89,7 +89,7 @@ T = TypeVar("T")
 _log = logging.getLogger("tenure.runtime")
 
 
-class Audience:
+class RecorderQueue:
     """The onlookers of one run, from when it begins here; what was before is in the journal."""
 
     def __init__(
@@ -109,7 +109,7 @@ class Audience:
         if not recorders:
             return
         self._journal = store if isinstance(store, EventLog) else None
-        self._heard = Backlog(journal=self._journal is not None)
+        self._heard = EventBacklog(journal=self._journal is not None)
         self._listeners = [each for each in recorders if isinstance(each, OutputRecorder)]
         self.wants_output = bool(self._listeners)
         self._telling = asyncio.create_task(self._tell())
@@ -217,7 +217,7 @@ async def _read(
 ) -> AsyncIterator[RecordedEvent]:
     """The events behind ``after``, up to version ``last``."""
     while True:
-        page = await surely(partial(journal.read_events, run_id, after))
+        page = await until_answered(partial(journal.read_events, run_id, after))
         for event in page:
             if event.version <= last:
                 yield event

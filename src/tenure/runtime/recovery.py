@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from tenure.aio import pause, surely
+from tenure.aio import pause, until_answered
 from tenure.model.errors import StoreUnavailable
 from tenure.model.leases import ClaimedRun, ClaimRequest, Purpose
 from tenure.model.query import RunFilter
@@ -31,7 +31,7 @@ from tenure.model.status import Recovery, RunStatus
 from tenure.model.update import Fencing, RunChange
 from tenure.ports.leases import LeaseStore, LiveRuns, Presence
 from tenure.ports.store import RunStateStore
-from tenure.runtime.callbacks import Told
+from tenure.runtime.callbacks import OnCommitted
 from tenure.runtime.group_commit import InTouch
 from tenure.runtime.operators import Approvals
 from tenure.runtime.owners import HELD, all_runs, owned_runs
@@ -80,7 +80,7 @@ class Reconciler:
         new_id: Callable[[], str],
         presence: Callable[[str], Presence],
         runner_id: str | None = None,
-        told: Told | None = None,
+        told: OnCommitted | None = None,
         touch: InTouch | None = None,
     ) -> None:
         self._store = store
@@ -169,7 +169,7 @@ class Reconciler:
             claim = store.claim_runs(request)
             return claim if self._touch is None else self._touch.asked(claim)
 
-        claimed = await surely(send, failed=be_careful)
+        claimed = await until_answered(send, failed=be_careful)
         return claimed, request.expired
 
     async def _without_leases(self, reason: str) -> list[RunSnapshot]:
@@ -181,7 +181,7 @@ class Reconciler:
                 continue
             if not await self._gone(run.run_id, owner_id):
                 continue
-            snapshot = await surely(partial(self._store.get_run, run.run_id))
+            snapshot = await until_answered(partial(self._store.get_run, run.run_id))
             fencing = Fencing(owner_id, run.fence)
             if snapshot.owner_id == owner_id and await self._end(snapshot, fencing, reason):
                 ended.append(snapshot)
@@ -193,7 +193,7 @@ class Reconciler:
         if self._presence(owner_id) in _AT_WORK:
             return False
         if isinstance(self._store, LiveRuns):
-            return not await surely(partial(self._store.is_live, run_id))
+            return not await until_answered(partial(self._store.is_live, run_id))
         if _process_of(owner_id) == _process_of(self._owner_id):
             return False  # another runner of this very process
         if self._runner_id is not None and owner_id.endswith(f"@{self._runner_id}"):

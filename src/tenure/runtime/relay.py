@@ -47,7 +47,7 @@ from itertools import chain, islice
 from math import inf
 from typing import NamedTuple
 
-from tenure.aio import ENDLESS, end_anyway, happens_within, pause
+from tenure.aio import ENDLESS, cancel_and_wait, pause, wait_for_event
 from tenure.model.errors import StoreLost
 from tenure.model.outbox import Delivery, Outcome, PutBack, Settlement, origin_of
 from tenure.model.retry import RetryPolicy
@@ -55,8 +55,8 @@ from tenure.ports.callbacks import CallbackSender, NotTaken, Outbox
 from tenure.runtime.attempts import (
     CUT_SHORT,
     NO_ANSWER,
-    Claim,
-    Settling,
+    DeliveryClaim,
+    SettlementBatch,
     all_tried,
     ask,
     outcome_of,
@@ -382,7 +382,7 @@ class _Attempt(NamedTuple):
     task: asyncio.Task[None]
 
 
-class Carrying:
+class AttemptTasks:
     """``following`` says what may go out now; ``ended`` hears of each attempt, before that is asked
     again."""
 
@@ -479,7 +479,7 @@ class Carrying:
 # Waiting for what the turns of a loop come to.
 
 
-class Turns:
+class LoopTurns:
     """The loop says when a turn begins and how it ended. Who waits, waits for a turn that began
     afterwards: the one under way may have missed what they wait for."""
 
@@ -562,14 +562,14 @@ class Relay:
         self._only = only
         self._timing = timing
         self._lanes = Lanes(concurrency, per_target)
-        self._settling = Settling(outbox, settled)
-        self._carrying = Carrying(send, self._following, self._ended)
+        self._settling = SettlementBatch(outbox, settled)
+        self._carrying = AttemptTasks(send, self._following, self._ended)
         self._token: str | None = None
         """Of a claim that was not answered."""
         self._news = asyncio.Event()
         self._deadline = Deadline()
         self._closing = asyncio.Event()
-        self._turns = Turns()
+        self._turns = LoopTurns()
         self._failures = 0
         self._asked = False
         """Whether this turn had a question for the store: one without proves nothing of it."""
@@ -629,7 +629,7 @@ class Relay:
         try:
             await _ends(going, _A_MOMENT)
         finally:
-            await end_anyway(going)
+            await cancel_and_wait(going)
         if self._settling:
             _log.warning(
                 "%d callbacks were sent and the store could not be told: they will be sent again",
@@ -654,7 +654,7 @@ class Relay:
             if wait is not None:
                 await self._pause(wait)
             elif not (more or self._settling.at_once):
-                await happens_within(self._news, self._until_the_next_look())
+                await wait_for_event(self._news, self._until_the_next_look())
 
     def _until_the_next_look(self) -> float:
         return min(self._timing.poll, _LOCKED_AGAIN) if self._settling else self._timing.poll
@@ -665,7 +665,7 @@ class Relay:
         if self._closing.is_set():
             await pause(seconds)
         else:
-            await happens_within(self._closing, seconds)
+            await wait_for_event(self._closing, seconds)
 
     async def _settle_and_claim(self) -> bool:
         """Whether to go on at once: there may be more that we have room for."""
@@ -695,7 +695,7 @@ class Relay:
             return False
         self._token = self._token or self._new_id()
         claimed = await self._settling.settle_and_claim(
-            Claim(
+            DeliveryClaim(
                 self._token,
                 limit=room,
                 seconds=self._timing.claim,

@@ -1,6 +1,6 @@
 """Going on with a run from its record: what its earlier owners did is played once more, on paper.
 
-``Unfolding`` is a pure machine: given the same results in the same order it says the same. The
+``Schedule`` is a pure machine: given the same results in the same order it says the same. The
 record has the results, and their times have the order: each accepted update moves a run's time
 forward and holds one turn of its owner. So the machine is asked turn by turn what it would do, and
 is told what the record says became of it, until it says something that the record does not have.
@@ -25,9 +25,9 @@ from tenure.model.snapshot import HostState, ItemState, RunSnapshot, StepState
 from tenure.model.status import ENDED_HOST, ENDED_STEP, HostStatus, RunStatus, StepStatus
 from tenure.model.update import Changes, HostChange, ItemChange, StepChange
 from tenure.runtime.executor import Outcome
-from tenure.runtime.schedule import Draft, Start, Unfolding, started_again
+from tenure.runtime.schedule import PendingChanges, Schedule, Start, started_again
 from tenure.runtime.stop import REQUESTED, Stop, asked
-from tenure.runtime.tasks import Crew, Execute
+from tenure.runtime.tasks import Execute, HostTasks
 from tenure.workflow.spec import OnTakeover
 from tenure.workflow.wording import listed
 
@@ -38,7 +38,7 @@ _UNKNOWN = HostChange(
 )
 
 
-class Doubt(NamedTuple):
+class UnknownTask(NamedTuple):
     """A task that was started, and of which nobody knows how it ended."""
 
     start: Start
@@ -49,21 +49,21 @@ class Doubt(NamedTuple):
 class Resumed(NamedTuple):
     missing: Changes
     """What is to be recorded before anything else is done."""
-    doubts: list[Doubt]
+    doubts: list[UnknownTask]
 
 
-def resume(unfolding: Unfolding, run: RunSnapshot) -> Resumed:
+def resume(unfolding: Schedule, run: RunSnapshot) -> Resumed:
     """Bring ``unfolding``, which has not begun, to where ``run`` is. What it wants to start then
     starts for the first time. ``NotRunnable`` if the record cannot come from this definition."""
     begun: dict[Start, ItemState] = {}
-    draft = Draft()
+    draft = PendingChanges()
     unfolding.proceed(draft)
     if run.status is RunStatus.QUEUED and (first := draft.changes()).steps:
         return Resumed(first, [])  # the record has nothing of it
     while not (missing := _missing(draft.changes(), run)).steps:
         begun.update((start, _state(run, start)) for start in _taken(unfolding))
         ended = _first_to_end(begun)
-        draft = Draft()
+        draft = PendingChanges()
         if not ended and not unfolding.impatient:
             break
         for start in ended:
@@ -79,11 +79,11 @@ def resume(unfolding: Unfolding, run: RunSnapshot) -> Resumed:
         raise NotRunnable(run.run_id, "its record does not follow from its definition")
     return Resumed(
         _with_doubts(missing, begun),
-        [Doubt(start, state.attempts) for start, state in begun.items()],
+        [UnknownTask(start, state.attempts) for start, state in begun.items()],
     )
 
 
-def _taken(unfolding: Unfolding) -> list[Start]:
+def _taken(unfolding: Schedule) -> list[Start]:
     starts, unfolding.starts = unfolding.starts, []
     return starts
 
@@ -184,7 +184,7 @@ def _is_there(state: ItemState, change: ItemChange) -> bool:
 
 def _with_doubts(missing: Changes, begun: dict[Start, ItemState]) -> Changes:
     """Also say of what is in doubt that it is, unless an earlier owner did."""
-    draft = Draft()
+    draft = PendingChanges()
     draft.take(missing)
     for (course, host, _), state in begun.items():
         if state.status is HostStatus.RUNNING:
@@ -206,10 +206,10 @@ def _with_doubts(missing: Changes, begun: dict[Start, ItemState]) -> Changes:
 # as unconfirmed.
 
 
-class Doubts:
+class UnknownTasks:
     """``probe`` executes the probe of what is in doubt."""
 
-    def __init__(self, crew: Crew, unfolding: Unfolding, probe: Execute) -> None:
+    def __init__(self, crew: HostTasks, unfolding: Schedule, probe: Execute) -> None:
         self._crew = crew
         self._unfolding = unfolding
         self._probe = probe
@@ -221,7 +221,7 @@ class Doubts:
         """That earlier owners made of it."""
         return self._before.get(start, 0)
 
-    def decide(self, doubts: Sequence[Doubt], draft: Draft) -> None:
+    def decide(self, doubts: Sequence[UnknownTask], draft: PendingChanges) -> None:
         for start, attempts in doubts:
             recipe = start.course.recipe
             if attempts and recipe.on_takeover is OnTakeover.ASK:
@@ -241,7 +241,7 @@ class Doubts:
             else:
                 self._again(start, attempts, draft)
 
-    def settled(self, start: Start, outcome: Outcome, draft: Draft) -> bool:
+    def settled(self, start: Start, outcome: Outcome, draft: PendingChanges) -> bool:
         """Take in what a probe says; whether it was one."""
         attempts = self._probed.pop(start, None)
         if attempts is None:
@@ -254,7 +254,7 @@ class Doubts:
             self._again(start, attempts, draft)
         return True
 
-    def _again(self, start: Start, attempts: int, draft: Draft) -> None:
+    def _again(self, start: Start, attempts: int, draft: PendingChanges) -> None:
         self._before[start] = attempts
         started_again(start, attempts + 1, draft)
         self._unfolding.starts.append(start)

@@ -102,7 +102,7 @@ class _Look(NamedTuple):
     failures: int
 
 
-class Forgetting:
+class PruneLoop:
     """The loop. Begins at once, so that commands which live for a moment take their part too."""
 
     def __init__(

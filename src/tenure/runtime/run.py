@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tenure.aio import about, surely, to_a_good_end
+from tenure.aio import about, run_with_graceful_cancel, until_answered
 from tenure.model.codec import copied
 from tenure.model.compose import new_run
 from tenure.model.decide import waits_for_approval
@@ -30,7 +30,7 @@ from tenure.runtime.masking import Masks
 from tenure.runtime.output import LogWriter, Printed, file_stem, shown_to
 from tenure.runtime.prepare import Ready, check_complete, secret_values
 from tenure.runtime.recipe import Definition, Prepared, decode_definition
-from tenure.runtime.recorders import Audience
+from tenure.runtime.recorders import RecorderQueue
 from tenure.runtime.resume import cannot_go_on, early_end, time_left, unconfirmed
 from tenure.runtime.session import Session
 from tenure.runtime.stop import HAND_OVER, PROCESS_STOPPED, REQUESTED, WORKER_STOPPED
@@ -50,7 +50,7 @@ class Outputs:
     def __init__(
         self,
         tracker: RunTracker,
-        audience: Audience,
+        audience: RecorderQueue,
         masks: Masks | None,
         log_store: LogStore | None,
         *,
@@ -130,7 +130,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     """In a row without a host finishing: then a run is left to people."""
 
 
-class Claim(NamedTuple):
+class RunClaim(NamedTuple):
     """A run that this process has got, and the loop's time when it asked."""
 
     run: ClaimedRun
@@ -144,7 +144,7 @@ class Work(Struct, frozen=True, kw_only=True, gc=False):
     planned: RunSnapshot
     definition: str | None = None
     """With which it is to be created; ``None``: it is there."""
-    claim: Claim | None = None
+    claim: RunClaim | None = None
     """How this process got it; of a run that is there and has none it is made first."""
     waits: Beginnings | None = None
     """Its store, if it was seen to wait and is to be claimed in the commit that begins it."""
@@ -158,7 +158,7 @@ class Work(Struct, frozen=True, kw_only=True, gc=False):
     files: Mapping[str, bytes] = {}
 
 
-class EmbeddedRun:
+class RunExecution:
     """Holds a renewed lease from the first commit on."""
 
     def __init__(self, session: Session, around: Surroundings, work: Work) -> None:
@@ -176,7 +176,7 @@ class EmbeddedRun:
         self._masks: Masking = masks or NOTHING_SECRET
         told = session.callbacks.told_of(planned, around.notifier) if session.callbacks else None
         self._looked_on = told is not None or bool(around.recorders)
-        self._audience = Audience(around.recorders, planned, session.store)
+        self._audience = RecorderQueue(around.recorders, planned, session.store)
         self._tracker = RunTracker(
             planned, session.combiner.write, session.identity.new_id, self._audience, told
         )
@@ -206,7 +206,7 @@ class EmbeddedRun:
         """Cancelled once, it does what ``stop`` says, and lets the cancellation out when the record
         says so; cancelled twice, it stops at once and leaves the record as it is."""
         try:
-            return await to_a_good_end(self._whole(), self.stop)
+            return await run_with_graceful_cancel(self._whole(), self.stop)
         finally:
             holding, self._tracker.holding = self._tracker.holding, None
             if holding is not None:
@@ -308,18 +308,18 @@ class EmbeddedRun:
             await self._tracker.record(changes)
         return Changes()
 
-    async def _claim(self) -> Claim:
+    async def _claim(self) -> RunClaim:
         """``LeaseHeld`` or ``NotRunnable`` if somebody else was faster."""
         store, run_id = self._session.store, self._planned.run_id
         if not isinstance(store, LeaseStore):
             raise NotRunnable(run_id, "its store keeps no leases: only who creates a run has it")
         request, sent_at = self._request(), asyncio.get_running_loop().time()
-        claimed = await surely(lambda: store.claim_run(run_id, request))
+        claimed = await until_answered(lambda: store.claim_run(run_id, request))
         if claimed.snapshot.status is not RunStatus.QUEUED:
             fencing, release_id = claimed.lease.fencing, self._session.identity.new_id()
-            await surely(lambda: store.release_lease(run_id, fencing, release_id))
+            await until_answered(lambda: store.release_lease(run_id, fencing, release_id))
             raise NotRunnable(run_id, "somebody began it before: only a worker goes on with it")
-        return Claim(claimed, sent_at)
+        return RunClaim(claimed, sent_at)
 
     def _request(self) -> LeaseRequest:
         identity = self._session.identity
@@ -349,12 +349,12 @@ def _begun(changes: Changes) -> Changes:
 
 class Executions:
     def __init__(self) -> None:
-        self._runs: set[EmbeddedRun] = set()
+        self._runs: set[RunExecution] = set()
         self._last_ended: asyncio.Event | None = None
 
     async def perform(self, session: Session, around: Surroundings, work: Work) -> RunSnapshot:
         """To the end; the record as it then is."""
-        run = EmbeddedRun(session, around, work)
+        run = RunExecution(session, around, work)
         self._runs.add(run)
         try:
             with about(work.planned.run_id):
@@ -362,7 +362,7 @@ class Executions:
             last = session.last_record(work.planned.run_id)
             if last is not None:
                 return last
-            return await surely(lambda: session.store.get_run(work.planned.run_id))
+            return await until_answered(lambda: session.store.get_run(work.planned.run_id))
         finally:
             self._runs.discard(run)
             if self._last_ended is not None and not self._runs:
@@ -439,13 +439,13 @@ async def submit(
         nonlocal doubtful
         doubtful = True
 
-    receipt = await surely(lambda: session.combiner.write(creation), failed=note)
+    receipt = await until_answered(lambda: session.combiner.write(creation), failed=note)
     told = session.callbacks and session.callbacks.told_of(planned, notifier)
     if told:
         told(planned, creation.events, creation.deliveries, receipt)
     await hint_at(session, planned)
     if doubtful or receipt.updated_at is None:
-        return await surely(lambda: session.store.get_run(planned.run_id))
+        return await until_answered(lambda: session.store.get_run(planned.run_id))
     return copied(create(creation, receipt.updated_at))
 
 
@@ -469,10 +469,10 @@ class StoredRun(NamedTuple):
 
 async def stored_run(store: RunStateStore, run_id: str) -> StoredRun:
     """``RunNotFound``; ``NotRunnable`` if its store does not know what it executes."""
-    run = await surely(lambda: store.get_run(run_id))
+    run = await until_answered(lambda: store.get_run(run_id))
     text = None
     if isinstance(store, Definitions):
-        text = await surely(lambda: store.get_definition(run_id))
+        text = await until_answered(lambda: store.get_definition(run_id))
     if text is None:
         raise NotRunnable(run_id, "its store keeps no definition of it: start a new run")
     return StoredRun(run, decode_definition(text))

@@ -25,9 +25,9 @@ from tenure.model.update import (
     StepChange,
 )
 from tenure.runtime.executor import PLAIN_SUCCESS, Outcome
-from tenure.runtime.recipe import Prepared, Schedule
+from tenure.runtime.recipe import Prepared, ReadySteps
 from tenure.runtime.retry_history import NO_PAST
-from tenure.runtime.steps import Course, Trouble, open_step
+from tenure.runtime.steps import StepProgress, Trouble, open_step
 from tenure.workflow.plan import NO_ITEM, Exports
 
 # What will go into the next update: results and starts that are ready at the same moment.
@@ -39,7 +39,7 @@ Item = TypeVar("Item", HostChange, ItemChange)
 _SUCCEEDED = HostChange(status=HostStatus.SUCCESS)
 
 
-class Draft:
+class PendingChanges:
     """Gathers changes. Of one step or host the later word is added to the earlier one; the engine
     never says two statuses of one thing in one draft, or the journal would miss one.
 
@@ -106,7 +106,7 @@ def _given(change: HostChange | StepChange | RunChange) -> dict[str, Any]:
     return {name: value for name, value in asdict(change).items() if value is not UNSET}
 
 
-def told(kind: type[Item], outcome: Outcome) -> Item:
+def change_of(kind: type[Item], outcome: Outcome) -> Item:
     """An outcome as a change of a host, or of an item of it. Only what is worth saying: defaults
     are left out of rows and journal."""
     if outcome == PLAIN_SUCCESS and kind is HostChange:
@@ -149,22 +149,22 @@ _STEP_FAILED = StepStatus.FAILED
 class Start(NamedTuple):
     """One host of one step, for one item, to be executed once this is durable."""
 
-    course: Course
+    course: StepProgress
     host: str
     position: int | None
 
 
-class Unfolding:
+class Schedule:
     def __init__(self, prepared: Prepared, exports: Exports) -> None:
         self._prepared = prepared
         self._exports = exports
         self._steps = len(prepared.plan.steps)
         """With the handlers that have run."""
-        self._schedule = Schedule(prepared.order)
-        self._open: dict[int, Course] = {}
-        self._broken: list[Course] = []
+        self._schedule = ReadySteps(prepared.order)
+        self._open: dict[int, StepProgress] = {}
+        self._broken: list[StepProgress] = []
         """Steps that were begun only to be seen failing in the next turn."""
-        self._culprit: Course | None = None
+        self._culprit: StepProgress | None = None
         """The first step whose failure fails the run: no further step begins, those that run come
         to their end."""
         self._halted = False
@@ -187,19 +187,19 @@ class Unfolding:
         """Nothing starts any more; what has done all its work still comes to its end."""
         self._halted = True
 
-    def cut_short(self, status: RunStatus, outcome: Outcome, draft: Draft) -> None:
+    def cut_short(self, status: RunStatus, outcome: Outcome, draft: PendingChanges) -> None:
         """The run ends here as ``status``: so do steps that began and hosts that are between two
         items of their loop. Whoever was told that a step began hears of its end too, of a handler's
         before that of its step."""
         said, kind = outcome.message, outcome.kind
         for course in reversed(self._open.values()):
             for host in course.halfway:
-                draft.host(course.index, host, told(HostChange, outcome))
+                draft.host(course.index, host, change_of(HostChange, outcome))
             name = course.recipe.name
             error = ErrorInfo(kind=kind, message=said or "", step=name) if kind else UNSET
             draft.step(course.index, STEP_CUT_SHORT[status], said, error)
 
-    def scope(self, course: Course, host: str) -> Mapping[str, Any]:
+    def scope(self, course: StepProgress, host: str) -> Mapping[str, Any]:
         """The variables a task sees; a handler's include the item its step notified it for, and
         what its host exported there."""
         step = course.parent or course
@@ -213,14 +213,14 @@ class Unfolding:
 
     # What ended
 
-    def settle(self, start: Start, outcome: Outcome, draft: Draft) -> None:
+    def settle(self, start: Start, outcome: Outcome, draft: PendingChanges) -> None:
         course, host, position = start
         end = course.settle(host, outcome)
         if position is None:
-            draft.host(course.index, host, told(HostChange, outcome))
+            draft.host(course.index, host, change_of(HostChange, outcome))
             return
         if _looped(course, host):
-            draft.item(course.index, host, position, told(ItemChange, outcome))
+            draft.item(course.index, host, position, change_of(ItemChange, outcome))
         if end is not None:
             said = outcome.message if end is outcome.status else None
             kind = outcome.kind if end is outcome.status else None
@@ -230,7 +230,7 @@ class Unfolding:
 
     # What may start
 
-    def proceed(self, draft: Draft) -> None:
+    def proceed(self, draft: PendingChanges) -> None:
         """After results were settled: further hosts, waves, handlers, steps."""
         self._handlers_first = False
         if self._broken:
@@ -244,10 +244,10 @@ class Unfolding:
             for index in self._schedule.take_ready():
                 self._begin(self._course(index), draft)
 
-    def _course(self, index: int) -> Course:
+    def _course(self, index: int) -> StepProgress:
         """Made when its turn comes: of the many runs in flight each holds only what goes on."""
         prepared = self._prepared
-        return Course(
+        return StepProgress(
             index,
             prepared.recipes[index],
             prepared.plan.steps[index].hosts,
@@ -256,7 +256,7 @@ class Unfolding:
             prepared.in_all[index],
         )
 
-    def _begin(self, course: Course, draft: Draft) -> None:
+    def _begin(self, course: StepProgress, draft: PendingChanges) -> None:
         opening = open_step(course.recipe, course.hosts, partial(self.scope, course))
         if not opening.hosts and not course.owed:
             if course.past.done:
@@ -279,7 +279,7 @@ class Unfolding:
             self._handlers_first = True
         self._fill(course, draft)
 
-    def _fill(self, course: Course, draft: Draft) -> None:
+    def _fill(self, course: StepProgress, draft: PendingChanges) -> None:
         if self._halted:
             return
         position = course.position
@@ -290,7 +290,7 @@ class Unfolding:
                 draft.item(course.index, host, position, _ITEM_STARTED)
             self.starts.append(Start(course, host, position))
 
-    def _continue(self, course: Course, draft: Draft) -> None:
+    def _continue(self, course: StepProgress, draft: PendingChanges) -> None:
         if course.waiting:
             self._fill(course, draft)
         if course.running or course.waiting or course.cut_short or course.handler is not None:
@@ -302,13 +302,13 @@ class Unfolding:
         else:
             self._next_wave(course, draft)
 
-    def _next_wave(self, course: Course, draft: Draft) -> None:
+    def _next_wave(self, course: StepProgress, draft: PendingChanges) -> None:
         if course.trouble is None and course.next_wave():
             self._fill(course, draft)
         else:
             self._close(course, draft)
 
-    def _next_handler(self, course: Course, draft: Draft) -> None:
+    def _next_handler(self, course: StepProgress, draft: PendingChanges) -> None:
         """One after another, in the order given; the step goes on when the last has ended."""
         while course.trouble is None and (due := next(course.handlers, None)) is not None:
             if self._halted:
@@ -323,10 +323,10 @@ class Unfolding:
         self._next_wave(course, draft)
 
     def _add_handler(
-        self, course: Course, name: str, hosts: tuple[str, ...], draft: Draft
-    ) -> Course:
+        self, course: StepProgress, name: str, hosts: tuple[str, ...], draft: PendingChanges
+    ) -> StepProgress:
         recipe = self._prepared.handlers[name]
-        handler = Course(self._steps, recipe, hosts, parent=course)
+        handler = StepProgress(self._steps, recipe, hosts, parent=course)
         self._steps += 1
         draft.added(
             StepState(
@@ -342,7 +342,7 @@ class Unfolding:
 
     # What has come to its end
 
-    def _close(self, course: Course, draft: Draft) -> None:
+    def _close(self, course: StepProgress, draft: PendingChanges) -> None:
         status = course.verdict()
         failed = status is _STEP_FAILED
         message = course.message()
@@ -363,7 +363,9 @@ class Unfolding:
         elif course.failed or course.trouble:
             draft.run_changes(RunChange(last_error=course.error()))
 
-    def _handler_ended(self, handler: Course, course: Course, failed: bool, draft: Draft) -> None:
+    def _handler_ended(
+        self, handler: StepProgress, course: StepProgress, failed: bool, draft: PendingChanges
+    ) -> None:
         course.handler = None
         if failed:
             course.trouble = Trouble(
@@ -371,7 +373,7 @@ class Unfolding:
             )
         self._next_handler(course, draft)
 
-    def end(self, draft: Draft) -> RunStatus:
+    def end(self, draft: PendingChanges) -> RunStatus:
         """The run's own end, once ``finished``."""
         if self._culprit is None:
             draft.run_changes(_SUCCESS)
@@ -383,7 +385,7 @@ class Unfolding:
         return RunStatus.FAILED
 
 
-def started_again(start: Start, attempt: int, draft: Draft) -> None:
+def started_again(start: Start, attempt: int, draft: PendingChanges) -> None:
     """A task that was begun before and is in doubt begins anew."""
     course, host, position = start
     again = HostChange(status=HostStatus.RUNNING, attempts=attempt, message=None)
@@ -393,5 +395,5 @@ def started_again(start: Start, attempt: int, draft: Draft) -> None:
     draft.host(course.index, host, again)
 
 
-def _looped(course: Course, host: str) -> bool:
+def _looped(course: StepProgress, host: str) -> bool:
     return course.items is not None and bool(course.items[host])

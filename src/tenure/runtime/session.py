@@ -21,12 +21,12 @@ from tenure.ports.last_records import LastRecords
 from tenure.ports.leases import LeaseStore, Presence, Wakeups
 from tenure.ports.store import Attended, LogStore, Retention, RunStateStore
 from tenure.runtime.callbacks import Callbacks
-from tenure.runtime.group_commit import Combiner, Contact, InTouch
+from tenure.runtime.group_commit import GroupCommit, InTouch, StoreContact
 from tenure.runtime.lease_timing import Timing
-from tenure.runtime.leases import Keeper
+from tenure.runtime.leases import LeaseRenewer
 from tenure.runtime.operators import Operators
 from tenure.runtime.recovery import Reconciler, told_of
-from tenure.runtime.retention import Forgetting, RetentionPolicy
+from tenure.runtime.retention import PruneLoop, RetentionPolicy
 
 # Saying that a run may be claimed, without ever standing in the way of who says it.
 
@@ -106,10 +106,10 @@ class Session:
         self.callbacks = callbacks
         self.hinting = hinting
         told = callbacks.told if callbacks is not None else None
-        self.contact = Contact(timing.renew_interval)
+        self.contact = StoreContact(timing.renew_interval)
         self.writing = InTouch(self.contact)
-        self.combiner = Combiner(store, self.writing)
-        self.keeper = Keeper(store, identity.owner_id, timing, InTouch(self.contact), windows)
+        self.combiner = GroupCommit(store, self.writing)
+        self.keeper = LeaseRenewer(store, identity.owner_id, timing, InTouch(self.contact), windows)
         self.operators = Operators(store, identity.new_id, told)
         self.reconciler = Reconciler(
             store,
@@ -196,13 +196,13 @@ def _none_at_hand(run_id: str) -> RunSnapshot | None:
     return None
 
 
-def _forgetting(store: RunStateStore, policy: RetentionPolicy | None) -> Forgetting | None:
+def _forgetting(store: RunStateStore, policy: RetentionPolicy | None) -> PruneLoop | None:
     if policy is None or isinstance(store, Attended):
         return None
     if not isinstance(store, Retention):
         _log.warning("this store (%s) cannot remove runs: it keeps all", type(store).__name__)
         return None
-    return Forgetting(store, policy)
+    return PruneLoop(store, policy)
 
 
 # The stores one process uses, each opened once, however many ask for it at once.

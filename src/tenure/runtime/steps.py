@@ -109,7 +109,7 @@ class Trouble(NamedTuple):
     message: str
 
 
-class Course:
+class StepProgress:
     __slots__ = (
         "_budget",
         "_done",
@@ -147,7 +147,7 @@ class Course:
         past: StepPast = NO_PAST,
         owed: Mapping[str, tuple[str, ...]] = {},
         in_all: int | None = None,
-        parent: Course | None = None,
+        parent: StepProgress | None = None,
     ) -> None:
         """``owed`` are handlers that an earlier run notified, each with its hosts; ``in_all`` is
         how many hosts the step has, with those that are not left for this run."""
@@ -188,7 +188,7 @@ class Course:
         self.trouble: Trouble | None = None
         self.handlers = _NO_HANDLERS
         """Those still to run after the present wave."""
-        self.handler: Course | None = None
+        self.handler: StepProgress | None = None
         """The handler that runs now; the step waits for it."""
         self._waves = _NO_WAVES
         self._done: dict[str, tuple[str, ...]] = {}
@@ -402,7 +402,7 @@ Scopes = Callable[[str], Mapping[str, Any]]
 """The variables of each host."""
 
 
-class Opening(Struct, frozen=True, kw_only=True):
+class StepOpening(Struct, frozen=True, kw_only=True):
     hosts: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
     items: Mapping[str, Sequence[Any]] | None = None
@@ -412,22 +412,22 @@ class Opening(Struct, frozen=True, kw_only=True):
     message: str | None = None
 
 
-def open_step(recipe: Recipe, hosts: tuple[str, ...], scopes: Scopes) -> Opening:
+def open_step(recipe: Recipe, hosts: tuple[str, ...], scopes: Scopes) -> StepOpening:
     if not hosts:
-        return Opening(message="no host is left for it")
+        return StepOpening(message="no host is left for it")
     if recipe.when is None and recipe.loop is None and not recipe.must_vars:
-        return Opening(hosts=hosts)
+        return StepOpening(hosts=hosts)
     doomed: dict[str, Outcome] = {}
     wanted = tuple(host for host in hosts if _wanted(recipe, host, scopes, doomed))
     if not wanted:
-        return Opening(message="its condition holds on no host")
+        return StepOpening(message="its condition holds on no host")
     chosen = set(wanted)
     skipped = tuple(host for host in hosts if host not in chosen)
     missing = _missing(recipe, wanted, scopes)
     if missing is not None:
-        return Opening(hosts=wanted, skipped=skipped, trouble=missing)
+        return StepOpening(hosts=wanted, skipped=skipped, trouble=missing)
     items = _items(recipe, wanted, scopes, doomed)
-    return Opening(hosts=wanted, skipped=skipped, items=items, doomed=doomed)
+    return StepOpening(hosts=wanted, skipped=skipped, items=items, doomed=doomed)
 
 
 def item_unwanted(recipe: Recipe, scope: Mapping[str, Any]) -> Outcome | None:

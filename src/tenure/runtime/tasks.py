@@ -27,7 +27,7 @@ _NOT_ENDED = frozenset({HostStatus.UNKNOWN, HostStatus.INTERRUPTED})
 _LEASE_LOST = Outcome(status=HostStatus.INTERRUPTED, cut_short=True)
 
 
-class Crew:
+class HostTasks:
     """Used by one asyncio task, the engine's. Who cancels that one wants no more of the run."""
 
     def __init__(self, masks: Masking) -> None:

@@ -35,7 +35,7 @@ from functools import partial
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from tenure.aio import ENDLESS, PATIENCE, bear, surely
+from tenure.aio import ENDLESS, PATIENCE, bear, until_answered
 from tenure.model.compose import effect_of, new_run
 from tenure.model.errors import Refused, StoreUnavailable, VersionConflict
 from tenure.model.leases import Beginning, ClaimedRun, Lease, beginning_of, released
@@ -57,9 +57,9 @@ from tenure.model.update import (
     Write,
 )
 from tenure.ports.store import RunStateStore
-from tenure.runtime.callbacks import Told
-from tenure.runtime.leases import Holding
-from tenure.runtime.recorders import Audience
+from tenure.runtime.callbacks import OnCommitted
+from tenure.runtime.leases import HeldLease
+from tenure.runtime.recorders import RecorderQueue
 
 # What of an update may be written by an owner that no longer trusts its lease.
 #
@@ -155,8 +155,8 @@ class RunTracker:
         planned: RunSnapshot,
         write: Callable[[Write], Awaitable[Receipt]],
         new_id: Callable[[], str],
-        audience: Audience,
-        told: Told | None = None,
+        audience: RecorderQueue,
+        told: OnCommitted | None = None,
     ) -> None:
         self._known = planned
         self._write = write
@@ -166,7 +166,7 @@ class RunTracker:
         self._told = told
         self.fencing = Fencing("", 0)
         """The right to write as this run's owner, once it has begun."""
-        self.holding: Holding | None = None
+        self.holding: HeldLease | None = None
         """How long the right is trusted; ``None``: there is nothing to lose in time."""
         self.version = 0
         self.cancel_requested_at: datetime | None = None
@@ -189,7 +189,7 @@ class RunTracker:
         born = with_intents(self._known, changes)
         creation = new_run(born, self._new_id(), self._ids, definition=definition, lease=request)
         send = partial(self._write, creation)
-        receipt = await surely(send, PATIENCE, self._note_stuck)
+        receipt = await until_answered(send, PATIENCE, self._note_stuck)
         self.fencing = Fencing(request.owner_id, receipt.fence)
         self._take(receipt, creation.events, creation.deliveries)
         return _lease_of(receipt, request.owner_id)
@@ -205,7 +205,7 @@ class RunTracker:
         run = self._known
         beginning = beginning_of(run, changes, request, self._new_id(), self._ids)
         send = partial(begin_run, beginning)
-        receipt = await surely(send, ENDLESS, self._note_stuck)
+        receipt = await until_answered(send, ENDLESS, self._note_stuck)
         self.fencing = beginning.fencing
         self._audience.join(run.version)
         effect = beginning.effect
@@ -251,7 +251,7 @@ class RunTracker:
             for update in (replace(ended, base_version=in_doubt.base_version), in_doubt):
                 send = partial(self._write, update)
                 with suppress(VersionConflict):
-                    receipt = await surely(send, ENDLESS, self._note_stuck)
+                    receipt = await until_answered(send, ENDLESS, self._note_stuck)
                     self._take(receipt, update.effect.events, update.effect.deliveries)
                     return
         await self.record(changes, release=release)
@@ -316,7 +316,7 @@ def _lease_of(receipt: Receipt, owner_id: str) -> Lease | None:
 async def end_run(
     store: RunStateStore,
     new_id: Callable[[], str],
-    told: Told | None,
+    told: OnCommitted | None,
     run: RunSnapshot,
     fencing: Fencing,
     change: RunChange,
@@ -333,7 +333,7 @@ async def end_run(
     )
     while True:
         try:
-            receipt = await surely(partial(store.update_run, update), patience)
+            receipt = await until_answered(partial(store.update_run, update), patience)
         except VersionConflict as conflict:  # an annotation, say: the end stands all the same
             update = replace(update, base_version=conflict.version)
         except Refused:

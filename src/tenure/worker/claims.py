@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 
 from msgspec.structs import replace
 
-from tenure.aio import ENDLESS, end, happens_within, surely
+from tenure.aio import ENDLESS, end, until_answered, wait_for_event
 from tenure.model.errors import StoreUnavailable, TenureError
 from tenure.model.leases import ClaimedRun, ClaimRequest
 from tenure.model.snapshot import RunSnapshot
@@ -20,9 +20,9 @@ from tenure.ports.leases import LeaseStore, Presence, WorkerRegistry
 from tenure.ports.store import Beginnings, Offering
 from tenure.runtime.group_commit import InTouch
 from tenure.runtime.owners import owned_runs
-from tenure.runtime.run import Claim, Work
+from tenure.runtime.run import RunClaim, Work
 from tenure.runtime.session import Session
-from tenure.worker.runs import Pace, Preparing, Shift
+from tenure.worker.runs import Pace, RunningRuns, RunPreparation
 
 # Owners whose process can be seen from here: that one of them is gone is noticed without asking
 # the store anything.
@@ -97,7 +97,7 @@ class Claims:
             return set()
         return {worker.owner_id for worker in await store.list_workers()}
 
-    async def next(self, limit: int) -> list[Claim]:
+    async def next(self, limit: int) -> list[RunClaim]:
         """Up to ``limit`` runs that are ours from now on. Sent again after an error it is the same
         claim, and takes no expired lease: their owners may have met that error too."""
         identity = self._session.identity
@@ -121,12 +121,12 @@ class Claims:
 
         sent_at = asyncio.get_running_loop().time()
         self._touch.asks()
-        claimed = await surely(send, ENDLESS, be_careful)
+        claimed = await until_answered(send, ENDLESS, be_careful)
         if claimed or request.expired:
             self._answered()
-        return [Claim(run, sent_at) for run in claimed]
+        return [RunClaim(run, sent_at) for run in claimed]
 
-    async def this_one(self, run_id: str) -> Claim:
+    async def this_one(self, run_id: str) -> RunClaim:
         """``RunNotFound``, ``LeaseHeld``, ``NotRunnable``, and ``StoreUnavailable`` at once: it is
         found again."""
         identity = self._session.identity
@@ -142,9 +142,9 @@ class Claims:
         except StoreUnavailable as error:
             self._note_trouble(error)
             raise
-        return Claim(claimed, sent_at)
+        return RunClaim(claimed, sent_at)
 
-    async def give_back(self, claims: Sequence[Claim]) -> None:
+    async def give_back(self, claims: Sequence[RunClaim]) -> None:
         """Those we got when nobody wanted them any more: for others to claim at once."""
         for lease in (claim.run.lease for claim in claims):
             with suppress(TenureError):  # else they wait for the lease to end
@@ -167,11 +167,11 @@ class Claims:
 # Who may claim, and how much.
 
 
-class Room:
+class Capacity:
     """For ``most`` runs at once. Claims are made one after another, whether by looking at the store
     or on a hint: so none takes room that another counts on, or what another just got."""
 
-    def __init__(self, shift: Shift, most: int) -> None:
+    def __init__(self, shift: RunningRuns, most: int) -> None:
         self._shift = shift
         self._most = most
         self._claiming = asyncio.Lock()
@@ -230,8 +230,8 @@ class Lone:
         self,
         store: LeaseStore,
         queues: Sequence[str],
-        preparing: Preparing,
-        shift: Shift,
+        preparing: RunPreparation,
+        shift: RunningRuns,
         touch: InTouch,
     ) -> None:
         self._store = store if isinstance(store, Beginnings) else None
@@ -294,15 +294,15 @@ _LEFT_TO_OTHERS = (
 """What is true of the runs of a worker that ends without giving them back."""
 
 
-class Duty:
+class ClaimLoop:
     """``wake`` is set when there may be something to claim, or room for it."""
 
     def __init__(
         self,
         claims: Claims,
         lone: Lone,
-        shift: Shift,
-        room: Room,
+        shift: RunningRuns,
+        room: Capacity,
         touch: InTouch,
         pace: Pace,
         wake: asyncio.Event,
@@ -425,7 +425,7 @@ class Duty:
         self._touch.rests(now + wait)
         self._rests = True
         try:
-            if not await happens_within(self._wake, wait):
+            if not await wait_for_event(self._wake, wait):
                 self._claim_by = 0.0
         finally:
             self._rests = False
@@ -440,7 +440,7 @@ class Duty:
             _log.info("draining: %d of its runs have not ended", len(self._shift))
         while len(self._shift) and not self._at_once and time() < deadline:
             self._wake.clear()
-            await happens_within(self._wake, deadline - time())
+            await wait_for_event(self._wake, deadline - time())
         if not len(self._shift):
             return True
         _log.info(
@@ -457,7 +457,7 @@ class Duty:
         deadline = time() + _GIVING_BACK
         while left:
             self._wake.clear()
-            await happens_within(self._wake, deadline - time())
+            await wait_for_event(self._wake, deadline - time())
             if len(self._shift) < left:
                 left, deadline = len(self._shift), time() + _GIVING_BACK
             elif time() >= deadline:

@@ -23,9 +23,9 @@ from tenure.model.errors import (
 )
 from tenure.model.retry import RetryPolicy
 from tenure.ports.environment import Broker, Hint
-from tenure.runtime.run import Claim
-from tenure.worker.claims import Claims, Room
-from tenure.worker.runs import Pace, Shift
+from tenure.runtime.run import RunClaim
+from tenure.worker.claims import Capacity, Claims
+from tenure.worker.runs import Pace, RunningRuns
 
 _log = logging.getLogger("tenure.worker")
 
@@ -40,14 +40,14 @@ def delay_of(held: LeaseHeld, now: datetime, shortest: float, longest: float) ->
     return min(max(left, shortest), longest)
 
 
-class Hearing:
+class HintListener:
     def __init__(
         self,
         broker: Broker,
         queues: Sequence[str],
         claims: Claims,
-        shift: Shift,
-        room: Room,
+        shift: RunningRuns,
+        room: Capacity,
         pace: Pace,
         lease_seconds: float,
         now: Callable[[], datetime],
@@ -82,7 +82,7 @@ class Hearing:
                 await pause(_AGAIN.wait_after(failures, luck=random.random()) or 0.0)  # noqa: S311
 
     async def _follow(self, hints: Sequence[Hint]) -> None:
-        claimed: dict[Hint, Claim] = {}
+        claimed: dict[Hint, RunClaim] = {}
         dropped: list[Hint] = []
         delays: dict[Hint, float] = {}
         async with self._room.claiming() as room:
@@ -112,7 +112,7 @@ class Hearing:
                 for claim in claimed.values():
                     self._shift.begin(claim)
 
-    async def _claim(self, hint: Hint) -> Claim | None:
+    async def _claim(self, hint: Hint) -> RunClaim | None:
         """``None``: nothing needs to be done on account of this hint. A run that has ended, that is
         not in this store, that waits for its time or for approval: what becomes of it is in the
         store, where it is found when the time comes, and approving it hints again. A broker that

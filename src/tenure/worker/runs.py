@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tenure.aio import about, surely
+from tenure.aio import about, until_answered
 from tenure.model.errors import (
     InvalidOptions,
     LeaseHeld,
@@ -34,7 +34,7 @@ from tenure.runtime.option_rules import MORE_SECONDS, SECONDS, Rules, broken, wh
 from tenure.runtime.prepare import Ready
 from tenure.runtime.recipe import Definition, decode_definition
 from tenure.runtime.resume import unconfirmed
-from tenure.runtime.run import Claim, EmbeddedRun, Surroundings, Work, stored_work
+from tenure.runtime.run import RunClaim, RunExecution, Surroundings, Work, stored_work
 from tenure.runtime.session import Session
 from tenure.runtime.stop import REQUESTED
 from tenure.runtime.writer import end_run
@@ -50,7 +50,7 @@ _MOST = 64
 MakeReady = Callable[[Definition], Ready]
 
 
-class Preparing:
+class RunPreparation:
     """``secrets`` are this worker's: a run gets those that its workflow declares."""
 
     def __init__(
@@ -87,7 +87,7 @@ class Preparing:
         known = self._known(digest)
         if known is not None:
             return known
-        text = await surely(lambda: self._definitions.get_definition(run_id))
+        text = await until_answered(lambda: self._definitions.get_definition(run_id))
         if text is None:
             raise NotRunnable(run_id, "its store keeps no definition of it: start a new run")
         ready = self._make_ready(decode_definition(text))
@@ -101,7 +101,7 @@ class Preparing:
 _log = logging.getLogger("tenure.worker")
 
 
-class Shift:
+class RunningRuns:
     """``ended`` is called whenever one of them has come to its end here."""
 
     def __init__(
@@ -109,7 +109,7 @@ class Shift:
         session: Session,
         store: LeaseStore,
         around: Surroundings,
-        preparing: Preparing,
+        preparing: RunPreparation,
         ended: Callable[[], None],
     ) -> None:
         self._session = session
@@ -118,7 +118,7 @@ class Shift:
         self._preparing = preparing
         self._ended = ended
         self._tasks: dict[asyncio.Task[None], str] = {}
-        self._runs: set[EmbeddedRun] = set()
+        self._runs: set[RunExecution] = set()
         self._closing = False
         self._given_up: dict[str, float] = {}
         """Runs that were lost after they began, and the loop's time when their leases are over."""
@@ -141,7 +141,7 @@ class Shift:
         for as long as anybody looks: it is to be claimed, and whoever has it ends it if need be."""
         return run_id == self._tried
 
-    def begin(self, claim: Claim) -> None:
+    def begin(self, claim: RunClaim) -> None:
         self._start(claim.run.snapshot.run_id, self._prepare_and_execute(claim))
 
     def take(self, work: Work) -> None:
@@ -185,7 +185,7 @@ class Shift:
         finally:
             self._tried = work.planned.run_id
 
-    async def _prepare_and_execute(self, claim: Claim) -> None:
+    async def _prepare_and_execute(self, claim: RunClaim) -> None:
         run_id = claim.run.snapshot.run_id
         try:
             work = await self._preparing.work(claim.run)
@@ -204,7 +204,7 @@ class Shift:
             if work.claim is not None:
                 await self._let_go(work.planned, work.claim.run.lease.fencing)
             return
-        run = EmbeddedRun(self._session, self._around, work)
+        run = RunExecution(self._session, self._around, work)
         self._runs.add(run)
         try:
             status = await run.execute()
@@ -226,7 +226,7 @@ class Shift:
         finally:
             self._runs.discard(run)
 
-    async def _fail(self, claim: Claim, error: Exception) -> None:
+    async def _fail(self, claim: RunClaim, error: Exception) -> None:
         told = self._session.callbacks.told if self._session.callbacks is not None else None
         info = ErrorInfo(kind="definition", message=str(error) or repr(error))
         change = RunChange(

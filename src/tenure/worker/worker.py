@@ -11,11 +11,11 @@ from types import SimpleNamespace
 from tenure.aio import (
     end,
     finished_within,
-    happens_within,
     pause,
-    surely,
+    run_with_graceful_cancel,
     times_cancelled,
-    to_a_good_end,
+    until_answered,
+    wait_for_event,
 )
 from tenure.assembly import Assembly
 from tenure.model.errors import TenureError
@@ -34,9 +34,9 @@ from tenure.runtime.prepare import Ready
 from tenure.runtime.recipe import Definition
 from tenure.runtime.retention import RetentionPolicy
 from tenure.runtime.run import not_servable
-from tenure.worker.claims import Claims, Duty, Lone, Room
-from tenure.worker.hints import Hearing
-from tenure.worker.runs import Pace, Preparing, Shift
+from tenure.worker.claims import Capacity, ClaimLoop, Claims, Lone
+from tenure.worker.hints import HintListener
+from tenure.worker.runs import Pace, RunningRuns, RunPreparation
 
 _log = logging.getLogger("tenure.worker")
 
@@ -122,7 +122,7 @@ class Worker:
         self._look_interval = reconcile_interval
         self._listed_for = reconcile_interval * _LISTED_FOR
         self._wake = asyncio.Event()
-        self._duty: Duty | None = None
+        self._duty: ClaimLoop | None = None
         self._store_answers = True
         self._told_to_end: list[bool] = []
         self._draining = asyncio.Event()
@@ -151,7 +151,7 @@ class Worker:
         A store that does not answer holds it up by half a minute when it drains, besides the time
         that callbacks have (``CallbackSettings.flush``), and by about a second when it stops."""
         try:
-            await to_a_good_end(self._run(on_duty), lambda: self.drain(at_once=True))
+            await run_with_graceful_cancel(self._run(on_duty), lambda: self.drain(at_once=True))
         finally:
             in_order = self._store_answers and times_cancelled() < _STOPPED
             seconds = _CLOSING + self._parts.callbacks.flush if in_order else _A_MOMENT
@@ -166,11 +166,11 @@ class Worker:
             raise not_servable(type(store).__name__)
         touch = InTouch(session.contact)
         claims = Claims(session, store, self._queues, touch)
-        preparing = Preparing(store, self._made_ready, self._secrets)
-        shift = Shift(session, store, self._parts.around, preparing, self._wake.set)
-        room = Room(shift, self._pace.concurrency)
+        preparing = RunPreparation(store, self._made_ready, self._secrets)
+        shift = RunningRuns(session, store, self._parts.around, preparing, self._wake.set)
+        room = Capacity(shift, self._pace.concurrency)
         lone = Lone(store, self._queues, preparing, shift, InTouch(session.contact))
-        self._duty = Duty(claims, lone, shift, room, touch, self._pace, self._wake)
+        self._duty = ClaimLoop(claims, lone, shift, room, touch, self._pace, self._wake)
         hearing = await self._new_hearing(claims, shift, room)
         for at_once in self._told_to_end:
             self._duty.drain(at_once=at_once)
@@ -193,16 +193,18 @@ class Worker:
     def _made_ready(self, definition: Definition) -> Ready:
         return self._parts.ready.stored(self._parts.file_of(definition), definition)
 
-    async def _new_hearing(self, claims: Claims, shift: Shift, room: Room) -> Hearing | None:
+    async def _new_hearing(
+        self, claims: Claims, shift: RunningRuns, room: Capacity
+    ) -> HintListener | None:
         broker = await self._parts.broker()
         if broker is None:
             return None
         lease, now = self._parts.timing.lease_duration, self._parts.identity.now
-        return Hearing(broker, self._queues, claims, shift, room, self._pace, lease, now)
+        return HintListener(broker, self._queues, claims, shift, room, self._pace, lease, now)
 
     @asynccontextmanager
     async def _listening(
-        self, store: LeaseStore, hearing: Hearing | None, duty: Duty
+        self, store: LeaseStore, hearing: HintListener | None, duty: ClaimLoop
     ) -> AsyncIterator[None]:
         """The store wakes every worker of a queue; a broker that answers wakes one."""
 
@@ -218,13 +220,13 @@ class Worker:
 
     @asynccontextmanager
     async def _tending(
-        self, store: LeaseStore, claims: Claims, shift: Shift, touch: InTouch
+        self, store: LeaseStore, claims: Claims, shift: RunningRuns, touch: InTouch
     ) -> AsyncIterator[None]:
         """Look for owners that died, and say that we are here. At first the store must answer, or
         nobody would notice a worker that has none."""
         registry = store if isinstance(store, WorkerRegistry) else None
         if registry is not None:
-            await surely(
+            await until_answered(
                 lambda: touch.asked(registry.heartbeat(self._info(shift), self._listed_for))
             )
         with suppress(TenureError):
@@ -239,7 +241,7 @@ class Worker:
                     await finished_within(_FAREWELL, registry.heartbeat(self._info(shift), 0))
 
     async def _tend(
-        self, registry: WorkerRegistry | None, claims: Claims, shift: Shift, touch: InTouch
+        self, registry: WorkerRegistry | None, claims: Claims, shift: RunningRuns, touch: InTouch
     ) -> None:
         """A store that does not take our word takes no renewal either (its disk may be full): then
         its owners are not to be judged, though looks that find nothing to claim go well."""
@@ -262,9 +264,9 @@ class Worker:
             if info.draining:
                 await pause(self._look_interval)
             else:  # nobody shall wait for a worker that takes nothing more
-                await happens_within(self._draining, self._look_interval)
+                await wait_for_event(self._draining, self._look_interval)
 
-    def _info(self, shift: Shift) -> WorkerInfo:
+    def _info(self, shift: RunningRuns) -> WorkerInfo:
         return WorkerInfo(
             owner_id=self.owner_id,
             queues=self._queues,
@@ -275,7 +277,7 @@ class Worker:
 
 
 @asynccontextmanager
-async def _going_on(hearing: Hearing | None) -> AsyncIterator[None]:
+async def _going_on(hearing: HintListener | None) -> AsyncIterator[None]:
     if hearing is None:
         yield
         return

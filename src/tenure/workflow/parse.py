@@ -16,7 +16,7 @@ from tenure.workflow.schema import CALLBACK, MOST_CALLBACKS, ListOf, grammar, no
 from tenure.workflow.spec import CallbackSpec, Workflow
 from tenure.workflow.undefined import Undefined, unknown_variables
 from tenure.workflow.yaml import (
-    BAD,
+    INVALID,
     MOST_MISTAKES,
     Enough,
     Mark,
@@ -55,11 +55,11 @@ def check_workflow(workflow: Workflow, catalogue: Catalogue) -> Parsed:
 def _parsed(
     document: Callable[[], Node], catalogue: Catalogue, reading: Reading, text: str
 ) -> Parsed:
-    workflow = root = BAD
+    workflow = root = INVALID
     with suppress(Enough):
         root = document()
         workflow = grammar(catalogue).read(root, (), reading)
-        if workflow is not BAD:
+        if workflow is not INVALID:
             _check(workflow, catalogue, root, reading, text)
             _remark(workflow, catalogue, root, reading)
     if reading.mistakes:
@@ -202,7 +202,7 @@ def read_targets(value: object) -> tuple[CallbackSpec, ...]:
     found: tuple[CallbackSpec, ...] = ()
     with suppress(Enough):
         read = _SHAPE.read(node_of(value, reading, _PLACE), _PLACE, reading)
-        if read is not BAD:
+        if read is not INVALID:
             found = read
             check_callbacks(Workflow(name="", steps=(), callbacks=found), {}, report)
     if reading.mistakes:

@@ -35,7 +35,7 @@ from tenure.workflow.spec import (
     Workflow,
 )
 from tenure.workflow.wording import did_you_mean, instead_of, shown
-from tenure.workflow.yaml import BAD, Entries, Items, Mark, Node, Path, Reading, Scalar, plain
+from tenure.workflow.yaml import INVALID, Entries, Items, Mark, Node, Path, Reading, Scalar, plain
 
 # What may stand where in a workflow file: each shape reads a node and describes itself.
 #
@@ -66,7 +66,7 @@ def kind_of(node: Node) -> str:
     return "a list" if isinstance(node, Items) else shown(node.value)
 
 
-class Words(Struct, frozen=True):
+class String(Struct, frozen=True):
     """Text. A number or a truth value is taken as it was written: ``version: 0.1``."""
 
     def read(self, node: Node, path: Path, reading: Reading) -> Any:
@@ -78,7 +78,7 @@ class Words(Struct, frozen=True):
         return {"type": ["string", "number", "boolean"]}
 
 
-class Flag(Struct, frozen=True):
+class Boolean(Struct, frozen=True):
     def read(self, node: Node, path: Path, reading: Reading) -> Any:
         if isinstance(node, Scalar):
             if isinstance(node.value, bool):
@@ -92,7 +92,7 @@ class Flag(Struct, frozen=True):
         return {"anyOf": [{"type": "boolean"}, {"enum": ["yes", "no", "on", "off"]}]}
 
 
-class Whole(Struct, frozen=True):
+class Integer(Struct, frozen=True):
     least: int = 0
     most: int | None = None
 
@@ -192,7 +192,7 @@ class ListOf(Struct, frozen=True):
         values = [
             self.shape.read(each, (*path, index), reading) for index, each in enumerate(node.items)
         ]
-        return tuple(blank(self.shape) if value is BAD else value for value in values)
+        return tuple(blank(self.shape) if value is INVALID else value for value in values)
 
     def schema(self) -> Schema:
         limits = {} if self.most is None else {"maxItems": self.most}
@@ -220,7 +220,7 @@ class MapOf(Struct, frozen=True):
         values = {
             key: self.shape.read(each, (*path, key), reading) for key, each in node.entries.items()
         }
-        return {key: value for key, value in values.items() if value is not BAD}
+        return {key: value for key, value in values.items() if value is not INVALID}
 
     def schema(self) -> Schema:
         limits = {} if self.most is None else {"maxProperties": self.most}
@@ -287,7 +287,7 @@ class Part(Struct, frozen=True):
     def read(self, node: Node, path: Path, reading: Reading) -> Any:
         if self.short and isinstance(node, Scalar):
             value = self.short.read(node, path, reading)
-            return BAD if value is BAD else self.struct(**{self.short_key: value})
+            return INVALID if value is INVALID else self.struct(**{self.short_key: value})
         if not isinstance(node, Entries):
             return _no_map(node, path, reading)
         names = {key.name for key in self.keys}
@@ -295,19 +295,21 @@ class Part(Struct, frozen=True):
             if name not in names:
                 self._unknown(name, node, path, reading)
         values = {key.name: self._value(key, node, path, reading) for key in self.keys}
-        return self.struct(**{name: value for name, value in values.items() if value is not BAD})
+        return self.struct(
+            **{name: value for name, value in values.items() if value is not INVALID}
+        )
 
     def _value(self, key: Key, node: Entries, path: Path, reading: Reading) -> Any:
         given = node.entries.get(key.name)
         if not key.required and (given is None or _says_nothing(given, key.shape)):
-            return BAD
+            return INVALID
         inside = (*path, key.name)
         if given is None:
             hint = f"write {key.name}: {key.example}" if key.example else None
             reading.mistake(node.mark, inside, f"{key.name!r} is missing", hint)
             return blank(key.shape)
         value = key.shape.read(given, inside, reading)
-        return blank(key.shape) if value is BAD and key.required else value
+        return blank(key.shape) if value is INVALID and key.required else value
 
     def _unknown(self, name: str, node: Entries, path: Path, reading: Reading) -> None:
         mark = node.keys.get(name, Mark())
@@ -422,13 +424,13 @@ class Amount(Struct, frozen=True):
                     return wrong(node, path, reading, f"at least {self.least}")
                 return node.value
             return wrong(node, path, reading, "a number of hosts or a share like 25%")
-        return Whole(self.least).read(node, path, reading)
+        return Integer(self.least).read(node, path, reading)
 
     def schema(self) -> Schema:
         share: Schema = {"type": "string", "pattern": f"^{PERCENT}$"}
         if self.least:
             share["not"] = {"pattern": f"^{NOTHING}$"}
-        return {"anyOf": [Whole(self.least).schema(), share]}
+        return {"anyOf": [Integer(self.least).schema(), share]}
 
 
 class Loop(Struct, frozen=True):
@@ -477,19 +479,19 @@ class Work(Part, frozen=True):
         return self.left_to_others.get(name) or Part.hint_for(self, name, node)
 
 
-TEXT = Words()
+TEXT = String()
 NAMES = ListOf(TEXT, most=MOST_NAMES)
 VARS = MapOf(Anything())
 
 RETRIES = Part(
     Retries,
     [
-        Key("max", Whole(0, 1000), "further attempts after the first"),
+        Key("max", Integer(0, 1000), "further attempts after the first"),
         Key("delay", Duration(zero=True), "wait before the second attempt"),
         Key("backoff", Number(1), "by what each wait is longer than the one before"),
         Key("max_delay", Duration(zero=True), "longest wait"),
     ],
-    short=Whole(0, 1000),
+    short=Integer(0, 1000),
     short_key="max",
 )
 ROLLING = Part(
@@ -521,11 +523,11 @@ _STEP = [
     Key("targets", NAMES, "hosts and groups; none: all hosts"),
     Key("needs", NAMES, "steps to wait for; not given: the one above; []: none"),
     Key("loop", Loop(), "run once per item"),
-    Key("continue_on_error", Flag(), "the run goes on when this step fails"),
+    Key("continue_on_error", Boolean(), "the run goes on when this step fails"),
     Key("must_vars", NAMES, "variables every host must have before it starts"),
     Key("expect_vars", NAMES, "variables the step must export"),
     Key("notify", NAMES, "handlers to run after it"),
-    Key("concurrency", Whole(1, 100_000), "hosts at once"),
+    Key("concurrency", Integer(1, 100_000), "hosts at once"),
     Key("rolling", ROLLING, "batch after batch, within a budget of failures"),
     Key("verify", VERIFY, "a probe for what was running when its worker died"),
     Key(
@@ -576,7 +578,7 @@ DEFAULTS = Part(
     Defaults,
     [
         Key("timeout", Duration(), "per attempt and host"),
-        Key("concurrency", Whole(1, 100_000), "hosts at once"),
+        Key("concurrency", Integer(1, 100_000), "hosts at once"),
         Key("on_takeover", Choice(("rerun", "ask", "fail"), OnTakeover), "as in a step"),
     ],
 )
@@ -619,7 +621,7 @@ def grammar(catalogue: Catalogue) -> Part:
             Key("name", TEXT, "of the workflow", required=True),
             Key("description", TEXT, "for people"),
             Key("queue", TEXT, "which workers may take it"),
-            Key("priority", Whole(-100, 100), "higher goes first"),
+            Key("priority", Integer(-100, 100), "higher goes first"),
             Key("labels", MapOf(TEXT, MOST_LABELS), "to find runs by"),
             Key(
                 "recovery",

@@ -113,7 +113,7 @@ def plain(node: Node) -> Any:
 # What is found wrong with a file while it is read.
 
 
-BAD: Any = object()
+INVALID: Any = object()
 """What a shape answers instead of a value, after reporting why there is none."""
 MOST_MISTAKES = 100
 
@@ -137,7 +137,7 @@ class Reading:
         self.mistakes.append(self.remark(mark, path, message, hint))
         if len(self.mistakes) >= MOST_MISTAKES:
             raise Enough
-        return BAD
+        return INVALID
 
     def give_up(self, mark: Mark, message: str, hint: str | None = None) -> Enough:
         """To be raised, after a mistake that leaves nothing to read on with."""

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from tenure.cli.arguments import values
-from tenure.cli.context import changing, meant_run, settings_for, this_user
+from tenure.cli.context import meant_run, open_to_change, settings_for, this_user
 from tenure.cli.display import json_lines
 from tenure.cli.display.text import bold, say
 from tenure.cli.options import json_option, run_argument, store_option, verb
@@ -38,7 +38,7 @@ def command(
 async def _annotate(
     word: str, facts: dict[str, Any], by: str, as_json: bool, store: str | None
 ) -> None:
-    async with changing(settings_for(store)) as runner:
+    async with open_to_change(settings_for(store)) as runner:
         run = await runner.annotate(await meant_run(runner, word), facts, by=by)
     if as_json:
         say(json_lines.as_json(run))

@@ -6,7 +6,7 @@ import asyncio
 
 import click
 
-from tenure.cli.context import changing, reading, settings_for, this_user
+from tenure.cli.context import open_to_change, open_to_read, settings_for, this_user
 from tenure.cli.display import json_lines
 from tenure.cli.display.text import bold, neutral, one_line, say
 from tenure.cli.execute import execute, find
@@ -78,12 +78,12 @@ def command(
 
 
 async def _approve(settings: Settings, run_id: str, by: str, note: str | None) -> RunSnapshot:
-    async with changing(settings) as runner:
+    async with open_to_change(settings) as runner:
         return await runner.approve(run_id, by=by, note=note)
 
 
 async def _now(settings: Settings, run_id: str) -> RunSnapshot:
-    async with reading(settings) as store:
+    async with open_to_read(settings) as store:
         return await store.get_run(run_id)
 
 
@@ -99,6 +99,6 @@ def _tell(settings: Settings, run: RunSnapshot, *, as_json: bool) -> int:
 
 async def _standing(settings: Settings, run: RunSnapshot) -> str:
     """As ``tenure explain`` has it."""
-    async with reading(settings) as store:
+    async with open_to_read(settings) as store:
         now = SystemClock().now()
         return neutral((await explain_as_read(store, run, now=now, presence=presence)).text)

@@ -21,9 +21,9 @@ from tenure.cli.context import (
     NoRunsYet,
     callback_settings,
     meant_run,
-    reading,
+    open_for_upkeep,
+    open_to_read,
     settings_for,
-    tending,
     this_user,
 )
 from tenure.cli.display import json_lines
@@ -198,7 +198,7 @@ async def tell_of_undelivered(settings: Settings, run_id: str) -> None:
     """One line if something of this run did not arrive. A store that cannot say so now is no
     reason to call the run anything but what it is."""
     with suppress(TenureError):
-        async with reading(settings) as store:
+        async with open_to_read(settings) as store:
             if not isinstance(store, Outbox):
                 return
             waiting = await _count(store, DeliveryState.WAITING, run_id)
@@ -279,7 +279,7 @@ async def _page(
     cursor: str | None,
 ) -> Page[Delivery]:
     try:
-        async with reading(settings) as store:
+        async with open_to_read(settings) as store:
             outbox = outbox_of(store)
             run_id = await run_with_callbacks(store, word)
             return await outbox.list_deliveries(
@@ -407,7 +407,7 @@ def callbacks_redeliver(
 async def _redeliver(
     settings: Settings, ids: Sequence[str], run: str | None
 ) -> list[CallbackSummary]:
-    async with tending(settings) as store:
+    async with open_for_upkeep(settings) as store:
         outbox = outbox_of(store)
         wanted = await _wanted(store, outbox, ids, run)
         # Oldest first: another process may send each as soon as it is asked for.
@@ -506,7 +506,7 @@ def callbacks_show(callback: str, as_json: bool, store: str | None) -> None:
 
 
 async def _delivery(settings: Settings, callback: str) -> Delivery:
-    async with reading(settings) as store:
+    async with open_to_read(settings) as store:
         return await outbox_of(store).get_delivery(callback)
 
 

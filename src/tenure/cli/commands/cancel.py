@@ -7,7 +7,7 @@ import logging
 
 import click
 
-from tenure.cli.context import meant_run, reading, settings_for, telling, this_user
+from tenure.cli.context import meant_run, open_to_read, open_to_send, settings_for, this_user
 from tenure.cli.display import json_lines
 from tenure.cli.display.text import bold, in_color, one_line, say
 from tenure.cli.options import json_option, run_argument, store_option, verb
@@ -15,9 +15,9 @@ from tenure.model.errors import InvalidRunId, RunNotFound
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
 from tenure.ports.store import Attended, RunStateStore
-from tenure.runtime.callbacks import Told
+from tenure.runtime.callbacks import OnCommitted
 from tenure.runtime.operators import Operators
-from tenure.runtime.owners import Doubt, doubt_about, owner_label
+from tenure.runtime.owners import OwnerDoubt, doubt_about, owner_label
 from tenure.runtime.recovery import Reconciler, told_of
 from tenure.system import new_owner_id, new_update_id, presence
 
@@ -43,7 +43,7 @@ async def _cancel(word: str, reason: str | None, as_json: bool, url: str | None)
     """Not through a runner: opening one marks runs of dead processes as interrupted, and this one
     is to be canceled. The others are marked behind it."""
     settings = settings_for(url)
-    async with reading(settings) as store, telling(store, settings) as callbacks:
+    async with open_to_read(settings) as store, open_to_send(store, settings) as callbacks:
         try:
             run_id = await meant_run(store, word)
             had_ended = (await store.get_run(run_id)).ended
@@ -57,7 +57,9 @@ async def _cancel(word: str, reason: str | None, as_json: bool, url: str | None)
     say(json_lines.as_json(run) if as_json else _answer(run, had_ended))
 
 
-async def _mark_abandoned(store: RunStateStore, told: Told, answered: str | None = None) -> None:
+async def _mark_abandoned(
+    store: RunStateStore, told: OnCommitted, answered: str | None = None
+) -> None:
     """As every command that writes. Of the run that is ``answered`` for nothing is said here."""
     if isinstance(store, Attended):
         return
@@ -77,7 +79,7 @@ def _answer(run: RunSnapshot, had_ended: bool) -> str:
     if run.ended:
         return f"{name} ended as {status} in this very moment; that stands"
     owner = owner_label(run.owner_id)
-    if doubt_about(run, presence) is Doubt.GONE:
+    if doubt_about(run, presence) is OwnerDoubt.GONE:
         then = f"the next reconcile marks it canceled; tenure watch {run.run_id}"
         return f"{name}: {owner} is gone; {then}"
     return f"{name}: {owner} was asked to stop; tenure watch {run.run_id}"

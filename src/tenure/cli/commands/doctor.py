@@ -20,7 +20,7 @@ from msgspec import Struct
 from tenure._version import __version__
 from tenure.bootstrap import OpenStore, open_broker, sqlite_version
 from tenure.cli.commands.callbacks import problem_with, target_of
-from tenure.cli.context import NoRunsYet, reading, settings_for
+from tenure.cli.context import NoRunsYet, open_to_read, settings_for
 from tenure.cli.display import json_lines
 from tenure.cli.display.text import bold, counted, dim, in_color, one_line, place_of, say, sign
 from tenure.cli.exit_codes import Exit
@@ -276,7 +276,7 @@ def _examine_folder(into: Examination, folder: Path) -> None:
 
 async def examine_store(into: Examination, settings: Settings) -> None:
     try:
-        async with reading(settings) as store:
+        async with open_to_read(settings) as store:
             await _examine_open(into, settings, store)
     except NoRunsYet:
         into.store = StoreFact(place=place_of(settings.store), exists=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tenure.cli.context import meant_run, reading, settings_for
+from tenure.cli.context import meant_run, open_to_read, settings_for
 from tenure.cli.display import json_lines
 from tenure.cli.display.text import neutral, say
 from tenure.cli.options import json_option, run_argument, store_option, verb
@@ -23,7 +23,7 @@ def command(run_id: str, as_json: bool, store: str | None) -> None:
 
 
 async def _explain(word: str, store_url: str | None) -> Explanation:
-    async with reading(settings_for(store_url)) as store:
+    async with open_to_read(settings_for(store_url)) as store:
         run_id = await meant_run(store, word)
         now = SystemClock().now()
         return await explain_run(store, run_id, now=now, presence=presence)

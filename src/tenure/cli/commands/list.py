@@ -8,7 +8,7 @@ from datetime import datetime
 import click
 
 from tenure.cli.arguments import Moment, moment_before, pairs
-from tenure.cli.context import NoRunsYet, reading, settings_for
+from tenure.cli.context import NoRunsYet, open_to_read, settings_for
 from tenure.cli.display import json_lines
 from tenure.cli.display.report import run_table
 from tenure.cli.display.text import note, place_of, say
@@ -77,7 +77,7 @@ async def _page(
     settings: Settings, where: RunFilter, limit: int, cursor: str | None
 ) -> Page[RunSummary]:
     try:
-        async with reading(settings) as store:
+        async with open_to_read(settings) as store:
             return await store.list_runs(where, limit=limit, cursor=cursor)
     except NoRunsYet:
         return Page(items=())

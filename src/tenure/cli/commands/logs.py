@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from tenure.aio import pause
 from tenure.cli.arguments import Whole
-from tenure.cli.context import meant_run, reading, settings_for
+from tenure.cli.context import meant_run, open_to_read, settings_for
 from tenure.cli.display.lines import LineCutter, behind, lines_as_kept
 from tenure.cli.display.text import cells, dim, fitting, in_color, note, one_line, padded
 from tenure.cli.exit_codes import Exit
@@ -316,7 +316,7 @@ def command(
 
 
 async def _print(settings: Settings, word: str, wanted: Wanted, style: str, follow: bool) -> None:
-    async with reading(settings) as store:
+    async with open_to_read(settings) as store:
         run = await store.get_run(await meant_run(store, word))
         showing = _showing(run, wanted, style)
         if not isinstance(store, LogStore):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import click
 
-from tenure.cli.context import NoRunsYet, reading, settings_for, telling
+from tenure.cli.context import NoRunsYet, open_to_read, open_to_send, settings_for
 from tenure.cli.display import json_lines
 from tenure.cli.display.text import counted, say
 from tenure.cli.options import json_option, store_option, verb
@@ -66,7 +66,7 @@ async def _reconcile(settings: Settings, reason: str) -> tuple[EndedRuns, int]:
     """Also how many runs without an owner are left to workers. (Not through a runner: that one
     would reconcile while it opens, with a reason of its own.)"""
     try:
-        async with reading(settings) as store, telling(store, settings) as callbacks:
+        async with open_to_read(settings) as store, open_to_send(store, settings) as callbacks:
             reconciler = Reconciler(
                 store, new_owner_id(), new_update_id, presence, told=callbacks.told
             )

@@ -6,7 +6,7 @@ import asyncio
 
 import click
 
-from tenure.cli.context import reading, settings_for, this_user
+from tenure.cli.context import open_to_read, settings_for, this_user
 from tenure.cli.display.text import counted, note
 from tenure.cli.execute import Found, execute, find
 from tenure.cli.options import (
@@ -113,7 +113,7 @@ def command(
 async def _find(settings: Settings, word: str, new_id: str) -> Found:
     """The run, if no other is called ``new_id``: said before anything is said of what is left."""
     found = await find(settings, word)
-    async with reading(settings) as store:
+    async with open_to_read(settings) as store:
         await _check_unused(new_id, store)
     return found
 

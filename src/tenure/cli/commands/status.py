@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tenure.cli.context import meant_run, reading, settings_for
+from tenure.cli.context import meant_run, open_to_read, settings_for
 from tenure.cli.display import json_lines, report
 from tenure.cli.display.text import dim, place_of, say
 from tenure.cli.options import json_option, run_argument, store_option, verb
@@ -27,7 +27,7 @@ def command(run_id: str, as_json: bool, store: str | None) -> None:
 
 async def _show(word: str, as_json: bool, store_url: str | None) -> None:
     settings = settings_for(store_url)
-    async with reading(settings) as store:
+    async with open_to_read(settings) as store:
         run = await store.get_run(await meant_run(store, word))
         now = SystemClock().now()
         standing = await explain_as_read(store, run, now=now, presence=presence)

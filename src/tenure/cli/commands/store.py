@@ -9,7 +9,7 @@ from contextlib import suppress
 import click
 
 from tenure.cli.arguments import Duration, Whole
-from tenure.cli.context import NoRunsYet, must_be_able, reading, settings_for, tending
+from tenure.cli.context import NoRunsYet, must_be_able, open_for_upkeep, open_to_read, settings_for
 from tenure.cli.display import json_lines
 from tenure.cli.display.text import counted, dim, in_color, note, one_line, say, sign
 from tenure.cli.exit_codes import Exit
@@ -100,7 +100,7 @@ def store_check(as_json: bool, store: str | None) -> int:
 
 
 async def _check(settings: Settings) -> StoreReport:
-    async with reading(settings) as store:
+    async with open_to_read(settings) as store:
         return await checked(store).check_store()
 
 
@@ -124,7 +124,7 @@ def store_migrate(as_json: bool, store: str | None) -> None:
 
 async def _migrate(settings: Settings) -> StoreReport:
     must_be_able(settings, Upkeep, has_no_schema)
-    async with tending(settings, create=True, migrate=True) as store:
+    async with open_for_upkeep(settings, create=True, migrate=True) as store:
         return await migrated(store).migrate_store()
 
 
@@ -175,7 +175,7 @@ async def _prune(settings: Settings, older_than: float, rate: int) -> int:
     from tenure.runtime.retention import PruneRate, remove_old
 
     with suppress(NoRunsYet):
-        async with tending(settings) as store:
+        async with open_for_upkeep(settings) as store:
             return await remove_old(pruned(store), older_than, PruneRate(rate), _telling())
     return 0
 

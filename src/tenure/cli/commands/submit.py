@@ -12,8 +12,8 @@ from tenure.cli.commands.callbacks import checked_targets
 from tenure.cli.context import (
     ends_with_us,
     must_be_able,
-    queueing,
-    reading,
+    open_to_read,
+    open_to_submit,
     settings_for,
     this_user,
 )
@@ -141,12 +141,12 @@ def _check_outlives_us(settings: Settings) -> None:
 
 
 async def _submit(settings: Settings, file: WorkflowFile, options: RunOptions) -> RunSnapshot:
-    async with queueing(settings) as runner:
+    async with open_to_submit(settings) as runner:
         return await runner.submit(file, options)
 
 
 async def _standing(settings: Settings, run_id: str) -> str:
     """What it waits for, before somebody else has to ask."""
-    async with reading(settings) as store:
+    async with open_to_read(settings) as store:
         now = SystemClock().now()
         return neutral((await explain_run(store, run_id, now=now, presence=presence)).text)

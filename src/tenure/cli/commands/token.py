@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from tenure.cli.arguments import Moment, moment_after
-from tenure.cli.context import NoRunsYet, must_be_able, reading, settings_for, tending
+from tenure.cli.context import NoRunsYet, must_be_able, open_for_upkeep, open_to_read, settings_for
 from tenure.cli.display import json_lines
 from tenure.cli.display.text import ago, dim, fitted, local, note, one_line, say
 from tenure.cli.group import LazyGroup
@@ -154,7 +154,7 @@ def token_create(
 
 async def _add(settings: Settings, token: Token) -> Token:
     must_be_able(settings, TokenStore, keeps_no_tokens)
-    async with tending(settings, create=True) as store:
+    async with open_for_upkeep(settings, create=True) as store:
         return await tokens_of(store).add_token(token)
 
 
@@ -197,7 +197,7 @@ def token_list(as_json: bool, store: str | None) -> None:
 async def _tokens(settings: Settings) -> list[ShownToken]:
     now = SystemClock().now()
     try:
-        async with reading(settings) as store:
+        async with open_to_read(settings) as store:
             return [shown(token, now) for token in await tokens_of(store).list_tokens()]
     except NoRunsYet:
         return []
@@ -227,7 +227,7 @@ def token_revoke(word: str, as_json: bool, store: str | None) -> None:
 
 async def _revoke(settings: Settings, word: str) -> ShownToken:
     now = SystemClock().now()
-    async with tending(settings) as store:
+    async with open_for_upkeep(settings) as store:
         tokens = tokens_of(store)
         known = await tokens.list_tokens()
         meant = [token for token in known if token.id == word] or [

@@ -59,7 +59,7 @@ from tenure.ports.execution import OutputChunk
 _LONGEST_LINE = 1024
 
 
-class StepProgress:
+class ShownStep:
     def __init__(
         self,
         index: int,
@@ -124,13 +124,13 @@ class Progress:
         self.finished_at: datetime | None = None
         self.canceling: str | None = None
         """Why a cancel was asked for, once it was."""
-        self.steps: dict[int, StepProgress] = {}
+        self.steps: dict[int, ShownStep] = {}
 
     def begin(self, planned: RunSnapshot) -> None:
         self.run_id = planned.run_id
         self.workflow_name = planned.workflow_name
         for step in planned.steps:
-            self.steps[step.index] = StepProgress(
+            self.steps[step.index] = ShownStep(
                 step.index, step.name, step.kind, len(step.hosts), step.notified_by
             )
 
@@ -157,14 +157,14 @@ class Progress:
         if status in TERMINAL_RUN:
             self.finished_at = event.at
 
-    def _step(self, index: int, name: str | None) -> StepProgress:
+    def _step(self, index: int, name: str | None) -> ShownStep:
         """What the plan does not know is a handler: those join when they are notified. Events do
         not tell by whom; while one step runs it can only be that one."""
         step = self.steps.get(index)
         if step is None:
             running = [each.index for each in self.steps.values() if each.runs_itself]
             by = running[0] if len(running) == 1 else None
-            step = self.steps[index] = StepProgress(
+            step = self.steps[index] = ShownStep(
                 index, name or "", StepKind.HANDLER, notified_by=by
             )
         return step
@@ -261,12 +261,12 @@ def window(statuses: list[StepStatus], room: int) -> tuple[int, int]:
     return first, first + size
 
 
-def _row(step: StepProgress, now: datetime) -> StepRow:
+def _row(step: ShownStep, now: datetime) -> StepRow:
     elapsed = between(step.started_at, step.finished_at or now)
     return StepRow(step.name, step.kind, step.status, _standing(step), elapsed)
 
 
-def _standing(step: StepProgress) -> list[Piece]:
+def _standing(step: ShownStep) -> list[Piece]:
     if step.status is StepStatus.PENDING:
         return [Piece(counted(step.total, "host"), "pending")]
     if step.status is StepStatus.RUNNING:

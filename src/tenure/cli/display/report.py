@@ -29,7 +29,7 @@ from tenure.model.decide import waits_for_approval
 from tenure.model.snapshot import Approval, HostState, ItemState, RunSnapshot, RunSummary, StepState
 from tenure.model.status import ENDED_HOST, HostStatus, RunStatus, StepKind, StepStatus
 from tenure.runtime.explain import end_reason
-from tenure.runtime.owners import Doubt, doubt_about, owner_label
+from tenure.runtime.owners import OwnerDoubt, doubt_about, owner_label
 from tenure.system import presence
 
 # How the hosts of a step stand, in a few words.
@@ -320,9 +320,9 @@ _GIVE_WAY = (_TITLES.index("TOOK"), _TITLES.index("TASKS"))
 _GAP = "  "
 _BAD = (HostStatus.FAILED, HostStatus.UNREACHABLE, HostStatus.UNKNOWN)
 _OWNER = {
-    Doubt.GONE: "owner gone",
-    Doubt.SILENT: "owner silent",
-    Doubt.UNHEARD: "owner lost",
+    OwnerDoubt.GONE: "owner gone",
+    OwnerDoubt.SILENT: "owner silent",
+    OwnerDoubt.UNHEARD: "owner lost",
 }
 
 

@@ -24,14 +24,14 @@ from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 
-from tenure.aio import ENDLESS, end, happens_within, surely
+from tenure.aio import ENDLESS, end, until_answered, wait_for_event
 from tenure.gateway.live.streams import (
     Frame,
-    Growing,
-    Part,
+    GrowingLog,
+    LogPart,
     RunJournal,
     TaskOutput,
-    Watched,
+    WatchedLog,
     all_of_version,
     message,
     view,
@@ -75,12 +75,12 @@ class Entry(NamedTuple):
     """How a viewer was let in: ``page`` comes first, then what was read here behind ``number``,
     but for ``told``. ``None``: there is more to read before."""
 
-    page: Part[str]
+    page: LogPart[str]
     number: int | None
     told: dict[str, int]
 
 
-class AllRuns(Growing[int]):
+class AllRuns(GrowingLog[int]):
     """Places are the numbers of pages."""
 
     def __init__(self, feed: ChangeFeed) -> None:
@@ -140,7 +140,7 @@ class AllRuns(Growing[int]):
 
     async def _entry(self, cursor: str | None) -> Entry:
         if cursor is not None and cursor == self._cursor:
-            return Entry(Part(cursor, b""), self.place, {})
+            return Entry(LogPart(cursor, b""), self.place, {})
         found = await self.feed.read_changes(cursor, limit=_PAGE)
         events = list(found.events)
         for _ in range(_FEW_PAGES):
@@ -153,8 +153,8 @@ class AllRuns(Growing[int]):
         return Entry(_page(events, found.cursor), None, {})
 
 
-def _page(events: Sequence[RecordedEvent], cursor: str) -> Part[str]:
-    return Part(cursor, told(events, cursor) if events else b"")
+def _page(events: Sequence[RecordedEvent], cursor: str) -> LogPart[str]:
+    return LogPart(cursor, told(events, cursor) if events else b"")
 
 
 def told(events: Sequence[RecordedEvent], cursor: str) -> bytes:
@@ -164,7 +164,7 @@ def told(events: Sequence[RecordedEvent], cursor: str) -> bytes:
 
 async def view_all(
     runs: AllRuns, cursor: str | None, hurry: Callable[[], None]
-) -> AsyncGenerator[Part[str], None]:
+) -> AsyncGenerator[LogPart[str], None]:
     """All that comes behind ``cursor``, without end."""
     while True:
         async with aclosing(_older(runs.feed, cursor)) as older:
@@ -184,12 +184,12 @@ async def view_all(
                 cursor = part.place
 
 
-async def _older(feed: ChangeFeed, cursor: str | None) -> AsyncGenerator[Part[str], None]:
+async def _older(feed: ChangeFeed, cursor: str | None) -> AsyncGenerator[LogPart[str], None]:
     """Page by page, as fast as the viewer takes them, until there is little left."""
     while True:
-        found = await surely(partial(feed.read_changes, cursor, limit=_PAGE), ENDLESS)
+        found = await until_answered(partial(feed.read_changes, cursor, limit=_PAGE), ENDLESS)
         if found.events:
-            yield Part(found.cursor, told(found.events, found.cursor))
+            yield LogPart(found.cursor, told(found.events, found.cursor))
         if found.cursor == cursor or len(found.events) < _PAGE:
             return
         cursor = found.cursor
@@ -197,7 +197,7 @@ async def _older(feed: ChangeFeed, cursor: str | None) -> AsyncGenerator[Part[st
 
 async def _shared(
     runs: AllRuns, number: int, known: dict[str, int]
-) -> AsyncGenerator[Part[str], None]:
+) -> AsyncGenerator[LogPart[str], None]:
     """What is read here, until this viewer is too far behind for what is kept."""
     while number >= runs.kept_behind:
         if known and runs.place > number:
@@ -205,12 +205,12 @@ async def _shared(
             number += 1
             if change.events:
                 known = {}  # what is new has begun
-                yield Part(change.cursor, told(change.events, change.cursor))
+                yield LogPart(change.cursor, told(change.events, change.cursor))
             continue
         part = runs.behind(number)
         if part.data:
             number = part.place
-            yield Part(runs.change(number).cursor, part.data)
+            yield LogPart(runs.change(number).cursor, part.data)
         elif runs.failure is not None:
             raise runs.failure
         else:
@@ -228,13 +228,13 @@ class Survey:
     """What a store cannot be asked of many at once is looked at one by one."""
 
     def __init__(self, store: object) -> None:
-        self._questions: dict[type[Watched[Any]], Question[Any]] = {}
+        self._questions: dict[type[WatchedLog[Any]], Question[Any]] = {}
         if isinstance(store, RunVersions):
             self._questions[RunJournal] = store.versions_of
         if isinstance(store, LogSizes):
             self._questions[TaskOutput] = store.sizes_of
 
-    async def take(self, watched: Iterable[Growing[Any]]) -> None:
+    async def take(self, watched: Iterable[GrowingLog[Any]]) -> None:
         """Tell those it is about. ``StoreUnavailable``."""
         everything = list(watched)
         for kind, question in self._questions.items():
@@ -259,7 +259,7 @@ async def _known(question: Question[N], names: Collection[N]) -> dict[N, int]:
 # and one question as long as nothing happens.
 
 
-G = TypeVar("G", bound=Growing[Any])
+G = TypeVar("G", bound=GrowingLog[Any])
 
 _log = logging.getLogger("tenure.gateway")
 
@@ -271,14 +271,14 @@ _AT_ONCE = 8
 _LONGEST_REST = 5.0
 
 
-class Rounds:
+class PollLoop:
     """``clock`` counts seconds. Begins with the first viewer and ends with the last."""
 
     def __init__(self, survey: Survey, clock: Callable[[], float], every: float = EVERY) -> None:
         self._survey = survey
         self._clock = clock
         self._every = every
-        self._watched: dict[Hashable, Growing[Any]] = {}
+        self._watched: dict[Hashable, GrowingLog[Any]] = {}
         self._task: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
         self._away = False
@@ -322,7 +322,7 @@ class Rounds:
             began = self._clock()
             await self._go_round()
             rest = min((self._clock() - began) * _REST, _LONGEST_REST)
-            await happens_within(self._hurry, max(rest, self._every))
+            await wait_for_event(self._hurry, max(rest, self._every))
 
     async def _go_round(self) -> None:
         watched = [w for w in self._watched.values() if not w.over and w.failure is None]
@@ -336,7 +336,7 @@ class Rounds:
 
         await asyncio.gather(*(look() for _ in range(_AT_ONCE)))
 
-    async def _look_at(self, watched: Growing[Any]) -> None:
+    async def _look_at(self, watched: GrowingLog[Any]) -> None:
         """A store that does not answer is asked again; everything else its viewers are told."""
         try:
             await self._is_answered(watched.look())
@@ -368,7 +368,7 @@ class Live:
         self, store: RunStateStore, clock: Callable[[], float], *, every: float = EVERY
     ) -> None:
         self._store = store
-        self._rounds = Rounds(Survey(store), clock, every)
+        self._rounds = PollLoop(Survey(store), clock, every)
 
     @property
     def idle(self) -> bool:
@@ -377,7 +377,7 @@ class Live:
 
     async def run(
         self, log: EventLog, run: RunSnapshot, after: Position
-    ) -> AsyncGenerator[Part[Position], None]:
+    ) -> AsyncGenerator[LogPart[Position], None]:
         """What happens to ``run`` behind ``after``, until it has ended."""
         make = partial(RunJournal, log, run, after)
         async with (
@@ -389,7 +389,7 @@ class Live:
 
     async def all_runs(
         self, feed: ChangeFeed, cursor: str | None
-    ) -> AsyncGenerator[Part[str], None]:
+    ) -> AsyncGenerator[LogPart[str], None]:
         """What happens to all runs behind ``cursor``; ``None``: from the beginning."""
         async with (
             self._rounds.viewing("all runs", partial(AllRuns, feed)) as runs,
@@ -400,7 +400,7 @@ class Live:
 
     async def output(
         self, logs: LogStore, run: RunSnapshot, key: LogKey, offset: int
-    ) -> AsyncGenerator[Part[int], None]:
+    ) -> AsyncGenerator[LogPart[int], None]:
         """What a task prints behind ``offset``, until it has ended."""
         if not isinstance(self._store, EventLog):
             async with aclosing(self._printed(logs, run, key, offset, None)) as parts:
@@ -422,7 +422,7 @@ class Live:
         key: LogKey,
         offset: int,
         journal: RunJournal | None,
-    ) -> AsyncGenerator[Part[int], None]:
+    ) -> AsyncGenerator[LogPart[int], None]:
         make = partial(TaskOutput, self._store, logs, journal, run.run_id, key, offset)
         async with (
             self._rounds.viewing(("output", run.run_id, key), make) as output,

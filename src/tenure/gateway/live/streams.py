@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 from starlette.types import Receive, Scope, Send
 
-from tenure.aio import ENDLESS, surely
+from tenure.aio import ENDLESS, until_answered
 from tenure.gateway.answers import STEADY
 from tenure.gateway.problems import problem_of
 from tenure.model.snapshot import RunSnapshot, RunSummary
@@ -65,14 +65,14 @@ CHUNK = 64 << 10
 _place = itemgetter(0)
 
 
-class Part(NamedTuple, Generic[K]):
+class LogPart(NamedTuple, Generic[K]):
     """What comes behind some place, up to ``place``; perhaps nothing."""
 
     place: K
     data: bytes
 
 
-class Growing(ABC, Generic[K]):
+class GrowingLog(ABC, Generic[K]):
     """``place``: how far it has been read. ``kept_behind``: all that came after it is kept."""
 
     def __init__(self, place: K) -> None:
@@ -121,7 +121,7 @@ class Growing(ABC, Generic[K]):
     async def news(self) -> None:
         await self._news.wait()
 
-    def behind(self, place: K) -> Part[K]:
+    def behind(self, place: K) -> LogPart[K]:
         """What is kept behind it, as much as may be handed over at once."""
         start = end = bisect_right(self._frames, place, key=_place)
         size = 0
@@ -130,8 +130,8 @@ class Growing(ABC, Generic[K]):
             end += 1
         chosen = self._frames[start:end]
         if not chosen:
-            return Part(place, b"")
-        return Part(chosen[-1].place, b"".join(frame.data for frame in chosen))
+            return LogPart(place, b"")
+        return LogPart(chosen[-1].place, b"".join(frame.data for frame in chosen))
 
     def _forget(self) -> None:
         """The newest frame stays, however large."""
@@ -144,7 +144,7 @@ class Growing(ABC, Generic[K]):
             del self._frames[:gone]
 
 
-class Watched(Growing[K]):
+class WatchedLog(GrowingLog[K]):
     """Something with an end, all of which can be read in the store by place. ``name`` is the one by
     which the store can be asked for how much there is of it."""
 
@@ -155,21 +155,21 @@ class Watched(Growing[K]):
         """How much there is of it, in the store's own measure, if somebody asked: ``surveying``."""
         self.size_seen: int | None = None
         """With how much all was read."""
-        self._reading: dict[K, asyncio.Task[Part[K]]] = {}
+        self._reading: dict[K, asyncio.Task[LogPart[K]]] = {}
 
     @property
     def still(self) -> bool:
         return self.size is not None and self.size == self.size_seen
 
     @abstractmethod
-    async def read(self, behind: K) -> Part[K]:
+    async def read(self, behind: K) -> LogPart[K]:
         """What the store has behind a place that is not kept any more, or never was."""
 
     @abstractmethod
     def last_words(self) -> bytes:
         """For who has seen all of it."""
 
-    async def history(self, behind: K) -> Part[K]:
+    async def history(self, behind: K) -> LogPart[K]:
         """``read``, once for all who want the same at the same time."""
         task = self._reading.get(behind)
         if task is None:
@@ -177,7 +177,7 @@ class Watched(Growing[K]):
             task.add_done_callback(lambda done: self._was_read(behind, done))
         return await asyncio.shield(task)
 
-    def _was_read(self, behind: K, done: asyncio.Task[Part[K]]) -> None:
+    def _was_read(self, behind: K, done: asyncio.Task[LogPart[K]]) -> None:
         self._reading.pop(behind, None)
         if not done.cancelled():
             done.exception()  # whoever waits has it; perhaps nobody does any more
@@ -199,7 +199,7 @@ def all_of_version(version: int) -> Position:
     return Position(version, _WHOLE_VERSION)
 
 
-class RunJournal(Watched[Position]):
+class RunJournal(WatchedLog[Position]):
     """Over with the event that ends the run, and whatever was noted on it until then; a run that
     has ended, with all there is."""
 
@@ -222,14 +222,14 @@ class RunJournal(Watched[Position]):
         if self._end is not None:
             self.end()
 
-    async def read(self, behind: Position) -> Part[Position]:
+    async def read(self, behind: Position) -> LogPart[Position]:
         data = b""
         for event in await self._events(behind):
             data += _told(event)
             behind = event.position
             if len(data) >= CHUNK:
                 break
-        return Part(behind, data)
+        return LogPart(behind, data)
 
     def last_words(self) -> bytes:
         return message(RunEnded(run_id=self._run_id, status=str(self._end)), kind="end")
@@ -255,7 +255,7 @@ def _told(event: RecordedEvent) -> bytes:
 _SLICE = 65536
 
 
-class TaskOutput(Watched[int]):
+class TaskOutput(WatchedLog[int]):
     """Over when its task has ended, or its run. Whether they have is asked again whenever the run's
     ``journal`` tells of them; without one, always."""
 
@@ -303,9 +303,9 @@ class TaskOutput(Watched[int]):
         if self._ended:
             self.end()
 
-    async def read(self, behind: int) -> Part[int]:
+    async def read(self, behind: int) -> LogPart[int]:
         frame = self._frame(await self._slice(behind))
-        return Part(behind, b"") if frame is None else Part(frame.place, frame.data)
+        return LogPart(behind, b"") if frame is None else LogPart(frame.place, frame.data)
 
     def last_words(self) -> bytes:
         said = OutputEnded(run_id=self._run_id, attempt=self._key.attempt, size=self.place)
@@ -347,11 +347,11 @@ def has_ended(run: RunSnapshot, key: LogKey) -> bool:
 # The way of one viewer: what was before it came, then what happens.
 
 
-async def view(watched: Watched[K], place: K) -> AsyncGenerator[Part[K], None]:
+async def view(watched: WatchedLog[K], place: K) -> AsyncGenerator[LogPart[K], None]:
     """All that comes behind ``place``, to the end. Raises what ended it otherwise."""
     while True:
         if place < watched.kept_behind:
-            part = await surely(partial(watched.history, place), ENDLESS)
+            part = await until_answered(partial(watched.history, place), ENDLESS)
             place = part.place if part.data else watched.kept_behind  # nothing was between
         else:
             part = watched.behind(place)
@@ -362,7 +362,7 @@ async def view(watched: Watched[K], place: K) -> AsyncGenerator[Part[K], None]:
             raise watched.failure
         elif place >= watched.place:
             if watched.over:
-                yield Part(place, watched.last_words())
+                yield LogPart(place, watched.last_words())
                 return
             await watched.news()
 
@@ -398,7 +398,7 @@ async def send_stream(
     scope: Scope,
     receive: Receive,
     send: Send,
-    parts: AsyncGenerator[Part[Any]],
+    parts: AsyncGenerator[LogPart[Any]],
     closing: asyncio.Event,
     dismissal: Callable[[], Coroutine[Any, Any, None]],
     patience: Patience,
@@ -422,7 +422,7 @@ class _Sending:
 
     async def all_of(
         self,
-        parts: AsyncGenerator[Part[Any]],
+        parts: AsyncGenerator[LogPart[Any]],
         receive: Receive,
         closing: asyncio.Event,
         dismissed: asyncio.Task[None],
@@ -441,14 +441,14 @@ class _Sending:
 
     async def _tell(
         self,
-        parts: AsyncGenerator[Part[Any]],
+        parts: AsyncGenerator[LogPart[Any]],
         leaving: asyncio.Task[None],
         closed: asyncio.Task[Any],
         dismissed: asyncio.Task[None],
     ) -> bytes | None:
         """What is to be said at the end; ``None`` if the viewer takes nothing any more."""
         step = asyncio.create_task(_next(parts))
-        part: Part[Any] | None = Part(None, OPENING)
+        part: LogPart[Any] | None = LogPart(None, OPENING)
         try:
             while part is not None and await self._is_taken(part):
                 seconds = self._patience.heartbeat
@@ -464,14 +464,14 @@ class _Sending:
                     part = step.result()
                     step = asyncio.create_task(_next(parts))
                 else:
-                    part = Part(self._place, HEARTBEAT)
+                    part = LogPart(self._place, HEARTBEAT)
         except Exception as error:  # noqa: BLE001  (the viewer's to know)
             return message(problem_of(error), kind="problem")
         finally:
             await _end(step)
         return b"" if part is None else None
 
-    async def _is_taken(self, part: Part[Any]) -> bool:
+    async def _is_taken(self, part: LogPart[Any]) -> bool:
         """Whether the viewer took what was sent before, in time; ``part`` is then on its way."""
         try:
             async with asyncio.timeout(self._patience.stalled):
@@ -501,7 +501,7 @@ async def _left(receive: Receive) -> None:
         pass
 
 
-async def _next(parts: AsyncGenerator[Part[Any]]) -> Part[Any] | None:
+async def _next(parts: AsyncGenerator[LogPart[Any]]) -> LogPart[Any] | None:
     return await anext(parts, None)
 
 

@@ -11,20 +11,20 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tenure.gateway.auth import Door, is_loopback
-from tenure.gateway.calls import Library, Limits, Parts, QueuesOfRuns, StoreWatch
+from tenure.gateway.auth import Anonymous, is_loopback
+from tenure.gateway.calls import GatewayState, Library, Limits, QueuesOfRuns, StoreWatch
 from tenure.gateway.live.feed import Live
 from tenure.gateway.metrics import Meters, StoreNumbers
 from tenure.gateway.problems import NotSafe
 from tenure.gateway.server import check_name, listen, new_app, serving
-from tenure.gateway.wakeups import Hearing
+from tenure.gateway.wakeups import WakeupHub
 from tenure.ports.store import Attended, RunStateStore, TokenStore
 from tenure.runner import Runner
 from tenure.system import SystemClock, presence
 from tenure.workflow_file import WorkflowFile, read_workflow
 
 
-class Gatehouse:
+class GatewayProcess:
     """``async with Gatehouse(store, runner).open("127.0.0.1", 8080) as address: …``
 
     ``store`` and ``runner`` stay their owner's to close. Beyond this machine it serves only those
@@ -56,7 +56,7 @@ class Gatehouse:
         check_name(host, port)
         door = await self._door(host)
         closing, clock = asyncio.Event(), asyncio.get_running_loop().time
-        parts = Parts(
+        parts = GatewayState(
             store=self._store,
             desk=self._runner,
             read=self._library.read,
@@ -64,7 +64,7 @@ class Gatehouse:
             presence=presence,
             watch=StoreWatch(self._store, clock),
             closing=closing,
-            hearing=Hearing(self._store, closing),
+            hearing=WakeupHub(self._store, closing),
             queues=QueuesOfRuns(self._store),
             live=Live(self._store, clock),
             meters=self._meters,
@@ -78,7 +78,7 @@ class Gatehouse:
         finally:
             await parts.hearing.close()
 
-    async def _door(self, host: str) -> Door:
+    async def _door(self, host: str) -> Anonymous:
         if isinstance(self._store, Attended):
             raise NotSafe(
                 "whoever asks a gateway before a gateway asks with that gateway's own token: name "
@@ -87,11 +87,11 @@ class Gatehouse:
         known = await self._store.list_tokens() if isinstance(self._store, TokenStore) else []
         if self._open_to_all:
             self.lets_in = "whoever can reach it may do everything (--allow-anyone)"
-            return Door.OPEN
+            return Anonymous.OPEN
         if is_loopback(host):
             if not known:
                 self.lets_in = "until there is one, whoever is on this machine may do everything"
-            return Door.HOME
+            return Anonymous.HOME
         if not isinstance(self._store, TokenStore):
             raise NotSafe(
                 f"{type(self._store).__name__} keeps no tokens, so this gateway may listen on "
@@ -103,7 +103,7 @@ class Gatehouse:
                 "(tenure token create NAME --role admin), listen on 127.0.0.1, or say that "
                 "everybody may do everything (--allow-anyone)"
             )
-        return Door.SHUT
+        return Anonymous.SHUT
 
 
 def _address_of(listener: socket.socket) -> str:
