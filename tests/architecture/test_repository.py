@@ -35,7 +35,7 @@ def test_the_readme_can_be_read_in_one_go() -> None:
 
 @pytest.mark.parametrize("path", SOURCES, ids=shown)
 def test_no_source_file_is_a_heap(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= 500
+    assert len(path.read_text().splitlines()) <= 900
 
 
 def test_no_module_is_named_after_nothing() -> None:
