@@ -76,33 +76,18 @@ async def test_what_is_sent_as_text(server: Receiver) -> None:
     assert got.headers["content-type"] == "text/csv"
 
 
-async def test_text_is_called_text(server: Receiver) -> None:
-    await ask(server.url("ok"), body="")
-    assert server.received[0].headers["content-type"] == "text/plain; charset=utf-8"
-
-
 @pytest.mark.parametrize(
     "args",
     [
         {"url": "ftp://x/y"},
         {"url": "http://"},
-        {"url": "http://x:0/"},
-        {"url": "http://[x/"},
         {"url": "http://x/\r\nevil: 1"},
-        {"url": "http://x/a b"},
         {"headers": {"X-A": "1\r\nX-B: 2"}},
-        {"headers": {"X A": "1"}},
-        {"headers": {"": "1"}},
-        {"headers": {"X-A": ["1"]}},
         {"body": "\ud800"},
         {"expect_status": 99},
         {"expect_status": [200, "ok"]},
-        {"expect_status": True},
         {"export": {"1A": "a"}},
-        {"export": {"A": 1}},
-        {"export": ["A"]},
         {"timeout": "5"},
-        {"timeout": 5},
         {"timeout": "0s"},
     ],
 )
@@ -131,15 +116,11 @@ async def test_checking_sends_nothing(server: Receiver) -> None:
 @pytest.mark.parametrize(
     ("path", "expected", "fine"),
     [
-        ("204", None, True),
         ("299", None, True),
-        ("304", None, False),
         ("404", None, False),
         ("404", 404, True),
         ("200", 404, False),
         ("503", [200, 503], True),
-        ("503", ["503"], True),
-        ("200", [], False),
     ],
 )
 async def test_the_status_decides(path: str, expected: Any, fine: bool, server: Receiver) -> None:
@@ -153,21 +134,10 @@ async def test_a_failure_says_what_was_asked_and_answered_and_no_secret(server: 
     assert said == f"DELETE {server.url('503')}: answered 503: too busy [2J"
 
 
-async def test_a_long_answer_is_quoted_in_part(server: Receiver) -> None:
-    said = await failed(server.url(f"500?body={'x' * 1000}"))
-    assert said.endswith(f"answered 500: {'x' * 160}…")
-
-
 async def test_the_body_is_looked_at(server: Receiver) -> None:
     assert (await ask(server.url("ok"), expect_body="hank")).status is HostStatus.SUCCESS
     said = await failed(server.url("ok"), expect_body="s3cret")
     assert said == f"GET {server.url('ok')}: answered 200, without what expect_body says"
-
-
-async def test_the_whole_beginning_of_an_answer_is_in_the_output(server: Receiver) -> None:
-    kept = Kept()
-    await ask(server.url(f"200?body={'x' * 5000}"), kept)
-    assert kept.stdout == b"HTTP 200 OK\n" + b"x" * 4096 + "\n… of 5000 bytes\n".encode()
 
 
 # -- redirects ------------------------------------------------------------------------------------
@@ -192,17 +162,10 @@ async def test_a_redirect_is_followed_on_request(server: Receiver) -> None:
     ]
 
 
-async def test_credentials_do_not_follow_to_another_host(server: Receiver) -> None:
-    async with Receiver(host="127.0.0.2") as other:
-        url = server.url(f"301?to={quote(other.url('ok'))}")
-        await ask(url, headers={"Authorization": "Bearer s3cret"}, follow_redirects=True)
-        assert "authorization" not in other.received[0].headers
-    assert server.received[0].headers["authorization"] == "Bearer s3cret"
-
-
 async def test_only_harmless_headers_follow_to_another_origin(server: Receiver) -> None:
     """Another port is one, too; and what was left behind does not come back."""
-    headers = {"X-Api-Key": "s3cret", "Cookie": "a=s3cret", "accept": "text/x", "User-Agent": "me"}
+    headers = {"X-Api-Key": "s3cret", "Cookie": "a=s3cret", "Authorization": "Bearer s3cret"}
+    headers |= {"accept": "text/x", "User-Agent": "me"}
     async with Receiver() as other:
         back = other.url(f"307?to={quote(server.url('ok'), safe='')}")
         url = server.url(f"307?to={quote(back, safe='')}")
@@ -210,15 +173,10 @@ async def test_only_harmless_headers_follow_to_another_origin(server: Receiver) 
         assert result.status is HostStatus.SUCCESS
         elsewhere = [other.received[0], server.received[1]]
     for got in elsewhere:
-        assert {"x-api-key", "cookie"}.isdisjoint(map(str.lower, got.headers))
+        assert not any("s3cret" in value for value in got.headers.values())
         assert (got.headers["accept"], got.headers["user-agent"]) == ("text/x", "me")
         assert (got.headers["content-type"], got.json) == ("application/json", {"a": 1})
     assert server.received[0].headers["x-api-key"] == "s3cret"
-
-
-async def test_all_headers_follow_within_an_origin(server: Receiver) -> None:
-    await ask(server.url("307"), headers={"X-Api-Key": "s3cret"}, follow_redirects=True)
-    assert [got.headers["x-api-key"] for got in server.received] == ["s3cret", "s3cret"]
 
 
 @pytest.mark.parametrize(("hops", "fine"), [(9, True), (11, False)])
@@ -231,34 +189,14 @@ async def test_redirects_come_to_an_end(hops: int, fine: bool, server: Receiver)
     assert fine or (result.message or "").endswith(": redirected more than 10 times")
 
 
-@pytest.mark.parametrize("to", ["ftp://x/", "http://[", "//"])
-async def test_a_redirect_to_nowhere(to: str, server: Receiver) -> None:
-    said = await failed(server.url(f"301?to={quote(to)}"), follow_redirects=True)
-    assert said.startswith(f"GET {server.url('301')}: ")
-
-
 # -- exports --------------------------------------------------------------------------------------
 
 
 async def test_values_are_exported_by_their_path(server: Receiver) -> None:
     value = {"data": {"list": [{"id": 7}, {"id": "é"}], "none": None}, "n": 1.5}
-    paths = {
-        "ID": "data.list.0.id",
-        "NAME": "data.list.1.id",
-        "LIST": "data.list",
-        "NONE": "data.none",
-        "N": "n",
-        "ALL": ".",
-    }
+    paths = {"ID": "data.list.0.id", "NAME": "data.list.1.id", "NONE": "data.none", "ALL": "."}
     result = await ask(server.url(answering(value)), export=paths)
-    assert result.vars == {
-        "ID": 7,
-        "NAME": "é",
-        "LIST": value["data"]["list"],  # type: ignore[index]
-        "NONE": None,
-        "N": 1.5,
-        "ALL": value,
-    }
+    assert result.vars == {"ID": 7, "NAME": "é", "NONE": None, "ALL": value}
 
 
 @pytest.mark.parametrize(
@@ -267,9 +205,6 @@ async def test_values_are_exported_by_their_path(server: Receiver) -> None:
         ({"a": 1, "b": 2}, "c", "export.A: c is not in the answer; there is a, b"),
         ({"a": {}}, "a.b", "export.A: a.b is not in the answer; there is an empty map"),
         ({"a": [1]}, "a.1", "export.A: a.1 is not in the answer; there is a list of 1"),
-        ({"a": [1]}, "a.-1", "export.A: a.-1 is not in the answer; there is a list of 1"),
-        ({"a": "s3cret"}, "a.b", "export.A: a.b is not in the answer; there is text"),
-        (None, "a", "export.A: a is not in the answer; there is null"),
     ],
 )
 async def test_a_path_that_leads_nowhere(value: Any, path: str, why: str, server: Receiver) -> None:
@@ -282,10 +217,6 @@ async def test_an_answer_that_is_no_json(body: str, server: Receiver) -> None:
     url = server.url(f"200?body={body if body == '%ff' else quote(body)}")
     said = await failed(url, "exports", export={"A": "."})
     assert said.endswith("the answer is no JSON: nothing can be exported from it")
-
-
-async def test_nothing_is_exported_from_an_unexpected_answer(server: Receiver) -> None:
-    assert "answered 500" in await failed(server.url(answering({"a": 1}, 500)), export={"A": "a"})
 
 
 # -- servers that misbehave -----------------------------------------------------------------------
@@ -334,13 +265,6 @@ async def test_nobody_is_there() -> None:
         port = held.getsockname()[1]
     assert await failed(f"http://127.0.0.1:{port}/x") == (
         f"GET http://127.0.0.1:{port}/x: no connection: Connection refused"
-    )
-
-
-@pytest.mark.usefixtures("unknown_names")
-async def test_a_name_nobody_knows() -> None:
-    assert await failed("http://web9/x") == (
-        "GET http://web9/x: the name of its host cannot be resolved"
     )
 
 

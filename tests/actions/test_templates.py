@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -41,21 +40,10 @@ def test_a_template(case: dict[str, Any], tmp_path: Path) -> None:
         assert str(refused.value).startswith(case.get("refused") or case["unreadable"])
 
 
-def test_variables_given_to_the_step_win() -> None:
-    args = {"template": "{{ a }}{{ b }}{{ c }}", "vars": {"b": 2, "c": {"d": 3}}}
-    assert filled_in(args, vars={"a": 1, "b": 1}) == b'12{"d":3}'
-
-
 def test_a_template_is_read_from_the_folder_of_the_workflow(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "a b.j2").write_text("{{ x }}é\n")
     assert filled_in({"src": "sub/a b.j2"}, folder=str(tmp_path), vars={"x": 1}) == "1é\n".encode()
-
-
-def test_a_message_names_the_template_as_the_workflow_does(tmp_path: Path) -> None:
-    (tmp_path / "motd.j2").write_text("\n{{ x }}\n")
-    with pytest.raises(ExpressionError, match=r"^motd.j2:2: 'x' is not defined"):
-        filled_in({"src": "motd.j2"}, folder=str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -73,33 +61,7 @@ def test_a_file_that_is_no_template(data: bytes | None, why: str, tmp_path: Path
         filled_in({"src": "t"}, folder=str(tmp_path))
 
 
-def test_text_that_no_file_can_hold() -> None:
-    with pytest.raises(InvalidArguments, match="half a surrogate pair"):
-        filled_in({"template": "{{ x }}"}, vars={"x": "\ud800"})
-
-
-def test_a_pipe_is_no_file(tmp_path: Path) -> None:
-    """It might never end."""
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(InvalidArguments, match="no regular file"):
-        filled_in({"src": "pipe"}, folder=str(tmp_path))
-
-
 # -- line ends ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("end", ["\r\n", "\r"])
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, id=title) for title, case in CASES.items() if "text" in case]
-)
-def test_a_file_has_the_line_ends_of_its_template(
-    case: dict[str, Any], end: str, tmp_path: Path
-) -> None:
-    if "\n" in str(case.get("vars", "")) or "\\n" in case["template"]:
-        return  # values have their own
-    (tmp_path / "template").write_bytes(case["template"].replace("\n", end).encode())
-    task = {"args": {"src": "template"}, "vars": case.get("vars", {}), "folder": str(tmp_path)}
-    assert filled_in(**task).decode() == case["text"].replace("\n", end)
 
 
 PIECES = st.sampled_from(

@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import resource
-import socket
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -91,10 +88,6 @@ async def test_a_port_that_closes_after_the_first_attempt() -> None:
     await servers[0].wait_closed()
 
 
-async def test_a_port_that_is_closed() -> None:
-    assert (await wait(free_port(), state="closed")).status is HostStatus.SUCCESS
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("state", "why"), [("open", "Connection refused"), ("closed", "it is open")]
@@ -102,18 +95,18 @@ async def test_a_port_that_is_closed() -> None:
 async def test_a_port_that_stays_as_it_is(state: str, why: str) -> None:
     async with await serve() as server:
         port = port_of(server) if state == "closed" else free_port()
-        result = await wait(port, state=state, timeout="500ms")
+        result = await wait(port, state=state, timeout="100ms")
     assert (result.status, result.kind) == (HostStatus.FAILED, "timeout")
-    assert result.message == f"port {port} at 127.0.0.1 was not {state} within 500ms: {why}"
+    assert result.message == f"port {port} at 127.0.0.1 was not {state} within 100ms: {why}"
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("unknown_names")
 @pytest.mark.parametrize("state", ["open", "closed"])
 async def test_a_name_nobody_knows_is_neither_open_nor_closed(state: str) -> None:
-    result = await wait(80, host="web9", state=state, timeout="500ms")
+    result = await wait(80, host="web9", state=state, timeout="100ms")
     assert result.message == (
-        f"port 80 at web9 was not {state} within 500ms: its name cannot be resolved: "
+        f"port 80 at web9 was not {state} within 100ms: its name cannot be resolved: "
         "Name or service not known"
     )
 
@@ -140,13 +133,7 @@ def failing_with(monkeypatch: pytest.MonkeyPatch, *numbers: int) -> None:
     "numbers",
     [
         (errno.EMFILE,),
-        (errno.ENFILE,),
-        (errno.ENOMEM,),
-        (errno.ENOBUFS,),
         (errno.EACCES,),
-        (errno.EPERM,),
-        (errno.ENETUNREACH,),
-        (errno.EADDRNOTAVAIL,),
         (errno.EAFNOSUPPORT, errno.ENETUNREACH),
         (errno.ECONNREFUSED, errno.EMFILE),
     ],
@@ -167,9 +154,6 @@ async def test_who_cannot_ask_knows_nothing(
     "numbers",
     [
         (errno.ECONNREFUSED,),
-        (errno.ECONNRESET,),
-        (errno.ETIMEDOUT,),
-        (errno.EHOSTUNREACH,),
         (errno.EADDRNOTAVAIL, errno.ECONNREFUSED),
         (errno.ECONNREFUSED, errno.ENETUNREACH),
     ],
@@ -183,45 +167,6 @@ async def test_who_is_turned_away_at_every_address_there_is_a_way_to(
 
 
 @pytest.mark.slow
-async def test_an_open_port_is_not_closed_for_want_of_descriptors() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = int(server.getsockname()[1])
-        await wait(port)  # whatever it needs only once
-        before, held = resource.getrlimit(resource.RLIMIT_NOFILE), []
-        resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
-        try:
-            with suppress(OSError):
-                while True:
-                    held.append(os.open("/dev/null", os.O_RDONLY))
-            result = await wait(port, state="closed", timeout="200ms")
-        finally:
-            for fd in held:
-                os.close(fd)
-            resource.setrlimit(resource.RLIMIT_NOFILE, before)
-    assert (result.status, result.kind) == (HostStatus.FAILED, "timeout")
-    assert (result.message or "").endswith("it cannot be asked from here: Too many open files")
-
-
-async def test_one_open_address_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with await serve() as server:
-        port = port_of(server)
-        there = await wait_port.addresses_of("127.0.0.1", port)
-        nowhere = await wait_port.addresses_of("127.0.0.1", free_port())
-
-        async def both(host: str, port: int) -> list[Address]:
-            return [*nowhere, *there]
-
-        monkeypatch.setattr(wait_port, "addresses_of", both)
-        assert await wait(port) == TaskResult(changed=False)
-
-
-@pytest.mark.parametrize("host", ["a..b", "a\0b", "x" * 70 + ".y"])
-async def test_what_is_no_name_of_a_host(host: str) -> None:
-    with pytest.raises(InvalidArguments, match="is no name of a host"):
-        await wait(80, host=host)
-
-
-@pytest.mark.slow
 async def test_every_attempt_lets_go_of_its_connection() -> None:
     left: list[asyncio.Task[bytes]] = []
 
@@ -230,29 +175,16 @@ async def test_every_attempt_lets_go_of_its_connection() -> None:
         left[-1].add_done_callback(lambda ended: writer.close())
 
     async with await asyncio.start_server(meet, "127.0.0.1", 0) as server:
-        await wait(port_of(server), state="closed", timeout="500ms")
+        await wait(port_of(server), state="closed", timeout="100ms")
         async with asyncio.timeout(20):
             await asyncio.gather(*left, return_exceptions=True)
     assert len(left) > 1
-
-
-async def test_being_cancelled_between_two_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
-    refused = asyncio.Barrier(2)
-    upon_refusal(monkeypatch, refused.wait)
-    waiting = asyncio.create_task(wait(free_port(), interval="1h"))
-    await refused.wait()
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
 
 
 @pytest.mark.parametrize(
     ("address", "host"),
     [
         ("local", "localhost"),
-        ("localhost", "localhost"),
-        ("127.0.0.1", "127.0.0.1"),
-        ("web1", "web1"),
         ("deploy@web1", "web1"),
         ("ssh://deploy@10.0.0.1:22", "10.0.0.1"),
         ("ssh://[2001:db8::1]:22", "2001:db8::1"),

@@ -55,20 +55,11 @@ async def test_it_is_so_at_once(transport: LocalTransport) -> None:
     assert kept.stdout == b"m\n"
 
 
-async def test_it_comes_true_and_every_attempt_is_heard(
-    transport: LocalTransport,
-) -> None:
+async def test_it_comes_true_and_every_attempt_is_heard(transport: LocalTransport) -> None:
     kept = Kept()
     result = await wait(transport, COUNTING + "[ $n -ge 4 ]", kept)
     assert result == TaskResult(exit_code=0)
     assert (kept.stdout, kept.stderr) == (told("attempt", 4), told("still", 4))
-
-
-async def test_a_success_without_words_adds_none(transport: LocalTransport) -> None:
-    kept = Kept()
-    cmd = "echo x >>count; [ $(wc -l <count) -ge 3 ] || { echo no; exit 1; }"
-    assert (await wait(transport, cmd, kept)).status is HostStatus.SUCCESS
-    assert kept.stdout == b"no\nno\n"
 
 
 async def test_an_attempt_is_heard_while_it_runs(transport: LocalTransport, place: Path) -> None:
@@ -102,9 +93,9 @@ async def test_exports_are_those_of_the_attempt_that_succeeded(transport: LocalT
 async def test_it_does_not_come_true_in_time(transport: LocalTransport) -> None:
     kept = Kept()
     cmd = COUNTING + "[ $n -lt 3 ] || exec sleep 1000; exit 7"
-    result = await wait(transport, cmd, kept, timeout="2s")
+    result = await wait(transport, cmd, kept, timeout="1s")
     assert (result.status, result.kind, result.exit_code) == (HostStatus.FAILED, "timeout", 7)
-    assert result.message == "not so within 2s, 3 attempts; the last said: exit 7: still 2"
+    assert result.message == "not so within 1s, 3 attempts; the last said: exit 7: still 2"
     assert kept.stdout == told("attempt", 3)
 
 
@@ -127,13 +118,6 @@ async def test_being_cancelled_tells_the_last_words(transport: LocalTransport, p
         await waiting
     assert not runs(pid)
     assert kept.stdout == told("attempt", 2)
-
-
-async def test_nothing_of_much_output_is_lost(transport: LocalTransport) -> None:
-    kept = Kept()
-    cmd = "head -c 3000000 /dev/zero; echo end"
-    assert (await wait(transport, cmd, kept)).status is HostStatus.SUCCESS
-    assert kept.stdout == b"\0" * 3_000_000 + b"end\n"
 
 
 @pytest.mark.parametrize(
@@ -172,11 +156,6 @@ async def test_a_host_that_boots_is_waited_for_if_there_is_an_end() -> None:
     assert kept.stdout == b"up\n"
     with pytest.raises(HostUnreachable, match="no route"):
         await wait(Booting(3), "true")
-
-
-async def test_a_host_that_stays_away_is_unreachable_in_the_end() -> None:
-    with pytest.raises(HostUnreachable):
-        await wait(UnreachableTransport(), "true", timeout="500ms")
 
 
 async def test_an_attempt_of_which_nobody_knows_the_end_is_no_success() -> None:

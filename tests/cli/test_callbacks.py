@@ -1,4 +1,4 @@
-"""``tenure callbacks``: what became of them, and sending them again."""
+"""``tenure callbacks``: what became of them, sending them again, and one for trying."""
 
 from __future__ import annotations
 
@@ -7,20 +7,15 @@ import re
 import socket
 from typing import Any
 
-import click
 import pytest
+from standardwebhooks import Webhook
 
 import tenure
-from tenure.cli.commands.callbacks import callbacks_show
-from tenure.cli.completion import callback_ids
 from tenure.model.compose import new_run
 from tenure.model.snapshot import CallbackTarget, RunSnapshot
 from tenure.system import new_update_id
 from tests.cli.conftest import Answer, Cli
-from tests.cli.flows import GREET
 from tests.cli.hooks import SECRET, Hook
-
-pytestmark = pytest.mark.slow
 
 
 def run(cli: Cli, hook: Hook, run_id: str = "run-00001", **target: Any) -> Answer:
@@ -37,6 +32,7 @@ def callbacks(cli: Cli, *arguments: str) -> list[dict[str, Any]]:
 # -- list -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_list_shows_the_newest_first_with_how_each_stands(
     cli: Cli, hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,6 +57,7 @@ def test_list_shows_the_newest_first_with_how_each_stands(
     assert lines[3][-2:] == ["run-00001", hook.url]
 
 
+@pytest.mark.slow
 def test_list_can_be_narrowed_to_a_state_and_a_run(cli: Cli, hook: Hook) -> None:
     run(cli, hook)
     hook.status = 400
@@ -73,16 +70,7 @@ def test_list_can_be_narrowed_to_a_state_and_a_run(cli: Cli, hook: Hook) -> None
     assert "RUN" not in titles  # all lines would say the same
 
 
-def test_list_goes_on_where_the_last_page_ended(cli: Cli, hook: Hook) -> None:
-    run(cli, hook)
-    first = cli.call("callbacks", "list", "--limit", "1")
-    cursor = first.err.rpartition(" ")[2].strip()
-    rest = callbacks(cli, "--cursor", cursor)
-    assert [each["type"] for each in rest] == ["run.running"]
-    refused = cli.call("callbacks", "list", "--cursor", "nonsense")
-    assert refused.code == 2
-
-
+@pytest.mark.slow
 def test_one_that_waits_says_when_it_is_tried_again(
     cli: Cli, hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,31 +86,7 @@ def test_one_that_waits_says_when_it_is_tried_again(
     assert " due " in shown[1]
 
 
-def test_a_narrow_terminal_still_shows_ids_states_and_events(
-    cli: Cli, hook: Hook, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(cli, hook)
-    monkeypatch.setenv("COLUMNS", "40")
-    for line, each in zip(
-        cli.call("callbacks", "list").out.splitlines()[1:], callbacks(cli), strict=True
-    ):
-        assert line.startswith(f"{each['id']}  ✓ delivered  {each['type']}")
-
-
-def test_there_is_nothing_to_list(cli: Cli) -> None:
-    nothing = cli.call("callbacks", "list")
-    assert (nothing.code, nothing.out) == (0, "")
-    assert "no callbacks in ~/.local/share/tenure/runs.db" in nothing.err
-    cli.call("run", cli.workflow(GREET), "-q")
-    assert callbacks(cli) == []
-    assert "no such callback" in cli.call("callbacks", "list", "--state", "dead").err
-
-
-def test_an_unknown_run_is_not_taken_for_one_without_callbacks(cli: Cli, hook: Hook) -> None:
-    run(cli, hook)
-    assert cli.call("callbacks", "list", "--run", "no-such-run").code == 5
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [["list"], ["show", "x"], ["redeliver", "x"], ["redeliver", "--dead"]],
@@ -135,14 +99,10 @@ def test_a_store_without_outbox_says_so(cli: Cli, arguments: list[str]) -> None:
     assert "FileStore keeps no callbacks: they are sent from memory" in refused.err
 
 
-@pytest.mark.parametrize("arguments", [["list"], ["show", "x"], ["redeliver", "x"]], ids=" ".join)
-def test_a_store_that_is_not_there_is_no_empty_one(cli: Cli, arguments: list[str]) -> None:
-    assert cli.call("callbacks", *arguments, "--store", "sqlite:///none.db").code == 6
-
-
 # -- show -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_show_has_what_the_receiver_got(cli: Cli, hook: Hook) -> None:
     run(cli, hook, events=["step"], secret_env="TENURE_HOOK_SHOP")
     got = hook.received[-1]
@@ -155,15 +115,7 @@ def test_show_has_what_the_receiver_got(cli: Cli, hook: Hook) -> None:
     assert f'"run_id": "{got.said["run_id"]}"' in shown
 
 
-def test_show_says_why_it_was_given_up(cli: Cli, hook: Hook) -> None:
-    hook.status = 410
-    run(cli, hook)
-    shown = cli.call("callbacks", "show", hook.received[0].id).out
-    assert "✗ dead  run.running  deploy" in shown
-    assert "error     answered 410" in shown
-    assert "signed    no" in shown
-
-
+@pytest.mark.slow
 def test_an_unknown_callback_is_not_found(cli: Cli, hook: Hook) -> None:
     run(cli, hook)
     refused = cli.call("callbacks", "show", "nonsense")
@@ -172,6 +124,7 @@ def test_an_unknown_callback_is_not_found(cli: Cli, hook: Hook) -> None:
     assert "tenure callbacks list" in refused.err
 
 
+@pytest.mark.slow
 def test_nothing_secret_is_shown_anywhere(cli: Cli, hook: Hook) -> None:
     hook.status = 400
     headers = {"X-Key": "swordfish"}
@@ -192,6 +145,7 @@ def test_nothing_secret_is_shown_anywhere(cli: Cli, hook: Hook) -> None:
 # -- redeliver ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_dead_letter_is_sent_again_under_its_id_and_marked(cli: Cli, hook: Hook) -> None:
     hook.status = 400
     run(cli, hook, secret_env="TENURE_HOOK_SHOP")
@@ -213,39 +167,6 @@ def test_a_dead_letter_is_sent_again_under_its_id_and_marked(cli: Cli, hook: Hoo
     assert "nothing to do" in nothing.err
 
 
-def test_what_still_does_not_arrive_is_told_with_its_reason(cli: Cli, hook: Hook) -> None:
-    hook.status = 400
-    run(cli, hook)
-    again = cli.call("callbacks", "redeliver", hook.received[0].id)
-    assert again.code == 1
-    assert "✗ dead" in again.out
-    assert "answered 400" in again.out
-    assert again.err == ""  # said once is enough
-    facts = cli.call("callbacks", "redeliver", "--dead", "--json")
-    assert facts.code == 1
-    assert (facts.json["dead"], facts.json["delivered"], facts.json["waiting"]) == (2, 0, 0)
-
-
-def test_what_is_to_be_tried_later_is_told_with_its_time(
-    cli: Cli, hook: Hook, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hook.status = 400
-    run(cli, hook)
-    monkeypatch.setenv("TENURE_CALLBACK_ATTEMPTS", "8")
-    monkeypatch.setenv("TENURE_CALLBACK_DELAY", "1h")
-    hook.status = 503
-    ids = [each.id for each in hook.received]
-    again = cli.call("callbacks", "redeliver", *ids)
-    assert again.code == 1
-    assert again.out.count("◦ waiting") == 2
-    assert "answered 503; next attempt in" in again.out
-    assert "behind another one" in again.out
-    hook.status = 204
-    sooner = cli.call("callbacks", "redeliver", *ids)  # keeps its time
-    assert sooner.code == 1
-    assert len(hook.received) == 3
-
-
 async def queue_run(callback: str, run_id: str = "run-00001") -> None:
     """By somebody who then died: nothing of it was sent."""
     target = CallbackTarget(name="callback-1", url=callback)
@@ -254,6 +175,7 @@ async def queue_run(callback: str, run_id: str = "run-00001") -> None:
         await store.create_run(new_run(planned, new_update_id(), iter(new_update_id, "")))
 
 
+@pytest.mark.slow
 def test_nothing_is_sent_that_nobody_asked_for(
     cli: Cli, hook: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,12 +194,7 @@ def test_nothing_is_sent_that_nobody_asked_for(
     assert callbacks(cli, "--state", "waiting") == others
 
 
-def test_one_that_has_arrived_can_be_sent_again_too(cli: Cli, hook: Hook) -> None:
-    run(cli, hook)
-    assert cli.call("callbacks", "redeliver", hook.received[1].id).code == 0
-    assert hook.types == ["run.running", "run.success", "run.success"]
-
-
+@pytest.mark.slow
 def test_they_arrive_in_their_order_whatever_order_was_typed(cli: Cli, hook: Hook) -> None:
     hook.status = 400
     run(cli, hook, events=["run", "step"])
@@ -288,15 +205,7 @@ def test_they_arrive_in_their_order_whatever_order_was_typed(cli: Cli, hook: Hoo
     assert hook.types == before + before
 
 
-def test_only_the_run_that_was_named_is_redelivered(cli: Cli, hook: Hook) -> None:
-    hook.status = 400
-    run(cli, hook)
-    run(cli, hook, "run-00002")
-    hook.status = 204
-    assert cli.call("callbacks", "redeliver", "--dead", "--run", "run-00001").code == 0
-    assert {each["run_id"] for each in callbacks(cli, "--state", "dead")} == {"run-00002"}
-
-
+@pytest.mark.slow
 def test_nothing_is_sent_if_one_of_them_is_unknown(cli: Cli, hook: Hook) -> None:
     hook.status = 400
     run(cli, hook)
@@ -307,21 +216,11 @@ def test_nothing_is_sent_if_one_of_them_is_unknown(cli: Cli, hook: Hook) -> None
 
 
 @pytest.mark.slow
-def test_many_are_summed_up(cli: Cli, hook: Hook) -> None:
-    hook.status = 400
-    for number in range(12):
-        run(cli, hook, f"run-{number:05}")
-    again = cli.call("callbacks", "redeliver", "--dead").out
-    assert "24 callbacks in all: 24 dead" in again
-    assert again.count("answered 400") == 20
-
-
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
         ([], "or --dead"),
         (["x", "--dead"], "or --dead"),
-        (["x", "--run", "latest"], "--run goes with --dead"),
         (["--run", "latest"], "--run goes with --dead"),
     ],
 )
@@ -334,12 +233,89 @@ def test_what_to_redeliver_must_be_said_once(cli: Cli, arguments: list[str], nam
 # -- completion -----------------------------------------------------------------------------------
 
 
-def test_a_shell_is_offered_the_ids_there_are(cli: Cli, hook: Hook) -> None:
-    run(cli, hook)
-    context = click.Context(callbacks_show)
-    offered = {item.value: item.help for item in callback_ids(context, "")}
-    newest = callbacks(cli)[0]["id"]
-    assert offered[newest] == "delivered run.success of run-00001"
-    assert set(offered) == {each.id for each in hook.received}
-    assert [item.value for item in callback_ids(context, newest)] == [newest]
-    assert callback_ids(context, "nonsense") == []
+def test_it_is_signed_like_any_other_and_shown_as_sent(cli: Cli, hook: Hook) -> None:
+    shown = cli.call("callbacks", "test", hook.url, "--secret-env", "TENURE_HOOK_SHOP")
+    assert shown.code == 0
+    assert "✓ taken" in shown.out
+    [got] = hook.received
+    assert Webhook(SECRET).verify(got.body, got.headers) == got.said
+    assert got.said["type"] == "run.success"
+    assert got.said["workflow_name"] == "tenure-callbacks-test"
+    assert f"POST {hook.url}" in shown.out
+    for name, value in got.headers.items():
+        assert f"  {name}: {value}\n" in shown.out
+    assert got.body.decode() in shown.out
+    assert "204 No Content" in shown.out
+    assert SECRET[6:] not in shown.out + shown.err
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome", "said"),
+    [
+        (400, "dead", "a callback would be a dead letter at once"),
+        (301, "dead", "a callback would be a dead letter at once"),
+        (
+            503,
+            "retried",
+            "a callback would be tried again after 5.0s, 8 times in all within 2h 28m",
+        ),
+    ],
+)
+def test_what_tenure_would_do_about_an_answer(
+    cli: Cli, hook: Hook, monkeypatch: pytest.MonkeyPatch, status: int, outcome: str, said: str
+) -> None:
+    monkeypatch.delenv("TENURE_CALLBACK_ATTEMPTS")
+    hook.status = status
+    shown = cli.call("callbacks", "test", hook.url)
+    assert shown.code == 1
+    assert f"✗ not taken: answered {status}" in shown.out
+    assert said in shown.out
+    facts = cli.call("callbacks", "test", hook.url, "--json")
+    assert (facts.code, facts.json["outcome"], facts.json["status"]) == (1, outcome, status)
+
+
+def test_no_answer_is_the_networks_fault(cli: Cli, hook: Hook) -> None:
+    hook.status = 0
+    assert cli.call("callbacks", "test", hook.url).code == 6
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}/"
+    refused = cli.call("callbacks", "test", url)
+    assert refused.code == 6
+    assert "Connection refused" in refused.out
+    assert "webhook-id" not in refused.out  # nothing was sent
+
+
+def test_the_guard_stands_unless_it_is_lifted(
+    cli: Cli, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TENURE_CALLBACK_ALLOW_PRIVATE")
+    refused = cli.call("callbacks", "test", hook.url)
+    assert refused.code == 7
+    assert "leads to a loopback address" in refused.out
+    assert hook.received == []
+    assert cli.call("callbacks", "test", hook.url, "--allow-private").code == 0
+
+
+def test_a_variable_that_holds_no_secret_is_the_senders_fault(
+    cli: Cli, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TENURE_HOOK_SHOP", "whsec_short")
+    refused = cli.call("callbacks", "test", hook.url, "--secret-env", "TENURE_HOOK_SHOP")
+    assert refused.code == 7
+    assert "TENURE_HOOK_SHOP holds no signing secret" in refused.out
+    assert hook.received == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["http://ada:opensesame@example.com/"], "give it in a header, Authorization"),
+        (["http://example.com:x/"], "url: has a port that is no number from 1 to 65535"),
+        (["http://example.com", "--secret-env", "SHOP"], "name it TENURE_HOOK_SHOP"),
+    ],
+)
+def test_what_cannot_be_a_target_is_wrong_usage(cli: Cli, arguments: list[str], said: str) -> None:
+    refused = cli.call("callbacks", "test", *arguments)
+    assert refused.code == 2
+    assert said in refused.err
+    assert "opensesame" not in refused.err + refused.out

@@ -26,7 +26,7 @@ def step(name: str, cmd: str, **args: object) -> dict[str, object]:
     return {"name": name, "action": "cmd.run", "args": {"cmd": cmd, **args}}
 
 
-@pytest.mark.parametrize("supplied", ["environment", "file", "short environment"])
+@pytest.mark.parametrize("supplied", ["environment", "file"])
 def test_it_is_nowhere(
     cli: Cli, hook: Hook, monkeypatch: pytest.MonkeyPatch, supplied: str
 ) -> None:
@@ -58,8 +58,6 @@ def test_it_is_nowhere(
     match supplied:
         case "environment":
             monkeypatch.setenv("TENURE_SECRET_TOKEN", PLANTED)
-        case "short environment":
-            monkeypatch.setenv("token", PLANTED)
         case "file":
             file.write_text(PLANTED + "\n")
     given = f"token=@{file}" if supplied == "file" else "token"
@@ -72,17 +70,16 @@ def test_it_is_nowhere(
     assert rendered.read_text() == f"key = {PLANTED}\n", "where it was wanted it is"
 
 
-@pytest.mark.parametrize("deaf", [False, True])
 async def test_what_was_exported_goes_when_the_runner_is_killed(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch, deaf: bool
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Though its task is deaf to the word to end, and exports once more."""
     place = cli.home / "tmp"
     place.mkdir()
     monkeypatch.setenv("TMPDIR", str(place))
     monkeypatch.setenv("TENURE_SECRET_TOKEN", PLANTED)
     export = 'echo "copy=$token" >>"$TENURE_OUTPUT"'
-    again = f"trap '{export}' TERM; " if deaf else ""
-    cmd = f"{again}{export}; echo written; while :; do sleep 1000; done"
+    cmd = f"trap '{export}' TERM; {export}; echo written; while :; do sleep 1000; done"
     flow = {"version": "v1", "name": "killed", "secrets": ["token"], "steps": [step("work", cmd)]}
     run = cli.start("run", cli.workflow(json.dumps(flow)), "--secret", "token")
     read_until(run, "| written")
@@ -100,13 +97,7 @@ async def until_removed(folder: Path) -> None:
 
 LONG = "x" * 4096
 CUT_SHORT = "printf '%s' \"12345$token\"; printf '%s' \"12345$token\" >&2"
-UNTIDY = {
-    "plain": PLANTED,
-    "tab": "us3rn4me\tp4ssw0rd-0f",
-    "two spaces": "us3rn4me  p4ssw0rd-0f",
-    "control character": "us3rn4me\x01p4ssw0rd-0f",
-    "url": "us3rn4me?p4ssw0rd#0fm1ne",
-}
+UNTIDY = {"tab": "us3rn4me\tp4ssw0rd-0f", "control character": "us3rn4me\x01p4ssw0rd-0f"}
 
 
 @pytest.mark.parametrize("secret", UNTIDY.values(), ids=UNTIDY)
@@ -138,11 +129,7 @@ def test_nothing_of_it_is_where_text_is_cut_and_tidied(
                 "args": {"name": LONG[:1950] + "${{ token }}"},
             },
         },
-        {
-            "name": "waits",
-            "action": "wait.until",
-            "args": {"cmd": printed},
-        },
+        {"name": "waits", "action": "wait.until", "args": {"cmd": printed}},
     ]
     flow = {
         "version": "v1",
@@ -151,7 +138,7 @@ def test_nothing_of_it_is_where_text_is_cut_and_tidied(
         "callbacks": [{"url": hook.url, "events": ["run", "step", "host"]}],
         "steps": [*({**each, "continue_on_error": True} for each in steps), step("end", "exit 1")],
     }
-    monkeypatch.setenv("TENURE_SECRET_TOKEN", secret)
+    monkeypatch.setenv("token", secret)  # its own name will do, too
     said = all_that_is_said(cli, flow, "token")
     assert "login failed for ***" in said[0].out
     for part in parts(secret):
@@ -173,8 +160,8 @@ def all_that_is_said(cli: Cli, flow: Mapping[str, object], secret: str) -> list[
     said = [cli.process("run", file, "--secret", secret, "--run-id", RUN)]
     assert said[0].code == 1
     for command in ("status", "explain", "logs", "watch"):
-        said += [cli.process(command, RUN), cli.process(command, RUN, "--json")]
-    said += [cli.process(*words, "--json") for words in (("list",), ("callbacks", "list"))]
+        said += [cli.call(command, RUN), cli.call(command, RUN, "--json")]
+    said += [cli.call(*words, "--json") for words in (("list",), ("callbacks", "list"))]
     deliveries = [each["id"] for each in said[-1].json["callbacks"]]
     assert deliveries
     return said + [cli.call("callbacks", "show", each) for each in deliveries]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import tracemalloc
 from typing import Any
 
@@ -12,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenure.workflow.yaml import MAX_DOCUMENT_BYTES, Enough, Reading, mark_of, plain, read_document
+from tenure.workflow.yaml import MAX_DOCUMENT_BYTES, Enough, Reading, plain, read_document
 
 
 def load(text: str) -> Any:
@@ -76,37 +74,20 @@ def test_a_map_takes_what_it_does_not_say_from_the_maps_it_merges() -> None:
     assert load(text)["it"] == {"x": 5, "y": 2, "z": 4}
 
 
-def test_a_quoted_merge_key_is_a_key() -> None:
-    assert load("'<<': 1") == {"<<": 1}
-
-
-def test_an_alias_is_the_same_value() -> None:
-    assert load("a: &x [1]\nb: *x") == {"a": [1], "b": [1]}
-
-
 @pytest.mark.parametrize(
     ("written", "said"),
     [
         (".nan", ".nan is not a finite number"),
-        ("-.inf", "-.inf is not a finite number"),
         ("1e999", "1e999 is not a finite number"),
         ("18446744073709551616", "the number 18446744073709551616 is too large"),
-        ("1" + "0" * 5000, "the number 10000000000000000000… is too large"),
         ("!!binary aGk=", "the tag !!binary is not supported here"),
-        ("!!timestamp 2001-01-01", "the tag !!timestamp is not supported here"),
         ("!mine x", "the tag !mine is not supported here"),
         ("!!int abc", "'abc' is not a whole number"),
-        ("!!bool maybe", "the tag !!bool is not supported here"),
     ],
 )
 def test_a_value_that_json_does_not_know_is_a_mistake(written: str, said: str) -> None:
     hint = "write it in quotes if it is meant as text"
     assert mistaken(f"a: 1\nx: {written}") == [f"f:2:4: x: {said}; {hint}"]
-
-
-@pytest.mark.parametrize("tagged", ["!!set {a, b}", "!!omap [a: b]"])
-def test_a_collection_of_another_kind_is_a_mistake(tagged: str) -> None:
-    assert "is not supported here" in mistaken(f"x: {tagged}")[0]
 
 
 def test_duplicate_keys_are_mistakes_with_both_places() -> None:
@@ -121,32 +102,13 @@ def test_duplicate_keys_are_mistakes_with_both_places() -> None:
     ("text", "said"),
     [
         ("1: x", "f:1:1: a key must be text: '1'; write it in quotes"),
-        ("true: x", "f:1:1: a key must be text: 'true'; write it in quotes"),
         ("a: {~: x}", "f:1:5: a: a key must be text: '~'; write it in quotes"),
         ("? [a]\n: b", "f:1:3: a key must be text"),
-        ("? {a: b}\n: c", "f:1:3: a key must be text"),
         ("<<: 5", "f:1:5: ['<<']: '<<' takes a map or a list of maps"),
     ],
 )
 def test_a_key_must_be_text(text: str, said: str) -> None:
     assert mistaken(text) == [said]
-
-
-def test_places_are_those_of_the_text() -> None:
-    node = read_document("a: 1\nb:\n  - x\n  - {y: é, z: 3}\n", Reading("f"))
-    assert mark_of(node, ("b", 1, "z")) == mark_of(node, ("b", 1, "z", "none"))
-    marks = {
-        path: mark_of(node, path)
-        for path in [("a",), ("b",), ("b", 0), ("b", 1, "y"), ("b", 1, "z")]
-    }
-    assert {path: (mark.line, mark.column) for path, mark in marks.items()} == {
-        ("a",): (1, 4),
-        ("b",): (3, 3),
-        ("b", 0): (3, 5),
-        ("b", 1, "y"): (4, 9),
-        ("b", 1, "z"): (4, 15),
-    }
-    assert mark_of(node, ("b", 1, "z"), key=True).column == 12
 
 
 # -- what is no YAML ------------------------------------------------------------------------------
@@ -157,19 +119,15 @@ def test_places_are_those_of_the_text() -> None:
     [
         ("a:\n\t- b", "f:2:1: not valid YAML: found character that cannot start any token"),
         ("a: b: c", "f:1:5: not valid YAML: mapping values are not allowed"),
-        ("a: [1,\n b", "f:3:1: not valid YAML: did not find expected ',' or ']'"),
         ("a: 'b", "f:1:6: not valid YAML: found unexpected end of stream"),
         ("a: *x", "f:1:4: the alias *x has no anchor above it"),
         ("a: &a [*a]", "f:1:8: the alias *a contains itself"),
-        ("a: &a {b: *a}", "f:1:11: the alias *a contains itself"),
         ("", "f:1:1: the file is empty"),
-        ("# nothing\n", "f:1:1: the file is empty"),
         ("a: 1\n---\nb: 2", "f:2:1: a file holds one workflow; a second document begins here"),
         ("a: \x00", r"f:1:4: the character \x00 is not allowed in YAML"),
         ("a: 1\r\nb: é\rc: 2\n# 😀é\x07!", r"f:4:5: the character \x07 is not allowed in YAML"),
         ("\ufeffa:\n  \ufffe", r"f:2:3: the character \ufffe is not allowed in YAML"),
         ('{"a":\n"b\x1b"}', r"f:2:3: the character \x1b is not allowed in YAML"),
-        ("b: 😀\na: \ud800", r"f:2:4: the text is no Unicode: \ud800"),
     ],
 )
 def test_what_cannot_be_read_says_where(text: str, said: str) -> None:
@@ -182,35 +140,17 @@ def test_what_cannot_be_read_says_where(text: str, said: str) -> None:
         ("a:\n  - b: 1\n   c: 2", "check the indentation, and quote text that holds ': '"),
         ("a: [1, 2\n", "close the bracket or brace before this place, and put commas between"),
         ("a: 'b", "close the quote that was opened"),
+        ("a:\n\t- b", "indented with spaces"),
         ("", "a workflow has at least a name and steps"),
         ("a: \x07", r'save the file as UTF-8, or write "\u0007" in double quotes'),
-        ("v\0e\0r\0", "save the file as UTF-8"),
         ("a: \ud800", "save the file as UTF-8"),
     ],
 )
-def test_how_to_get_rid_of_a_character_that_is_no_text_is_said(text: str, hint: str) -> None:
+def test_what_to_do_about_it_is_said(text: str, hint: str) -> None:
     assert hint in refused(text)
 
 
-def test_tabs_are_explained() -> None:
-    assert "indented with spaces" in refused("a:\n\t- b")
-
-
 # -- JSON -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"a":\t1,\n\t"b": [true, null]}',
-        '{"smile": "\\ud83d\\ude00", "slash": "\\/", "tab": "a\\tb"}',
-        '\ufeff  {"a": 1}',
-        '{"odd": "\x7f\x85\u2028\u2029\ufeff"}',
-        '{"quote": "\\"\\t\\\\", "colon:": "a: b"}',
-    ],
-)
-def test_json_is_read_as_json(text: str) -> None:
-    assert load(text) == json.loads(text.removeprefix("\ufeff"))
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -246,50 +186,20 @@ def test_a_billion_laughs_are_refused_before_anything_grows() -> None:
         tracemalloc.stop()
 
 
-def test_laughs_through_merging_are_refused() -> None:
-    text = "a: &a {x: 1}\n" + "".join(
-        f"{new}: &{new} [{','.join([f'{{<<: *{old}, k: *{old}}}'] * 9)}]\n"
-        for old, new in zip("abcdefgh", "bcdefghi", strict=True)
-    )
-    reading = Reading("f")
-    with pytest.raises(Enough):
-        read_document(text, reading)
-    assert "the file holds more than" in str(reading.mistakes[-1])
-
-
-def test_a_long_text_repeated_by_aliases_is_refused() -> None:
-    text = f"x: &t {'y' * 500_000}\nz: [{'*t, ' * 5000}]"
-    assert "the file holds more than" in refused(text)
-
-
-@pytest.mark.parametrize("text", ["[" * 100_000, "a: " + "{a: " * 1000, "- " * 100_000])
-def test_deep_nesting_is_refused(text: str) -> None:
-    assert "nested more than 60 deep" in refused(text)
-
-
-def test_nesting_within_the_bound_is_read() -> None:
-    assert load("[" * 60 + "]" * 60)
-
-
-def test_too_many_nodes_are_refused() -> None:
-    assert "the file holds more than" in refused(f"- &l [{'1,' * 1000}]\n" + "- *l\n" * 200)
-
-
 @pytest.mark.parametrize(
     ("text", "limit", "hint"),
     [
         (LAUGHS, "more than 200000 values, with its aliases written out", "use fewer aliases"),
-        (f"[{'1,' * 200_001}]", "more than 200000 values, with its aliases", "split it"),
         (
             f"x: &t {'y' * 500_000}\nz: [{'*t, ' * 50}]",
             "more than 8388608 characters, with its aliases written out",
             "use fewer aliases",
         ),
-        ("[" * 100, "nested more than 60 deep", "close the brackets"),
-        ("#" * (MAX_DOCUMENT_BYTES + 1), "more than 1048576 bytes", "split it"),
+        ("[" * 100_000, "nested more than 60 deep", "close the brackets"),
+        ("é" * (MAX_DOCUMENT_BYTES // 2 + 1), "more than 1048576 bytes", "split it"),
         ("a: '" + "${{ x }}" * 10_001 + "'", "more than 10000 expressions", "split it"),
     ],
-    ids=["laughs", "values", "characters", "deep", "bytes", "expressions"],
+    ids=["laughs", "characters", "deep", "bytes", "expressions"],
 )
 def test_a_limit_is_named_with_what_to_do(text: str, limit: str, hint: str) -> None:
     reading = Reading("f")
@@ -297,27 +207,6 @@ def test_a_limit_is_named_with_what_to_do(text: str, limit: str, hint: str) -> N
         read_document(text, reading)
     assert limit in reading.mistakes[-1].message
     assert hint in (reading.mistakes[-1].hint or "")
-
-
-def test_too_long_a_file_is_refused_unread() -> None:
-    too_long = f"f:1:1: the file has more than {MAX_DOCUMENT_BYTES} bytes;"  # nobody read how many
-    assert refused("#" * (MAX_DOCUMENT_BYTES + 1)).startswith(too_long)
-    assert "bytes" in refused("é" * (MAX_DOCUMENT_BYTES // 2 + 1))
-
-
-def test_too_many_expressions_are_refused_unread() -> None:
-    assert "more than 10000 expressions" in refused("a: '" + "${{ x }}" * 10_001 + "'")
-
-
-def test_a_long_text_is_fine() -> None:
-    assert len(load("x: " + "y" * 1_000_000)["x"]) == 1_000_000
-
-
-def test_mistakes_without_end_are_cut() -> None:
-    reading = Reading("f")
-    with pytest.raises(Enough):
-        read_document("".join("a: .nan\n" for _ in range(60_000)), reading)
-    assert len(reading.mistakes) == 100
 
 
 @given(st.text(alphabet=st.sampled_from("ab:[]{}&*!|>'\"\n -?,<#%@`\t1.0~"), max_size=60))
@@ -329,19 +218,3 @@ def test_no_text_does_anything_but_being_read_or_refused(text: str) -> None:
         assert reading.mistakes
     else:
         json.dumps(plain(node), allow_nan=False)
-
-
-_HOSTILE = """
-import re
-from pathlib import Path
-from tests.workflow.test_document import LAUGHS, refused
-for text in (LAUGHS, "[" * 1_000_000):
-    refused(text)
-print(re.search("VmHWM:\\\\s*(\\\\d+)", Path("/proc/self/status").read_text())[1])
-"""
-
-
-@pytest.mark.slow
-def test_memory_stays_small_whatever_the_file() -> None:
-    done = subprocess.run([sys.executable, "-c", _HOSTILE], capture_output=True, check=True)
-    assert int(done.stdout) < 300_000

@@ -1,4 +1,5 @@
-"""What expressions mean: their values, and what is said when they have none."""
+"""What expressions and conditions mean, also in the older spelling, and what is said when they have
+no value."""
 
 from __future__ import annotations
 
@@ -11,7 +12,40 @@ from hypothesis import strategies as st
 
 from tenure.model.errors import ExpressionError
 from tenure.workflow.expressions import compile_condition, compile_expression
-from tests.workflow.evaluating import SCOPE, failure, value
+
+SCOPE: dict[str, Any] = {
+    "COUNT": "5",
+    "release": "1.4",
+    "n": 3,
+    "ok": True,
+    "off": False,
+    "nothing": None,
+    "empty": "",
+    "no": "no",
+    "names": ["b", "a", "c"],
+    "numbers": [3, "10", 2],
+    "zone": {"items": 1, "name": "eu", "inner": {"deep": [1, 2]}},
+    "hosts": {"web1": {"KEY": "v"}},
+    "result": 7,
+    "path": "/var/log/app.log",
+    "json": '{"a": [1, 2]}',
+    "endless": float("inf"),
+}
+
+
+def value(expression: str) -> Any:
+    return compile_expression(expression).evaluate(SCOPE)
+
+
+def holds(condition: str) -> bool:
+    return compile_condition(condition).holds(SCOPE)
+
+
+def failure(expression: str) -> str:
+    with pytest.raises(ExpressionError) as caught:
+        value(expression)
+    return str(caught.value)
+
 
 # -- values ---------------------------------------------------------------------------------------
 
@@ -28,16 +62,12 @@ from tests.workflow.evaluating import SCOPE, failure, value
         ("zone.items", 1),
         ("zone.inner.deep[1]", 2),
         ("hosts['web1'].KEY", "v"),
-        ("names[0]", "b"),
         ("names[-1]", "c"),
         ("names[1:]", ["a", "c"]),
-        ("release[0]", "1"),
         ("result + 1", 8),
-        ("n + 1", 4),
         ("n - 5", -2),
         ("n * 2", 6),
         ("n / 2", 1.5),
-        ("n // 2", 1),
         ("n % 2", 1),
         ("n ** 2", 9),
         ("-n", -3),
@@ -45,25 +75,17 @@ from tests.workflow.evaluating import SCOPE, failure, value
         ("names + ['d']", ["b", "a", "c", "d"]),
         ("'v' ~ release ~ ok ~ nothing ~ n", "v1.4true3"),
         ("[1, 'two']", [1, "two"]),
-        ("(1, 2)", [1, 2]),
         ("{'a': {'b': n}}", {"a": {"b": 3}}),
         ("'yes' if ok else 'no'", "yes"),
         ("empty or 'fallback'", "fallback"),
-        ("n and 'then'", "then"),
         ("not ok", False),
         ("true", True),
-        ("TRUE", True),
-        ("None", None),
         ("null", None),
         ("missing|default('x')", "x"),
         ("missing.part[0].more|default('x')", "x"),
         ("zone.missing|d(1)", 1),
         ("empty|default('x', true)", "x"),
         ("missing is defined", False),
-        ("zone.name is defined", True),
-        ("missing is undefined", True),
-        ("n is number and release is string and zone is mapping", True),
-        ("release|upper", "1.4"),
         ("'Ab'|lower ~ 'Ab'|upper ~ 'ab cd'|title ~ 'ab'|capitalize", "abABAb CdAb"),
         ("' x '|trim", "x"),
         ("names|length", 3),
@@ -71,7 +93,6 @@ from tests.workflow.evaluating import SCOPE, failure, value
         ("names|sort", ["a", "b", "c"]),
         ("names|sort(reverse=true)", ["c", "b", "a"]),
         ("numbers|sort", [2, 3, "10"]),
-        ("numbers|max", "10"),
         ("numbers|min", 2),
         ("numbers|sum", 15),
         ("names|reverse", ["c", "a", "b"]),
@@ -79,23 +100,17 @@ from tests.workflow.evaluating import SCOPE, failure, value
         ("[1, true, none]|join('-')", "1-true-"),
         ("['a', 'b', 'a']|unique", ["a", "b"]),
         ("'a,b'|split(',')", ["a", "b"]),
-        ("'a  b'|split", ["a", "b"]),
         ("'a-b'|replace('-', '+')", "a+b"),
         ("COUNT|int + 1", 6),
         ("release|float", 1.4),
         ("2.6|int", 2),
         ("2.567|round(2)", 2.57),
-        ("2.5|round", 2),
         ("-3|abs", 3),
         ("zone|keys", ["items", "name", "inner"]),
-        ("{'a': 1}|values", [1]),
-        ("zone|list", ["items", "name", "inner"]),
         ("zone.inner|tojson", '{"deep":[1,2]}'),
         ("json|fromjson", {"a": [1, 2]}),
         ("path|basename ~ path|dirname", "app.log/var/log"),
-        ("n|string", "3"),
         ("no|bool", False),
-        ("'a,b'.split(',')", ["a", "b"]),
         ("path.startswith('/var') and path.endswith('.log')", True),
         ("'-'.join(names)", "b-a-c"),
         ("path.removeprefix('/var').removesuffix('.log')", "/log/app"),
@@ -116,10 +131,6 @@ def test_the_names_it_reads_are_known() -> None:
     assert compile_condition("${a.b} == TRUE && c").names == {"a", "c"}
 
 
-def test_an_expression_is_compiled_once() -> None:
-    assert compile_expression("1 + 1") is compile_expression("1 + 1")
-
-
 # -- what goes wrong ------------------------------------------------------------------------------
 
 
@@ -129,32 +140,18 @@ def test_an_expression_is_compiled_once() -> None:
         ("releas", "'releas' is not defined in 'releas'; did you mean 'release'? or quote it"),
         ("prod", "'prod' is not defined in 'prod'; quote it ('prod') if it is meant as text"),
         ("release == prod", "'prod' is not defined in 'release == prod'; quote it ('prod')"),
-        ("[prod]", "'prod' is not defined"),
-        ("{'a': prod}", "'prod' is not defined"),
         ("prod ~ 'x'", "'prod' is not defined"),
-        ("prod + 1", "'prod' is not defined"),
-        ("-prod", "'prod' is not defined"),
-        ("prod|lower", "'prod' is not defined"),
-        ("names|join(prod)", "'prod' is not defined"),
-        ("prod is string", "'prod' is not defined"),
-        ("names[prod]", "'prod' is not defined"),
-        ("prod.lower()", "'prod' is not defined"),
         ("zone.nam", "the map has no 'nam'; did you mean 'name'? in 'zone.nam'"),
-        ("zone.qqqq", "the map has no 'qqqq' (it has items, name, inner)"),
         ("names[7]", "there is no [7]: 3 long"),
         ("names.foo", "a list has no 'foo'"),
         ("release.foo", "text has no 'foo' (there is capitalize"),
-        ("n.foo", "a number has no 'foo'"),
         ("release.lower", "is not a value: a method needs its parentheses"),
         ("COUNT + 1", "+ needs numbers, not text and a number in 'COUNT + 1'; "
          "join text with ~; make a number of text with |int or |float"),
         ("release > 'abc'", "text and text cannot be ordered: both must be numbers"),
-        ("ok > 0", "true or false and a number cannot be ordered"),
         ("5 in n", "nothing can be in a number"),
-        ("zone + 1", "+ needs numbers, not a map and a number"),
         ("names * 2", "* needs numbers, not a list and a number"),
         ("endless", "the result is not a finite number"),
-        ("[endless]", "the result is not a finite number"),
         ("endless|float", "a number is too large"),
         ("[endless]|sum", "the sum is too large"),
         ("'ab'|split('')", "split needs a text to split at, or none for white space"),
@@ -163,17 +160,13 @@ def test_an_expression_is_compiled_once() -> None:
         ("'x'|int", "text is no number"),
         ("'x'|fromjson", "text is no JSON"),
         ("n|join", "a number is no list"),
-        ("n|keys", "a number is no map"),
         ("n|length", "a number has no length"),
         ("[]|first", "there is nothing in an empty list"),
-        ("[]|max", "there is nothing in an empty list"),
-        ("names|replace", "missing 2 required positional arguments"),
         ("'x' if off", "an 'if' needs its 'else'"),
         ("{1: 2}", "the keys of a map must be text"),
         ("n()", "there are no functions: use a filter, like name|lower"),
         ("zone.name()", "text cannot be called"),
         ("self", "'self' is no variable: Jinja keeps the name for itself"),
-        ("self is string", "'self' is no variable"),
         ("1.2.3", "a number has no parts; quote it if it is meant as text"),
         ("n ~", "the expression ends too early"),
         ("n n", "'n' was not expected here; quote it if it is meant as text"),
@@ -189,30 +182,9 @@ def test_the_error_says(expression: str, said: str) -> None:
     assert said in failure(expression)
 
 
-def test_a_long_expression_is_cut_in_messages() -> None:
-    assert len(failure("missing + " + " + ".join("1" * 300))) < 250
-
-
 @pytest.mark.parametrize(
     "expression",
-    [
-        "s + 1",
-        "-s",
-        "s > 1",
-        "1 in s|int",
-        "s|fromjson",
-        "s|keys",
-        "s|sum",
-        "s|round",
-        "s.foo",
-        "s.x()",
-        "s[99]",
-        "s|length > s",
-        "[s]|max",
-        "s * 2",
-        "n + s|float",
-        "s|int(1, 2)",
-    ],
+    ["s + 1", "s > 1", "1 in s|int", "s|fromjson", "s.foo", "s[99]", "s|length > s", "n + s|float"],
 )
 def test_no_error_shows_a_value(expression: str) -> None:
     """It could be a secret, and the message goes into the record."""
@@ -248,13 +220,6 @@ def test_ordering_is_refused_or_consistent(left: Any, right: Any, operator: str)
         assert compile_expression(f"b {opposite} a").evaluate(scope) is found
 
 
-@given(st.text(max_size=40))
-def test_any_text_compiles_or_is_refused(text: str) -> None:
-    for compile_text in (compile_expression, compile_condition):
-        with suppress(ExpressionError):  # any other error would be ours
-            compile_text(text).evaluate(SCOPE)
-
-
 WORDS = (
     "names zone n release COUNT missing . , ( ) [ ] { } : | ~ + - * ** / // % == != < > in not "
     "and or if else is defined lower join split first 'a' '' 1 2.5 true none && || ! ${n} "
@@ -273,22 +238,88 @@ def test_any_row_of_words_compiles_or_is_refused(words: list[str]) -> None:
 # -- constants ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "source", ["9**9**9", "1 / 0", "'a' * 3", "-'a'", "n + 1 / 0", "(1 - 'a')|string", "1 / 0 > n"]
-)
+@pytest.mark.parametrize("source", ["9**9**9", "1 / 0", "n + 1 / 0", "1 / 0 > n"])
 def test_what_never_has_a_value_is_no_expression(source: str) -> None:
     with pytest.raises(ExpressionError):
         compile_expression(source)
 
 
 @pytest.mark.parametrize(
-    ("source", "expected"),
+    ("condition", "expected"),
     [
-        ("n or 1 / 0", 3),
-        ("empty and 1 / 0", ""),
-        ("n if ok else 9**9**9", 3),
-        ("(2 - 4) * 2 ** 3", -16),
+        ("COUNT > 3", True),
+        ("COUNT > 10", False),
+        ("1 < COUNT < 6", True),
+        ("'01' == 1", True),
+        ("'1.0' == '1'", True),
+        ("'1e1' == '10'", False),
+        ("release == '1.4'", True),
+        ("ok == true", True),
+        ("ok == 1", False),
+        ("nothing == none", True),
+        ("nothing == ''", True),
+        ("names == ['b', 'a', 'c']", True),
+        ("names == 'b'", False),
+        ("'a' in names", True),
+        ("COUNT in [4, 5]", True),
+        ("'name' in zone", True),
+        ("'12345678901234567890' == '12345678901234567891'", False),
     ],
 )
-def test_what_may_have_a_value_is_one(source: str, expected: Any) -> None:
-    assert value(source) == expected
+def test_comparison(condition: str, expected: bool) -> None:
+    assert holds(condition) is expected
+    assert value(condition) is expected
+
+
+@pytest.mark.parametrize(
+    ("operand", "expected"),
+    [
+        ("ok", True),
+        ("n", True),
+        ("0", False),
+        ("''", False),
+        ("'false'", False),
+        ("'0'", False),
+        ("'no'", False),
+        ("'anything'", True),
+        ("[]", False),
+        ("names", True),
+    ],
+)
+def test_a_lone_operand(operand: str, expected: bool) -> None:
+    assert holds(operand) is expected
+    assert holds(f"!{operand}") is not expected
+    assert holds(f"{operand} && true") is expected
+    assert holds(f"{operand} or false") is expected
+    assert holds(f"true if {operand} else false") is expected
+
+
+@pytest.mark.parametrize(
+    ("older", "expected"),
+    [
+        ("", True),
+        ("yes", True),
+        ("NO", False),
+        ("false", False),
+        ("${COUNT} == 5", True),
+        ("${zone.inner.deep} == [1, 2]", True),
+        ("${hosts.web1.KEY} == v || ok", None),
+        ("n == 3 && release == '1.4'", True),
+        ("n == 4 || release == '1.4'", True),
+        ("!off && n != 4", True),
+        ("'a && b || !c ${d}'|length == 17", True),
+        ("${{ n == 3 }}", True),
+        ("ok == TRUE", True),
+    ],
+)
+def test_the_older_spelling(older: str, expected: bool | None) -> None:
+    if expected is None:
+        with pytest.raises(ExpressionError, match="'v' is not defined"):
+            holds(older)
+    else:
+        assert holds(older) is expected
+
+
+def test_what_need_not_be_known_is_not_asked() -> None:
+    assert holds("off and missing") is False
+    assert holds("ok or missing") is True

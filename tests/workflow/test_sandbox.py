@@ -1,4 +1,5 @@
-"""An expression reaches nothing but its variables, and costs little whatever it says."""
+"""An expression and a template reach nothing but their variables, and cost little whatever they
+say. The cases of the language of templates are in ``tests/actions/templates.yaml``."""
 
 from __future__ import annotations
 
@@ -12,6 +13,8 @@ from jinja2 import nodes
 from tenure.model.errors import ExpressionError
 from tenure.workflow import expressions, sandbox
 from tenure.workflow.expressions import Expression, compile_condition, compile_expression
+from tenure.workflow.sandbox import LONGEST_TEXT
+from tenure.workflow.templates import MOST_TOKENS, compile_template
 
 BIG = "x" * 1_000_000
 LONG_LIST = ["x" * 100] * 9000
@@ -40,71 +43,41 @@ def refused(expression: str) -> str:
     "attack",
     [
         "''.__class__",
-        "''['__class__']",
-        "text.__class__.__mro__",
         "[].__class__.__base__.__subclasses__()",
-        "map.__class__",
         "map['__init__']",
-        "n.__class__",
-        "(1).real",
-        "text.format(1)",
         "'{0.__class__}'.format(1)",
         "'{a.__class__}'.format_map(map)",
         "'%s' % text",
         "text|attr('__class__')",
-        "text|format",
         "text.encode()",
-        "text.translate({})",
+        "text.__doc__",
+        "n.real",
         "list.append(4)",
-        "list.clear()",
         "map.update({})",
-        "map.pop('a')",
-        "map.clear()",
         "map.get.__self__",
         "text.lower.__globals__",
-        "text.lower.__func__",
-        "text.lower|string",
-        "[text.lower]",
         "text.lower == 1",
         "self",
-        "self.__init__",
         "self._TemplateReference__context",
         "range(9)",
         "lipsum()",
-        "cycler('a')",
-        "joiner()",
-        "namespace()",
         "dict(a=1)",
-        "list()",
         "n(*[1])",
         "text.replace(*['a', 'b'])",
-        "text.replace(**{'old': 'a', 'new': 'b'})",
         "list|map('upper')",
-        "list|select('odd')",
         "list|groupby(1)",
-        "map|xmlattr",
         "text|e",
-        "text|safe",
-        "text|pprint",
-        "'x'|filter",
         "list|random",
         "text is callable",
-        "text is filter",
         "n is divisibleby(0)",
-        "loop.index",
         "super()",
-        "caller()",
-        "varargs",
         "{% for x in list %}{% endfor %}",
         "}} {{ 7 * 7",
         "text }}",
         "{# comment #}",
-        "x := 5",
         "lambda: 1",
         "[x for x in list]",
-        "import os",
         "__import__('os')",
-        "a;b",
     ],
 )
 def test_an_attempt_to_get_out_is_refused(attack: str) -> None:
@@ -116,57 +89,35 @@ def test_an_attempt_to_get_out_is_refused(attack: str) -> None:
     "attack",
     [
         "'a' * 10 ** 9",
-        "10 ** 9 * 'a'",
-        "[1] * 10 ** 9",
         "10 ** 10 ** 10",
         "2 ** (2 ** (2 ** (2 ** 2)))",
-        "9 ** 9 ** 9",
-        "9 ** 99999999",
-        "2.5 ** 99999999",
         "1e300 * 1e300",
         "(-8) ** 0.5",
-        "0 ** -1",
         "9223372036854775807 + 1",
         "9" * 400,
-        "'9' * 5000",
         "'a'|center(10 ** 9)",
-        "'a'.ljust(10 ** 9)",
-        "'a'.zfill(10 ** 9)",
         "'%1000000000d' % 1",
         "'a'|indent(10 ** 9)",
-        "'a'|wordwrap(1)",
-        "big.replace('x', big)",
         "big|replace('x', 'xx')",
         "text.replace('', big)",
-        "big + big",
         "big ~ big",
         "[big, big]",
         "[big, big]|tojson",
-        "[big, big]|string",
-        "[[big, big], [big, big]]|join",
         "big.join([text, text, text, text])",
         "long|join(big)",
-        "long + long + long + long + long + long",
-        "[long, long, long]|tojson",
         "(long + long)|sort",
-        "(long + long)|unique",
         "[big, other, big, other, big]|sort",
         "numbers + [1]",
         " ~ ".join(["big[:9]|string"] * 3 + ["''"] * 200) + " ~ big" * 2,
         "big|split('x')",
         "big" + "|upper|lower" * 20,
         "numbers|round(10 ** 9)",
-        "1.5|round(10 ** 9)",
         "(" * 3000 + "1" + ")" * 3000,
         "[" * 60 + "]" * 60,
         "-" * 2000 + "1",
-        "not " * 900 + "n",
-        "n" + "|abs" * 700,
         "n" + ".a" * 700,
         "n if n else " * 200 + "n",
-        " + ".join(["n"] * 700),
         "1" + " " * 5000,
-        "n" + " == n" * 700,
         "'" + "[" * 2000 + "]" * 2000 + "'|fromjson",
     ],
     ids=lambda attack: attack[:40],
@@ -182,29 +133,9 @@ def test_an_attempt_to_be_expensive_is_refused(attack: str) -> None:
         tracemalloc.stop()
 
 
-def test_what_is_cheap_is_allowed_near_the_bounds() -> None:
-    assert compile_expression("big|length").evaluate(SCOPE) == 1_000_000
-    assert compile_expression("numbers|sum").evaluate(SCOPE) == sum(range(50_000))
-    assert compile_expression("2 ** 62").evaluate({}) == 2**62
-    assert compile_expression(" + ".join(["1"] * 30)).evaluate({}) == 30
-
-
 def test_one_evaluation_does_not_pay_for_another() -> None:
     expression = compile_expression("big|length + numbers|length")
     assert [expression.evaluate(SCOPE) for _ in range(20)] == [1_050_000] * 20
-
-
-def test_variables_are_left_as_they_are() -> None:
-    scope = {"list": [1], "map": {"a": [2]}}
-    for text in ("list + [2]", "map.get('b', 3)", "list|reverse", "list|sort", "{'x': map}"):
-        compile_expression(text).evaluate(scope)
-    assert scope == {"list": [1], "map": {"a": [2]}}
-
-
-def test_results_share_no_containers_an_expression_made() -> None:
-    expression = compile_expression("[1, 2]")
-    expression.evaluate({}).append(3)
-    assert expression.evaluate({}) == [1, 2]
 
 
 @pytest.mark.slow
@@ -215,11 +146,6 @@ def test_results_share_no_containers_an_expression_made() -> None:
         "[" + ", ".join(["'y' in long"] * 40) + "]",
         "[" + ", ".join(["big|upper|length"] * 30) + "]",
         " or ".join(["numbers == text"] * 30),
-        " or ".join(["'y' in numbers"] * 20),
-        " or ".join(["numbers|max == 0"] * 20),
-        " or ".join(["big|upper == 0"] * 20),
-        " or ".join(["map.get(big) == 1"] * 20),
-        " or ".join(["big ~ 'x' == 1"] * 20),
     ],
     ids=lambda attack: attack[:40],
 )
@@ -248,9 +174,53 @@ def test_nothing_of_jinja_is_left_in_the_tables() -> None:
     }
 
 
+MANY = list(range(5000))
+
+
+def filled_in(template: str, **variables: Any) -> str:
+    return compile_template(template, "t.j2").render(variables)
+
+
+def refused_template(template: str, **variables: Any) -> str:
+    with pytest.raises(ExpressionError) as caught:
+        filled_in(template, **variables)
+    return str(caught.value)
+
+
 @pytest.mark.slow
-def test_the_cache_is_bounded() -> None:
-    for number in range(3000):
-        compile_expression(f"n + {number}")
-    assert compile_expression.cache_info().currsize <= 2048
-    assert compile_condition.cache_info().maxsize == 2048
+@pytest.mark.parametrize(
+    "body",
+    [
+        "{% for a in many %}{% for b in many %}{% endfor %}{% endfor %}",
+        "{% for a in many %}{% for b in many if b < 0 %}{% endfor %}{% endfor %}",
+        "{% for a in many %}{{ '' if loop.length else '' }}{% if many == many %}{% endif %}"
+        "{% endfor %}",
+        "{% for a in many %}{{ many | tojson | length }}{% endfor %}",
+        "{% for a in many %}{% if nested == [many] %}{% endif %}{% endfor %}",
+    ],
+)
+def test_every_round_of_a_loop_is_paid_for(body: str) -> None:
+    assert "too much work" in refused_template(body, many=MANY, nested=[MANY])
+
+
+@pytest.mark.parametrize(
+    "template",
+    ["{% for a in many %}{{ big }}{% endfor %}", "{{ big }}" * 20, "{{ big ~ big ~ big }}"],
+)
+def test_the_text_does_not_grow_without_end(template: str) -> None:
+    assert str(LONGEST_TEXT) in refused_template(template, many=MANY, big="x" * (LONGEST_TEXT // 2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("template", "why"),
+    [
+        ("{{ " + "a + " * MOST_TOKENS + "a }}", "the template is too large"),
+        ("{{ " + "a + " * 100 + "a }}", "t.j2:1: this is nested too deeply"),
+        ("{% if a %}" * 20 + "{% endif %}" * 20, "t.j2:1: this is nested too deeply"),
+        ("x" * (LONGEST_TEXT + 1), "t.j2 is longer than"),
+    ],
+    ids=lambda value: value[:20],
+)
+def test_a_template_that_cannot_be_compiled_in_a_moment_is_refused(template: str, why: str) -> None:
+    assert why in refused_template(template, a=1, b=[1])

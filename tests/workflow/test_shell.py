@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tenure.model.errors import ExpressionError
 from tenure.workflow.arguments import compile_args
 from tenure.workflow.placeholders import split_template
-from tenure.workflow.scripts import Place, places_in
+from tenure.workflow.scripts import places_in
 from tests.workflow.samples import CMD
 
 SHELLS = ("sh", "dash", "bash")
@@ -52,68 +52,41 @@ def test_a_variable_comes_out_byte_for_byte(value: str) -> None:
         ("printf %s ${{ v }}", EVIL),
         ("printf %s pre${{ v }}post", f"pre{EVIL}post"),
         ('printf %s "x${{ v }}y"', f"x{EVIL}y"),
-        ("printf %s 'it'${{ v }}'s'", f"it{EVIL}s"),
         ('printf %s "it\'s" ${{ v }}', f"it's{EVIL}"),
         ('x=${{ v }}; printf %s "$x"', EVIL),
-        ('export x=${{ v }}; printf %s "$x"', EVIL),
         ("cat <<EOF\n<${{ v }}>\nEOF\n", f"<{EVIL}>\n"),
         ('cat <<-EOF\n\t"${{ v }}"\n\tEOF\nprintf %s ${{ v }}', f'"{EVIL}"\n{EVIL}'),
-        ("cat << EOF\n${{ v }}\nEOF\n", f"{EVIL}\n"),
-        ("cat <<A <<B\na\nA\n${{ v }}\nB\n", f"{EVIL}\n"),
         ("cat <<'X'\nit's $x\nX\nprintf %s ${{ v }}", f"it's $x\n{EVIL}"),
         ("cat <<EOF\n$(printf %s ${{ v }})\nEOF\n", f"{EVIL}\n"),
         ('printf %s "$(printf %s "${{ v }}")"', EVIL),
         ('printf %s "$(case x in (x) printf %s ${{ v }};; esac)" "${{ v }}"', EVIL * 2),
-        ('printf %s "$(case x in x) printf %s ${{ v }};; esac)" "${{ v }}"', EVIL * 2),
         ('printf %s "${q:-${{ v }}}"', EVIL),
         ("printf %s ${q:-${{ v }}}", EVIL),
         ("(printf %s ${{ v }}) && { printf %s ${{ v }}; }", EVIL * 2),
-        ("if [ ${{ v }} = x ]; then echo x; else printf %s ${{ v }}; fi", EVIL),
         ("case ${{ v }} in x) echo 1;; *) printf %s ${{ v }};; esac", EVIL),
         ("f() { printf %s \"$1\"; }; f ${{ v }} # '${{ v }}'", EVIL),
-        ("# it's a comment\nprintf %s ${{ v }}", EVIL),
-        ("printf %s a#'b' ${{ v }}", f"a#b{EVIL}"),
-        ("printf %s \\' ${{ v }} \\\"", f"'{EVIL}\""),
         ("printf %s $(( 1 + (2 * 3) )) ${{ v }}", f"7{EVIL}"),
-        ("printf %s `echo '$'` ${{ v }}", f"${EVIL}"),
         ('printf %s ${m.k} "${m.k}"', EVIL * 2),
-        ("printf %s '${{'", None),
-        ("printf %s '$${{ v }}'", "${{ v }}"),
     ],
 )
-def test_a_value_is_one_word_wherever_it_stands(
-    shell: str, script: str, expected: str | None
-) -> None:
-    scope = {"v": EVIL, "m": {"k": EVIL}}
-    if expected is None:
-        with pytest.raises(ExpressionError, match="is not closed"):
-            run(shell, script, scope)
-    else:
-        assert run(shell, script, scope).decode() == expected
+def test_a_value_is_one_word_wherever_it_stands(shell: str, script: str, expected: str) -> None:
+    assert run(shell, script, {"v": EVIL, "m": {"k": EVIL}}).decode() == expected
 
 
 @pytest.mark.parametrize(
     ("script", "said"),
     [
         ("echo '${{ v }}'", "inside single quotes would not be expanded; use double quotes"),
-        ("awk '{print $1, ${{ v }}}' f", "inside single quotes"),
         ("echo \"$(echo '${{ v }}')\"", "inside single quotes"),
         ("echo $'a\\'${{ v }}'", "inside single quotes"),
         ("echo ${x:-'${{ v }}'}", "inside single quotes"),
         ("cat <<'EOF'\n${{ v }}\nEOF", "whose mark is quoted would not be expanded"),
-        ('cat <<"EOF"\n${{ v }}\nEOF', "whose mark is quoted"),
         ("cat <<\\EOF\n${{ v }}\nEOF", "whose mark is quoted"),
-        ("cat <<'EOF'\n${{ v }}", "whose mark is quoted"),
         ("echo \\${{ v }}", "after a backslash would not be expanded; write $${{"),
-        ('echo "\\${{ v }}"', "after a backslash"),
         ("echo $(( ${{ v }} + 1 ))", "inside shell arithmetic could run code"),
-        ('echo "$(( 1 + ${{ v }} ))"', "inside shell arithmetic"),
-        ("(( ${{ v }} > 1 )) && echo", "inside shell arithmetic"),
         ("echo `echo ${{ v }}`", "inside backticks"),
         ("echo ${ echo ${{ v }}; }", "inside ${ …; } could run code; use $(…)"),
-        ("echo ${| let y=${{ v }}; }", "inside ${ …; } could run code"),
         ('echo "`echo "${{ v }}"`"', "inside backticks"),
-        ("( " * 100 + "${{ v }}", "nested too deeply"),
         ("$(cat <<A\n" * 60 + "${{ v }}", "nested too deeply"),
     ],
 )
@@ -136,25 +109,17 @@ EVALUATED = [
     ('echo $(( "${{ v }}" + 1 ))', ARITHMETIC),
     ("echo $(( ${y:-${{ v }}} + 1 ))", ARITHMETIC),
     ("echo $(( $(echo ${{ v }}) + 1 ))", PRINTED),
-    ("wc() { cat; }; echo $(( $(wc -l <<< ${{ v }}) ))", PRINTED),
     ("echo $[ 1 + $(echo ${{ v }}) ]", PRINTED),
-    ("echo $(( $(echo $(( ${{ v }} ))) + 1 ))", PRINTED),
     ("echo $(( $(cat <<A\n${{ v }}\nA\n) + 1 ))", PRINTED),
     ("cat <<A\n$(( ${{ v }} ))\nA\n", ARITHMETIC),
     ("echo $[ ${{ v }} + 1 ]", ARITHMETIC),
-    ('echo "$[ ${{ v }} + 1 ]"', ARITHMETIC),
     ("(( ${{ v }} > 1 ))", ARITHMETIC),
     ("if((${{ v }} > 1)); then :; fi", ARITHMETIC),
-    ("while ((${{ v }} > 1)); do break; done", ARITHMETIC),
     ("for (( i=0; i < ${{ v }}; i++ )); do break; done", ARITHMETIC),
     ("echo ${x:${{ v }}}", OFFSET),
-    ('echo "${x:${{ v }}:1}"', OFFSET),
     ("echo ${x: 1 : ${{ v }}}", OFFSET),
     ('echo "${x:"${{ v }}"}"', OFFSET),
-    ("echo ${@:${{ v }}} ${#x}", OFFSET),
-    ("x=(1 2); echo ${x[@]:${{ v }}}", OFFSET),
     ("a[0]=z; echo ${a[${{ v }}]}", INDEX),
-    ('a[0]=z; echo "${#a[1 + ${{ v }}]}"', INDEX),
 ]
 
 
@@ -165,12 +130,6 @@ def test_what_bash_evaluates_is_no_place_for_a_value(script: str, said: str) -> 
     assert said in str(caught.value)
     assert caught.value.offset is not None
     assert script[caught.value.offset :].startswith("${{ ")
-
-
-def test_a_command_in_arithmetic_is_refused_however_harmless_it_looks() -> None:
-    with pytest.raises(ExpressionError) as caught:
-        compile_args({"cmd": "echo $(( $(wc -l < ${{ f }}) ))"}, CMD)
-    assert PRINTED in str(caught.value)
 
 
 @pytest.mark.parametrize("script", [script for script, _ in EVALUATED])
@@ -191,24 +150,17 @@ def test_bash_would_run_the_value_there(script: str) -> None:
     "script",
     [
         "[ ${{ v }} -eq 1 ]; test 1 -lt ${{ v }}",
-        "[[ ${{ v }} == 1 && $# -eq 0 ]]",
         "[[ $# -eq 0 && ( ${{ v }} =~ ^((x)?y)$ || -n ${{ v }} ) ]]; echo ${{ v }}",
-        "[ -n ${{ v }} ] && [ ! ${{ v }} ] && [ ${{ v }} = ${{ v }} ]",
         "echo a[${{ v }}] ${x#[${{ v }}]} ${x:-${{ v }}} ${x:+${{ v }}} ${x/${{ v }}/y}",
         "a[0]=${{ v }}; a=( ${{ v }} x${{ v }} ); declare -a b=( ${{ v }} )",
         'echo "${x:-"$(echo "${{ v }}")"}" ${x[0]-${{ v }}} ${x:=${{ v }}}',
         "f() { local y=${{ v }} z; declare w=${{ v }}; readonly q=${{ v }}; }; f",
-        "export ${{ v }} || export y=${{ v }} ${{ v }}=1",
         "read -r y <<< ${{ v }}; read -t 1 -p ${{ v }} y z < /dev/null",
-        "read y <<A\n${{ v }}\nA\nunset -f ${{ v }}",
         "printf ${{ v }}; printf '%s-%d' ${{ v }} ${{ v }}; printf -v y %s ${{ v }}",
-        "echo let ${{ v }} declare -i y=${{ v }} > ${{ v }}",
         "echo let > /dev/null; true & echo ${{ v }} >&2; echo ${{ v }} &> /dev/null",
-        "cat <(echo ${{ v }}) unset ${{ v }}",
         "case ${{ v }} in a[${{ v }}]) ;; esac; echo $(( 1 + 1 )) ${{ v }} $[ 1 ] ${{ v }}",
         "x=3; (( x > 1 )) && echo ${{ v }}; for (( ; 0; )); do :; done; echo ${{ v }}",
         "mapfile y < ${{ v }}; exit ${{ v }}",
-        "( echo a ); ((x=1)); echo $(echo x)#${{ v }}",
     ],
 )
 def test_beside_what_is_evaluated_a_value_is_a_value(script: str, value: str) -> None:
@@ -222,48 +174,6 @@ def test_beside_what_is_evaluated_a_value_is_a_value(script: str, value: str) ->
     )
     assert b"PWNED" not in finished.stderr.splitlines()
     assert b"syntax error" not in finished.stderr.replace(b"syntax error: operand", b"")
-
-
-def test_a_path_where_bash_would_evaluate_it_is_refused_too() -> None:
-    with pytest.raises(ExpressionError, match="inside shell arithmetic could run code"):
-        compile_args({"cmd": "echo $(( ${server.port} + 1 ))"}, CMD)
-    compile_args({"cmd": "awk '${server.port}'; echo $(( ${port} ))"}, CMD)
-
-
-def test_arithmetic_would_run_code_if_it_were_allowed() -> None:
-    """Why it is not: bash evaluates what a variable holds."""
-    done = subprocess.run(
-        ["bash", "-c", "echo $(( $X + 1 ))"],
-        env={"PATH": "/usr/bin:/bin", "X": "a[$(echo pwned >&2)]"},
-        capture_output=True,
-    )
-    assert b"pwned" in done.stderr
-
-
-W, Q, C = Place.WORD, Place.QUOTED, Place.COMMENT
-
-
-@pytest.mark.parametrize(
-    ("script", "places"),
-    [
-        ('${{a}} "${{a}}" ${{a}}', [W, Q, W]),
-        ('"a\\"${{a}}" ${{a}}', [Q, W]),
-        ("a#${{a}} #${{a}}\n${{a}}", [W, C, W]),
-        ("echo $# ${{a}} ${#x} ${{a}}", [W, W]),
-        ('"$(echo "${{a}}" ${{a}})${{a}}"${{a}}', [Q, W, Q, W]),
-        ('"${x:-"${{a}}"}${{a}}" ${{a}}', [Q, Q, W]),
-        ("echo <<<${{a}} ${{a}}", [W, W]),
-        ("cat <<A; echo ${{a}}\n'${{a}}'\nA\n'x' ${{a}}", [W, Q, W]),
-        ("cat <<A\n  A\nA\n${{a}}", [W]),
-        ("x=$(( 1 << 2 ))\n'b' ${{a}}", [W]),
-        ("for case in a b; do echo $(echo case) ${{a}}; done", [W]),
-        ('"$(if true; then case a in a) ;; esac; fi)${{a}}"', [Q]),
-        ('echo "unclosed ${{a}}', [Q]),
-        ("'closed'\"${{a}}\"'closed'${{a}}", [Q, W]),
-    ],
-)
-def test_places(script: str, places: list[Place]) -> None:
-    assert places_in(split_template(script, escapes=False)) == places
 
 
 @pytest.mark.slow

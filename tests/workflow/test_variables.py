@@ -1,4 +1,4 @@
-"""What each host sees."""
+"""What each host sees, which of it reaches processes, and as what."""
 
 from __future__ import annotations
 
@@ -8,9 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenure.workflow.environment import Scope, environment_of
+from tenure.model.errors import ExpressionError
+from tenure.workflow.environment import (
+    LONGEST_ENTRY,
+    HostExports,
+    Scope,
+    environment_of,
+    reaches_processes,
+)
 from tenure.workflow.expressions import compile_expression
-from tenure.workflow.plan import Exports, Plan, make_plan
+from tenure.workflow.plan import Exports, make_plan
 from tenure.workflow.spec import GroupSpec, HostSpec, Inventory, Workflow
 from tests.workflow.samples import plan, step
 
@@ -55,28 +62,6 @@ def test_the_nearer_layer_wins(top: str) -> None:
     assert layered(top) == top
 
 
-def test_an_item_hides_a_variable_of_that_name() -> None:
-    exports = Exports(plan(vars={"item": "mine"}))
-    assert exports.scope("db1")["item"] == "mine"
-    assert exports.scope("db1", item=None)["item"] is None
-    assert exports.scope("db1")["item"] == "mine"
-
-
-def test_merging_is_shallow() -> None:
-    made = make_plan(
-        Workflow(
-            name="demo",
-            steps=[step()],
-            inventory=Inventory(
-                vars={"m": {"a": 1}}, hosts={"h": HostSpec(vars={"m": {"b": 2}}), "i": HostSpec()}
-            ),
-        )
-    )
-    exports = Exports(made)
-    assert exports.scope("h")["m"] == {"b": 2}
-    assert exports.scope("i")["m"] == {"a": 1}
-
-
 # -- exports --------------------------------------------------------------------------------------
 
 
@@ -87,16 +72,6 @@ def exports() -> Exports:
 
 def seen(exports: Exports, name: str) -> dict[str, Any]:
     return {host: exports.scope(host).get(name) for host in ("db1", "web1", "web2")}
-
-
-def test_an_export_of_one_host_is_seen_by_all(exports: Exports) -> None:
-    assert exports.add({"web1": {"K": "v"}}) is None
-    assert seen(exports, "K") == {"db1": "v", "web1": "v", "web2": "v"}
-
-
-def test_equal_exports_are_no_ambiguity(exports: Exports) -> None:
-    assert exports.add({"web1": {"K": "v"}, "web2": {"K": "v"}}) is None
-    assert seen(exports, "K") == {"db1": "v", "web1": "v", "web2": "v"}
 
 
 def test_hosts_that_export_different_values_see_their_own(exports: Exports) -> None:
@@ -117,38 +92,6 @@ def test_an_ambiguous_name_does_not_show_an_older_common_value(exports: Exports)
     assert seen(exports, "K") == {"db1": None, "web1": "a", "web2": "b"}
 
 
-def test_a_host_keeps_what_it_exported_itself(exports: Exports) -> None:
-    exports.add({"db1": {"K": "mine"}})
-    exports.add({"web1": {"K": "a"}, "web2": {"K": "b"}})
-    assert seen(exports, "K") == {"db1": "mine", "web1": "a", "web2": "b"}
-
-
-def test_a_later_common_value_ends_the_ambiguity(exports: Exports) -> None:
-    exports.add({"web1": {"K": "a"}, "web2": {"K": "b"}})
-    exports.add({"db1": {"K": "c"}})
-    assert seen(exports, "K") == {"db1": "c", "web1": "c", "web2": "c"}
-    assert exports.scope("db1")["hosts"]["web1"]["K"] == "a"
-
-
-def test_a_base_variable_shows_where_an_export_is_ambiguous() -> None:
-    exports = Exports(plan(vars={"K": "base"}))
-    exports.add({"web1": {"K": "a"}, "web2": {"K": "b"}})
-    assert seen(exports, "K") == {"db1": "base", "web1": "a", "web2": "b"}
-
-
-def test_nothing_exported_changes_nothing(exports: Exports) -> None:
-    before = exports.scope("web1")
-    assert exports.add({}) is None
-    assert exports.add({"web1": {}}) is None
-    assert exports.scope("web1").outer is before.outer
-
-
-def test_hosts_of_ones_own_hide_the_exports() -> None:
-    exports = Exports(plan(vars={"hosts": "mine"}))
-    exports.add({"web1": {"K": 1}})
-    assert exports.scope("web1")["hosts"] == "mine"
-
-
 # -- the host itself ------------------------------------------------------------------------------
 
 
@@ -167,12 +110,6 @@ def test_a_variable_called_host_counts_more_than_ours(layer: str) -> None:
     """Files that had one before there was ours mean what they meant."""
     scope = scope_with("host", {layer})
     assert (scope["host"], environment_of(scope)["host"]) == (layer, layer)
-
-
-def test_exports_reach_the_environment(exports: Exports) -> None:
-    exports.add({"web1": {"K": "a"}, "web2": {"K": "b"}})
-    assert environment_of(exports.scope("web1")) == {"base": "1", "host": "web1", "K": "a"}
-    assert environment_of(exports.scope("db1")) == {"base": "1", "host": "db1"}
 
 
 HOSTS = ["db1", "web1", "web2"]
@@ -202,9 +139,7 @@ def test_after_a_takeover_every_host_sees_the_same(
 
 
 @given(STEPS)
-def test_the_last_step_that_exported_a_name_decides(
-    steps: list[dict[str, dict[str, int]]],
-) -> None:
+def test_the_last_step_that_exported_a_name_decides(steps: list[dict[str, dict[str, int]]]) -> None:
     exports = Exports(plan())
     for exported in steps:
         exports.add(exported)
@@ -227,33 +162,80 @@ def test_the_last_step_that_exported_a_name_decides(
 # -- cost -----------------------------------------------------------------------------------------
 
 
-def crowd(size: int) -> Plan:
-    names = [f"h{number}" for number in range(size)]
-    return make_plan(
-        Workflow(
-            name="demo",
-            steps=[step()],
-            inventory=Inventory(groups={"all": GroupSpec(hosts=names, vars={"a": 1})}),
-        )
-    )
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("as it is", "as it is"),
+        (None, ""),
+        (True, "true"),
+        (-1.5, "-1.5"),
+        ([1, "é", None], '[1,"é",null]'),
+        ({"a": {"b": True}}, '{"a":{"b":true}}'),
+    ],
+)
+def test_a_value_becomes(value: Any, text: str) -> None:
+    assert environment_of({"v": value}) == {"v": text}
 
 
-def shared(exports: Exports) -> set[int]:
-    """What the scopes of the crowd are made of, and their environments with them."""
-    return {id(exports.scope(host).outer) for host in exports._plan.hosts}
+@pytest.mark.parametrize("name", ["a", "path", "LDAP", "TENURE"])
+def test_a_name_that_reaches_processes(name: str) -> None:
+    assert environment_of({name: "x"}) == {name: "x"}
 
 
-def test_hosts_that_differ_in_nothing_but_their_name_share_all_the_rest() -> None:
-    exports = Exports(crowd(100))
-    assert len(shared(exports)) == 1
-    exports.add({"h1": {"K": "v"}})
-    assert len(shared(exports)) == 1
+@pytest.mark.parametrize(
+    "name",
+    [
+        "PATH", "HOME", "IFS", "ENV", "BASH_ENV", "SHELLOPTS", "BASHOPTS", "PS4", "PROMPT_COMMAND",
+        "CDPATH", "GLOBIGNORE", "LD_PRELOAD", "LD_LIBRARY_PATH", "DYLD_INSERT_LIBRARIES",
+        "PYTHONPATH", "PYTHONSTARTUP", "PERL5OPT", "PERL5LIB", "RUBYOPT", "RUBYLIB",
+        "NODE_OPTIONS", "GIT_SSH_COMMAND", "TENURE_RUN_ID", "TENURE_X1", "BASH_FUNC_ls%%",
+        "JAVA_TOOL_OPTIONS", "SSH_ASKPASS", "SUDO_ASKPASS", "XDG_CONFIG_HOME", "EDITOR", "PAGER",
+        "SHELL", "GCONV_PATH", "OPENSSL_CONF",
+    ],
+)  # fmt: skip
+def test_a_name_that_steers_processes_stays_out(name: str) -> None:
+    assert not reaches_processes(name)
+    assert environment_of({name: "evil", "env": {name: "evil"}}).get(name) is None
 
 
-def test_a_scope_is_kept_until_something_is_exported() -> None:
-    exports = Exports(crowd(2))
-    first = exports.scope("h0")
-    assert exports.scope("h0").outer is first.outer
-    exports.add({"h1": {"K": "v"}})
-    assert exports.scope("h0").outer is not first.outer
-    assert "K" not in first
+@pytest.mark.parametrize("name", ["", "a-b", "1a", "a=b", "a\n", "a\0"])
+def test_a_name_no_shell_can_say_stays_out(name: str) -> None:
+    assert environment_of({name: "x"}) == {}
+
+
+def test_what_hosts_exported_is_not_for_every_process_to_carry() -> None:
+    assert environment_of({"hosts": HostExports(web1={"A": 1})}) == {}
+    assert environment_of({"hosts": {"mine": 1}}) == {"hosts": '{"mine":1}'}
+
+
+def test_a_map_named_env_is_environment_as_in_older_files() -> None:
+    scope = {"A": "1", "B": "2", "env": {"A": "from env", "C": 3, "PATH": "/evil"}}
+    env = environment_of(scope)
+    assert (env["A"], env["B"], env["C"]) == ("from env", "2", "3")
+    assert "PATH" not in env
+    assert environment_of({"env": "prod"}) == {"env": "prod"}
+
+
+def test_an_export_is_newer_than_a_map_named_env() -> None:
+    scope = Scope({"A": "exported", "env": {"A": "old", "B": "b"}}, {"A": "exported"})
+    env = environment_of(scope)
+    assert (env["A"], env["B"]) == ("exported", "b")
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("a\0b", "variable 'v' holds a NUL character: no environment can"),
+        ("\ud800", "variable 'v' holds text that is no Unicode"),
+        ("x" * LONGEST_ENTRY, "variable 'v' is too long for an environment"),
+    ],
+)
+def test_the_error_names_the_variable(value: str, said: str) -> None:
+    with pytest.raises(ExpressionError) as caught:
+        environment_of({"fine": "x", "v": value})
+    assert str(caught.value).startswith(said)
+
+
+def test_large_data_is_left_out_and_long_text_within_the_bound_is_not() -> None:
+    scope = {"data": ["x" * 100] * 2000, "text": "x" * (LONGEST_ENTRY - 10)}
+    assert list(environment_of(scope)) == ["text"]

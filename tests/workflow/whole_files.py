@@ -87,10 +87,7 @@ MEANT = spec.Workflow(
     plan=spec.PlanSettings(mode=spec.PlanMode.MANUAL_APPROVE, approval_timeout=86400.0),
     steps=(
         spec.Step(
-            name="drain",
-            targets=("web",),
-            action="cmd.run",
-            args={"cmd": "lb drain $TENURE_HOST"},
+            name="drain", targets=("web",), action="cmd.run", args={"cmd": "lb drain $TENURE_HOST"}
         ),
         spec.Step(
             name="restart",

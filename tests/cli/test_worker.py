@@ -1,4 +1,4 @@
-"""``tenure submit``, ``worker`` and ``up``: queued here, executed there."""
+"""``tenure submit``, ``worker`` and ``up``: queued here, executed there, perhaps with a broker."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.brokers.server import Server
 from tests.cli.conftest import Cli, finish, read_until
 from tests.cli.flows import GREET, WAIT
 
@@ -37,24 +38,9 @@ def worker(cli: Cli) -> Iterator[subprocess.Popen[str]]:
     assert finish(started).code == 0
 
 
-def hold_of(cli: Cli, run_id: str) -> tuple[str, int]:
-    """How the step of ``WAIT`` stands, and in which attempt."""
-    host = cli.call("status", run_id, "--json").json["steps"][0]["hosts"]["local"]
-    return host["status"], host.get("attempts", 0)
-
-
-def test_a_queued_run_says_what_it_waits_for(cli: Cli) -> None:
-    submitted = cli.call("submit", cli.workflow(GREET))
-    assert submitted.code == 0
-    run_id = submitted.out.strip()
-    assert "no worker serves queue 'default'; start one: tenure worker" in submitted.err
-    assert cli.call("status", run_id, "--json").json["status"] == "queued"
-
-
-@pytest.mark.parametrize("flags", [(), ("--json",)], ids=["plain", "json"])
-def test_who_waits_for_a_worker_that_is_not_there_is_told(cli: Cli, flags: tuple[str, ...]) -> None:
+def test_who_waits_for_a_worker_that_is_not_there_is_told(cli: Cli) -> None:
     """In the words of ``tenure explain``, and not where programs read."""
-    waiting = cli.start("submit", cli.workflow(GREET), "--wait", *flags)
+    waiting = cli.start("submit", cli.workflow(GREET), "--wait", "--json")
     assert waiting.stderr is not None
     said = waiting.stderr.readline()
     assert "no worker serves queue 'default'; start one: tenure worker" in said
@@ -65,54 +51,33 @@ def test_who_waits_for_a_worker_that_is_not_there_is_told(cli: Cli, flags: tuple
     assert "no worker serves" not in done.out + done.err
 
 
-def test_a_store_from_which_no_worker_could_take_it_is_refused(cli: Cli) -> None:
-    store = f"file://{cli.home}/runs"
-    refused = cli.call("submit", cli.workflow(GREET), "--store", store)
-    assert (refused.code, refused.out) == (7, "")
-    assert "FileStore keeps no leases: no worker could ever take a run from it" in refused.err
-    assert "sqlite:///runs.db" in refused.err
-    assert not (cli.home / "runs").exists()
-
-
-def test_a_store_that_ends_with_the_command_is_refused(cli: Cli) -> None:
-    refused = cli.call("submit", cli.workflow(GREET), "--store", "memory:")
-    assert (refused.code, refused.out) == (7, "")
-    assert "memory: ends with this command, and the run with it" in refused.err
-
-
-@pytest.mark.parametrize("command", ["up", "worker"])
-def test_a_worker_on_a_store_without_leases_names_its_kind(cli: Cli, command: str) -> None:
-    refused = finish(cli.start(command, "--store", f"file://{cli.home}/runs"))
-    assert (refused.code, refused.out) == (7, "")
-    assert "workers need a store with leases, and FileStore has none" in refused.err
-    assert "sqlite:///runs.db" in refused.err
-
-
-@pytest.mark.parametrize("command", [("worker",), ("up", "--no-gateway")])
-def test_a_worker_on_a_store_that_nobody_else_sees_is_refused(
-    cli: Cli, command: tuple[str, ...]
-) -> None:
-    refused = finish(cli.start(*command, "--store", "memory:"))
-    assert (refused.code, refused.out) == (7, "")
-    assert "memory: is seen by this process alone: nobody could submit a run to it" in refused.err
-    assert "sqlite:///runs.db" in refused.err
-
-
-@pytest.mark.parametrize("kind", ["file", "memory"])
+@pytest.mark.parametrize(
+    ("store", "words"),
+    [
+        ("memory:", ("memory: ends with this command", "memory: is seen by this process alone")),
+        (
+            "file://{home}/runs",
+            ("FileStore keeps no leases", "need a store with leases, and FileStore has none"),
+        ),
+    ],
+)
 def test_the_wrong_kind_of_store_is_one_mistake_whichever_command_makes_it(
-    cli: Cli, kind: str
+    cli: Cli, store: str, words: tuple[str, str]
 ) -> None:
-    store = "memory:" if kind == "memory" else f"file://{cli.home}/runs"
-    commands = (("submit", cli.workflow(GREET)), ("worker",), ("up", "--no-gateway"))
-    refused = [finish(cli.start(*command, "--json", "--store", store)) for command in commands]
-    errors = [json.loads(each.err.splitlines()[-1])["error"] for each in refused]
-    assert [(each["type"], each["exit_code"]) for each in errors] == [("not-supported", 7)] * 3
-    assert [each.code for each in refused] == [7] * 3
+    flow = cli.workflow(GREET)
+    for command in (("submit", flow), ("worker",), ("up", "--no-gateway")):
+        refused = cli.call(*command, "--store", store.format(home=cli.home), "--json")
+        assert (refused.code, refused.out) == (7, "")
+        error = json.loads(refused.err.splitlines()[-1])["error"]
+        assert (error["type"], error["exit_code"]) == ("not-supported", 7)
+        assert words[command[0] != "submit"] in error["message"]
+        assert "sqlite:///runs.db" in refused.err
+    assert not (cli.home / "runs").exists()
 
 
 def test_a_gateway_that_does_not_answer_is_an_error_as_a_database_is(cli: Cli) -> None:
     """After some patience, and before the worker has said that it serves."""
-    refused = finish(cli.start("worker", "--store", "http://127.0.0.1:1"))
+    refused = cli.call("worker", "--store", "http://127.0.0.1:1")
     assert (refused.code, refused.out) == (6, "")
     assert refused.err.startswith("Error: http://127.0.0.1:1 did not answer: ")
     assert "serving" not in refused.err
@@ -125,21 +90,6 @@ def test_waiting_for_it_shows_it_as_run_would(cli: Cli, worker: subprocess.Popen
     assert "success" in done.out
     lines = read_until(worker, "success")
     assert ["running" in line for line in lines] == [True, False]
-
-
-def test_the_doctor_knows_the_worker(cli: Cli, worker: subprocess.Popen[str]) -> None:
-    cli.call("submit", cli.workflow(GREET), "--wait")
-    said = cli.call("doctor").out
-    assert f"worker      process {worker.pid} on " in said
-    assert "default; 0 of 20 runs" in said
-
-
-def test_the_exit_code_of_waiting_is_the_runs(cli: Cli, worker: subprocess.Popen[str]) -> None:
-    text = GREET.replace("name: greet", "name: broken") + "\n"
-    flow = cli.workflow(text.replace("echo", "exit 3; echo"))
-    done = cli.call("submit", flow, "--wait", "--json")
-    assert done.code == 1
-    assert done.json_lines[-1]["status"] == "failed"
 
 
 def test_options_of_a_queued_run_are_kept(cli: Cli) -> None:
@@ -156,26 +106,12 @@ def test_options_of_a_queued_run_are_kept(cli: Cli) -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "said"),
-    [
-        (["--priority", "101"], "-100<=x<=100"),
-        (["--after", "soon"], "neither a duration"),
-        (["--limit", "nobody"], "no host or group"),
-        (["--var", "nonsense"], "name=text"),
-        (["--queue", "two\nlines"], "is not a queue's name"),
-    ],
+    [(["--priority", "101"], "-100<=x<=100"), (["--queue", "two\nlines"], "is not a queue's name")],
 )
 def test_what_cannot_be_queued_is_refused(cli: Cli, wrong: list[str], said: str) -> None:
     answer = cli.call("submit", cli.workflow(GREET), *wrong)
     assert answer.code == 2
     assert said in answer.err
-
-
-@pytest.mark.parametrize("name", ["", "two\nlines", "x" * 101])
-def test_a_queue_that_no_run_can_be_in_is_not_served(cli: Cli, name: str) -> None:
-    refused = cli.call("worker", "--queue", "default", "--queue", name)
-    assert refused.code == 2
-    assert "--queue" in refused.err
-    assert "is not a queue's name: printable, 1 to 100 characters" in refused.err
 
 
 def test_a_worker_that_is_killed_is_followed_by_the_next(cli: Cli) -> None:
@@ -248,26 +184,6 @@ def test_what_does_not_resume_is_interrupted_by_a_worker_that_stops(
     assert "its worker was told to stop, and it does not resume" in waited.out + waited.err
 
 
-def test_who_watches_a_worker_sees_runs_come_back_and_go(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And nobody is told that a task has failed whose end nobody saw."""
-    monkeypatch.setenv("TENURE_DRAIN_TIMEOUT", "0s")
-    run_id = cli.call("submit", cli.workflow(WAIT), "--var", "gate=/nowhere").out.strip()
-    for attempt in (1, 2):
-        worker = cli.start("worker")
-        while hold_of(cli, run_id) != ("running", attempt):
-            pass
-        worker.send_signal(signal.SIGTERM)
-        done = finish(worker)
-        assert "(5 s more for those deaf to SIGTERM)" in done.err
-        assert done.out.splitlines()[-1].endswith(f"{run_id}  given back, for the next worker")
-    said = cli.call("status", run_id).out
-    assert "hold is unknown on 1 host" in said
-    assert "ended by its worker, which was told to stop (in attempt 2)" in said
-    assert "failed on" not in said
-
-
 def test_a_second_signal_says_when_its_runs_go_on(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -304,8 +220,71 @@ def test_secrets_are_the_workers(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> N
     assert "the secret 'token' is not given to the worker" in refused.out
 
 
-def test_a_worker_that_cannot_serve_does_not_say_that_it_does(cli: Cli) -> None:
-    refused = cli.call("worker", "--store", "sqlite:////dev/null/runs.db")
-    assert refused.code != 0
-    assert "/dev/null/runs.db" in refused.err
-    assert "serving" not in refused.err
+@pytest.fixture
+def broker(valkey_server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
+    valkey_server.empty()
+    monkeypatch.setenv("TENURE_POLL_INTERVAL", "7s")
+    return valkey_server
+
+
+def test_a_hint_goes_from_one_process_to_another(cli: Cli, broker: Server) -> None:
+    """The worker has looked, and will not look again for long."""
+    worker = cli.start("up", "--broker", broker.url)
+    with broker.client() as client:
+        while not client.info("clients")["blocked_clients"]:
+            assert worker.poll() is None
+        submitted = cli.call("submit", cli.workflow(GREET), "--broker", broker.url)
+        assert submitted.code == 0
+        read_until(worker, "success")
+        assert client.xlen("tenure:hints:default") == 0
+    worker.send_signal(signal.SIGTERM)
+    assert finish(worker).code == 0
+
+
+def test_a_submit_whose_broker_does_not_answer_says_which_and_for_how_long(cli: Cli) -> None:
+    with Server() as frozen:
+        frozen.freeze()
+        url = frozen.url.replace("//", "//me:opensesame@")
+        submitted = cli.call("submit", cli.workflow(GREET), "--broker", url)
+    assert submitted.code == 0
+    shown = frozen.url.replace("//", "//me:***@")
+    assert f"the broker {shown} did not answer for 2 s" in submitted.err
+    assert "opensesame" not in submitted.out + submitted.err
+
+
+def test_a_worker_refuses_a_broker_that_cannot_be_meant(cli: Cli) -> None:
+    answer = cli.call("worker", "--broker", "carrier-pigeon:loft")
+    assert answer.code != 0
+    assert "no broker kind 'carrier-pigeon'" in answer.err
+
+
+class TestDoctor:
+    @pytest.mark.parametrize(
+        ("may", "may_not"), [(["+ping"], "xadd"), (["+ping", "+xadd", "+del"], "eval")]
+    )
+    def test_tries_what_submitters_and_workers_do(
+        self, cli: Cli, broker: Server, may: list[str], may_not: str
+    ) -> None:
+        """An answer to a ping is not all they need."""
+        with broker.client() as client:
+            client.execute_command("ACL", "SETUSER", "weak", "on", ">opensesame", "~*", *may)
+            try:
+                url = broker.url.replace("//", "//weak:opensesame@")
+                answer = cli.call("doctor", "--broker", url)
+            finally:
+                client.execute_command("ACL", "DELUSER", "weak")
+            assert client.keys("*") == []
+        assert answer.code == 1
+        assert "the broker cannot be used" in answer.out
+        assert f"'{may_not}'" in answer.out
+        assert "opensesame" not in answer.out + answer.err
+
+    def test_says_that_it_is_away_and_what_that_costs(
+        self, cli: Cli, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TENURE_BROKER", "redis://me:opensesame@127.0.0.1:1/0")
+        answer = cli.call("doctor")
+        assert answer.code == 1
+        assert "redis://me:***@127.0.0.1:1/0" in answer.out
+        assert "workers find runs by looking, up to 50ms later" in answer.out
+        assert "opensesame" not in answer.out + answer.err
