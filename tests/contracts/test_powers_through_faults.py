@@ -28,9 +28,7 @@ WITHOUT_FAULTS = {
     "attended_by",
     "batches_at_once",
     "durable",
-    "last_record",
     "listen",
-    "offered_run",
 }
 """Nobody is asked for these, or nothing is promised of them."""
 

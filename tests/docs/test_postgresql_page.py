@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tenure.stores.postgres.connections import LOOK_EVERY
-from tenure.stores.postgres.migrating import migrations
+from tenure.stores.postgres.pools import LOOK_EVERY_S
+from tenure.stores.postgres.schema import migrations
 
 PAGE = (Path(__file__).parents[2] / "docs" / "operations" / "postgresql.md").read_text()
 
@@ -17,7 +17,7 @@ def test_every_table_is_told_of_and_no_other() -> None:
     }
     rows = PAGE.partition("| table | a row is |")[2].partition("\n\n")[0].splitlines()[2:]
     told = {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
-    assert told == made - {"seal"} | {"migrations"}  # the seal of notifications is on its way out
+    assert told == made | {"migrations"}
 
 
 def test_numbers_of_connections_are_those_that_are_counted() -> None:
@@ -33,4 +33,4 @@ def test_numbers_of_connections_are_those_that_are_counted() -> None:
 
 
 def test_how_often_the_schema_is_looked_at() -> None:
-    assert f"every {LOOK_EVERY:g} seconds while it uses the store" in PAGE
+    assert f"every {LOOK_EVERY_S:g} seconds while it uses the store" in PAGE

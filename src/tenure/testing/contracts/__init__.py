@@ -35,7 +35,6 @@ from tenure.testing.contracts.events import (
 )
 from tenure.testing.contracts.harness import SUITE_VERSION, ContractHarness, ManualTime
 from tenure.testing.contracts.keeping import KeptApartContract
-from tenure.testing.contracts.last_records import LastRecordsContract
 from tenure.testing.contracts.leases import LeaseStoreContract
 from tenure.testing.contracts.log_listing import LogListingContract
 from tenure.testing.contracts.log_sizes import LogSizesContract
@@ -72,7 +71,6 @@ __all__ = [
     "EventLogContract",
     "FaultSweep",
     "KeptApartContract",
-    "LastRecordsContract",
     "LeaseStoreContract",
     "LogListingContract",
     "LogSizesContract",

@@ -8,7 +8,6 @@ from typing import Protocol
 import pytest
 
 from tenure.ports.callbacks import Outbox, OutboxBatches
-from tenure.ports.last_records import LastRecords
 from tenure.ports.leases import KeptApart, LeaseStore, OwnerListing, Wakeups
 from tenure.ports.store import (
     BatchUpdates,
@@ -93,10 +92,6 @@ class CountingStore(RunStateStore, LeaseStore, CensusTaking, Protocol):
 
 class VersionedStore(RunStateStore, LeaseStore, RunVersions, Protocol):
     """What the contract of versions needs."""
-
-
-class RememberingStore(RunStateStore, Outbox, LastRecords, Protocol):
-    """What the contract about last records needs."""
 
 
 class LeasingStore(RunStateStore, LeaseStore, Protocol):
