@@ -29,10 +29,9 @@ from benchmarks.postgres_server import durable_server, fresh_store
 from benchmarks.workload import created, three_steps, updates_of
 from tenure.model.errors import TenureError
 from tenure.model.update import Update
-from tenure.stores.postgres import PostgresStore, writing
-from tenure.stores.postgres.batch import Batch
-from tenure.stores.postgres.session import Call
-from tenure.stores.postgres.statements import SQL
+from tenure.stores.postgres import PostgresStore
+from tenure.stores.postgres.batch import RunRows
+from tenure.stores.postgres.statements import SQL, Call
 from tenure.system import settle_down
 
 BATCH = 200
@@ -81,7 +80,7 @@ class _Turns(NamedTuple):
     bare: list[float]
 
 
-async def _turns(server: Server, rows: list[list[Batch]], callers: int) -> _Turns:
+async def _turns(server: Server, rows: list[list[RunRows]], callers: int) -> _Turns:
     """Updates a second."""
     turns = _Turns([], [])
     for _ in range(ATTEMPTS):
@@ -113,7 +112,7 @@ def _cohorts() -> Iterator[list[list[Update]]]:
 
 
 async def _in_turns(
-    server: Server, rows: list[list[Batch]], callers: int
+    server: Server, rows: list[list[RunRows]], callers: int
 ) -> AsyncIterator[tuple[float, float]]:
     """Seconds for a cohort, ours and bare. The same rows have the same numbers in a database that
     was made in the same way."""
@@ -137,25 +136,23 @@ async def _seconds(work: Iterable[Awaitable[None]]) -> float:
     return perf_counter() - start
 
 
-async def _rows(server: Server) -> list[list[Batch]]:
-    """Those that the store writes, cohort by cohort, call by call: each in one piece."""
-    written: list[Batch] = []
-    update, parts_of = Batch.update, writing.parts_of
+async def _rows(server: Server) -> list[list[RunRows]]:
+    """Those that the store writes, cohort by cohort, call by call."""
+    written: list[RunRows] = []
+    update = RunRows.update
 
-    def noted(batch: Batch) -> Call:
+    def noted(batch: RunRows) -> Call:
         written.append(batch)
         return update(batch)
 
     store = await _created(server, "noted")
-    setattr(Batch, "update", noted)  # noqa: B010
-    writing.parts_of = lambda work: [work]
+    setattr(RunRows, "update", noted)  # noqa: B010
     try:
         async with store:
             for calls in _cohorts():
                 await _send(store, calls)
     finally:
-        setattr(Batch, "update", update)  # noqa: B010
-        writing.parts_of = parts_of
+        setattr(RunRows, "update", update)  # noqa: B010
     return [written[start : start + 2 * UPDATES] for start in range(0, len(written), 2 * UPDATES)]
 
 
@@ -175,7 +172,9 @@ async def _connect(url: str) -> psycopg.AsyncConnection[tuple[object, ...]]:
     return connection
 
 
-async def _play(connection: psycopg.AsyncConnection[tuple[object, ...]], rows: list[Batch]) -> None:
+async def _play(
+    connection: psycopg.AsyncConnection[tuple[object, ...]], rows: list[RunRows]
+) -> None:
     for batch in rows:
         name, *values = batch.update()
         await connection.execute(SQL[name], values)

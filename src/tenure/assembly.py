@@ -133,7 +133,11 @@ class Assembly:
         """Also after ``close``."""
         self._sessions.welcome()
         if self.tracking:
-            await self._sessions.of()
+            try:
+                await self._sessions.of()
+            except BaseException:
+                await self.close()  # nothing is entered that would close it
+                raise
 
     async def close(self) -> None:
         """All of it, also if one part cannot be closed: runs that have not ended, sessions, the

@@ -18,7 +18,6 @@ from tenure.testing.contracts import (
     EventLogContract,
     FaultSweep,
     KeptApartContract,
-    LastRecordsContract,
     LeaseStoreContract,
     LogListingContract,
     LogSizesContract,
@@ -45,14 +44,13 @@ from tenure.testing.contracts import (
 )
 from tenure.testing.contracts.harness import OpenStore
 from tests.postgres.database import ServersClock, TestDatabase
-from tests.postgres.warm import warm_store
 
 pytestmark = pytest.mark.slow
 
 
 def emptied(database: TestDatabase, url: str, clock: ManualClock) -> PostgresStore:
     database.empty()
-    return warm_store(url, clock)
+    return PostgresStore(url, clock)
 
 
 class Postgres(FaultSweep, ManualTime):
@@ -143,9 +141,6 @@ class TestRetentionOfOutput(Postgres, OutputRetentionContract): ...
 class TestVersions(Postgres, RunVersionsContract): ...
 
 
-class TestLastRecords(Postgres, LastRecordsContract): ...
-
-
 class TestCensus(Postgres, CensusContract): ...
 
 
@@ -163,7 +158,7 @@ class Twice(Postgres):
     async def reopened(
         self, store: PostgresStore, clock: ManualClock, postgres_database: TestDatabase
     ) -> AsyncIterator[PostgresStore]:
-        async with warm_store(postgres_database.url, clock) as second:
+        async with PostgresStore(postgres_database.url, clock) as second:
             yield second
 
 

@@ -14,12 +14,12 @@ import pytest
 
 from tenure.stores.file import FileStore
 from tenure.stores.memory import InMemoryStore
+from tenure.stores.postgres import PostgresStore
 from tenure.stores.sqlite import SQLiteStore
 from tenure.testing.clock import ManualClock
 from tenure.testing.faults import FaultyStore, RetryingStore
 from tenure.testing.machine import OpenStore, run_store_machine
 from tests.postgres.database import ServersClock, TestDatabase
-from tests.postgres.warm import warm_store
 
 
 @asynccontextmanager
@@ -78,7 +78,7 @@ def test_store_answers_like_the_model(open_store: OpenStore, examples: int) -> N
 async def postgres(clock: ManualClock) -> AsyncIterator[Any]:
     assert isinstance(clock, ServersClock)
     clock.database.empty()
-    async with warm_store(f"{clock.database.url}?prepared=yes", clock) as store:
+    async with PostgresStore(f"{clock.database.url}?prepared=yes", clock) as store:
         yield store
 
 

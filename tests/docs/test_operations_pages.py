@@ -15,8 +15,8 @@ import pytest
 
 import tenure
 from tenure.config import READERS, Settings, load_settings
-from tenure.stores.postgres.connections import LOOK_EVERY
-from tenure.stores.postgres.migrating import migrations
+from tenure.stores.postgres.pools import LOOK_EVERY_S
+from tenure.stores.postgres.schema import migrations
 from tests.docs.fences import ROOT, blocks
 from tests.free_port import free_port
 
@@ -32,7 +32,7 @@ def test_every_table_is_told_of_and_no_other() -> None:
     }
     rows = POSTGRESQL.partition("| table | a row is |")[2].partition("\n\n")[0].splitlines()[2:]
     told = {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
-    assert told == made - {"seal"} | {"migrations"}  # the seal of notifications is on its way out
+    assert told == made | {"migrations"}
 
 
 def test_numbers_of_connections_are_those_that_are_counted() -> None:
@@ -50,7 +50,7 @@ def test_numbers_of_connections_are_those_that_are_counted() -> None:
 
 
 def test_how_often_the_schema_is_looked_at() -> None:
-    assert f"every {LOOK_EVERY:g} seconds while it uses the store" in POSTGRESQL
+    assert f"every {LOOK_EVERY_S:g} seconds while it uses the store" in POSTGRESQL
 
 
 # What the page about leases tells people to set can be set.

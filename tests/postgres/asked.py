@@ -11,12 +11,10 @@ import msgspec
 
 from tenure.model.query import RunFilter
 from tenure.model.status import DeliveryState, RunStatus
-from tenure.stores.postgres import alone
-from tenure.stores.postgres.choosing import runnable_statement
-from tenure.stores.postgres.listing import newest
+from tenure.stores.postgres.leases import runnable_statement
 from tenure.stores.postgres.outbox import page_statement
+from tenure.stores.postgres.read import newest
 from tenure.stores.postgres.statements import SQL
-from tenure.stores.postgres.write_rows import ChangedRunRow, NewRunRow
 
 
 class Asked(NamedTuple):
@@ -36,8 +34,6 @@ NO_PLAN = {
     "listen",
     "listen_to_queues",
     "oldest_at_work",
-    "may_read_seal",
-    "may_use_seal",
     "functions_out_of_reach",
     "announce",
     "make_room_for_hints",
@@ -50,8 +46,6 @@ MAY_READ_ALL = {
     "tokens",  # a row per token
     "token",
     "revoke_token",
-    "seal",  # a row
-    "make_seal",
     "unfinished_prunes",
     "changes_of_another_server",
     "adopt_runs",  # `tenure store migrate`
@@ -147,25 +141,8 @@ _UPDATE = {
     "counts": {"steps_total": 1, "hosts_total": 1},
     "update_id": "update-2",
 }
-_OWNED = {
-    "fence": 2,
-    "owner_id": "worker-1",
-    "claim_id": "claim-1",
-    "seconds": 30.0,
-    "takeovers": 0,
-    "takeovers_without_progress": 0,
-    "readiness": 0,
-    "approved": True,
-    "started_at": MOMENT,
-}
 _CALLBACK = {"i": 0, "id": "d-new", "target": "hook", "ordinal": 0, "origin": "o", "event": "{}"}
 _STEPS = ([0], [1], "[{}]", "[null]", [0], [1], [-1], '["web1"]', "[{}]")
-_ALONE = alone.creation(msgspec.convert(_RUN, NewRunRow), "[]", ["{}"])
-_BEGUN = alone.beginning(
-    msgspec.convert(_UPDATE | _OWNED, ChangedRunRow),
-    "[]",
-    ("{1}", "[{}]", "[null]", "{1}", "{-1}", '["web1"]', "[{}]"),
-)
 _SETTLED = {
     "number": 10,
     "state": "delivered",
@@ -175,17 +152,14 @@ _SETTLED = {
 }
 _LEASES = (["run-00000012"], ["worker-1"], [1], 30.0)
 _VALUES: dict[str, tuple[Any, ...]] = {
-    "create_runs": (_text([_RUN]), "[[]]", *_STEPS, _text([_CALLBACK]), ["{}"]),
-    "create_plain_runs": (_text([_RUN]), "[[]]", ["{}"]),
-    "create_plain_run": _ALONE[1:],
+    "create_runs": (_text([_RUN]), "[[]]", *_STEPS, _text([_CALLBACK])),
+    "create_plain_runs": (_text([_RUN]), "[[]]"),
     "update_runs": (_text([_UPDATE]), "[[]]", *_STEPS, _text([_CALLBACK])),
     "update_quiet_runs": (_text([_UPDATE]), "[[]]", *_STEPS),
-    "begin_run": _BEGUN[1:],
     "runs_to_write": (RUNS, [1, 1], [True, True]),
     "versions_by_id": (RUNS,),
     "runs_by_id": (RUNS,),
     "runs_by_seq": (SEQS,),
-    "summaries_by_seq": (SEQS,),
     "seq_of_run": (RUNS[0],),
     "definition": (RUNS[0],),
     "active_retry": (RUNS[0],),
@@ -193,7 +167,6 @@ _VALUES: dict[str, tuple[Any, ...]] = {
     "waiting_runs": (["queue-1", "queue-2"], 50),
     "renew_leases": _LEASES,
     "lease_facts": _LEASES[:3],
-    "ownership": (RUNS[0],),
     "deliveries_by_id": (WAITING,),
     "append_log": (RUNS[0], 1, "worker-1", *STREAM, 1, b"y"),
     "log_chunks": (12, *STREAM, 0, 100),

@@ -12,7 +12,6 @@ import psycopg
 from tenure.stores.postgres import PostgresStore
 from tenure.testing.clock import ManualClock
 from tests.postgres.server import Server
-from tests.postgres.warm import let_go_of_all
 
 _TABLES = (
     "runs",
@@ -70,7 +69,6 @@ class TestDatabase:
         self._connection.execute("update tenure.test_clock set at = %s", (at,))
 
     def close(self) -> None:
-        let_go_of_all()
         self._connection.close()
 
 

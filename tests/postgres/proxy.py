@@ -15,15 +15,11 @@ class Proxy:
         self._server_port = server_port
         self._silent = False
         self._answers_to_lose = 0
-        self._said_before = b""
         self._late = 0.0
-        self._requests_pass = asyncio.Event()
-        self._requests_pass.set()
         self._answers_pass = asyncio.Event()
         self._answers_pass.set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
-        self._to_clients: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
@@ -41,22 +37,9 @@ class Proxy:
         """The next request reaches the server and is done; the line is cut before its answer."""
         self._answers_to_lose += 1
 
-    def say_before_next_answer(self, data: bytes) -> None:
-        """As if the server had."""
-        self._said_before = data
-
     def answer_late(self, seconds: float) -> None:
         """As over a long way."""
         self._late = seconds
-
-    def read_no_more(self) -> None:
-        """Of what clients send."""
-        self._requests_pass.clear()
-
-    def say_no_more(self) -> None:
-        """To the clients, who may go on talking."""
-        for writer in self._to_clients:
-            writer.write_eof()
 
     def hold_answers(self) -> None:
         """Requests reach the server and are done; their answers are under way for a while."""
@@ -74,10 +57,6 @@ class Proxy:
         self._silent = False
         self.cut()
 
-    def refuse(self) -> None:
-        """Whoever comes anew."""
-        self._server.close()
-
     def cut(self) -> None:
         for writer in self._writers:
             writer.close()
@@ -86,7 +65,6 @@ class Proxy:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection("127.0.0.1", self._server_port)
         self._writers |= {writer, back}
-        self._to_clients.add(writer)
         self._begin(self._pass_on(reader, back, answers=False))
         self._begin(self._pass_on(there, writer, answers=True))
 
@@ -98,8 +76,6 @@ class Proxy:
     ) -> None:
         with suppress(ConnectionError):
             while data := await source.read(65536):
-                if not answers:
-                    await self._requests_pass.wait()
                 if self._silent:
                     continue
                 if answers and self._answers_to_lose:
@@ -108,7 +84,6 @@ class Proxy:
                 if answers:
                     await self._answers_pass.wait()
                     await asyncio.sleep(self._late)
-                    data, self._said_before = self._said_before + data, b""
                 target.write(data)
                 await target.drain()
         if not self._silent:

@@ -158,7 +158,8 @@ class Server:
     def thaw(self) -> None:
         assert self._process is not None
         for pid in (*_children(self._process.pid), self._process.pid):
-            os.kill(pid, signal.SIGCONT)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
     def url(self, database: str, port: int | None = None, **settings: str) -> str:
         query = "&".join(f"{name}={value}" for name, value in settings.items())

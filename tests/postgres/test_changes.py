@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from tenure.stores.postgres import PostgresStore
-from tenure.stores.postgres.connections import Purpose
+from tenure.stores.postgres.pools import Purpose
 from tenure.testing.contracts.acts import create, create_embedded, write
 from tenure.testing.contracts.events import Reader
 from tenure.testing.factories import begin_run, change_run, fencing_of, start_step
@@ -44,9 +44,9 @@ async def test_versions_of_a_run_keep_their_order_whichever_transaction_began_fi
         run = await create_embedded(store)
         async with store._connections.session(Purpose.WRITING) as early:
             await early.all("begin")
-            await early.built("select pg_current_xact_id()::text", ())
+            await early.connection.execute("select pg_current_xact_id()")
             run = await write(store, start_step(run))
-            await store._leasing._release(early, run.run_id, fencing_of(run), "release-1")
+            await store._release(early, run.run_id, fencing_of(run), "release-1")
         feed = Reader(store)
         await feed.until({run.run_id: await store.read_events(run.run_id)})
         versions = [event.version for event in feed.events]
@@ -60,9 +60,9 @@ async def test_beginning_comes_after_the_creation_whichever_transaction_began_fi
     async with PostgresStore(postgres_database.url) as store:
         async with store._connections.session(Purpose.WRITING) as early:
             await early.all("begin")
-            await early.built("select pg_current_xact_id()::text", ())
+            await early.connection.execute("select pg_current_xact_id()")
             run = await create(store)
-            await store._beginnings._begin(early, begin_run(run))
+            await store._begin(early, begin_run(run))
             await early.all("commit")
         feed = Reader(store)
         await feed.until({run.run_id: await store.read_events(run.run_id)})

@@ -21,7 +21,6 @@ from tenure.model.errors import (
 from tenure.model.outbox import Delivered
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.update import Event, NewDelivery, NewRun, Receipt, Update
-from tenure.ports.store import ParallelBatches
 from tenure.stores.postgres import PostgresStore
 from tenure.testing.contracts.acts import create, create_embedded
 from tenure.testing.factories import (
@@ -143,24 +142,6 @@ async def test_no_callback_stays_behind_one_that_is_settled_at_that_moment(
 WAITING = "select 1 from pg_stat_activity where wait_event_type = 'Lock'"
 
 
-async def test_as_many_batches_as_connections_are_under_way(url: str) -> None:
-    """Neither waits for the other: somebody holds both up in mid-statement."""
-    async with PostgresStore(f"{url}?connections=2") as store:
-        assert isinstance(store, ParallelBatches)
-        assert store.batches_at_once == 2
-        runs = [await create_embedded(store) for _ in range(2)]
-        with psycopg.connect(url) as somebody, psycopg.connect(url, autocommit=True) as onlooker:
-            somebody.execute("lock table tenure.journal in share mode")
-            batches = [
-                asyncio.create_task(store.update_runs([change_run(run, message="on")]))
-                for run in runs
-            ]
-            while len(onlooker.execute(WAITING).fetchall()) < 2:
-                await asyncio.sleep(0.005)
-        for batch in batches:
-            assert [type(outcome) for outcome in await batch] == [Receipt]
-
-
 SLOWLY = """
 create function tenure.slowly() returns trigger language plpgsql
   as $$ begin perform pg_sleep(0.2); return new; end $$;
@@ -177,19 +158,5 @@ async def test_who_create_the_same_runs_in_another_order_do_not_wait_in_a_circle
         somebody.execute(SLOWLY.format("tenure.runs"))
     runs = [new() for _ in range(3)]
     outcomes = await asyncio.gather(stores[0].update_runs(runs), stores[1].update_runs(runs[::-1]))
-    for receipts in outcomes:
-        assert [type(receipt) for receipt in receipts] == [Receipt] * 3
-
-
-async def test_who_bring_the_same_texts_in_another_order_do_not_wait_in_a_circle(
-    url: str, stores: list[PostgresStore]
-) -> None:
-    with psycopg.connect(url, autocommit=True) as somebody:
-        somebody.execute(SLOWLY.format("tenure.definitions"))
-    texts = [f"name: {number}" for number in range(3)]
-    outcomes = await asyncio.gather(
-        stores[0].update_runs([new_run(definition=text) for text in texts]),
-        stores[1].update_runs([new_run(definition=text) for text in reversed(texts)]),
-    )
     for receipts in outcomes:
         assert [type(receipt) for receipt in receipts] == [Receipt] * 3

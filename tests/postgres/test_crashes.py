@@ -41,7 +41,6 @@ T = TypeVar("T")
 WRITERS = 8
 RUNS_AT_ONCE = 100
 """Of those who write many runs in one call."""
-KILLS = 20
 OUT = LogKey(step=0, host="web1", stream="stdout")
 
 
@@ -155,14 +154,15 @@ def _telling(update: Update) -> Update:
     return replace(update, effect=replace(update.effect, events=(Event(type="run.note"),)))
 
 
-async def test_server_killed_twenty_times_under_load_loses_nothing() -> None:
+@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.long)])
+async def test_server_killed_under_load_loses_nothing(kills: int) -> None:
     with Server(durable=True) as server:
         server.execute("create database load")
         await migrated(server.url("load"))
         async with two_stores(f"{server.url('load')}?statement_timeout=5") as (prepared, store):
             load = Load(prepared, store)
             async with load.at_work():
-                for _ in range(KILLS):
+                for _ in range(kills):
                     await load.progress(40)
                     server.kill()
                     await asyncio.to_thread(server.start)

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 import psycopg
 import pytest
 
-from tenure.model.errors import RunExists, StoreUnavailable, TenureError
+from tenure.model.errors import RunExists, StoreUnavailable
 from tenure.model.update import NewRun, Receipt
 from tenure.stores.postgres import PostgresStore
 from tenure.testing.contracts.acts import create_embedded
@@ -62,28 +62,3 @@ async def test_it_holds_up_nobody(
     assert (await store.create_run(again)).version == 1
     with pytest.raises(RunExists):
         await store.create_run(new_run(run_id=again.snapshot.run_id))
-
-
-async def test_creation_that_is_still_under_way_is_waited_for(
-    store: PostgresStore, postgres_database: TestDatabase
-) -> None:
-    """Whether it comes to be is not known before."""
-    taken, free = new_run(), new_run()
-    with (
-        psycopg.connect(postgres_database.url) as somebody,
-        psycopg.connect(postgres_database.url, autocommit=True) as onlooker,
-    ):
-        await store.create_run(new_run(run_id="the-pattern"))
-        somebody.execute(
-            "create temporary table copied on commit drop as "
-            "select * from tenure.runs where run_id = 'the-pattern'"
-        )
-        somebody.execute("update copied set seq = -seq, run_id = %s", (taken.snapshot.run_id,))
-        somebody.execute("insert into tenure.runs overriding system value table copied")
-        creating = asyncio.create_task(store.update_runs([taken, free]))
-        async with asyncio.timeout(SOON):
-            while not onlooker.execute(WAITING).fetchall():
-                await asyncio.sleep(0.005)
-            somebody.rollback()
-            outcomes = await creating
-    assert [isinstance(outcome, TenureError) for outcome in outcomes] == [False, False]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Awaitable
 from datetime import timedelta
-from time import monotonic, sleep
+from time import monotonic
 
 import psycopg
 import pytest
@@ -16,7 +15,6 @@ from tenure.model.snapshot import RunSnapshot
 from tenure.model.update import Receipt
 from tenure.ports.store import LogKey
 from tenure.stores.postgres import PostgresStore
-from tenure.stores.postgres.connections import Purpose
 from tenure.testing.contracts.acts import create_embedded, lease_of
 from tenure.testing.factories import change_run, embedded_run, fencing_of, new_run, start_step
 from tests.postgres.database import migrated
@@ -97,24 +95,6 @@ async def test_frozen_server_is_given_up_and_found_again(
         assert await store.get_run(run.run_id) == run
 
 
-async def test_a_server_that_does_not_answer_is_passed_over_for_the_next(
-    postgres_server: Server, database: str
-) -> None:
-    """As the old primary after a failover: powered off, or cut off without a word. It costs its
-    time once: who has answered is asked first from then on."""
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        servers = f"127.0.0.1:{silent.getsockname()[1]},127.0.0.1:{postgres_server.port}"
-        url = f"postgresql://tenure@{servers}/{database}?connect_timeout=2"
-        async with PostgresStore(url) as store:
-            run = await create_embedded(store)
-            assert await store.get_run(run.run_id) == run
-            await store.renew_leases([lease_of(run)], 60.0)
-        silent.setblocking(False)
-        silent.accept()[0].close()
-        with pytest.raises(BlockingIOError):
-            silent.accept()
-
-
 @EITHER
 async def test_server_that_is_away_is_said_to_be_and_found_again(prepared: str) -> None:
     with Server(durable=True) as server:
@@ -149,7 +129,9 @@ async def test_slow_statement_is_stopped_on_the_server_too(
 
 
 async def test_exhausted_connections_are_said_to_be(postgres_server: Server, database: str) -> None:
-    url = postgres_server.url(database, connections="1", connect_timeout="1", statement_timeout="3")
+    url = postgres_server.url(
+        database, connections="1", connect_timeout="1", statement_timeout="10"
+    )
     async with PostgresStore(url) as store:
         await create_embedded(store)
         with psycopg.connect(postgres_server.url(database)) as somebody:
@@ -222,17 +204,6 @@ async def test_run_that_somebody_locked_delays_no_other(
         assert (await store.update_run(start_step(runs[1]))).version == 2
 
 
-async def test_process_that_stood_still_is_told_so_and_of_no_replica(
-    postgres_server: Server, database: str
-) -> None:
-    async with PostgresStore(postgres_server.url(database)) as store:
-        await store.list_runs()
-        with pytest.raises(StoreUnavailable, match=r"took longer than 0\.05 s") as raised:
-            await _stand_still(store, 0.05)
-        assert "stood still" in str(raised.value)
-        assert "replica" not in str(raised.value)
-
-
 @pytest.mark.parametrize(
     ("code", "kind", "said"),
     [
@@ -279,14 +250,6 @@ async def test_full_disk_is_a_clear_error_and_loses_nothing() -> None:
             receipt = await store.update_run(change_run(run, message="there is space again"))
             assert receipt.version == run.version + 1
             assert (await store.check_store()).problems == ()
-
-
-async def _stand_still(store: PostgresStore, seconds: float) -> None:
-    """For twice as long as the call may take, with the answer there."""
-    async with store._connections.session(Purpose.READING, seconds=seconds) as session:
-        await session.all("clock")
-        sleep(2 * seconds)
-        await asyncio.sleep(0.01)
 
 
 async def _fill_up(store: PostgresStore, run: RunSnapshot) -> tuple[RunSnapshot, str]:

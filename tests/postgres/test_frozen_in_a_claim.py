@@ -20,7 +20,7 @@ from tenure.testing.factories import claim_request, lease_request
 from tests.postgres.database import TestDatabase
 from tests.postgres.server import Server
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 BRIEF = 0.2
 
@@ -38,7 +38,7 @@ async def test_the_run_is_taken_and_its_owner_is_never_told_that_it_was_renewed(
     run = await create(store)
     lease = (await store.claim_run(run.run_id, lease_request("owner-a", seconds=BRIEF))).lease
     await asyncio.sleep(2 * BRIEF)
-    second_trip, renewals = store._leasing._write_and_read, []
+    second_trip, renewals = store._write_and_read, []
 
     async def freeze_before(*args: Any) -> Any:
         postgres_server.freeze()
@@ -50,7 +50,7 @@ async def test_the_run_is_taken_and_its_owner_is_never_told_that_it_was_renewed(
         await asyncio.wait(renewals)  # it is answered first
         return await second_trip(*args)
 
-    monkeypatch.setattr(store._leasing, "_write_and_read", freeze_before)
+    monkeypatch.setattr(store, "_write_and_read", freeze_before)
     (taken,) = await store.claim_runs(claim_request("owner-b", seconds=60, limit=5))
     assert (taken.snapshot.owner_id, taken.snapshot.takeovers) == ("owner-b", 1)
     ((renewal,),) = await asyncio.gather(*renewals)

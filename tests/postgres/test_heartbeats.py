@@ -60,19 +60,6 @@ async def test_workers_that_come_back_together_do_not_stop_each_other(
             assert [each.owner_id for each in present] == [each.owner_id for each in WORKERS]
 
 
-async def test_worker_that_went_away_is_forgotten_when_nobody_holds_it(
-    plain_url: str, stores: list[PostgresStore]
-) -> None:
-    with psycopg.connect(plain_url, autocommit=True) as onlooker:
-        onlooker.execute(OUTAGE)
-        with psycopg.connect(plain_url) as somebody:
-            somebody.execute(HELD, (WORKERS[0].owner_id,))
-            await stores[1].heartbeat(WORKERS[1], 60.0)
-            assert _known(onlooker) == [WORKERS[0].owner_id, WORKERS[1].owner_id]
-        await stores[1].heartbeat(WORKERS[1], 60.0)
-        assert _known(onlooker) == [WORKERS[1].owner_id]
-
-
 async def test_worker_whose_own_row_is_held_is_told_so(
     plain_url: str, stores: list[PostgresStore]
 ) -> None:

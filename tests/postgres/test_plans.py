@@ -79,6 +79,7 @@ def test_tables_that_have_grown_since_they_were_analysed(connection: psycopg.Con
     _check(connection)
 
 
+@pytest.mark.long
 def test_million_rows(connection: psycopg.Connection) -> None:
     """In every table that grows."""
     fill_at_once(connection, MILLION)

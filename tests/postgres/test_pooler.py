@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 import psycopg
@@ -10,7 +9,7 @@ import pytest
 
 from tenure.model.errors import StoreIncompatible, StoreUnavailable
 from tenure.stores.postgres import PostgresStore
-from tenure.stores.postgres.connections import Purpose
+from tenure.stores.postgres.pools import Purpose
 from tenure.testing.contracts.acts import create_embedded
 from tenure.testing.factories import new_run, start_step
 from tests.postgres.database import TestDatabase
@@ -69,19 +68,6 @@ async def test_slow_call_is_stopped_through_the_pooler(
         await store.create_run(new_run())
 
 
-async def test_store_notices_that_hints_do_not_come_through_the_pooler(
-    postgres_database: TestDatabase, postgres_pooler: Pooler
-) -> None:
-    through = postgres_database.url_through(postgres_pooler.port)
-    for url, hears in (
-        (postgres_database.url, True),
-        (through, False),
-        (f"{through}?wakeups=no", None),
-    ):
-        async with PostgresStore(url) as store:
-            assert await store.hears_hints() is hears
-
-
 def test_doctor_says_that_hints_do_not_come_through_the_pooler(
     postgres_database: TestDatabase, postgres_pooler: Pooler
 ) -> None:
@@ -113,8 +99,9 @@ async def test_prepared_statements_are_planned_as_the_store_wants_on_its_own_con
     ):
         async with PostgresStore(f"{url}?prepared=yes&connections=1") as store:
             await store.check_ready()
-            (line,) = store._connections._lanes[asyncio.get_running_loop()][Purpose.READING].idle
-            found = [await line.execute(_PLANNING, prepare=False) for _ in range(40)]
+            async with store._connections.session(Purpose.READING) as session:
+                ask = session.connection.execute
+                found = [await ask(_PLANNING, prepare=False) for _ in range(40)]
             assert {str(text) for each in found for (text,) in await each.fetchall()} == wanted
 
 

@@ -18,9 +18,8 @@ from tenure.model.errors import DeliveryNotFound, RunNotFound
 from tenure.model.outbox import GiveUp
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import DeliveryState
-from tenure.runtime.options import PruneRate
 from tenure.stores.postgres import PostgresStore
-from tenure.stores.postgres import pruning as module
+from tenure.stores.postgres import admin as module
 from tenure.testing.contracts.acts import create
 from tenure.testing.contracts.retention import ended
 from tenure.testing.factories import HOOK, cancel, unique
@@ -189,13 +188,6 @@ async def test_prune_that_is_stopped_in_a_pause_is_finished_by_the_next(
     assert (await store.check_store()).problems == ()
 
 
-def test_prune_knows_how_often_it_is_called() -> None:
-    """By the loop that calls it, at the rate that people set."""
-    for per_second in range(4, 401, 4):
-        rate = PruneRate(per_second)
-        assert rate.batch * module.CALLS_PER_SECOND == per_second
-
-
 # A callback is sent again meanwhile
 
 
@@ -225,27 +217,6 @@ async def test_run_stays_whose_callback_is_just_being_queued_again(
     await gate.open()
     assert await pruning == 0
     assert (await requeuing).state is DeliveryState.WAITING
-    assert await store.get_run(run.run_id) == run
-    assert [held.id for held in await store.claim_deliveries(unique("token"))] == letters[:1]
-
-
-async def test_run_stays_whose_callback_was_queued_again_while_it_was_looked_for(
-    store: PostgresStore, other: PostgresStore, gate: Gate
-) -> None:
-    """What the look shows is as old as its beginning."""
-    run, letters = await given_up(store)
-    await gate.close_before(
-        """create or replace function tenure.clock() returns timestamptz language plpgsql volatile
-        as $$ begin
-          if current_query() like '%r.finished_at <%' then perform gate(); end if;
-          return clock_timestamp();
-        end $$"""
-    )
-    pruning = asyncio.create_task(other.prune_runs(0.0))
-    await gate.waiting(1)
-    await store.requeue_delivery(letters[0])
-    await gate.open()
-    assert await pruning == 0
     assert await store.get_run(run.run_id) == run
     assert [held.id for held in await store.claim_deliveries(unique("token"))] == letters[:1]
 
@@ -328,23 +299,6 @@ async def test_text_is_removed_by_the_next_prune_if_one_is_stopped(
     assert (await other.check_store()).problems == ()
 
 
-async def test_nobody_is_held_up_behind_somebody_who_has_touched_the_texts(
-    url: str, store: PostgresStore, other: PostgresStore, gate: Gate
-) -> None:
-    """Neither the prune, nor behind it whoever creates a run."""
-    await ended(store, definition=TEXT)
-    async with await psycopg.AsyncConnection.connect(url) as person:
-        await person.execute("delete from tenure.definitions where false")
-        pruning = asyncio.create_task(store.prune_runs(0.0))
-        await gate.waiting(1, pruning)
-        creating = asyncio.create_task(create(other, definition="name: new"))
-        await gate.waiting(2, creating)
-        assert pruning.done()
-        assert creating.done()
-    assert await pruning == 1
-    assert await other.get_definition((await creating).run_id) == "name: new"
-
-
 async def test_text_stays_that_a_run_is_just_being_created_with(
     url: str, store: PostgresStore, other: PostgresStore, gate: Gate
 ) -> None:
@@ -365,95 +319,3 @@ async def test_text_stays_that_a_run_is_just_being_created_with(
     assert await store.prune_runs(0.0) == 0
     assert await store.get_definition(run.run_id) == TEXT
     assert (await store.check_store()).problems == ()
-
-
-async def test_text_stays_that_came_to_be_used_while_it_was_looked_for(
-    store: PostgresStore, other: PostgresStore, gate: Gate
-) -> None:
-    """What the look shows is as old as its beginning; when it locks the text, whoever used it has
-    committed, and holds it no longer."""
-    await ended(store, definition=TEXT)
-    await gate.close_before(
-        """create function gate_of_texts() returns boolean language plpgsql volatile as $$ begin
-          if current_query() like '%distinct p.definition_digest%' then perform gate(); end if;
-          return true;
-        end $$;
-        alter table tenure.pruned rename to noted;
-        create view tenure.pruned as select * from tenure.noted where gate_of_texts()"""
-    )
-    pruning = asyncio.create_task(store.prune_runs(0.0))
-    await gate.waiting(1, pruning)
-    assert not pruning.done()
-    run = await create(other, definition=TEXT)
-    await gate.open()
-    assert await pruning == 1
-    assert await other.get_definition(run.run_id) == TEXT
-    assert (await other.check_store()).problems == ()
-
-
-async def test_text_that_is_just_being_removed_comes_with_the_next_run(
-    store: PostgresStore, other: PostgresStore, gate: Gate
-) -> None:
-    await ended(store, definition=TEXT)
-    await gate.close_before(
-        "create trigger gate after delete on tenure.definitions "
-        "for each statement execute function gate_of_rows()"
-    )
-    pruning = asyncio.create_task(store.prune_runs(0.0))
-    await gate.waiting(1)
-    creating = asyncio.create_task(create(other, definition=TEXT))
-    await gate.waiting(2, creating)
-    await gate.open()
-    assert await pruning == 1
-    assert await store.get_definition((await creating).run_id) == TEXT
-
-
-async def test_text_stays_that_two_have_brought_at_once_and_one_still_does(
-    store: PostgresStore, other: PostgresStore, gate: Gate
-) -> None:
-    """The second could not see it when he began, and did not write it."""
-    await gate.close_before(
-        """create function gate_of_runs() returns trigger language plpgsql as $$ begin
-          perform pg_advisory_xact_lock_shared(case new.run_id when 'first-run' then 1 else 2 end);
-          return null;
-        end $$;
-        create trigger gate after insert on tenure.runs
-          for each row execute function gate_of_runs();
-        select pg_advisory_lock(2)"""
-    )
-    first = asyncio.create_task(create(store, run_id="first-run", definition=TEXT))
-    await gate.waiting(1)
-    second = asyncio.create_task(create(other, run_id="second-run", definition=TEXT))
-    await gate.waiting(2)
-    await gate.open()
-    await store.update_run(cancel(await first))
-    await gate.waiting(1)
-    assert await store.prune_runs(0.0) == 1
-    await gate.open(2)
-    assert await other.get_definition((await second).run_id) == TEXT
-
-
-async def test_text_that_somebody_holds_keeps_no_other_from_being_removed(
-    url: str, store: PostgresStore, gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "RUNS_AT_ONCE", 1)
-    for name in ("held", "free"):
-        await ended(store, definition=f"name: {name}")
-    async with await psycopg.AsyncConnection.connect(url) as person:
-        await person.execute("select 1 from tenure.definitions where body::text ~ 'held' for share")
-        assert await store.prune_runs(0.0) == 2
-        assert await count_of(url, "tenure.definitions") == 1
-    assert await store.prune_runs(0.0) == 0
-    assert await count_of(url, "tenure.definitions") == 0
-
-
-async def test_text_that_no_run_uses_is_found_and_removed(url: str, store: PostgresStore) -> None:
-    """An older version could leave one behind."""
-    await create(store, definition=TEXT)
-    async with await psycopg.AsyncConnection.connect(url) as person:
-        await person.execute("insert into tenure.definitions values ('digest', '\"old\"')")
-    (problem,) = (await store.check_store()).problems
-    assert problem == "There are workflow texts that no run uses: 1. Run `tenure store migrate`."
-    await store.migrate_store()
-    assert (await store.check_store()).problems == ()
-    assert await count_of(url, "tenure.definitions") == 1

@@ -4,18 +4,12 @@ relies on."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 
-from tenure.model.errors import StoreIncompatible
 from tenure.stores.postgres import PostgresStore
-from tenure.stores.postgres.connections import Purpose
-from tenure.stores.postgres.session import Session
 from tenure.testing.contracts.acts import create, create_embedded, lease_of, write
-from tenure.testing.contracts.retention import ended
 from tenure.testing.factories import claim_request, start_step
-from tests.postgres.pooler import Pooler
 from tests.postgres.server import Server
 
 pytestmark = pytest.mark.slow
@@ -29,13 +23,6 @@ def url(postgres_server: Server) -> str:
     postgres_server.execute("drop database if exists settings with (force)")
     postgres_server.execute("create database settings")
     return postgres_server.url("settings")
-
-
-@pytest.fixture
-def pooler(postgres_server: Server) -> Iterator[Pooler]:
-    """Of this database: its connections end with it."""
-    with Pooler(postgres_server.port) as pooler:
-        yield pooler
 
 
 def prescribe(server: Server, setting: str, value: str) -> None:
@@ -67,51 +54,7 @@ async def test_times_are_read_whatever_style_they_are_to_be_told_in(
         assert (await store.check_store()).problems == ()
 
 
-async def test_times_that_cannot_be_read_are_said_to_be(url: str) -> None:
-    """As behind a pooler that keeps no setting."""
-    async with PostgresStore(url) as store:
-        await store.migrate_store()
-        with pytest.raises(StoreIncompatible, match="set datestyle = 'ISO'"):
-            await _ask_in_german(store)
-
-
-async def _ask_in_german(store: PostgresStore) -> None:
-    async with store._connections.session(Purpose.READING) as session:
-        await session.built("set datestyle = 'German'", ())
-        await session.all("clock")
-
-
 # How much a transaction sees of others
-
-
-@LEVELS
-@pytest.mark.parametrize("pooled", [False, True])
-async def test_prune_sees_a_run_that_is_created_with_the_text_at_this_moment(
-    postgres_server: Server,
-    pooler: Pooler,
-    url: str,
-    level: str,
-    pooled: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    prescribe(postgres_server, "default_transaction_isolation", f"'{level}'")
-    if pooled:
-        url = postgres_server.url("settings", pooler.port)
-    created: list[str] = []
-    count = Session.count
-
-    async def create_before(session: Session, name: str, *values: object) -> int:
-        if not created:
-            created.append((await create(other, definition=TEXT)).run_id)
-        return await count(session, name, *values)
-
-    async with PostgresStore(url) as store, PostgresStore(url) as other:
-        await store.migrate_store()
-        await ended(store, definition=TEXT)
-        monkeypatch.setattr(Session, "count", create_before)
-        assert await store.prune_runs(0.0) == 1
-        assert await other.get_definition(created[0]) == TEXT
-        assert (await store.check_store()).problems == ()
 
 
 @LEVELS
@@ -121,21 +64,3 @@ async def test_many_migrate_at_once(postgres_server: Server, url: str, level: st
     await asyncio.gather(*(store.migrate_store() for store in stores))
     for store in stores:
         await store.close()
-
-
-_LEVEL = "select current_setting('transaction_isolation')"
-
-
-@LEVELS
-async def test_lone_statements_see_what_is_committed_on_connections_of_our_own_only(
-    postgres_server: Server, pooler: Pooler, url: str, level: str
-) -> None:
-    """A pooler would hand what was set for one client to the next, who never asked for it."""
-    prescribe(postgres_server, "default_transaction_isolation", f"'{level}'")
-    through = postgres_server.url("settings", pooler.port)
-    async with PostgresStore(url) as store, PostgresStore(through) as pooled:
-        await store.migrate_store()
-        for each, wanted in ((store, "read committed"), (pooled, level)):
-            for _ in range(20):
-                async with each._connections.session(Purpose.READING) as session:
-                    assert await session.built(_LEVEL, ()) == [(wanted,)]

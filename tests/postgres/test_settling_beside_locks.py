@@ -14,7 +14,7 @@ from tenure.model.outbox import Delivered, Delivery, GiveUp, Outcome, Settlement
 from tenure.model.status import DeliveryState
 from tenure.stores.postgres import PostgresStore
 from tenure.testing.contracts.acts import create_embedded
-from tenure.testing.factories import HOOK, end_run, start_step, unique
+from tenure.testing.factories import HOOK, end_run, unique
 from tests.postgres.database import migrated
 from tests.postgres.server import Server
 
@@ -92,16 +92,6 @@ async def test_rows_that_somebody_holds_delay_no_other(
     assert [one.run_id for one in await store.claim_deliveries(unique("token"))] == [first.run_id]
 
 
-async def test_callback_of_a_run_that_somebody_holds_is_delivered(
-    store: PostgresStore, somebody: psycopg.Connection
-) -> None:
-    """Nothing of it shows on the run."""
-    held, _ = await two_held(store)
-    somebody.execute(RUN, (held.run_id,))
-    (settled,) = await store.settle_deliveries([settlement(held, Delivered())])
-    assert state_of(settled) == DeliveryState.DELIVERED
-
-
 async def test_dead_letter_that_nobody_could_tell_of_goes_to_the_next_relay(
     store: PostgresStore, somebody: psycopg.Connection
 ) -> None:
@@ -116,40 +106,3 @@ async def test_dead_letter_that_nobody_could_tell_of_goes_to_the_next_relay(
     error = (await store.get_run(held.run_id)).callback_error
     assert error is not None
     assert error.error == "410, still"
-
-
-async def test_one_that_is_settled_twice_is_not_half_settled(
-    store: PostgresStore, somebody: psycopg.Connection
-) -> None:
-    """What cannot be done does not give way to what comes after it."""
-    held, _ = await two_held(store)
-    somebody.execute(RUN, (held.run_id,))
-    batch = [settlement(held, GiveUp("first")), settlement(held, Delivered())]
-    assert {type(each) for each in await store.settle_deliveries(batch)} == {StoreUnavailable}
-    somebody.rollback()
-    first, second = await store.settle_deliveries(batch)
-    assert state_of(first) == state_of(second) == DeliveryState.DEAD
-
-
-async def test_claim_sent_again_hands_out_none_that_it_could_not_renew(
-    store: PostgresStore, somebody: psycopg.Connection
-) -> None:
-    """It goes to whoever comes when its claim has ended."""
-    held, other = await two_held(store, seconds=60.0)
-    somebody.execute(HEAD, (held.run_id,))
-    again = await store.claim_deliveries(held.token or "", seconds=60.0)
-    assert [one.id for one in again] == [other.id]
-    somebody.rollback()
-    again = await store.claim_deliveries(held.token or "", seconds=60.0)
-    assert {one.id for one in again} == {held.id, other.id}
-
-
-async def test_writers_have_their_connection(
-    store: PostgresStore, somebody: psycopg.Connection
-) -> None:
-    """There is one for all of them."""
-    held, _ = await two_held(store)
-    run = await create_embedded(store, "owner-of-another")
-    somebody.execute(RUN, (held.run_id,))
-    await store.settle_deliveries([settlement(held, GiveUp("410"))])
-    assert (await store.update_run(start_step(run))).version == 2

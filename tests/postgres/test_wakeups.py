@@ -12,19 +12,17 @@ from hypothesis import strategies as st
 from msgspec import json
 
 import tenure
-from tenure.model.errors import StoreUnavailable
 from tenure.model.query import topic_of_owner, topic_of_queue
 from tenure.model.status import RunStatus
 from tenure.runtime.options import Timing
 from tenure.stores.postgres import PostgresStore
-from tenure.stores.postgres.announcing import payloads
+from tenure.stores.postgres.notify import payloads
 from tenure.testing.contracts.acts import create, create_embedded, write
 from tenure.testing.contracts.events import listening
 from tenure.testing.factories import cancel, end_run, new_run, start_step
 from tests.postgres.database import TestDatabase
 from tests.postgres.pooler import NAME as NAME_OF_POOLER
-from tests.postgres.server import Server
-from tests.runtime.puppets import PATIENCE, Puppet, step, workflow
+from tests.runtime.puppets import Puppet, step, workflow
 
 pytestmark = pytest.mark.slow
 
@@ -42,38 +40,11 @@ async def test_hint_reaches_another_store(postgres_database: TestDatabase) -> No
         await heard.wait()
 
 
-async def test_hint_goes_out_before_the_store_is_closed(postgres_database: TestDatabase) -> None:
-    async with PostgresStore(postgres_database.url) as reader, listening(reader, QUEUE) as heard:
-        async with PostgresStore(postgres_database.url) as writer:
-            await create(writer)
-        await heard.wait()
-
-
 async def test_line_that_was_cut_is_made_anew(postgres_database: TestDatabase) -> None:
     async with PostgresStore(postgres_database.url) as store, listening(store, QUEUE) as heard:
         with psycopg.connect(postgres_database.url, autocommit=True) as somebody:
             somebody.execute(f"select pg_terminate_backend(pid) from ({LISTENERS}) l")
         await heard.wait()  # it listens again
-        heard.clear()
-        await create(store)
-        await heard.wait()
-
-
-async def test_listener_that_fails_is_told_again(postgres_database: TestDatabase) -> None:
-    """And whoever else listens."""
-    told = 0
-
-    def fail() -> None:
-        nonlocal told
-        told += 1
-        if told == 2:
-            raise ZeroDivisionError("a bug")
-
-    async with PostgresStore(postgres_database.url) as store, listening(store, QUEUE) as heard:
-        async with store.listen([QUEUE], fail), asyncio.timeout(PATIENCE):
-            while told < 4:
-                await create(store)
-                await asyncio.sleep(0.05)
         heard.clear()
         await create(store)
         await heard.wait()
@@ -102,22 +73,7 @@ async def test_owners_writes_announce_nothing_and_many_births_announce_little(
             heard = [each.payload for each in somebody.notifies(timeout=0)]
     assert 1 <= len(heard) < 100
     said = [json.decode(payload) for payload in heard]
-    topics = [each["topics"] if isinstance(each, dict) else each for each in said]
-    assert topics == [[QUEUE]] * len(heard)
-
-
-async def test_a_quiet_process_tells_in_the_very_commit_that_creates(
-    postgres_database: TestDatabase,
-) -> None:
-    """(That a busy one does not, the test above would notice.)"""
-    async with PostgresStore(postgres_database.url) as store:
-        with psycopg.connect(postgres_database.url, autocommit=True) as somebody:
-            somebody.execute("listen tenure_queue")
-            await create(store)
-            (hint,) = somebody.notifies(timeout=PATIENCE, stop_after=1)
-            asked = "select query from pg_stat_activity where pid = %s"
-            (query,) = somebody.execute(asked, (hint.pid,)).fetchone() or ("",)
-    assert "insert into tenure.runs " in query
+    assert said == [[QUEUE]] * len(heard)
 
 
 async def test_who_waits_for_no_run_is_not_woken_by_those_of_others(
@@ -133,17 +89,6 @@ async def test_who_waits_for_no_run_is_not_woken_by_those_of_others(
             somebody.execute("select 1")
             heard = [json.decode(each.payload) for each in somebody.notifies(timeout=0)]
     assert heard == [[topic_of_owner("owner-a")]]
-
-
-async def test_who_begins_to_listen_for_more_hears_it(postgres_database: TestDatabase) -> None:
-    store = PostgresStore(postgres_database.url)
-    async with store, listening(store, topic_of_owner("owner-a")) as asked:
-        async with listening(store, QUEUE) as heard:
-            await create(store)
-            await heard.wait()
-        asked.clear()
-        await write(store, cancel(await create_embedded(store)))
-        await asked.wait()
 
 
 async def test_owner_hears_of_a_cancel_request_long_before_it_looks(
@@ -171,34 +116,3 @@ def test_hints_are_split_as_the_server_wants_them(topics: set[str]) -> None:
     assert told == {
         topic for topic in topics if "\0" not in topic and len(json.encode(topic)) < 7000
     }
-
-
-async def test_one_commit_at_a_time_carries_hints_and_no_other_waits_for_it() -> None:
-    """Each comes from a process that has had nothing to say, and would carry its hints. The first
-    waits for a replica that never answers."""
-    with Server(synchronous_standby_names="nobody") as server:
-        server.execute("create database riding")
-        async with (
-            PostgresStore(server.url("riding", options="-csynchronous_commit%3Don")) as slow,
-            PostgresStore(server.url("riding", options="-csynchronous_commit%3Dlocal")) as other,
-        ):
-            await other.migrate_store()
-            async with listening(other, QUEUE) as heard:
-                kept_waiting = asyncio.create_task(create(slow))
-                await _waits_for_its_replica(server)
-                await asyncio.wait_for(create(other), PATIENCE)
-                assert not kept_waiting.done()
-                server.execute(f"select pg_cancel_backend(pid) from ({WAITING}) w")
-                with pytest.raises(StoreUnavailable):
-                    await kept_waiting
-                await heard.wait()
-
-
-WAITING = "select pid from pg_stat_activity where wait_event = 'SyncRep'"
-
-
-async def _waits_for_its_replica(server: Server) -> None:
-    with psycopg.connect(server.url("postgres"), autocommit=True) as somebody:
-        async with asyncio.timeout(PATIENCE):
-            while not somebody.execute(WAITING).fetchone():
-                await asyncio.sleep(0)

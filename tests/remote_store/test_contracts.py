@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from tenure.stores.postgres import PostgresStore
 from tenure.testing.clock import ManualClock
 from tenure.testing.contracts import (
     BatchUpdatesContract,
@@ -30,7 +31,6 @@ from tenure.testing.contracts import (
 )
 from tenure.testing.faults import FaultAt, OneFaultStore, RetryingStore
 from tests.postgres.database import ServersClock, TestDatabase
-from tests.postgres.warm import warm_store
 from tests.remote_store.front import SharedGateway
 from tests.stores.sqlite_files import SQLiteFiles
 
@@ -101,7 +101,7 @@ class PostgresBehind(ManualTime):
         self, shared_gateway: SharedGateway, clock: ManualClock, postgres_database: TestDatabase
     ) -> AsyncIterator[Any]:
         url = f"{postgres_database.url}?prepared=yes"
-        async with shared_gateway.before(lambda: warm_store(url, clock)) as store:
+        async with shared_gateway.before(lambda: PostgresStore(url, clock)) as store:
             yield store
 
 

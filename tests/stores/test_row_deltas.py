@@ -17,7 +17,6 @@ from tenure.model.snapshot import HostState, RunSnapshot, StepState
 from tenure.model.status import HostStatus, RunStatus, StepKind, StepStatus
 from tenure.model.update import HostChange, ItemChange, StepChange, Update
 from tenure.stores import record_rows
-from tenure.stores.lives import Life
 from tenure.stores.recent import Known
 from tenure.stores.step_rows import (
     HOST_ITSELF,
@@ -70,8 +69,7 @@ class _Rows:
         self._plan = record_rows.plan_text(run.steps)
         self._steps: dict[int, tuple[str, str | None]] = {}
         self._tasks: dict[tuple[int, str, int], str] = {}
-        self.life = Life(run)
-        self._known = Known(None, run.steps, self._ended_host, self.life)
+        self._known = Known(None, run.steps, self._ended_host)
 
     def _ended_host(self, known: Known[None], index: int, name: str) -> HostState | None:
         body = self._tasks.get((index, name, HOST_ITSELF))
@@ -118,5 +116,3 @@ def test_rows_and_whole_runs_go_the_same_way(moves: list[Any]) -> None:
             continue
         rows.write(update, at)
         assert as_bytes(replace(rows.run, steps=rows.steps())) == as_bytes(whole)
-        if whole.ended:
-            assert as_bytes(rows.life.ends(rows.run)) == as_bytes(whole)

@@ -150,9 +150,7 @@ def check_age(seconds: float) -> None:
 # Which changes of a run somebody may be waiting for, and by which names they wait.
 #
 # A wake-up is a hint: it may be lost, and may come for nothing. It carries no state, and whoever
-# hears it asks the store. One kind does carry some: with a run that was submitted alone its record
-# may come along, under a seal that only its store can make (``ports.beginnings.Offering``). That is
-# believed; whether the run still waits the store says, in the write that begins it.
+# hears it asks the store.
 
 
 _QUEUE = "queue:"

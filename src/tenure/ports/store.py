@@ -144,16 +144,6 @@ class Beginnings(Protocol):
         ...
 
 
-@runtime_checkable
-class Offering(Protocol):
-    """Of a store whose hints bring along the run that they tell of (``Wakeups``)."""
-
-    def offered_run(self, queues: Sequence[str]) -> WaitingRun | None:
-        """The run that waits alone in these queues, as far as hints tell: it was announced with its
-        record after somebody had looked and found nothing. Offered once; nobody is asked."""
-        ...
-
-
 # What a run executes.
 
 

@@ -359,9 +359,6 @@ class Executions:
         try:
             with about(work.planned.run_id):
                 await run.execute()
-            last = session.last_record(work.planned.run_id)
-            if last is not None:
-                return last
             return await until_answered(lambda: session.store.get_run(work.planned.run_id))
         finally:
             self._runs.discard(run)

@@ -13,11 +13,9 @@ from msgspec import Struct
 from tenure.aio import end, pause, times_cancelled
 from tenure.model.errors import RunnerClosed, StoreUnavailable, TenureError
 from tenure.model.query import topic_of_owner
-from tenure.model.snapshot import RunSnapshot
 from tenure.model.update import MAX_LEASE_SECONDS
 from tenure.ports.environment import Broker
 from tenure.ports.execution import TrustWindows
-from tenure.ports.last_records import LastRecords
 from tenure.ports.leases import LeaseStore, Presence, Wakeups
 from tenure.ports.store import Attended, LogStore, Retention, RunStateStore
 from tenure.runtime.callbacks import Callbacks
@@ -100,7 +98,6 @@ class Session:
         """``callbacks`` becomes ours to open and to close. ``windows`` ends tasks if we cannot."""
         self.store = store
         self.log_store = store if isinstance(store, LogStore) else None
-        self.last_record = store.last_record if isinstance(store, LastRecords) else _none_at_hand
         self.identity = identity
         self.timing = timing
         self.callbacks = callbacks
@@ -190,10 +187,6 @@ class Session:
                 complained = False
                 for line in told_of(ended, "owner"):
                     _log.info(line)
-
-
-def _none_at_hand(run_id: str) -> RunSnapshot | None:
-    return None
 
 
 def _forgetting(store: RunStateStore, policy: RetentionPolicy | None) -> PruneLoop | None:

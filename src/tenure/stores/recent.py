@@ -3,28 +3,23 @@
 An owner writes the same run again and again; reading it back each time would cost more than
 writing it. Whether what is remembered still holds is for the store to find out, in the very
 transaction that writes. Of hosts only those not ended are kept, so that a run weighs less the
-further it gets. Of a small run that was born here the whole life is kept, a moment longer than it
-lasts: who executed it wants to see its last record.
+further it gets.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from msgspec.structs import replace
 
 from tenure.model.progress import StepDelta
-from tenure.model.snapshot import HostState, RunSnapshot, StepState
+from tenure.model.snapshot import HostState, StepState
 from tenure.model.status import ENDED_HOST, ENDED_STEP, OPEN_HOST, StepStatus
-from tenure.stores.lives import Life
 
 MAX_WEIGHT = 200_000
 """Steps and unfinished hosts, over all runs."""
-
-MAX_ENDED = 1000
-"""Runs whose last record may still be asked for."""
 
 H = TypeVar("H")
 """The run's own row, in whatever form its store keeps it."""
@@ -43,10 +38,8 @@ class Known(Generic[H]):
         head: H,
         steps: Iterable[StepState],
         ended_host: EndedHost[H],
-        life: Life | None = None,
     ) -> None:
         self.head = head
-        self.life = life
         self._steps: dict[int, StepState] = {}
         self.step = self._steps.get
         self._hosts: dict[int, dict[str, HostState]] = {}
@@ -85,8 +78,6 @@ class Known(Generic[H]):
     def advance(self, head: H, changed: dict[int, StepDelta]) -> None:
         """Take in what an accepted update changed."""
         self.head = head
-        if self.life is not None:
-            self.life.goes_on(changed)
         for index, delta in changed.items():
             step = delta.after
             if delta.before is None:
@@ -103,21 +94,12 @@ class Known(Generic[H]):
                 self._hosts[index] = self.open_hosts(index)
 
 
-class _Ended(NamedTuple):
-    life: Life
-    run: RunSnapshot
-    """Its own fields."""
-    changed: dict[int, StepDelta]
-    """By its last update."""
-
-
 class Recent(Generic[H]):
     """Bounded; the run not written for longest goes first."""
 
     def __init__(self) -> None:
         self._runs: OrderedDict[str, Known[H]] = OrderedDict()
         self._weight = 0
-        self._ended: OrderedDict[str, _Ended] = OrderedDict()
 
     def get(self, run_id: str) -> Known[H] | None:
         return self._runs.get(run_id)
@@ -132,28 +114,10 @@ class Recent(Generic[H]):
             self._weight -= oldest.counted
 
     def forget(self, run_id: str) -> None:
-        self._ended.pop(run_id, None)
         known = self._runs.pop(run_id, None)
         if known is not None:
             self._weight -= known.counted
 
-    def end(self, known: Known[H], run: RunSnapshot, changed: dict[int, StepDelta]) -> None:
-        """``run``, which has ended, is no longer written, and its last record kept for a while."""
-        self.forget(run.run_id)
-        if known.life is not None:
-            self._ended[run.run_id] = _Ended(known.life, run, changed)
-            if len(self._ended) > MAX_ENDED:
-                self._ended.popitem(last=False)
-
-    def last_record(self, run_id: str) -> RunSnapshot | None:
-        """Given away. ``None`` if it is not there (any more)."""
-        ended = self._ended.pop(run_id, None)
-        if ended is None:
-            return None
-        ended.life.goes_on(ended.changed)
-        return ended.life.ends(ended.run)
-
     def forget_all(self) -> None:
         self._runs.clear()
-        self._ended.clear()
         self._weight = 0

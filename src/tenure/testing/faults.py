@@ -27,7 +27,6 @@ from typing import Any, NamedTuple
 
 from tenure.model.errors import StoreUnavailable, TenureError
 from tenure.ports.callbacks import Outbox, OutboxBatches
-from tenure.ports.last_records import LastRecords
 from tenure.ports.leases import (
     KeptApart,
     LeaseStore,
@@ -48,7 +47,6 @@ from tenure.ports.store import (
     LogListing,
     LogSizes,
     LogStore,
-    Offering,
     ParallelBatches,
     ReadinessCheck,
     Retention,
@@ -63,11 +61,9 @@ PROTOCOLS: tuple[type, ...] = (
     RunStateStore,
     BatchUpdates,
     ParallelBatches,
-    LastRecords,
     LeaseStore,
     KeptApart,
     Beginnings,
-    Offering,
     EventLog,
     ChangeFeed,
     Definitions,

@@ -17,7 +17,7 @@ from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import Recovery, RunStatus
 from tenure.model.update import LeaseRequest
 from tenure.ports.leases import LeaseStore, Presence, WorkerRegistry
-from tenure.ports.store import Beginnings, Offering
+from tenure.ports.store import Beginnings
 from tenure.runtime.group_commit import InTouch
 from tenure.runtime.owners import owned_runs
 from tenure.runtime.run import RunClaim, Work
@@ -182,11 +182,6 @@ class Capacity:
     def left(self) -> int:
         return 0 if self.closed else self._most - len(self._shift)
 
-    @property
-    def at_once(self) -> bool:
-        """There is some, and nobody is claiming."""
-        return self.left > 0 and not self._claiming.locked()
-
     @asynccontextmanager
     async def claiming(self) -> AsyncIterator[int]:
         """For how many there is room meanwhile."""
@@ -235,7 +230,6 @@ class Lone:
         touch: InTouch,
     ) -> None:
         self._store = store if isinstance(store, Beginnings) else None
-        self._offering = store if isinstance(store, Offering) else None
         self._queues = queues
         self._preparing = preparing
         self._shift = shift
@@ -259,20 +253,6 @@ class Lone:
         if not self._can_begin(found[0].snapshot):
             return None
         return [replace(await self._preparing.work(found[0]), waits=store)]
-
-    def at_hand(self) -> Work | None:
-        """The run that waits, if it came with its hint and all else is known: nobody is asked, so
-        that nobody needs to wait. ``None``: whoever looks will see."""
-        if self._store is None or self._offering is None:
-            return None
-        try:
-            found = self._offering.offered_run(self._queues)
-            if found is None or found.snapshot.run_id in self._shift:
-                return None
-            work = self._preparing.at_hand(found) if self._can_begin(found.snapshot) else None
-        except Exception:  # noqa: BLE001  (whoever claims it says what is wrong)
-            return None
-        return None if work is None else replace(work, waits=self._store)
 
     def _can_begin(self, run: RunSnapshot) -> bool:
         """Else it is claimed first, and what becomes of it then is decided."""
@@ -323,8 +303,6 @@ class ClaimLoop:
         ended."""
         self._look_by = 0.0
         """Loop time from when on neighbours are looked for again."""
-        self._rests = False
-        """There was nothing to claim."""
 
     def drain(self, *, at_once: bool = False) -> None:
         """Claim nothing more; ``at_once``: wait for nothing to end by itself."""
@@ -336,18 +314,8 @@ class ClaimLoop:
             asyncio.get_running_loop().call_later(_A_MOMENT, self._give_up, self._claiming)
 
     def heard(self) -> None:
-        """A hint. If it brought a run that can begin here, that begins; else there may be something
-        to claim."""
-        if not (self._rests and self._begin_what_came()):
-            self._wake.set()
-
-    def _begin_what_came(self) -> bool:
-        if self._draining or self._wake.is_set() or not self._room.at_once:
-            return False
-        work = self._lone.at_hand()
-        if work is not None:
-            self._begin([work])
-        return work is not None
+        """A hint: there may be something to claim."""
+        self._wake.set()
 
     async def run(self) -> bool:
         """Until it is drained and nothing runs any more; whether the store took all runs back."""
@@ -423,12 +391,8 @@ class ClaimLoop:
         if wait <= 0:  # there was no room
             wait = self._interval()
         self._touch.rests(now + wait)
-        self._rests = True
-        try:
-            if not await wait_for_event(self._wake, wait):
-                self._claim_by = 0.0
-        finally:
-            self._rests = False
+        if not await wait_for_event(self._wake, wait):
+            self._claim_by = 0.0
 
     async def _finish(self) -> bool:
         with suppress(TimeoutError):  # who follows a hint may wait for the store in vain

@@ -47,9 +47,6 @@ from tenure.runtime.stop import REQUESTED
 from tenure.runtime.writer import end_run
 
 # A run made ready to be executed: from what the store keeps of it, and nothing else.
-#
-# What a hint says of a run is not believed, unless the hint brought its record along under the
-# store's seal: that is the store's own word (``at_hand``).
 
 
 _MOST = 64
@@ -71,29 +68,16 @@ class RunPreparation:
     async def work(self, found: ClaimedRun | WaitingRun) -> Work:
         """``NotRunnable`` and ``InvalidWorkflow`` if this worker cannot execute it."""
         run = found.snapshot
-        return self._work(await self._ready_for(run.run_id, found.definition_digest), run)
-
-    def at_hand(self, found: WaitingRun) -> Work | None:
-        """As ``work``, if what it takes is known; nobody is asked."""
-        ready = self._known(found.definition_digest)
-        return None if ready is None else self._work(ready, found.snapshot)
-
-    def _work(self, ready: Ready, run: RunSnapshot) -> Work:
+        ready = await self._ready_for(run.run_id, found.definition_digest)
         declared = ready.source.workflow.secrets
         secrets = {name: self._secrets[name] for name in declared if name in self._secrets}
         return stored_work(ready, run, secrets, by_worker=True)
 
-    def _known(self, digest: str | None) -> Ready | None:
-        ready = self._ready.get(digest) if digest is not None else None
-        if ready is not None:
-            self._ready.move_to_end(digest or "")
-        return ready
-
     async def _ready_for(self, run_id: str, digest: str | None) -> Ready:
         """Most runs of a queue are runs of a few workflows."""
-        known = self._known(digest)
-        if known is not None:
-            return known
+        if digest is not None and digest in self._ready:
+            self._ready.move_to_end(digest)
+            return self._ready[digest]
         text = await until_answered(lambda: self._definitions.get_definition(run_id))
         if text is None:
             raise NotRunnable(run_id, "its store keeps no definition of it: start a new run")

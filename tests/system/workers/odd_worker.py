@@ -36,8 +36,8 @@ class Oddity(Struct, frozen=True, kw_only=True):
     """It hangs there instead."""
     broker: str | None = None
     blind_to: tuple[str, ...] = ()
-    """Of the ways to find runs in a store (``claim_runs``, ``find_waiting``, ``offered_run``) those
-    by which it finds nothing."""
+    """Of the ways to find runs in a store (``claim_runs``, ``find_waiting``) those by which it
+    finds nothing."""
     busy: int = 0
     """From SIGUSR1 on, and until the next, so many callbacks hold up its event loop by turns."""
     elsewhere: bool = False

@@ -63,7 +63,7 @@ POINTS = {
 }
 """All on the way to the store, but for the last, on the way to a broker."""
 WRITES = ("update_runs", "begin_run", "update_run", "append", "release_lease")
-_AS_THEY_ARE = ("listen", "offered_run")
+_AS_THEY_ARE = ("listen",)
 """Nobody waits for their answers."""
 _OF_A_BROKER = ("publish", "take", "acknowledge", "give_back", "purge", "ping")
 

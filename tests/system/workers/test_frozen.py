@@ -34,10 +34,7 @@ UNACKNOWLEDGED = "before acknowledgement"
 """Claimed in the store, and the broker does not know it yet."""
 OTHERWISE = {UNACKNOWLEDGED, BEFORE_BEGINNING, AFTER_BEGINNING}
 """No run comes so far that was there before its worker, and is claimed."""
-EVERY_LOOK = ("claim_runs", "find_waiting", "offered_run")
-LOOKED_AT, OFFERED = ("offered_run",), ("find_waiting",)
-"""How a run is found that is begun in the commit which takes it: by what its worker is blind to.
-(Now and then it is time for a claim, which takes it away from both.)"""
+EVERY_LOOK = ("claim_runs", "find_waiting")
 
 
 @pytest.mark.parametrize("point", [each for each in POINTS if each not in OTHERWISE])
@@ -82,10 +79,9 @@ async def test_nor_one_that_had_not_acknowledged_its_hint(
 
 
 @pytest.mark.parametrize("store_url", ["postgres"], indirect=True)
-@pytest.mark.parametrize("blind_to", [LOOKED_AT, OFFERED], ids=["looked at", "offered"])
-async def test_nor_one_that_had_just_begun_its_run(fleet: Fleet, blind_to: tuple[str, ...]) -> None:
+async def test_nor_one_that_had_just_begun_its_run(fleet: Fleet) -> None:
     """In the commit that claimed it: so do most runs that come to a worker at rest."""
-    first = fleet.start_odd(freeze=AFTER_BEGINNING, blind_to=blind_to)
+    first = fleet.start_odd(freeze=AFTER_BEGINNING)
     run_id = await frozen_with(fleet, first, fleet.workflow(WORK, WORK, hosts=("a", "b")))
     assert (await fleet.get(run_id)).status is RunStatus.RUNNING
     second = fleet.start()
@@ -95,12 +91,11 @@ async def test_nor_one_that_had_just_begun_its_run(fleet: Fleet, blind_to: tuple
 
 
 @pytest.mark.parametrize("store_url", ["postgres"], indirect=True)
-@pytest.mark.parametrize("blind_to", [LOOKED_AT, OFFERED], ids=["looked at", "offered"])
-async def test_nor_one_that_was_about_to_begin_it(fleet: Fleet, blind_to: tuple[str, ...]) -> None:
+async def test_nor_one_that_was_about_to_begin_it(fleet: Fleet) -> None:
     """The run never was its own, so nothing is taken over."""
     held = fleet.folder / "held"
     flow = fleet.workflow(f"while test -e {held}; do sleep 0.05; done", hosts=("a", "b"))
-    first = fleet.start_odd(freeze=BEFORE_BEGINNING, blind_to=blind_to)
+    first = fleet.start_odd(freeze=BEFORE_BEGINNING)
     run_id = await frozen_with(fleet, first, flow)
     assert (await fleet.get(run_id)).status is RunStatus.QUEUED
     held.touch()

@@ -2,41 +2,42 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
+from math import ceil
 from typing import Any, Self
 from urllib.parse import unquote
 
+import psycopg
 from msgspec import Struct
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tenure.model.errors import UnknownStore
-from tenure.stores.postgres import libpq
 
 _ALWAYS = {
     # Ownership is decided by a server that can write, never by a replica that lags behind.
     "target_session_attrs": "read-write",
+    # Whatever the environment and the database say: all texts are UTF-8.
+    "client_encoding": "UTF8",
 }
 _UNLESS_GIVEN = {
-    "application_name": "tenure",
-    "connect_timeout": "10",
+    "application_name": ("tenure", "PGAPPNAME"),
+    "connect_timeout": ("10", "PGCONNECT_TIMEOUT"),
     # A server that vanished without a word is noticed by the kernel too, also while idle.
-    "keepalives_idle": "30",
-    "keepalives_interval": "10",
-    "keepalives_count": "3",
+    "keepalives_idle": ("30", ""),
+    "keepalives_interval": ("10", ""),
+    "keepalives_count": ("3", ""),
 }
-_OF_EACH = ("host", "hostaddr", "port")
-_FROM_ANYWHERE = (*_OF_EACH, *_UNLESS_GIVEN)
-"""What the environment and service files say of these has to be known here. The rest libpq finds
-for itself."""
+"""Our defaults, and the variable of the environment that goes before them."""
 
 
 class Address(Struct, frozen=True, kw_only=True):
     conninfo: str
     place: str
     """For people: without user and password."""
-    several: bool = False
-    """Servers, one of which is to take writes."""
+    servers: int = 1
+    """How many are named; one of them is to take writes."""
     connections: int = 2
     """Commits under way at once; reads may have as many."""
     statement_timeout: float = 30.0
@@ -46,7 +47,6 @@ class Address(Struct, frozen=True, kw_only=True):
     prepared: bool = False
     """Whether statements may be prepared by name: quicker, and wrong behind a pooler that hands out
     another connection for each transaction."""
-
     wakeups: bool = True
     """Whether to listen for hints, on a connection of its own; through a pooler none arrive."""
 
@@ -60,26 +60,32 @@ class Address(Struct, frozen=True, kw_only=True):
         ``prepared`` and ``wakeups``. ``UnknownStore`` names what cannot be meant; never with a
         password."""
         bare, settings = _taken_apart(url)
-        given = libpq.read_url(bare)
-        effective = libpq.in_effect(given)
-        servers = one_by_one(effective)
-        for server in servers:
-            _check(server)
+        given = _read_url(bare)
+        servers = _servers(given)
+        for host, port in servers:
+            _check(host, port)
         ours = {name: _read(name, value) for name, value in settings.items()}
-        elsewhere = {name: effective[name] for name in _FROM_ANYWHERE if name in effective}
-        params = {**_UNLESS_GIVEN, **given, **elsewhere, **_ALWAYS}
+        params = {
+            name: default
+            for name, (default, variable) in _UNLESS_GIVEN.items()
+            if variable not in os.environ
+        }
+        params |= given | _ALWAYS
+        wait = params.get("connect_timeout") or os.environ["PGCONNECT_TIMEOUT"]
+        connect_timeout: float = _read("connect_timeout", wait)
+        params["connect_timeout"] = str(ceil(connect_timeout))  # libpq knows whole seconds only
         return cls(
             conninfo=make_conninfo(**params),
-            place=_place(effective),
-            several=len(servers) > 1,
-            connect_timeout=_read("connect_timeout", params["connect_timeout"]),
+            place=_place(servers, given.get("dbname", os.environ.get("PGDATABASE", ""))),
+            servers=len(servers),
+            connect_timeout=ceil(connect_timeout),
             **ours,
         )
 
 
 def _taken_apart(url: str) -> tuple[str, dict[str, str]]:
-    """What is libpq's, letter by letter as it was, and settings of ours. Where the settings begin
-    is for libpq to say: a password may hold a ``?``, but no ``/``."""
+    """What is libpq's, letter by letter as it was, and settings of ours. A password may hold a
+    ``?``, but no ``/``."""
     scheme, _, rest = url.partition("://")
     if scheme.lower() not in ("postgresql", "postgres"):
         raise UnknownStore(
@@ -100,41 +106,74 @@ def _taken_apart(url: str) -> tuple[str, dict[str, str]]:
     return f"{scheme.lower()}://{rest[:start]}{place}{settings}", ours
 
 
-def _place(effective: dict[str, str]) -> str:
-    places = ",".join(map(name_of, one_by_one(effective)))
+def _read_url(url: str) -> dict[str, str]:
+    try:
+        return {name: str(value) for name, value in conninfo_to_dict(url).items()}
+    except psycopg.ProgrammingError:
+        # Without what caused it: libpq likes to quote the URL.
+        raise UnknownStore(f"no PostgreSQL URL: {_what_is_wrong(url)}") from None
+    except UnicodeError:
+        raise UnknownStore("no PostgreSQL URL: it holds bytes that are not UTF-8") from None
+
+
+def _what_is_wrong(url: str) -> str:
+    """In libpq's words about the same URL without what may be a secret: everything up to the last
+    @, and every value."""
+    scheme, _, rest = url.partition("://")
+    before, at, behind = rest.rpartition("@")
+    place, mark, query = behind.partition("?")
+    names = [setting.partition("=") for setting in query.split("&")] if query else []
+    # What has no equals sign may be the rest of a password that was split at an ampersand.
+    bare = "&".join(f"{name}=***" if equals else "***" for name, equals, _ in names)
+    try:
+        conninfo_to_dict(f"{scheme}://{'***' if before else ''}{at}{place}{mark}{bare}")
+    except psycopg.ProgrammingError as error:
+        return str(error).strip()
+    return (
+        "a value in it, or what stands before its last @, is not percent-encoded: write special "
+        "characters as %40 for @, %25 for %"
+    )
+
+
+def _servers(given: dict[str, str]) -> list[tuple[str, str]]:
+    """Host and port of each. A port stands for all of them, or each has its own."""
+    hosts = _listed(given, "host", "PGHOST")
+    if not any(hosts):
+        hosts = _listed(given, "hostaddr", "PGHOSTADDR")
+    ports = _listed(given, "port", "PGPORT")
+    if len(ports) not in (1, len(hosts)):
+        raise UnknownStore(
+            f"no PostgreSQL server can be meant: {len(ports)} port numbers to {len(hosts)} hosts"
+        )
+    return [(host, ports[i if len(ports) > 1 else 0]) for i, host in enumerate(hosts)]
+
+
+def _listed(given: dict[str, str], name: str, variable: str) -> list[str]:
+    return (given.get(name) or os.environ.get(variable, "")).split(",")
+
+
+def _place(servers: list[tuple[str, str]], database: str) -> str:
+    places = ",".join(_name(host, port) for host, port in servers)
     # Before an @ may stand the end of a password that holds a slash.
-    _, at, database = effective.get("dbname", "").rpartition("@")
+    _, at, database = database.rpartition("@")
     return f"postgresql://{places}/{'***' if at else ''}{at}{database}"
 
 
-def one_by_one(given: dict[str, str]) -> list[dict[str, str]]:
-    """The settings for each of its servers. (A port stands for all of them, or each has its own.)
-    Their numbers fit together: libpq has looked."""
-    lists = {name: given[name].split(",") for name in _OF_EACH if name in given}
-    servers = []
-    for number in range(max(map(len, lists.values()), default=1)):
-        own = {name: each[number if len(each) > 1 else 0] for name, each in lists.items()}
-        servers.append({**given, **own})
-    return servers
-
-
-def name_of(server: dict[str, str]) -> str:
+def _name(host: str, port: str) -> str:
     """For people, as PostgreSQL itself names a server that is reached without a network."""
-    host = server.get("host") or server.get("hostaddr") or "[local]"
-    port = server.get("port") or "5432"
+    host, port = host or "[local]", port or "5432"
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _check(server: dict[str, str]) -> None:
+def _check(host: str, port: str) -> None:
     """What libpq would try to reach though it cannot be. It is not shown: it may be a piece of a
     password."""
-    host, port = server.get("host", ""), server.get("port") or "5432"
     if "@" in host[1:] and not host.startswith("/"):
         raise UnknownStore(
             "no host has an @ in its name, in the store URL or in PGHOST. If this is part of a "
             "password, write its @ as %40"
         )
-    if not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65535):
+    if port and not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65535):
         raise UnknownStore(
             "a port is a number from 1 to 65535, in the store URL and in PGPORT. If this is part of"
             " a password, write its / as %2F"

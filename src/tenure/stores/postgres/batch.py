@@ -1,38 +1,99 @@
-"""What one trip to the server writes: the rows of many runs, gathered.
-
-Every row but a run's own names its write by ``i``: what belongs to a refused one is then left out
-by the statement itself. What is kept as it is goes beside the rows, as the elements of one JSON
-array: the server only looks where each ends, which is quick, and no NUL in somebody's output makes
-it stumble.
-"""
+"""What one trip to the server creates or updates: decided by the model, on what this process
+remembers of a run or on the stored run, and turned into the rows of one statement for many runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from hashlib import sha256
+from itertools import chain
 from typing import Any
 
-from tenure.model.decide import NO_STEPS
-from tenure.model.outbox import origin_of
-from tenure.model.progress import StepDelta, Steps
-from tenure.model.snapshot import ItemState, RunSnapshot, StepState
-from tenure.model.update import Event, LeaseRequest, NewDelivery, NewRun, record
-from tenure.stores import record_rows
-from tenure.stores.postgres import alone
-from tenure.stores.postgres.rows import Head, detail_text
-from tenure.stores.postgres.session import Call
-from tenure.stores.postgres.write_rows import ChangedRunRow, DeliveryRow, NewRunRow, ProgressRow
-from tenure.stores.step_rows import HOST_ITSELF, added_hosts, bare, item_rows
+import msgspec
+from msgspec.structs import replace
 
+from tenure.model.codec import decode
+from tenure.model.decide import NO_STEPS, Circumstances, WholeSteps, decide
+from tenure.model.errors import (
+    RunNotFound,
+    StoreUnavailable,
+)
+from tenure.model.leases import check_repeated, create
+from tenure.model.outbox import origin_of
+from tenure.model.progress import Decision, StepDelta, Steps
+from tenure.model.query import news
+from tenure.model.snapshot import HostState, ItemState, RunSnapshot, StepState
+from tenure.model.status import StepStatus
+from tenure.model.update import (
+    Event,
+    LeaseRequest,
+    NewDelivery,
+    NewRun,
+    Receipt,
+    Update,
+    Write,
+    receipt,
+    record,
+    run_id_of,
+)
+from tenure.stores import record_rows
+from tenure.stores.postgres.connection import Row, Session
+from tenure.stores.postgres.rows import (
+    ChangedRunRow,
+    Head,
+    NewDeliveryRow,
+    NewRunRow,
+    ProgressRow,
+    ToWriteRow,
+    detail_text,
+    head_of,
+    steps_of,
+)
+from tenure.stores.postgres.statements import Call
+from tenure.stores.recent import Known, Recent
+from tenure.stores.step_rows import HOST_ITSELF, added_hosts, bare, item_rows, started
+
+_created = msgspec.json.Decoder(list[tuple[int, int, datetime | None]])
+updated = msgspec.json.Decoder(list[int])
+
+_OWNER = Circumstances(lease_live=True)
+"""Of an owner's update on the newest version; more need not be known about it."""
 _Step = tuple[int, int, StepState, list[str] | None]
 """``i``, step, body, added hosts."""
 _Task = tuple[int, int, int, str, ItemState]
 """``i``, step, item, host, body."""
 
 
-class Batch:
-    """For creations or for updates."""
+class NotRemembered(Exception):
+    """Only the stored run can tell."""
+
+
+class RunCache(Recent[Head]):
+    """The unfinished runs that this process wrote last."""
+
+    def remember(self, head: Head, steps: tuple[StepState, ...]) -> Known[Head]:
+        known = Known(head, steps, not_remembered)
+        self.put(head.run.run_id, known)
+        return known
+
+    def forget_all_of(self, run_ids: Iterable[str]) -> None:
+        """It is not known what became of them."""
+        for run_id in run_ids:
+            self.forget(run_id)
+
+
+def not_remembered(known: Known[Head], step: int, name: str) -> HostState | None:
+    raise NotRemembered
+
+
+class RunRows:
+    """What one statement creates or updates: the rows of many runs.
+
+    Every row but a run's own names its write by ``i``: what belongs to a refused one is then left
+    out by the statement itself. What is kept as it is goes beside the rows, as the elements of one
+    JSON array: the server only looks where each ends, which is quick, and no NUL in a task's output
+    makes it stumble.
+    """
 
     def __init__(self) -> None:
         self._runs: list[NewRunRow | ChangedRunRow | ProgressRow] = []
@@ -40,42 +101,26 @@ class Batch:
         """Beside each run."""
         self._steps: list[_Step] = []
         self._tasks: list[_Task] = []
-        self._deliveries: list[DeliveryRow] = []
+        self._deliveries: list[NewDeliveryRow] = []
         self._digests: dict[str, str] = {}
         """Of the definitions that runs of this batch have: each goes along once."""
-        self.may_seal = True
-        """Whether a run that comes alone may be announced with its record."""
 
     def __bool__(self) -> bool:
         return bool(self._runs)
 
-    def creation(self, aboard: Sequence[str] = ()) -> Call:
+    def creation(self) -> Call:
         """The statement that writes it. What there is no row for it does not mention: to begin with
         a table costs the server more than a row of it."""
         if self._steps or self._tasks or self._deliveries:
             told = record_rows.text(self._deliveries)
-            return ("create_runs", *self._of_runs(), *self._of_steps(), told, list(aboard))
-        run = self._runs[0]
-        is_alone = len(self._runs) == 1 and self.may_seal
-        if is_alone and isinstance(run, NewRunRow) and alone.waits(run):
-            return alone.creation(run, record_rows.text(self._events[0]), aboard)
-        return ("create_plain_runs", *self._of_runs(), list(aboard))
+            return ("create_runs", *self._of_runs(), *self._of_steps(), told)
+        return ("create_plain_runs", *self._of_runs())
 
     def update(self) -> Call:
         if self._deliveries:
             told = record_rows.text(self._deliveries)
             return ("update_runs", *self._of_runs(), *self._of_steps(), told)
         return ("update_quiet_runs", *self._of_runs(), *self._of_steps())
-
-    def beginning(self) -> Call:
-        """As ``update``, of one run that nobody owned."""
-        (run,) = self._runs
-        if self._deliveries or not isinstance(run, ChangedRunRow):
-            return self.update()
-        _, *steps, _, on, item, host, body = self._of_steps()
-        return alone.beginning(
-            run, record_rows.text(self._events[0]), (*steps, on, item, host, body)
-        )
 
     def _of_runs(self) -> tuple[str, ...]:
         return record_rows.text(self._runs), record_rows.text(self._events)
@@ -235,7 +280,167 @@ class Batch:
                 fence=run.fence,
             )
             told, origin = record_rows.text(event), origins[new.target]
-            self._deliveries.append(DeliveryRow(i, new.id, new.target, new.seq, origin, told))
+            self._deliveries.append(NewDeliveryRow(i, new.id, new.target, new.seq, origin, told))
+
+
+class Batch:
+    """Creations and updates that one trip writes, and what is to be said of each if it did."""
+
+    def __init__(self, cache: RunCache) -> None:
+        self.creations = RunRows()
+        self.updates = RunRows()
+        self._cache = cache
+        self._born: dict[int, tuple[RunSnapshot, LeaseRequest | None]] = {}
+        """Creations, if they are written."""
+        self._accepted: dict[int, tuple[Known[Head], RunSnapshot, Decision]] = {}
+        """Updates, if they are written: the run before and after."""
+        self._news: dict[int, tuple[str, ...]] = {}
+
+    # Deciding
+
+    def decide_from_cache(self, i: int, write: Write, at: datetime) -> None:
+        """``NotRemembered``; a refusal of an update may rest on what is no longer so."""
+        if isinstance(write, NewRun):
+            self._create(i, write, at)
+            return
+        known = self._cache.get(write.run_id)
+        if known is None or write.lease is None or write.if_unowned is not None:
+            raise NotRemembered
+        if self._update(i, write, known, known, _OWNER, at) is not None:
+            raise NotRemembered
+
+    def decide_from_store(
+        self, i: int, write: Write, found: dict[str, ToWriteRow]
+    ) -> Receipt | None:
+        """The answer, if there is nothing to write. Judged by the server's clock, as it was when
+        no other transaction could write the run any more."""
+        run_id = run_id_of(write)
+        self._cache.forget(run_id)
+        row = found.get(run_id)
+        if isinstance(write, NewRun):
+            return _created_before(write, row)
+        if row is None:
+            raise RunNotFound(run_id)
+        head = head_of(row.head, row.callbacks)
+        steps = steps_of(head.run, row)
+        known = Known(head, steps, not_remembered)
+        if write.lease is not None and not head.run.ended:
+            self._cache.put(run_id, known)
+        base, run = write.base_version, head.run
+        stale = base is not None and base < run.version
+        circumstances = Circumstances(
+            lease_live=head.lease_live,
+            applied_id=row.applied_id if stale else None,
+            lease_expires_at=head.lease_expires_at,
+        )
+        return self._update(i, write, known, WholeSteps(steps), circumstances, row.at)
+
+    def _create(self, i: int, new: NewRun, at: datetime) -> None:
+        run = create(new, at)
+        self.creations.create(i, new, run, at)
+        for step in run.steps:
+            if step.status is not StepStatus.PENDING:
+                self.creations.put_step(i, started(step))
+        self.creations.journal(i, run, new.update_id, new.events, new.deliveries, at)
+        self._news[i] = news(None, run, at)
+        self._born[i] = run, new.lease
+
+    def _update(
+        self,
+        i: int,
+        update: Update,
+        known: Known[Head],
+        steps: Steps,
+        circumstances: Circumstances,
+        at: datetime,
+    ) -> Receipt | None:
+        head = known.head
+        run = head.run
+        decision = decide(run, steps, update, at=at, circumstances=circumstances)
+        effect, fields = decision.effect, decision.fields
+        if effect is None:
+            return receipt(run, decision.version, head.lease_expires_at)
+        after = decision.own_fields(run)
+        if not fields or (len(fields) == 1 and "counts" in fields):  # of steps and hosts alone
+            self.updates.progress(i, head, after)
+        else:
+            self.updates.change(i, head, after, at)
+            self._news[i] = news(run, after, at)
+        for delta in decision.steps.values():
+            self.updates.put_step(i, delta, steps)
+        self.updates.journal(i, after, update.update_id, effect.events, effect.deliveries, at)
+        self._accepted[i] = known, after, decision
+        return None
+
+    # Writing
+
+    def calls(self) -> list[Call]:
+        """The statements that write it."""
+        calls: list[Call] = []
+        if self.creations:
+            calls.append(self.creations.creation())
+        if self.updates:
+            calls.append(self.updates.update())
+        return calls
+
+    def receipts(self, session: Session, answers: Sequence[list[Row]]) -> dict[int, Receipt]:
+        """As the answers to ``calls`` tell, once what they wrote is durable."""
+        receipts: dict[int, Receipt] = {}
+        left = list(answers)
+        if self._born:
+            ((at, text),) = left.pop(0)
+            session.heard(at)
+            for i, seq, end in decode(_created, text):
+                receipts[i] = self._there(*self._born[i], seq, end)
+        if self._accepted:
+            ((at, text),) = left.pop(0)
+            session.heard(at)
+            for i in decode(updated, text):
+                receipts[i] = self._taken_in(*self._accepted[i])
+            for i in self._accepted.keys() - receipts.keys():
+                self._cache.forget(self._accepted[i][1].run_id)
+        return receipts
+
+    def refused(self, written: Collection[int]) -> set[int]:
+        """Those that the statement left out after all."""
+        return {*self._born, *self._accepted} - {*written}
+
+    def news_of(self, written: Collection[int]) -> Iterable[str]:
+        """What there is to announce once these are durable."""
+        return chain.from_iterable(topics for i, topics in self._news.items() if i in written)
+
+    def _there(
+        self,
+        run: RunSnapshot,
+        lease: LeaseRequest | None,
+        seq: int,
+        lease_expires_at: datetime | None,
+    ) -> Receipt:
+        if lease is not None:
+            without = replace(run, steps=(), vars={})
+            head = Head(seq, without, lease.claim_id, lease_expires_at, True)
+            self._cache.remember(head, run.steps)
+        return receipt(run, 1, lease_expires_at)
+
+    def _taken_in(self, known: Known[Head], after: RunSnapshot, decision: Decision) -> Receipt:
+        head = known.head
+        if after.ended:
+            self._cache.forget(after.run_id)
+        else:
+            moved = Head(head.seq, after, head.claim_id, head.lease_expires_at, head.lease_live)
+            known.advance(moved, decision.steps)
+        until = head.lease_expires_at if after.owner_id is not None else None
+        return receipt(after, decision.version, until)
+
+
+def _created_before(new: NewRun, row: ToWriteRow | None) -> Receipt:
+    if row is None:
+        raise StoreUnavailable(
+            f"run {new.snapshot.run_id} was removed at this very moment; send it again"
+        )
+    head = head_of(row.head)
+    check_repeated(head.run, row.first_id, new)
+    return receipt(head.run, 1, head.lease_expires_at)
 
 
 def _columns(rows: Sequence[tuple[Any, ...]], count: int) -> Iterable[tuple[Any, ...]]:

@@ -13,18 +13,17 @@ from tenure.model.codec import storable
 from tenure.model.errors import LeaseLost, RunNotFound, StoreRejected
 from tenure.model.update import Fencing
 from tenure.ports.store import LogKey, LogName, LogSlice
-from tenure.stores.postgres.connections import Connections, Purpose
-from tenure.stores.postgres.failures import DATA_ERRORS
-from tenure.stores.postgres.names import can_exist, escaped, must_exist, unescaped
-from tenure.stores.postgres.session import Session
+from tenure.stores.postgres.connection import Session
+from tenure.stores.postgres.errors import DATA_ERRORS
+from tenure.stores.postgres.pools import Connections, Purpose
+from tenure.stores.postgres.rows import can_exist, escaped, must_exist, unescaped
 
 _NO_ITEM = -1
 _Stream = tuple[int, str, int, int, str]
 
 
-class Logging:
-    def __init__(self, connections: Connections) -> None:
-        self._connections = connections
+class Logs:
+    _connections: Connections
 
     async def append(
         self, run_id: str, fencing: Fencing, key: LogKey, offset: int, data: bytes
@@ -33,11 +32,11 @@ class Logging:
         stream = _stream_of(storable(run_id, key))
         async with self._connections.session(Purpose.OUTPUT) as session:
             try:
-                return await self._append(session, run_id, fencing, stream, offset, data)
+                return await self._append_chunk(session, run_id, fencing, stream, offset, data)
             except DATA_ERRORS as error:
                 raise StoreRejected(run_id, f"output cannot be stored: {error}") from error
 
-    async def _append(
+    async def _append_chunk(
         self,
         session: Session,
         run_id: str,
@@ -60,10 +59,7 @@ class Logging:
             await session.confirm()
             return int(size)
         known = b""
-        if 0 <= offset < size:
-            known = await _bytes(session, seq, stream, offset, len(data))
-        elif offset == size:
-            # Somebody wrote at this very place at this very moment: look once more.
+        if 0 <= offset <= size:  # at its very end another call may have written at this moment
             known = await _bytes(session, seq, stream, offset, len(data))
         if not known or not data.startswith(known):
             raise StoreRejected(
@@ -73,9 +69,11 @@ class Logging:
         if not rest:
             await session.confirm()
             return max(int(size), offset + len(data))
-        return await self._append(session, run_id, fencing, stream, offset + len(known), rest)
+        return await self._append_chunk(session, run_id, fencing, stream, offset + len(known), rest)
 
-    async def read(self, run_id: str, key: LogKey, offset: int, limit: int) -> LogSlice:
+    async def read(
+        self, run_id: str, key: LogKey, offset: int = 0, *, limit: int = 65536
+    ) -> LogSlice:
         stream, offset = _stream_of(storable(run_id, key)), max(offset, 0)
         async with self._connections.session(Purpose.READING) as session:
             seq = await _seq_of(session, run_id)
@@ -84,7 +82,7 @@ class Logging:
         size = int(row[0]) if row else 0
         return LogSlice(offset=offset, data=data, size=max(size, offset + len(data) if data else 0))
 
-    async def streams(self, run_id: str) -> list[LogKey]:
+    async def list_logs(self, run_id: str) -> list[LogKey]:
         async with self._connections.session(Purpose.READING) as session:
             found = await session.all("log_streams", await _seq_of(session, run_id))
         return [
@@ -98,7 +96,7 @@ class Logging:
             for step, host, item, attempt, stream in found
         ]
 
-    async def sizes(self, names: Collection[LogName]) -> dict[LogName, int]:
+    async def sizes_of(self, names: Collection[LogName]) -> dict[LogName, int]:
         asked = [(run_id, key) for run_id, key in names if can_exist(run_id)]
         streams = [(run_id, *_stream_of(storable(run_id, key))) for run_id, key in asked]
         columns = [[stream[column] for stream in streams] for column in range(6)]

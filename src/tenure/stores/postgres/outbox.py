@@ -1,31 +1,63 @@
-"""Callbacks that wait. Settling is a file apart."""
+"""Callbacks that wait: claimed, sent elsewhere, settled.
+
+*Rights.* A relay that holds a callback settles it: delivered, dead, or waiting as before. If it is
+settled, the next of its run and target is shown to claims (``blocked``). If a letter died, or one
+that had died was delivered, its run shows the newest dead letter left (``callback_error``). The
+owner adds callbacks, and holds the one they wait behind until its commit. A person sends settled
+ones again. None of them ever takes back what another has done.
+
+*All or nothing, for each.* A callback, the next one and what its run shows change in one commit. So
+it need not be remembered that a run must still show something: it does, or the callback still
+waits.
+
+*Nothing waits.* Each of these rows may be held by another transaction, for a moment or, by a
+person, for long. Then that one callback is not settled, and the relay is told to send its outcome
+again; all others are. (An outcome that is not sent again is found out once more, when the claim has
+ended.)
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from tenure.model.errors import DeliveryNotFound, StoreUnavailable
-from tenure.model.outbox import Delivery, requeue
+from tenure.model.codec import storable
+from tenure.model.errors import DeliveryNotFound, StoreUnavailable, TenureError
+from tenure.model.outbox import (
+    Delivered,
+    Delivery,
+    GiveUp,
+    Outcome,
+    RetryLater,
+    Settlement,
+    as_callback_error,
+    requeue,
+    settle,
+)
 from tenure.model.query import Page, bounded_limit, decode_cursor, encode_cursor
 from tenure.model.status import DeliveryState
+from tenure.model.update import MAX_LEASE_SECONDS
 from tenure.stores import record_rows
-from tenure.stores.postgres.connections import Connections, Purpose
-from tenure.stores.postgres.delivery_rows import Changed, Kept, changed, delivery_of
-from tenure.stores.postgres.failures import DATA_ERRORS
-from tenure.stores.postgres.index_ranges import newest_of
-from tenure.stores.postgres.listing import Values
-from tenure.stores.postgres.names import can_be_stored
-from tenure.stores.postgres.patience import PAUSES, Busy, pause
-from tenure.stores.postgres.session import Call, Session
-from tenure.stores.postgres.statements import FRAGMENTS
-from tenure.stores.postgres.watched import Row
+from tenure.stores.postgres.connection import PAUSES_S, SHORT_PAUSES_S, Busy, Row, Session, pause
+from tenure.stores.postgres.errors import DATA_ERRORS
+from tenure.stores.postgres.pools import Connections, Purpose
+from tenure.stores.postgres.rows import (
+    ChangedDeliveryRow,
+    Kept,
+    can_be_stored,
+    changed_delivery,
+    delivery_of,
+)
+from tenure.stores.postgres.statements import FRAGMENTS, Call, Values, newest_of
 
 _NEWEST = 1 << 62
 _ORIGINS_AT_ONCE = 500
 
+Answer = Delivery | TenureError
 
-class Wanted(NamedTuple):
+
+class _Claim(NamedTuple):
     """What ``claim_deliveries`` is asked for."""
 
     token: str
@@ -36,20 +68,138 @@ class Wanted(NamedTuple):
     only: Collection[str] | None
 
 
-class Outboxing:
-    def __init__(self, connections: Connections) -> None:
-        self._connections = connections
-        self._next_origin = ""
+class _Written:
+    """What a transaction is about to write."""
 
-    async def claim(self, wanted: Wanted) -> list[Delivery]:
+    def __init__(self) -> None:
+        self.rows: dict[int, ChangedDeliveryRow] = {}
+        """By number: one that is settled twice is written once."""
+        self.settled: set[tuple[int, str]] = set()
+        """Runs and targets whose next callback may go out."""
+        self.failing: set[int] = set()
+        """Runs whose newest dead letter may have changed."""
+
+
+class _Work:
+    """What is to be settled, and the answers so far."""
+
+    def __init__(self, settlements: Sequence[Settlement]) -> None:
+        self.settlements = settlements
+        self.left = list(range(len(settlements)))
+        self._answers: dict[int, Answer] = {}
+
+    def answer(self, busy: set[str], answer_to: Callable[[Settlement], Answer]) -> None:
+        """All but those that another transaction holds."""
+        asked, self.left = self.left, []
+        for i in asked:
+            settlement = self.settlements[i]
+            if settlement.delivery_id in busy:
+                self.left.append(i)
+            else:
+                self._answers[i] = answer_to(settlement)
+
+    def all_answers(self, locked: Callable[[str], TenureError]) -> list[Answer]:
+        for i in self.left:
+            self._answers[i] = locked(self.settlements[i].delivery_id)
+        return [self._answers[i] for i in range(len(self.settlements))]
+
+
+class OutboxCalls:
+    _connections: Connections
+    _next_origin = ""
+
+    async def claim_deliveries(
+        self,
+        token: str,
+        *,
+        limit: int = 100,
+        seconds: float = 60.0,
+        per_origin: int | None = None,
+        except_origins: Collection[str] = (),
+        only: Collection[str] | None = None,
+    ) -> list[Delivery]:
+        wanted = _Claim(token, limit, seconds, per_origin, except_origins, only)
         async with (
             self._connections.session(Purpose.WRITING) as session,
             session.undone_on_error(),
         ):
-            return await self.claim_after(session, [("begin",), ("carefully",)], wanted)
+            return await self._claim_after(session, [("begin",), ("carefully",)], wanted)
 
-    async def claim_after(
-        self, session: Session, calls: Sequence[Call], wanted: Wanted
+    async def settle_delivery(self, delivery_id: str, token: str, outcome: Outcome) -> Delivery:
+        (answer,) = await self._settle_all([Settlement(delivery_id, token, outcome)], PAUSES_S)
+        if isinstance(answer, TenureError):
+            raise answer
+        return answer
+
+    async def settle_deliveries(self, settlements: Sequence[Settlement]) -> list[Answer]:
+        return await self._settle_all(settlements, SHORT_PAUSES_S)
+
+    async def settle_and_claim(
+        self,
+        settlements: Sequence[Settlement],
+        token: str,
+        *,
+        limit: int = 100,
+        seconds: float = 60.0,
+        per_origin: int | None = None,
+        except_origins: Collection[str] = (),
+        only: Collection[str] | None = None,
+    ) -> tuple[list[Answer], list[Delivery]]:
+        wanted = _Claim(token, limit, seconds, per_origin, except_origins, only)
+        work = _Work(settlements)
+        async with self._connections.session(Purpose.WRITING) as session:
+            async with session.undone_on_error():
+                calls = await self._settle(session, work)
+                claimed = await self._claim_after(session, calls, wanted)
+            if work.left:
+                await self._settle_left(session, work, SHORT_PAUSES_S[1:])
+        return work.all_answers(self._locked_delivery), claimed
+
+    async def list_deliveries(
+        self,
+        *,
+        state: DeliveryState | None = None,
+        run_id: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Delivery]:
+        (before,) = decode_cursor("deliveries", cursor, 1) if cursor else (_NEWEST,)
+        limit = bounded_limit(limit)
+        statement, values = page_statement(state, run_id, before, limit + 1)
+        async with self._connections.session(Purpose.READING) as session:
+            try:
+                found = await session.carefully(statement, values)
+            except DATA_ERRORS:
+                found = []
+        return Page(
+            items=tuple(delivery_of(text).delivery for _, text in found[:limit]),
+            cursor=encode_cursor("deliveries", found[limit - 1][0]) if len(found) > limit else None,
+        )
+
+    async def get_delivery(self, delivery_id: str) -> Delivery:
+        async with self._connections.session(Purpose.READING) as session:
+            try:
+                found = await session.all("deliveries_by_id", [delivery_id])
+            except DATA_ERRORS:
+                found = []
+        for (text,) in found:
+            return delivery_of(text).delivery
+        raise DeliveryNotFound(delivery_id)
+
+    async def requeue_delivery(self, delivery_id: str) -> Delivery:
+        async with self._connections.session(Purpose.WRITING) as session:
+            for seconds in PAUSES_S:
+                await pause(seconds)
+                try:
+                    return await self._requeue(session, delivery_id)
+                except Busy:
+                    continue
+        raise self._locked_delivery(delivery_id)
+
+    # Claiming
+
+    async def _claim_after(
+        self, session: Session, calls: Sequence[Call], wanted: _Claim
     ) -> list[Delivery]:
         """What ``calls`` of a transaction made eligible can be claimed; then commit."""
         *_, renewed, found = await session.together(
@@ -57,7 +207,7 @@ class Outboxing:
             ("renew_held_deliveries", wanted.token, wanted.seconds),
             ("origins_due", self._next_origin, _ORIGINS_AT_ONCE),
         )
-        # Not renewed, it may go to somebody else before it was sent from here: it is left to him.
+        # Not renewed, it may go to another relay before it was sent from here: left to that one.
         left_to_others = [number for number, is_renewed in renewed if not is_renewed]
         ending: list[Call] = [("held_deliveries", wanted.token, left_to_others), ("commit",)]
         if not renewed:
@@ -65,7 +215,7 @@ class Outboxing:
         *_, held, _ = await session.together(*ending)
         return [delivery_of(text).delivery for (text,) in held]
 
-    async def _holding(self, session: Session, wanted: Wanted, found: list[Row]) -> Call:
+    async def _holding(self, session: Session, wanted: _Claim, found: list[Row]) -> Call:
         limit = max(wanted.limit, 0)
         most = limit if wanted.per_origin is None else max(wanted.per_origin, 0)
         left_out = frozenset(filter(can_be_stored, wanted.except_origins))
@@ -97,20 +247,10 @@ class Outboxing:
         self._next_origin = origins[-1] if len(origins) == _ORIGINS_AT_ONCE else ""
         return origins
 
-    async def requeue(self, delivery_id: str) -> Delivery:
-        async with self._connections.session(Purpose.WRITING) as session:
-            for seconds in PAUSES:
-                await pause(seconds)
-                try:
-                    return await self._requeue(session, delivery_id)
-                except Busy:
-                    continue
-        raise self.locked(delivery_id)
-
     async def _requeue(self, session: Session, delivery_id: str) -> Delivery:
         async with session.undone_on_error():
             before = ("keep_run_of_delivery", delivery_id)
-            found, free = await lock(session, [delivery_id], before)
+            found, free = await _lock(session, [delivery_id], before)
             kept = found.get(delivery_id)
             if kept is None:
                 raise DeliveryNotFound(delivery_id)
@@ -119,44 +259,143 @@ class Outboxing:
             again = requeue(kept.delivery, await session.now())
             if again is not kept.delivery:
                 await session.together(
-                    putting([changed(kept.number, again, delay=0.0)]),
+                    _putting([changed_delivery(kept.number, again, delay=0.0)]),
                     ("block_all_but_head", kept.seq, again.target.name),
                 )
             await session.all("commit")
             return again
 
-    def locked(self, delivery_id: str) -> StoreUnavailable:
+    def _locked_delivery(self, delivery_id: str) -> StoreUnavailable:
         return StoreUnavailable(
             f"callback {delivery_id}, its run or the callback behind it is locked in "
-            f"{self._connections.address.place} by somebody else's transaction; nothing of it was "
+            f"{self._connections.address.place} by another transaction; nothing of it was "
             "written, send it again"
         )
 
-    async def get(self, delivery_id: str) -> Delivery:
-        async with self._connections.session(Purpose.READING) as session:
-            try:
-                found = await session.all("deliveries_by_id", [delivery_id])
-            except DATA_ERRORS:
-                found = []
-        for (text,) in found:
-            return delivery_of(text).delivery
-        raise DeliveryNotFound(delivery_id)
+    # Settling
 
-    async def page(
-        self, state: DeliveryState | None, run_id: str | None, limit: int, cursor: str | None
-    ) -> Page[Delivery]:
-        (before,) = decode_cursor("deliveries", cursor, 1) if cursor else (_NEWEST,)
-        limit = bounded_limit(limit)
-        statement, values = page_statement(state, run_id, before, limit + 1)
-        async with self._connections.session(Purpose.READING) as session:
-            try:
-                found = await session.carefully(statement, values)
-            except DATA_ERRORS:
-                found = []
-        return Page(
-            items=tuple(delivery_of(text).delivery for _, text in found[:limit]),
-            cursor=encode_cursor("deliveries", found[limit - 1][0]) if len(found) > limit else None,
+    async def _settle_all(
+        self, settlements: Sequence[Settlement], pauses: Sequence[float]
+    ) -> list[Answer]:
+        work = _Work(settlements)
+        async with self._connections.session(Purpose.WRITING) as session:
+            await self._settle_left(session, work, pauses)
+        return work.all_answers(self._locked_delivery)
+
+    async def _settle_left(self, session: Session, work: _Work, pauses: Sequence[float]) -> None:
+        for seconds in pauses:
+            await pause(seconds)
+            async with session.undone_on_error():
+                calls = await self._settle(session, work)
+                await session.together(*calls, ("commit",))
+            if not work.left:
+                return
+
+    async def _settle(self, session: Session, work: _Work) -> list[Call]:
+        """Begins the transaction: answers what can be, and tells what is still to be written.
+        Refusals come before anything is."""
+        settlements = work.settlements
+        asked = [settlements[i].delivery_id for i in work.left]
+        found, free = await _lock(session, [name for name in asked if can_be_stored(name)])
+        busy = {name for name, kept in found.items() if kept.number not in free}
+        busy |= await _of_busy_runs(session, [settlements[i] for i in work.left], found)
+        at, written = await session.now(), _Written()
+        work.answer(busy, lambda each: _answer(each, found, written, at))
+        calls: list[Call] = []
+        if written.rows:
+            calls.append(_putting(list(written.rows.values())))
+        if written.settled:
+            seqs, targets = zip(*sorted(written.settled), strict=True)
+            calls.append(("unblock_heads", list(seqs), list(targets)))
+        if written.failing:
+            await session.together(*calls)
+            calls = [await _showing_dead_letters(session, sorted(written.failing))]
+        return calls
+
+
+async def _of_busy_runs(
+    session: Session, settlements: Sequence[Settlement], found: dict[str, Kept]
+) -> set[str]:
+    """Lock the runs on which an outcome is to show: the callbacks of those that cannot be had."""
+    shown: dict[str, int] = {}
+    for each in settlements:
+        kept = found.get(each.delivery_id)
+        if kept is not None and _shows_on_its_run(each, kept.delivery):
+            shown[each.delivery_id] = kept.seq
+    if not shown:
+        return set()
+    locked = await session.all("lock_mourned", sorted(set(shown.values())))
+    return {delivery_id for delivery_id, seq in shown.items() if (seq,) not in locked}
+
+
+def _shows_on_its_run(settlement: Settlement, delivery: Delivery) -> bool:
+    if delivery.settled_token == settlement.token:
+        return False  # sent again: that is done
+    if isinstance(settlement.outcome, Delivered):
+        return delivery.died_at is not None
+    return isinstance(settlement.outcome, GiveUp)
+
+
+async def _showing_dead_letters(session: Session, seqs: list[int]) -> Call:
+    rows: list[dict[str, Any]] = []
+    for seq, text in await session.all("newest_dead_letters", seqs):
+        error = None
+        if text is not None:
+            error = record_rows.text(as_callback_error(delivery_of(text).delivery))
+        rows.append({"seq": seq, "error": error})
+    return ("show_dead_letters", record_rows.text(rows), seqs)
+
+
+def _answer(
+    settlement: Settlement, found: dict[str, Kept], written: _Written, at: datetime
+) -> Answer:
+    try:
+        if settlement.delivery_id not in found:
+            raise DeliveryNotFound(settlement.delivery_id)
+        kept = found[settlement.delivery_id]
+        delivery, outcome = kept.delivery, settlement.outcome
+        if not isinstance(outcome, Delivered):  # the one that brings no value of its own
+            outcome = storable(delivery.run_id, settlement).outcome
+        delay = None
+        if isinstance(outcome, RetryLater):
+            delay = min(max(outcome.delay, 0.0), MAX_LEASE_SECONDS)
+        due_at = at + timedelta(seconds=delay or 0.0)
+        settled = settle(delivery, settlement.token, outcome, at=at, due_at=due_at)
+    except TenureError as refusal:
+        return refusal
+    if settled is not delivery:
+        found[delivery.id] = kept._replace(delivery=settled)
+        written.rows[kept.number] = changed_delivery(kept.number, settled, delay)
+        if settled.state is not DeliveryState.WAITING:
+            written.settled.add((kept.seq, settled.target.name))
+            if settled.died_at or delivery.died_at:
+                written.failing.add(kept.seq)
+    return settled
+
+
+async def _lock(
+    session: Session, delivery_ids: list[str], *before: Call
+) -> tuple[dict[str, Kept], set[int]]:
+    """Begin a transaction, and read: what there is, and the numbers of those that no other call can
+    change any more, nor the next one that waits behind them."""
+    try:
+        *_, locked, held_up, texts = await session.together(
+            ("begin",),
+            ("carefully",),
+            *before,
+            ("lock_deliveries", delivery_ids),
+            ("lock_following", delivery_ids),
+            ("deliveries_by_id", delivery_ids),
         )
+    except DATA_ERRORS as error:
+        raise DeliveryNotFound(delivery_ids[0]) from error
+    found = (delivery_of(text) for (text,) in texts)
+    free = {number for (number,) in locked} - {number for (number,) in held_up}
+    return {kept.delivery.id: kept for kept in found}, free
+
+
+def _putting(rows: Sequence[ChangedDeliveryRow]) -> Call:
+    return ("put_deliveries", record_rows.text(rows), [row.number for row in rows])
 
 
 def page_statement(
@@ -182,28 +421,3 @@ def page_statement(
         f"{FRAGMENTS['of_its_run']} order by d.number desc"
     )
     return statement, values.all
-
-
-async def lock(
-    session: Session, delivery_ids: list[str], *before: Call
-) -> tuple[dict[str, Kept], set[int]]:
-    """Begin a transaction, and read: what there is, and the numbers of those that nobody else can
-    change any more, nor the next one that waits behind them."""
-    try:
-        *_, locked, held_up, texts = await session.together(
-            ("begin",),
-            ("carefully",),
-            *before,
-            ("lock_deliveries", delivery_ids),
-            ("lock_following", delivery_ids),
-            ("deliveries_by_id", delivery_ids),
-        )
-    except DATA_ERRORS as error:
-        raise DeliveryNotFound(delivery_ids[0]) from error
-    found = (delivery_of(text) for (text,) in texts)
-    free = {number for (number,) in locked} - {number for (number,) in held_up}
-    return {kept.delivery.id: kept for kept in found}, free
-
-
-def putting(rows: Sequence[Changed]) -> Call:
-    return ("put_deliveries", record_rows.text(rows), [row.number for row in rows])

@@ -79,27 +79,11 @@ where pg_backend_pid() = $1::integer
 select set_config('idle_in_transaction_session_timeout', '10s', true),
   set_config('enable_seqscan', 'off', true)
 
--- name: seal
--- Without the right to read it there is none: hints are then heard, and what they bring along is not
--- believed.
-select secret from tenure.seal limit 1
-
--- name: may_read_seal
-select has_table_privilege('tenure.seal', 'select')
-
--- name: may_use_seal
-select has_table_privilege('tenure.seal', 'select')
-  and has_function_privilege('tenure.sealed(text)', 'execute')
-
 -- name: functions_out_of_reach
 -- Everybody may execute a function, unless somebody has taken that away, perhaps beforehand.
 select p.oid::regprocedure::text from pg_proc p
 where p.pronamespace = 'tenure'::regnamespace and not has_function_privilege(p.oid, 'execute')
 order by 1
-
--- name: make_seal
-insert into tenure.seal (secret) select gen_random_uuid()::text || gen_random_uuid()::text
-where not exists (select from tenure.seal)
 
 -- name: listen
 listen tenure
@@ -124,11 +108,13 @@ select tenure.clock()
 -- The first words on every connection. Times are told in UTC, in the style that the driver reads;
 -- poolers keep these settings. Statements alone see what is committed, as transactions do (`begin`): no
 -- pooler keeps that, so it is set only on a connection that nobody else uses (as below the planner's).
--- Asked again now and then: somebody may have migrated the store, or made the server read-only.
+-- The server stops what takes longer than the client waits: nobody would hear the answer. Asked again
+-- now and then: the store may have been migrated, or its server made read-only.
 select coalesce(max(number), 0), current_setting('transaction_read_only') = 'on',
   set_config('timezone', 'UTC', false),
   set_config('datestyle', 'ISO', false), case when pg_backend_pid() = $1::integer then
-    set_config('default_transaction_isolation', 'read committed', false) end
+    set_config('default_transaction_isolation', 'read committed', false)
+    || set_config('statement_timeout', $2::text, false) end
 from tenure.migrations
 
 -- fragment: created
@@ -181,11 +167,6 @@ with given as materialized (
   {new_journal}
 )
 
--- fragment: may_ride
--- Whoever commits with NOTIFY keeps all others who do from committing until he has flushed. So one
--- transaction of the database does at a time; who finds another at it announces apart, afterwards.
-(select pg_try_advisory_xact_lock(hashtextextended('tenure.announcing', 0)))
-
 -- name: active_retry
 -- Of the chain that the run belongs to.
 select a.run_id, a.status, a.readiness = 3 from tenure.runs a
@@ -209,65 +190,13 @@ where a.retry_root = coalesce((select coalesce(o.retry_root, o.run_id) from tenu
   join ok on ok.i = d.i order by d.i, d.ordinal
 )
 select tenure.clock(),
-  coalesce((select json_agg(json_build_array(i, seq, lease_expires_at)) from ok), '[]')::text,
-  array(select pg_notify('tenure_queue', topics)::text
-    from unnest($13::text[]) as t(topics) where {may_ride})
+  coalesce((select json_agg(json_build_array(i, seq, lease_expires_at)) from ok), '[]')::text
 
 -- name: create_plain_runs
 -- Of which nothing starts yet, and nobody is told by callback: most of what is submitted.
 {created}
 select tenure.clock(),
-  coalesce((select json_agg(json_build_array(i, seq, lease_expires_at)) from ok), '[]')::text,
-  array(select pg_notify('tenure_queue', topics)::text
-    from unnest($3::text[]) as t(topics) where {may_ride})
-
--- name: create_plain_run
--- One that comes alone and waits for somebody to own it. It is announced with its record, as
--- `waiting_runs` would show it, if the server can carry that much. Who may not execute what seals it
--- may not ask this at all, whatever comes of it: `create_plain_runs` is for him.
-with ok as (
-  insert into tenure.runs (run_id, workflow_name, retry_root, status, version, fence, takeovers,
-    takeovers_without_progress, recovery, queue, rank, ready_at, readiness, approved, run_after,
-    created_at, updated_at, counts, detail)
-  select $1::text, $2::text, coalesce((select coalesce(o.retry_root, o.run_id)
-    from tenure.runs o where o.run_id = $27::text limit 1), $27::text), $3::text, $4::bigint,
-    $5::bigint, 0, 0, $6::text, $7::text,
-    $8::smallint, $9::timestamptz, $10::smallint, $11::boolean, $12::timestamptz,
-    $13::timestamptz, $13::timestamptz, $14::json, $15::json
-  where (select 1 from tenure.runs where run_id = $1::text limit 1) is null
-  on conflict (run_id) do nothing
-  returning seq, changed_in
-), specs as (
-  insert into tenure.run_specs (seq, definition_digest, summary, callbacks, vars, plan)
-  select seq, $16::text, $17::json, $18::json, $19::json, $20::json from ok
-), labels as (
-  insert into tenure.run_labels (key, value, seq)
-  select l.key, l.value, ok.seq from ok, json_each_text($21::json) l
-), definitions as (
-  insert into tenure.definitions (digest, body)
-  select $16::text, $22::json from ok left join lateral (
-    select true as kept from tenure.definitions d where d.digest = $16::text
-    limit 1 for key share) k on true
-  where $22::json is not null and k.kept is null
-  on conflict (digest) do update set body = excluded.body where false
-), journal as (
-  insert into tenure.journal (seq, version, at, fence, update_id, changed_in, events)
-  select seq, $4::bigint, $13::timestamptz, $5::bigint, $23::text, changed_in, $24::json from ok
-)
-select tenure.clock(), coalesce((select format('[[%s,%s,null]]', $26::integer, seq) from ok), '[]'),
-  array(
-    select pg_notify('tenure_queue',
-      case when octet_length(a.whole) < 8000 then a.whole else t.topics end)::text
-    from unnest($25::text[]) as t(topics) left join lateral (
-      select json_build_object(
-        'topics', t.topics::json, 'run', b.run::json, 'seal',
-        case when has_table_privilege('tenure.seal', 'select') then tenure.sealed(b.run) end)::text as whole
-      from ok, lateral (select json_build_array(json_build_array(
-        ok.seq, $1::text, $2::text, $3::text, $4::bigint, $5::bigint, null, null, null, false, 0, 0,
-        $6::text, $7::text, $8::smallint, $9::timestamptz, $12::timestamptz, null,
-        $13::timestamptz, null, null, $13::timestamptz, $14::json, $15::json, null), $17::json,
-        $18::json, $19::json, $20::json, null, null, $16::text)::text as run) b) a on true
-    where {may_ride})
+  coalesce((select json_agg(json_build_array(i, seq, lease_expires_at)) from ok), '[]')::text
 
 -- fragment: updated
 -- Of those still as they were when the update was decided, and that nobody else is writing now.
@@ -353,41 +282,6 @@ select tenure.clock(), coalesce((select json_agg(i) from ok), '[]')::text
 {updated}
 select tenure.clock(), coalesce((select json_agg(i) from ok), '[]')::text
 
--- name: begin_run
--- As `update_quiet_runs`, of a single run that nobody owned and that is claimed with it.
-with ok as (
-  update tenure.runs r set status = $4::text, version = $5::bigint, fence = $6::bigint,
-    owner_id = $7::text, claim_id = case when $7::text is not null then $8::text end,
-    lease_expires_at = case
-      when $7::text is not null then tenure.clock() + make_interval(secs => $9::float8) end,
-    takeovers = $10::integer, takeovers_without_progress = $11::integer,
-    readiness = $12::smallint, approved = $13::boolean, cancel_requested_at = $14::timestamptz,
-    started_at = $15::timestamptz, finished_at = $16::timestamptz, updated_at = $17::timestamptz,
-    changed_in = greatest(r.changed_in, pg_current_xact_id()), counts = $18::json,
-    detail = $19::json
-  where r.seq = (
-    select seq from tenure.runs
-    where seq = $1::bigint and version = $2::bigint and fence = $3::bigint and owner_id is null
-    limit 1 for no key update skip locked)
-  returning r.seq, r.version, r.updated_at, r.fence, r.changed_in
-), steps as (
-  insert into tenure.steps (seq, step, body, added_hosts)
-  select ok.seq, t.step, t.body, case when json_typeof(t.added) = 'array' then t.added end
-  from ok, rows from (unnest($22::integer[]), json_array_elements($23::json),
-      json_array_elements($24::json)) as t(step, body, added)
-  on conflict (seq, step) do update set body = excluded.body
-), tasks as (
-  insert into tenure.tasks (seq, step, host, item, body)
-  select ok.seq, t.step, t.host, t.item, t.body
-  from ok, rows from (unnest($25::integer[], $26::integer[]), json_array_elements_text($27::json),
-      json_array_elements($28::json)) as t(step, item, host, body)
-  on conflict (seq, step, host, item) do update set body = excluded.body
-), journal as (
-  insert into tenure.journal (seq, version, at, fence, update_id, changed_in, events)
-  select seq, version, updated_at, fence, $20::text, changed_in, $21::json from ok
-)
-select tenure.clock(), case when exists (select from ok) then '[0]' else '[]' end
-
 -- name: lock_runs
 select l.seq from unnest($1::text[]) u(run_id), lateral (
   select r.seq from tenure.runs r where r.run_id = u.run_id limit 1
@@ -416,7 +310,7 @@ select u.run_id, r.version from unnest($1::text[]) u(run_id), lateral (
   select version from tenure.runs where run_id = u.run_id limit 1) r
 
 -- name: runs_by_id
-select json_build_array({head}, s.summary, s.callbacks, s.vars, s.plan, {steps})::text
+select u.run_id, json_build_array({head}, s.summary, s.callbacks, s.vars, s.plan, {steps})::text
 from unnest($1::text[]) u(run_id),
   lateral (select * from tenure.runs where run_id = u.run_id limit 1) r,
   lateral (select * from tenure.run_specs where seq = r.seq limit 1) s
@@ -426,13 +320,6 @@ select json_build_array({head}, s.summary, s.callbacks, s.vars, s.plan, {steps},
 from unnest($1::bigint[]) u(seq),
   lateral (select * from tenure.runs where seq = u.seq limit 1) r,
   lateral (select * from tenure.run_specs where seq = u.seq limit 1) s
-
--- name: summaries_by_seq
-select json_build_array({head}, s.summary)::text
-from unnest($1::bigint[]) with ordinality u(seq, place),
-  lateral (select * from tenure.runs where seq = u.seq limit 1) r,
-  lateral (select * from tenure.run_specs where seq = u.seq limit 1) s
-order by u.place
 
 -- name: seq_of_run
 select seq from tenure.runs where run_id = $1
@@ -576,9 +463,6 @@ from unnest($1::text[], $2::text[], $3::bigint[]) with ordinality
   as u(run_id, owner_id, fence, i), lateral (
   select * from tenure.runs r where r.run_id = u.run_id limit 1) l
 where l.owner_id = u.owner_id and l.fence = u.fence
-
--- name: ownership
-select seq, fence, owner_id from tenure.runs where run_id = $1
 
 -- name: renew_held_deliveries
 -- (Of a claim whose answer was lost.) All of them, and whether they are renewed: not those that

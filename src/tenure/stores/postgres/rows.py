@@ -1,17 +1,24 @@
-"""Between rows and the model's values. No SQL here, no decisions either."""
+"""Between rows and the model's values: runs and callbacks as they are read and written, and texts
+that PostgreSQL cannot hold. No SQL here, no decisions either."""
 
 from __future__ import annotations
 
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from tenure.model.codec import decode
+from tenure.model.errors import InvalidRunId, RunNotFound, StoreIncompatible
+from tenure.model.ids import check_run_id
 from tenure.model.leases import present
+from tenure.model.outbox import Delivery
 from tenure.model.snapshot import (
     CallbackError,
     CallbackTarget,
@@ -21,9 +28,16 @@ from tenure.model.snapshot import (
     StepState,
     summarize,
 )
-from tenure.model.status import Recovery, RunStatus
+from tenure.model.status import DeliveryState, Recovery, RunStatus
+from tenure.model.update import RecordedEvent
 from tenure.stores.record_rows import Detail, PlannedStep, SpecSummary, Text, text
 from tenure.stores.step_rows import StepRow, TaskRow, assembled
+
+T = TypeVar("T")
+
+_log = logging.getLogger("tenure.stores")
+
+# Runs, as they are read
 
 _NO_DETAIL = Detail()
 _details = attrgetter(*(name for name in Detail.__struct_fields__ if name != "callback_error"))
@@ -59,9 +73,6 @@ class HeadRow(Struct, array_like=True, frozen=True, gc=False):
     callback_error: CallbackError | None
 
 
-_MOMENTS = tuple(name for name, kind in HeadRow.__annotations__.items() if "datetime" in kind)
-
-
 class Head(Struct, frozen=True, gc=False):
     """The record without steps and most of its spec, and the lease beside it, judged by the
     server's clock when it was read."""
@@ -74,7 +85,6 @@ class Head(Struct, frozen=True, gc=False):
 
 
 def head_of(row: HeadRow, callbacks: tuple[CallbackTarget, ...] | None = None) -> Head:
-    row = _told_in_utc(row)
     run = _run(row, callbacks=callbacks or ())
     return Head(row.seq, run, row.claim_id, row.lease_expires_at, bool(row.lease_live))
 
@@ -111,14 +121,6 @@ def _run(row: HeadRow, **spec: Any) -> RunSnapshot:
         callback_error=row.callback_error,
         **spec,
     )
-
-
-def _told_in_utc(row: HeadRow) -> HeadRow:
-    """For a server connection that a pooler gave us as somebody else left it."""
-    if row.created_at.tzinfo is UTC:
-        return row
-    moments = {name: value for name in _MOMENTS if (value := getattr(row, name)) is not None}
-    return replace(row, **{name: value.astimezone(UTC) for name, value in moments.items()})
 
 
 def detail_text(run: RunSnapshot) -> str | None:
@@ -161,7 +163,7 @@ class ToWriteRow(Struct, array_like=True, gc=False):
     head: HeadRow
     callbacks: tuple[CallbackTarget, ...] | None
     plan: tuple[PlannedStep, ...] | None
-    """``None``: nobody asked for steps."""
+    """``None``: steps were not asked for."""
     steps: list[StepRow] | None
     tasks: list[TaskRow] | None
     applied_id: str | None
@@ -189,13 +191,13 @@ def to_write(text: str) -> ToWriteRow:
 def snapshot_of(found: str) -> RunSnapshot:
     """As a reader sees it now."""
     row = decode(_records, found)
-    head = _told_in_utc(row.head)
+    head = row.head
     return _present(head, _whole(head, row))
 
 
 def record_of(found: Text) -> Record:
     row = decode(_records, found)
-    head = _told_in_utc(row.head)
+    head = row.head
     run = _whole(head, row)
     bare = replace(run, steps=(), vars={})
     live = bool(head.lease_live)
@@ -219,7 +221,7 @@ def _whole(head: HeadRow, row: RecordRow) -> RunSnapshot:
 
 def summary_of(found: str) -> RunSummary:
     row = decode(_summaries, found)
-    head = _told_in_utc(row.head)
+    head = row.head
     return summarize(_present(head, _run(head, **_spec(row.summary))))
 
 
@@ -238,3 +240,244 @@ def _spec(summary: SpecSummary) -> dict[str, Any]:
 def _present(head: HeadRow, run: RunSnapshot) -> RunSnapshot:
     live = bool(head.lease_live)
     return present(run, lease_live=live, expires_at=head.lease_expires_at)
+
+
+def readable(texts: Iterable[str], read: Callable[[str], T]) -> Iterator[T]:
+    """Without runs that this version cannot read (the database was edited, or a defect wrote them):
+    a caller that asks for many gets the others."""
+    for found in texts:
+        try:
+            yield read(found)
+        except StoreIncompatible as wrong:
+            _log.warning("run %s is left out: %s", _run_id_in(found), wrong)
+
+
+def _run_id_in(found: str) -> str:
+    """Of a head, or of what begins with one."""
+    head: Any = msgspec.json.decode(found)
+    return str((head[0] if isinstance(head[0], list) else head)[1])
+
+
+# Runs, as they are written
+
+
+class NewRunRow(Struct, gc=False, omit_defaults=True, kw_only=True):
+    i: int
+    run_id: str
+    workflow_name: str
+    status: str
+    version: int
+    fence: int
+    owner_id: str | None = None
+    claim_id: str | None = None
+    seconds: float | None = None
+    recovery: str
+    queue: str
+    rank: int
+    ready_at: datetime
+    readiness: int
+    approved: bool
+    run_after: datetime | None = None
+    started_at: datetime | None = None
+    updated_at: datetime
+    counts: Counts
+    detail: str | None = None
+    digest: str | None = None
+    definition: str | None = None
+    summary: str
+    callbacks: str | None = None
+    vars: str | None = None
+    plan: str
+    labels: dict[str, str]
+    retry_of: str | None = None
+    update_id: str | None = None
+
+
+class ChangedRunRow(Struct, gc=False, omit_defaults=True, kw_only=True):
+    i: int
+    seq: int
+    base: int
+    base_fence: int
+    base_owner: str | None = None
+    status: str
+    version: int
+    fence: int
+    owner_id: str | None = None
+    claim_id: str | None = None
+    seconds: float | None = None
+    extends: bool | None = None
+    takeovers: int
+    takeovers_without_progress: int
+    readiness: int
+    approved: bool
+    cancel_requested_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    updated_at: datetime | None
+    counts: Counts
+    detail: str | None = None
+    callback_error: str | None = None
+    update_id: str | None = None
+
+
+class ProgressRow(Struct, gc=False, omit_defaults=True):
+    """As ``ChangedRunRow``; without a status, all that is not here stays as it is."""
+
+    i: int
+    seq: int
+    base: int
+    base_fence: int
+    base_owner: str | None
+    version: int
+    updated_at: datetime | None
+    counts: Counts
+    update_id: str | None = None
+
+
+class NewDeliveryRow(Struct, gc=False):
+    i: int
+    id: str
+    target: str
+    ordinal: int
+    origin: str
+    event: str
+
+
+# Callbacks
+
+
+class Kept(NamedTuple):
+    """A delivery, the number of its run, and its own."""
+
+    delivery: Delivery
+    seq: int
+    number: int
+
+
+class DeliveryRow(Struct, array_like=True, gc=False):
+    """The fragment ``delivery``."""
+
+    id: str
+    run_id: str
+    workflow_name: str
+    callbacks: list[CallbackTarget]
+    target: str
+    event: RecordedEvent
+    run_status: RunStatus
+    state: DeliveryState
+    attempts: int
+    due_at: datetime
+    settled_at: datetime | None
+    died_at: datetime | None
+    last_error: str | None
+    redelivery: bool
+    token: str | None
+    settled_token: str | None
+    seq: int
+    number: int
+
+
+class ChangedDeliveryRow(Struct, gc=False, omit_defaults=True, kw_only=True):
+    """For ``put_deliveries``. ``delay``: due so many seconds from now, by the server's clock. The
+    error is JSON within JSON."""
+
+    number: int
+    state: str
+    attempts: int
+    due_at: datetime
+    delay: float | None = None
+    settled_at: datetime | None = None
+    died_at: datetime | None = None
+    redelivery: bool
+    token: str | None = None
+    settled_token: str | None = None
+    last_error: str | None = None
+
+
+_deliveries = msgspec.json.Decoder(DeliveryRow)
+
+
+def delivery_of(found: str) -> Kept:
+    row = decode(_deliveries, found)
+    delivery = Delivery(
+        id=row.id,
+        run_id=row.run_id,
+        workflow_name=row.workflow_name,
+        target=_target(row),
+        event=row.event,
+        run_status=row.run_status,
+        state=row.state,
+        attempts=row.attempts,
+        due_at=row.due_at,
+        settled_at=row.settled_at,
+        last_error=row.last_error,
+        died_at=row.died_at,
+        redelivery=row.redelivery,
+        token=row.token,
+        settled_token=row.settled_token,
+    )
+    return Kept(delivery, row.seq, row.number)
+
+
+def _target(row: DeliveryRow) -> CallbackTarget:
+    for target in row.callbacks:
+        if target.name == row.target:
+            return target
+    raise StoreIncompatible(f"callback {row.id} goes to a target its run does not have")
+
+
+def changed_delivery(
+    number: int, delivery: Delivery, delay: float | None = None
+) -> ChangedDeliveryRow:
+    return ChangedDeliveryRow(
+        number=number,
+        state=delivery.state,
+        attempts=delivery.attempts,
+        due_at=delivery.due_at,
+        delay=delay,
+        settled_at=delivery.settled_at,
+        died_at=delivery.died_at,
+        redelivery=delivery.redelivery,
+        token=delivery.token,
+        settled_token=delivery.settled_token,
+        last_error=None if delivery.last_error is None else text(delivery.last_error),
+    )
+
+
+# Texts that PostgreSQL cannot hold: those with a NUL or half a character in them
+
+_ESCAPED = re.compile(r"\\(.)")
+
+
+def can_exist(run_id: str) -> bool:
+    """Not with an id against the rules: it cannot have been created, and the driver might not
+    even be able to ask for it."""
+    try:
+        check_run_id(run_id)
+    except InvalidRunId:
+        return False
+    return True
+
+
+def must_exist(run_id: str) -> str:
+    """``RunNotFound`` at once for a run that cannot exist."""
+    if not can_exist(run_id):
+        raise RunNotFound(run_id)
+    return run_id
+
+
+def can_be_stored(text: str) -> bool:
+    """No other is in the database, and the driver would not even ask for it."""
+    try:
+        return b"\0" not in text.encode()
+    except UnicodeEncodeError:
+        return False
+
+
+def escaped(name: str) -> str:
+    """Any name, as a text column can hold it. Usual ones stay as they are."""
+    return name.replace("\\", "\\\\").replace("\0", "\\0")
+
+
+def unescaped(name: str) -> str:
+    return _ESCAPED.sub(lambda found: "\0" if found[1] == "0" else found[1], name)

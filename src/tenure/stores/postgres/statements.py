@@ -1,12 +1,17 @@
-"""The SQL, by name, from ``queries.sql``."""
+"""The SQL, by name, from ``queries.sql``; and parts of the statements that are put together."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from importlib.resources import files
+from typing import Any, NamedTuple
 
 _NAME = re.compile(r"^-- (name|fragment): (\w+)\s*$", re.MULTILINE)
 _USE = re.compile(r"\{(\w+)\}")
+
+Call = tuple[Any, ...]
+"""A statement's name and its values."""
 
 
 def load(text: str) -> tuple[dict[str, str], dict[str, str]]:
@@ -23,3 +28,42 @@ def load(text: str) -> tuple[dict[str, str], dict[str, str]]:
 
 
 SQL, FRAGMENTS = load((files("tenure.stores.postgres") / "queries.sql").read_text(encoding="utf-8"))
+
+
+class Values:
+    """Bound values, by the places at which a statement names them."""
+
+    def __init__(self) -> None:
+        self.all: list[Any] = []
+
+    def bind(self, value: Any) -> str:
+        self.all.append(value)
+        return f"${len(self.all)}"
+
+
+class IndexRange(NamedTuple):
+    """Rows with these values from the highest number down, for ``where`` and ``order by``."""
+
+    condition: str
+    order: str
+
+
+def newest_of(
+    equal: Sequence[tuple[str, str]], number: str, below: str, lowest: str = "0"
+) -> IndexRange:
+    """A condition and an order that one index serves, and no other.
+
+    ``status = $1 order by seq desc limit 50`` looks like a range of an index of (status, seq). But
+    a column that is known to be equal is no part of the order, so the planner may as well take an
+    index of (seq) alone and read past all that have another status: it does, if statistics say that
+    many have this one. Written as a range of (status, seq), in that order, nothing else will do.
+
+    ``equal``: columns and their values. All of it is SQL, with values bound.
+    """
+    columns = [*(column for column, _ in equal), number]
+    values = ", ".join(value for _, value in equal)
+    row = f"({', '.join(columns)})"
+    return IndexRange(
+        f"{row} < ({values}, {below}) and {row} >= ({values}, {lowest})",
+        ", ".join(f"{column} desc" for column in columns),
+    )

@@ -21,7 +21,7 @@ the fixture ``clock``. See ``ContractHarness`` for the rest; ``SUITE_VERSION`` i
 A broker has one contract, ``BrokerContract``, and a fixture of its own.
 """
 
-from tenure.testing.contracts.batches import BatchUpdatesContract, LastRecordsContract
+from tenure.testing.contracts.batches import BatchUpdatesContract
 from tenure.testing.contracts.broker import BrokerContract
 from tenure.testing.contracts.claims import BeginningsContract
 from tenure.testing.contracts.clocks import (
@@ -77,7 +77,6 @@ __all__ = [
     "EventLogContract",
     "FaultSweep",
     "KeptApartContract",
-    "LastRecordsContract",
     "LeaseStoreContract",
     "LogListingContract",
     "LogSizesContract",

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 import pytest
 
 from tenure.ports.callbacks import Outbox, OutboxBatches
-from tenure.ports.last_records import LastRecords
 from tenure.ports.leases import KeptApart, LeaseStore, OwnerListing, Wakeups
 from tenure.ports.store import (
     BatchUpdates,
@@ -97,9 +96,6 @@ class CountingStore(RunStateStore, LeaseStore, CensusTaking, Protocol): ...
 
 
 class VersionedStore(RunStateStore, LeaseStore, RunVersions, Protocol): ...
-
-
-class RememberingStore(RunStateStore, Outbox, LastRecords, Protocol): ...
 
 
 class LeasingStore(RunStateStore, LeaseStore, Protocol): ...

@@ -1,6 +1,8 @@
-"""What the driver's errors mean to whoever uses the store."""
+"""What the driver's errors mean to a user of the store."""
 
 from __future__ import annotations
+
+import re
 
 import psycopg
 from psycopg import errors
@@ -18,16 +20,15 @@ DATA_ERRORS = (
 """What is wrong with a value, told apart from what is wrong with the server."""
 DRIVER_ERRORS = (psycopg.Error, UnicodeEncodeError, OverflowError, OSError, NotImplementedError)
 
+_PREPARED_ELSEWHERE = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
+_EXTENDING_A_FILE = ("mdextend", "mdzeroextend")
+_SEVERAL_FAILED = "Multiple connection attempts failed"
+_HOST_TOLD_TWICE = re.compile("^host: .* connection failed: (?=connection to server)")
+
 
 def translation(address: Address, error: Exception) -> StoreError:
     place = address.place
     said = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    if is_full_queue(error):
-        return StoreUnavailable(
-            f"the queue of notifications of the server {place} is full ({said}): somebody listens, "
-            "in this or another database, and does not end his transaction. Until he does, hints "
-            "are lost, and what they tell of is found by looking"
-        )
     if isinstance(error, DATA_ERRORS):
         return StoreError(f"no such value can be looked up in {place}: {said}")
     if isinstance(error, errors.ReadOnlySqlTransaction):
@@ -63,9 +64,35 @@ def translation(address: Address, error: Exception) -> StoreError:
     return StoreUnavailable(f"{place}: {said}")
 
 
+def not_connected(address: Address, error: Exception) -> StoreError:
+    """What became of each server that was asked. All of them are told: the dead primary is the
+    news, not the replica beside it."""
+    if not isinstance(error, psycopg.OperationalError):
+        return translation(address, error)
+    several = _SEVERAL_FAILED in str(error)
+    told = [
+        _HOST_TOLD_TWICE.sub("", line[2:])
+        for line in str(error).splitlines()
+        if line.startswith("- ")
+    ]
+    answers = told if several else [str(error)]
+    if all("session is read-only" in answer for answer in answers):
+        return StoreUnavailable(
+            f"{address.place} is a read replica, or was made read-only: it must not decide "
+            "who owns a run. Name the primary in the store URL, or all servers, host1,host2"
+        )
+    if all("timeout expired" in answer for answer in answers):
+        return StoreUnavailable(
+            f"{address.place} did not answer within {address.connect_timeout:g} s"
+        )
+    if several:
+        return StoreUnavailable(f"no server of {address.place} takes writes: {'; '.join(told)}")
+    return translation(address, error)
+
+
 def takes_no_writes(address: Address, said: str) -> StoreUnavailable:
     """Of a server that did when it was reached."""
-    if address.several:
+    if address.servers > 1:
         return StoreUnavailable(
             f"the server of {address.place} that was reached is a read replica or was made "
             f"read-only ({said}): nothing was written, and the next call looks for one that does "
@@ -75,12 +102,6 @@ def takes_no_writes(address: Address, said: str) -> StoreUnavailable:
         f"{address.place} is a read replica or was made read-only ({said}): nothing was written. "
         "Name the primary in the store URL, or all servers, host1,host2"
     )
-
-
-def is_full_queue(error: BaseException | None) -> bool:
-    """Of notifications. Nothing is wrong with any value, and nothing was written; but the code is
-    that of a value which is too large, so it is known by where in the server it was met."""
-    return isinstance(error, psycopg.Error) and error.diag.source_function == _TELLING
 
 
 def is_second_retry(error: Exception) -> bool:
@@ -95,9 +116,4 @@ def _is_out_of_space(error: Exception) -> bool:
     server it was met. (What the server says is in its own language.)"""
     if isinstance(error, errors.DiskFull):
         return True
-    return isinstance(error, psycopg.Error) and error.diag.source_function in _EXTENDING
-
-
-_PREPARED_ELSEWHERE = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
-_EXTENDING = ("mdextend", "mdzeroextend")
-_TELLING = "PreCommit_Notify"
+    return isinstance(error, psycopg.Error) and error.diag.source_function in _EXTENDING_A_FILE

@@ -2,7 +2,7 @@
 
 Unlike a file of one machine, a shared store is migrated on purpose: ``tenure store migrate``. A
 process that meets an older or a newer schema than its own refuses to touch it; when it looks,
-``connections`` tells.
+``connection`` tells.
 """
 
 from __future__ import annotations
@@ -10,17 +10,15 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib.resources import files
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from psycopg import IsolationLevel, errors
+from psycopg import AsyncConnection, IsolationLevel, errors
 
 from tenure.model.errors import StoreIncompatible
-from tenure.stores.postgres.line import Line
 from tenure.stores.postgres.statements import SQL
 
-_SEALED_SINCE = 6
 _LOCK = 0x54_4E_55_52
-"""Of all who migrate, one at a time ("TNUR")."""
+"""Migrations are made one at a time ("TNUR")."""
 
 
 class Look(NamedTuple):
@@ -61,24 +59,21 @@ def check_schema(place: str, present: int) -> None:
         )
 
 
-async def schema_of(connection: Line) -> int:
-    """Zero: there is none."""
-    return (await look(connection)).schema
-
-
-async def look(connection: Line) -> Look:
+async def look(connection: AsyncConnection[Any], statement_timeout: float = 0.0) -> Look:
+    """The first words on every connection; the server stops statements after so many seconds
+    by itself, for a client that is gone."""
+    given = (connection.info.backend_pid, str(round(statement_timeout * 1000)))
     try:
-        told = (connection.info.backend_pid,)
-        cursor = await connection.execute(SQL["schema"], told, prepare=False)
+        cursor = await connection.execute(SQL["schema"], given, prepare=False)
     except (errors.UndefinedTable, errors.InvalidSchemaName):
         return Look(0, read_only=False)
     row = await cursor.fetchone()
     return Look(int(row[0]), bool(row[1])) if row else Look(0, read_only=False)
 
 
-async def migrate(connection: Line, place: str) -> None:
-    """All or nothing, and by one process at a time: who waited for another sees what that one did.
-    A newer schema is refused."""
+async def migrate(connection: AsyncConnection[Any], place: str) -> None:
+    """All or nothing, and by one process at a time: one that waited for another sees what that one
+    did. A newer schema is refused."""
     await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
     async with connection.transaction():
         await connection.execute("select pg_advisory_xact_lock($1)", (_LOCK,), prepare=False)
@@ -87,7 +82,7 @@ async def migrate(connection: Line, place: str) -> None:
             "create table if not exists tenure.migrations (number integer primary key, "
             "at timestamptz not null default clock_timestamp())"
         )
-        present = await schema_of(connection)
+        present = (await look(connection)).schema
         if present > newest_schema():
             check_schema(place, present)
         for number, text in migrations():
@@ -99,15 +94,13 @@ async def migrate(connection: Line, place: str) -> None:
                 )
         for adopting in ("adopt_runs", "adopt_journal"):
             await connection.execute(SQL[adopting])
-        if await schema_of(connection) >= _SEALED_SINCE:
-            await connection.execute(SQL["make_seal"])  # somebody may have lost it
         await _remove_unused_texts(connection)
-        await connection.execute(SQL["confirm"])  # also if somebody else has done it all
+        await connection.execute(SQL["confirm"])  # also if another process has done it all
 
 
-async def _make_schema(connection: Line, place: str) -> None:
+async def _make_schema(connection: AsyncConnection[Any], place: str) -> None:
     """Only if there is none: that takes a right on the whole database, even where it is there, and
-    somebody may have made it for a role that has no such right."""
+    it may have been made for a role that has no such right."""
     found = await connection.execute("select to_regnamespace('tenure') is null", prepare=False)
     if await found.fetchone() == (False,):
         return
@@ -117,14 +110,14 @@ async def _make_schema(connection: Line, place: str) -> None:
         said = str(error).splitlines()[0]
         raise StoreIncompatible(
             f"{place} has no schema 'tenure', and this user may not make it ({said}): have "
-            "somebody who may say `create schema tenure authorization` with this user's name "
+            "a role that may say `create schema tenure authorization` with this user's name "
             "there, and migrate again"
         ) from error
 
 
-async def _remove_unused_texts(connection: Line) -> None:
+async def _remove_unused_texts(connection: AsyncConnection[Any]) -> None:
     """A prune of schema 3 that was stopped forgot about them. Locked before they are removed, as
-    there: somebody may be about to use one."""
+    there: a run may be about to use one."""
     found = await connection.execute(SQL["lock_all_unused_definitions"], prepare=False)
     unused = [digest for (digest,) in await found.fetchall()]
     if unused:

@@ -1,0 +1,227 @@
+"""Hints: which runs may be claimed, which owner is to look at a cancel request. They carry an id or
+a queue and no state.
+
+*Announced* after the commit, in a transaction that writes nothing: a commit with ``NOTIFY`` holds a
+lock of the whole database until it is on disk. However many there are, one such transaction per
+process in ten milliseconds. If it fails (the server's queue is full, as a listener elsewhere does
+not end its transaction) the hints are lost, which costs a worker no more than its polling interval.
+
+*Heard* on a connection that does nothing else. Runs to claim have a channel of their own: most
+processes of a busy database submit some, and none of them need be woken by what all the others
+submit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
+from contextlib import aclosing, asynccontextmanager
+from itertools import groupby
+from typing import NamedTuple
+from uuid import uuid4
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from tenure.aio import end
+from tenure.model.errors import TenureError
+from tenure.model.query import is_of_queue
+from tenure.stores.postgres.connection import pause
+from tenure.stores.postgres.pools import Connections, Purpose
+from tenure.stores.postgres.rows import can_be_stored
+from tenure.stores.postgres.statements import SQL, Call
+
+_log = logging.getLogger("tenure.stores")
+
+_LISTEN = {"tenure": "listen", "tenure_queue": "listen_to_queues"}
+"""By which statement each channel is heard."""
+_ANNOUNCE_EVERY_S = 0.01
+_CLOSE_TIMEOUT_S = 1.0
+"""Closing waits so long for hints to go out."""
+_MAX_PAYLOAD_BYTES = 7000
+"""The server takes 8000."""
+_RECONNECT_AFTER_S = (0.1, 0.3, 1.0, 3.0, 10.0)
+"""A connection that lasts for longer than the last of them begins with the first once more."""
+_CHECK_TIMEOUT_S = 2.0
+"""A hint takes milliseconds."""
+
+_topics = msgspec.json.Decoder(frozenset[str])
+
+
+def channel_of(topic: str) -> str:
+    return "tenure_queue" if is_of_queue(topic) else "tenure"
+
+
+def announcement(topics: Iterable[str]) -> Call:
+    """A transaction by itself."""
+    told = [
+        (channel, payload)
+        for channel, those in groupby(sorted(topics, key=channel_of), channel_of)
+        for payload in payloads(those)
+    ]
+    channels, texts = [channel for channel, _ in told], [payload for _, payload in told]
+    return ("announce", channels, texts)
+
+
+def payloads(topics: Iterable[str]) -> Iterator[str]:
+    """As few as hold them. A topic too large for any is left out."""
+    room = _MAX_PAYLOAD_BYTES
+    some: list[str] = []
+    for topic in sorted(filter(can_be_stored, topics)):
+        size = len(msgspec.json.encode(topic)) + 1
+        if size > room and some:
+            yield msgspec.json.encode(some).decode()
+            room, some = _MAX_PAYLOAD_BYTES, []
+        if size <= room:
+            some.append(topic)
+            room -= size
+    if some:
+        yield msgspec.json.encode(some).decode()
+
+
+class Announcer:
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._topics: set[str] = set()
+        self._task: asyncio.Task[None] | None = None
+
+    def announce(self, topics: Iterable[str]) -> None:
+        """Returns at once."""
+        self._topics.update(topics)
+        if self._topics and (self._task is None or self._task.done()):
+            self._task = asyncio.ensure_future(self._tell())
+
+    async def _tell(self) -> None:
+        while self._topics:
+            topics, self._topics = self._topics, set()
+            try:
+                async with self._connections.session(Purpose.READING) as session:
+                    try:
+                        await session.all(*announcement(topics))
+                    except BaseException:
+                        # A queue that was full stays so until the server is asked how full it is.
+                        await session.all("make_room_for_hints")
+                        raise
+            except TenureError as error:
+                _log.debug("hints were lost: %s", error)
+            await pause(_ANNOUNCE_EVERY_S)
+
+    async def close(self) -> None:
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=_CLOSE_TIMEOUT_S)
+            self._task.cancel()
+
+
+class _Listener(NamedTuple):
+    topics: frozenset[str]
+    heard: Callable[[], None]
+
+
+class Hints:
+    _connections: Connections
+    _listening: WeakKeyDictionary[asyncio.AbstractEventLoop, Listening]
+
+    @asynccontextmanager
+    async def listen(
+        self, topics: Collection[str], heard: Callable[[], None]
+    ) -> AsyncIterator[None]:
+        if not self._connections.address.wakeups:
+            yield
+            return
+        loop = asyncio.get_running_loop()
+        listening = self._listening.setdefault(loop, Listening(self._connections))
+        listener = _Listener(frozenset(topics), heard)
+        listening.add(listener)
+        try:
+            yield
+        finally:
+            await listening.remove(listener)
+
+    async def hears_hints(self) -> bool | None:
+        """Through a pooler that hands each transaction to another connection none are heard: the
+        one that listens is another client's by the time they come."""
+        if not self._connections.address.wakeups:
+            return None
+        topic = f"echo:{uuid4().hex}"
+        async with self._connections.apart(2 * _CHECK_TIMEOUT_S) as ear:
+            await ear.all(_LISTEN[channel_of(topic)])
+            async with self._connections.session(Purpose.READING) as session:
+                await session.all(*announcement([topic]))
+            async with aclosing(ear.connection.notifies(timeout=_CHECK_TIMEOUT_S)) as hints:
+                async for hint in hints:
+                    if topic in hint.payload:
+                        return True
+        return False
+
+
+class Listening:
+    """One connection for all listeners of an event loop, there while there are any. Made anew when
+    more is to be heard than was listened for."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._listeners: list[_Listener] = []
+        self._channels: frozenset[str] = frozenset()
+        self._task: asyncio.Task[None] | None = None
+        self._former: set[asyncio.Task[None]] = set()
+        self._hears = False
+
+    def add(self, listener: _Listener) -> None:
+        self._listeners.append(listener)
+        channels = frozenset(map(channel_of, listener.topics))
+        if self._task is None or not channels <= self._channels:
+            self._begin(self._channels | channels)
+        elif self._hears:
+            listener.heard()
+
+    def _begin(self, channels: frozenset[str]) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._former.add(self._task)
+            self._task.add_done_callback(self._former.discard)
+        self._channels, self._hears = channels, False
+        self._task = asyncio.ensure_future(self._listen_again_and_again(channels))
+
+    async def remove(self, listener: _Listener) -> None:
+        self._listeners.remove(listener)
+        if not self._listeners:
+            await self.close()
+
+    async def close(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            self._channels, self._hears = frozenset(), False
+            await end(task, *self._former)
+
+    async def _listen_again_and_again(self, channels: frozenset[str]) -> None:
+        failures, time = 0, asyncio.get_running_loop().time
+        while True:
+            began = time()
+            try:
+                await self._listen(channels)
+            except Exception as error:  # noqa: BLE001  whatever it is, hints are to be heard again
+                _log.debug("hints are not heard: %s", error)
+            self._hears = False
+            if time() - began > _RECONNECT_AFTER_S[-1]:
+                failures = 0
+            await pause(_RECONNECT_AFTER_S[min(failures, len(_RECONNECT_AFTER_S) - 1)])
+            failures += 1
+
+    async def _listen(self, channels: frozenset[str]) -> None:
+        """Until the connection ends."""
+        async with self._connections.lent() as connection:
+            for channel in sorted(channels):
+                await connection.execute(SQL[_LISTEN[channel]], prepare=False)
+            self._hears = True
+            self._tell(None)  # whatever was said while nothing was heard
+            async for hint in connection.notifies():
+                try:
+                    self._tell(_topics.decode(hint.payload))
+                except (msgspec.DecodeError, RecursionError):
+                    self._tell(None)  # whatever it was: at worst a worker looks in vain
+
+    def _tell(self, topics: frozenset[str] | None) -> None:
+        for listener in list(self._listeners):
+            if topics is None or topics & listener.topics:
+                listener.heard()

@@ -1,3 +1,0 @@
-from tests.notifiers.conftest import certificate, server_tls
-
-__all__ = ["certificate", "server_tls"]
