@@ -1,4 +1,4 @@
-"""Write ``docs/reference/states.md`` from the tables in ``tenure.model.transitions``."""
+"""Write ``docs/reference/states.md`` from the tables in ``tenure.model.status``."""
 
 from __future__ import annotations
 

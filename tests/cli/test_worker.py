@@ -259,26 +259,6 @@ def test_a_worker_refuses_a_broker_that_cannot_be_meant(cli: Cli) -> None:
 
 
 class TestDoctor:
-    @pytest.mark.parametrize(
-        ("may", "may_not"), [(["+ping"], "xadd"), (["+ping", "+xadd", "+del"], "eval")]
-    )
-    def test_tries_what_submitters_and_workers_do(
-        self, cli: Cli, broker: Server, may: list[str], may_not: str
-    ) -> None:
-        """An answer to a ping is not all they need."""
-        with broker.client() as client:
-            client.execute_command("ACL", "SETUSER", "weak", "on", ">opensesame", "~*", *may)
-            try:
-                url = broker.url.replace("//", "//weak:opensesame@")
-                answer = cli.call("doctor", "--broker", url)
-            finally:
-                client.execute_command("ACL", "DELUSER", "weak")
-            assert client.keys("*") == []
-        assert answer.code == 1
-        assert "the broker cannot be used" in answer.out
-        assert f"'{may_not}'" in answer.out
-        assert "opensesame" not in answer.out + answer.err
-
     def test_says_that_it_is_away_and_what_that_costs(
         self, cli: Cli, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -358,4 +358,4 @@ async def test_run_that_is_pruned_while_it_is_watched_ends_with_a_problem(
 
 
 async def _forget(store: Any, run: RunSnapshot) -> None:
-    del store._state.runs[run.run_id]
+    del store._runs[run.run_id]

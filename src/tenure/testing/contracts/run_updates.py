@@ -341,7 +341,7 @@ def _counts(steps: dict[StepStatus, int], hosts: dict[HostStatus, int]) -> Count
 #
 # Each scenario makes an update that breaks two rules which stand one after the other in the
 # order, and says which answer proves that the earlier was asked first. Why the order matters is
-# told in ``tenure.model.judge``.
+# told in ``tenure.model.decide``.
 
 
 class Case(NamedTuple):

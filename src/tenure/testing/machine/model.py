@@ -47,7 +47,7 @@ from tenure.ports.store import LogKey
 # Records as plain data, the status rules as plain tables, and how two records differ.
 #
 # The tables say again, in words of their own, what SPEC 2 says; they share nothing with
-# ``tenure.model.transitions``, so that a slip there is found here.
+# ``tenure.model.status``, so that a slip there is found here.
 
 
 Plain = dict[str, Any]
