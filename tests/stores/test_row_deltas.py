@@ -16,9 +16,8 @@ from tenure.model.progress import Decision
 from tenure.model.snapshot import HostState, RunSnapshot, StepState
 from tenure.model.status import HostStatus, RunStatus, StepKind, StepStatus
 from tenure.model.update import HostChange, ItemChange, StepChange, Update
-from tenure.stores import record_rows
-from tenure.stores.recent import Known
-from tenure.stores.step_rows import (
+from tenure.stores import rows
+from tenure.stores.rows import (
     HOST_ITSELF,
     TaskRow,
     added_hosts,
@@ -28,6 +27,7 @@ from tenure.stores.step_rows import (
     item_rows,
     step_row,
 )
+from tenure.stores.run_cache import Known
 from tests.model.samples import LIVE, after, as_bytes, by_owner, effect, running
 
 _HANDLER = StepState(
@@ -66,7 +66,7 @@ class _Rows:
 
     def __init__(self, run: RunSnapshot) -> None:
         self.run = run
-        self._plan = record_rows.plan_text(run.steps)
+        self._plan = rows.plan_text(run.steps)
         self._steps: dict[int, tuple[str, str | None]] = {}
         self._tasks: dict[tuple[int, str, int], str] = {}
         self._known = Known(None, run.steps, self._ended_host)
@@ -86,17 +86,17 @@ class _Rows:
     def _put(self, decision: Decision) -> None:
         for index, delta in decision.steps.items():
             if delta.after is not delta.before:
-                body = record_rows.text(bare(delta.after))
+                body = rows.text(bare(delta.after))
                 hosts, (*_, known) = added_hosts(delta), self._steps.get(index, (None,))
-                self._steps[index] = (body, known if hosts is None else record_rows.text(hosts))
+                self._steps[index] = (body, known if hosts is None else rows.text(hosts))
             for name, host in delta.hosts.items():
                 for item, value in item_rows(self._known, delta, name, host):
-                    self._tasks[index, name, item] = record_rows.text(value)
+                    self._tasks[index, name, item] = rows.text(value)
 
     def steps(self) -> tuple[StepState, ...]:
         steps = [step_row(index, *texts) for index, texts in self._steps.items()]
         tasks = [TaskRow(*place, host_of(body)) for place, body in sorted(self._tasks.items())]
-        plan = record_rows.plan_of(self._plan)
+        plan = rows.plan_of(self._plan)
         return assembled(self.run.status, self.run.finished_at, plan, steps, tasks)
 
 

@@ -33,7 +33,7 @@ from tenure.model.query import check_age
 from tenure.model.tokens import Token
 from tenure.ports.leases import WorkerInfo
 from tenure.ports.store import StoreReport
-from tenure.stores import record_rows
+from tenure.stores import rows
 from tenure.stores.postgres.connection import PAUSES_S, Row, Session, locked, pause
 from tenure.stores.postgres.pools import Connections, Purpose
 from tenure.stores.postgres.schema import check_schema, look, migrate, newest_schema
@@ -135,7 +135,7 @@ class Admin:
 
     async def heartbeat(self, worker: WorkerInfo, seconds: float) -> None:
         async with self._connections.session(Purpose.KEEPING) as session:
-            seen = record_rows.text(replace(worker, seen_at=await session.now()))
+            seen = rows.text(replace(worker, seen_at=await session.now()))
             for wait in PAUSES_S:
                 await pause(wait)
                 if await session.all("put_worker", worker.owner_id, seconds, seen):
@@ -153,7 +153,7 @@ class Admin:
 
     async def add_token(self, token: Token) -> Token:
         async with self._connections.session(Purpose.WRITING) as session:
-            if not await session.count("add_token", token.id, record_rows.text(token)):
+            if not await session.count("add_token", token.id, rows.text(token)):
                 await session.confirm()  # sent again
             return _token(await session.one("token", token.id))
 

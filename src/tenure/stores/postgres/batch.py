@@ -36,7 +36,7 @@ from tenure.model.update import (
     record,
     run_id_of,
 )
-from tenure.stores import record_rows
+from tenure.stores import rows
 from tenure.stores.postgres.connection import Row, Session
 from tenure.stores.postgres.rows import (
     ChangedRunRow,
@@ -50,8 +50,8 @@ from tenure.stores.postgres.rows import (
     steps_of,
 )
 from tenure.stores.postgres.statements import Call
-from tenure.stores.recent import Known, Recent
-from tenure.stores.step_rows import HOST_ITSELF, added_hosts, bare, item_rows, started
+from tenure.stores.rows import HOST_ITSELF, added_hosts, bare, item_rows, started
+from tenure.stores.run_cache import Known, Recent
 
 _created = msgspec.json.Decoder(list[tuple[int, int, datetime | None]])
 updated = msgspec.json.Decoder(list[int])
@@ -112,18 +112,18 @@ class RunRows:
         """The statement that writes it. What there is no row for it does not mention: to begin with
         a table costs the server more than a row of it."""
         if self._steps or self._tasks or self._deliveries:
-            told = record_rows.text(self._deliveries)
+            told = rows.text(self._deliveries)
             return ("create_runs", *self._of_runs(), *self._of_steps(), told)
         return ("create_plain_runs", *self._of_runs())
 
     def update(self) -> Call:
         if self._deliveries:
-            told = record_rows.text(self._deliveries)
+            told = rows.text(self._deliveries)
             return ("update_runs", *self._of_runs(), *self._of_steps(), told)
         return ("update_quiet_runs", *self._of_runs(), *self._of_steps())
 
     def _of_runs(self) -> tuple[str, ...]:
-        return record_rows.text(self._runs), record_rows.text(self._events)
+        return rows.text(self._runs), rows.text(self._events)
 
     def _of_steps(self) -> tuple[str, ...]:
         step_of, step, step_body, added = _columns(self._steps, 4)
@@ -131,13 +131,13 @@ class RunRows:
         return (
             _integers(step_of),
             _integers(step),
-            record_rows.text(step_body),
-            record_rows.text(added),
+            rows.text(step_body),
+            rows.text(added),
             _integers(task_of),
             _integers(on),
             _integers(item),
-            record_rows.text(host),
-            record_rows.text(body),
+            rows.text(host),
+            rows.text(body),
         )
 
     def _add(self, run: NewRunRow | ChangedRunRow | ProgressRow) -> None:
@@ -167,7 +167,7 @@ class RunRows:
                 queue=run.queue,
                 rank=-run.priority,
                 ready_at=max(run.run_after or at, at),
-                readiness=record_rows.readiness(run, at),
+                readiness=rows.readiness(run, at),
                 approved=not run.approval.required or run.approval.at is not None,
                 run_after=run.run_after,
                 started_at=run.started_at,
@@ -175,11 +175,11 @@ class RunRows:
                 counts=run.counts,
                 detail=detail_text(run),
                 digest=digest,
-                definition=None if definition is None else record_rows.text(definition),
-                summary=record_rows.text(record_rows.spec_summary(run)),
-                callbacks=record_rows.text(run.callbacks) if run.callbacks else None,
-                vars=record_rows.text(run.vars) if run.vars else None,
-                plan=record_rows.plan_text(run.steps),
+                definition=None if definition is None else rows.text(definition),
+                summary=rows.text(rows.spec_summary(run)),
+                callbacks=rows.text(run.callbacks) if run.callbacks else None,
+                vars=rows.text(run.vars) if run.vars else None,
+                plan=rows.plan_text(run.steps),
                 labels=run.labels,
                 retry_of=run.retry_of,
             )
@@ -214,7 +214,7 @@ class RunRows:
                 extends=extends or None,
                 takeovers=run.takeovers,
                 takeovers_without_progress=run.takeovers_without_progress,
-                readiness=record_rows.readiness(run, at),
+                readiness=rows.readiness(run, at),
                 approved=not run.approval.required or run.approval.at is not None,
                 cancel_requested_at=run.cancel_requested_at,
                 started_at=run.started_at,
@@ -222,7 +222,7 @@ class RunRows:
                 updated_at=run.updated_at,
                 counts=run.counts,
                 detail=detail_text(run),
-                callback_error=record_rows.text(run.callback_error) if failed else None,
+                callback_error=rows.text(run.callback_error) if failed else None,
             )
         )
 
@@ -279,7 +279,7 @@ class RunRows:
                 at=run.updated_at or at,
                 fence=run.fence,
             )
-            told, origin = record_rows.text(event), origins[new.target]
+            told, origin = rows.text(event), origins[new.target]
             self._deliveries.append(NewDeliveryRow(i, new.id, new.target, new.seq, origin, told))
 
 
@@ -450,4 +450,4 @@ def _columns(rows: Sequence[tuple[Any, ...]], count: int) -> Iterable[tuple[Any,
 
 def _integers(values: Sequence[int]) -> str:
     """As the server writes an array."""
-    return "{" + record_rows.text(values)[1:-1] + "}"
+    return "{" + rows.text(values)[1:-1] + "}"

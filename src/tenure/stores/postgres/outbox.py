@@ -38,7 +38,7 @@ from tenure.model.outbox import (
 from tenure.model.query import Page, bounded_limit, decode_cursor, encode_cursor
 from tenure.model.status import DeliveryState
 from tenure.model.update import MAX_LEASE_SECONDS
-from tenure.stores import record_rows
+from tenure.stores import rows as record_rows
 from tenure.stores.postgres.connection import PAUSES_S, SHORT_PAUSES_S, Busy, Row, Session, pause
 from tenure.stores.postgres.errors import DATA_ERRORS
 from tenure.stores.postgres.pools import Connections, Purpose

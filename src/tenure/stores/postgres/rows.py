@@ -30,8 +30,16 @@ from tenure.model.snapshot import (
 )
 from tenure.model.status import DeliveryState, Recovery, RunStatus
 from tenure.model.update import RecordedEvent
-from tenure.stores.record_rows import Detail, PlannedStep, SpecSummary, Text, text
-from tenure.stores.step_rows import StepRow, TaskRow, assembled
+from tenure.stores.rows import (
+    Detail,
+    PlannedStep,
+    SpecSummary,
+    StepRow,
+    TaskRow,
+    Text,
+    assembled,
+    text,
+)
 
 T = TypeVar("T")
 

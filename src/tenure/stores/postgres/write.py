@@ -38,7 +38,6 @@ from tenure.model.update import (
     receipt,
     run_id_of,
 )
-from tenure.stores.incoming import checked, told_apart
 from tenure.stores.postgres.batch import (
     Batch,
     NotRemembered,
@@ -63,7 +62,7 @@ from tenure.stores.postgres.rows import (
     steps_of,
     to_write,
 )
-from tenure.stores.recent import Known
+from tenure.stores.run_cache import Known, checked, told_apart
 
 Outcome = Receipt | TenureError
 _Work = list[tuple[int, Write]]

@@ -30,7 +30,7 @@ from tenure.model.errors import StoreUnavailable
 from tenure.model.tokens import Token
 from tenure.ports.leases import WorkerInfo
 from tenure.ports.store import StoreReport
-from tenure.stores import record_rows
+from tenure.stores import rows
 from tenure.stores.lease_clock import LeaseClock
 from tenure.stores.sqlite.connection import (
     BUSY_TIMEOUT_S,
@@ -253,7 +253,7 @@ class Pruner:
         self._sql.do("note_pruned", seq, run_id)
         self._sql.do("delete_run", seq)
         self._sql.do("delete_spec", seq)
-        for key, value in record_rows.spec_fields(summary)["labels"].items():
+        for key, value in rows.spec_fields(summary)["labels"].items():
             self._sql.do("delete_label", key, value, seq)
         if digest is not None:
             self._sql.do("delete_unused_definition", digest)
@@ -306,13 +306,13 @@ class Registry:
         with transaction(self._connection):
             instant = self._clock.read()
             until = instant.until(seconds)
-            seen = record_rows.text(replace(worker, seen_at=instant.now))
+            seen = rows.text(replace(worker, seen_at=instant.now))
             self._sql.do("put_worker", worker.owner_id, until.boot_id, until.nanoseconds, seen)
             self._sql.do("forget_silent_workers", *instant.boot)
 
     def add_token(self, token: Token) -> Token:
         with transaction(self._connection):
-            new = record_rows.text(replace(token, created_at=self._clock.read().now))
+            new = rows.text(replace(token, created_at=self._clock.read().now))
             self._sql.do("add_token", token.id, new)
             return decode(_tokens, self._sql.one("token", token.id)[0])
 
@@ -324,5 +324,5 @@ class Registry:
             token = decode(_tokens, row[0])
             if token.revoked_at is None:
                 token = replace(token, revoked_at=self._clock.read().now)
-                self._sql.do("change_token", record_rows.text(token), token_id)
+                self._sql.do("change_token", rows.text(token), token_id)
             return token

@@ -28,7 +28,7 @@ from tenure.model.leases import (
 from tenure.model.query import RunFilter
 from tenure.model.snapshot import RunSummary
 from tenure.model.update import Fencing, LeaseRequest
-from tenure.stores import record_rows
+from tenure.stores import rows as record_rows
 from tenure.stores.lease_clock import Instant, LeaseEnd, shown
 from tenure.stores.sqlite import rows
 from tenure.stores.sqlite.connection import one_view

@@ -32,9 +32,9 @@ from tenure.model.outbox import (
 from tenure.model.snapshot import CallbackTarget
 from tenure.model.status import DeliveryState, RunStatus
 from tenure.model.update import RecordedEvent
-from tenure.stores import record_rows
+from tenure.stores import rows as record_rows
 from tenure.stores.lease_clock import Instant, LeaseClock, LeaseEnd
-from tenure.stores.recent import Recent
+from tenure.stores.run_cache import Recent
 from tenure.stores.sqlite import rows
 from tenure.stores.sqlite.connection import transaction
 from tenure.stores.sqlite.rows import DELIVERY, DELIVERY_TABLES, Head, Statements

@@ -28,7 +28,8 @@ from tenure.model.tokens import Token
 from tenure.model.update import Event, FeedPage, Position, RecordedEvent, record
 from tenure.ports.leases import WorkerInfo
 from tenure.ports.store import Census, QueueLength
-from tenure.stores import record_rows, step_rows
+from tenure.stores import rows as record_rows
+from tenure.stores import rows as step_rows
 from tenure.stores.lease_clock import LeaseClock, shown
 from tenure.stores.sqlite import rows
 from tenure.stores.sqlite.rows import Head, Row, Statements, micros

@@ -18,7 +18,7 @@ from tenure.model.errors import StoreIncompatible
 from tenure.model.snapshot import Counts, RunSnapshot
 from tenure.model.status import Recovery, RunStatus
 from tenure.stores.lease_clock import LeaseEnd
-from tenure.stores.record_rows import Detail, text
+from tenure.stores.rows import Detail, text
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

@@ -34,16 +34,15 @@ from tenure.model.update import (
     record,
     run_id_of,
 )
-from tenure.stores import record_rows, step_rows
-from tenure.stores.incoming import incoming
+from tenure.stores import rows as record_rows
+from tenure.stores import rows as step_rows
 from tenure.stores.lease_clock import Instant, LeaseClock, LeaseEnd, shown
-from tenure.stores.recent import Known, Recent
-from tenure.stores.record_rows import SpecSummary
+from tenure.stores.rows import HOST_ITSELF, SpecSummary, added_hosts, bare, item_rows, started
+from tenure.stores.run_cache import Known, Recent, incoming
 from tenure.stores.sqlite import rows
 from tenure.stores.sqlite.connection import DATA_ERRORS, savepoint, transaction
 from tenure.stores.sqlite.read import Reader
 from tenure.stores.sqlite.rows import Head, Statements
-from tenure.stores.step_rows import HOST_ITSELF, added_hosts, bare, item_rows, started
 
 _NOT_IN_HEAD: dict[str, Any] = {
     "steps": (),

@@ -9,14 +9,17 @@ further it gets.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
 from msgspec.structs import replace
 
+from tenure.model.codec import storable, storable_together
+from tenure.model.errors import StoreRejected, TenureError
 from tenure.model.progress import StepDelta
 from tenure.model.snapshot import HostState, StepState
 from tenure.model.status import ENDED_HOST, ENDED_STEP, OPEN_HOST, StepStatus
+from tenure.model.update import Write, run_id_of
 
 MAX_WEIGHT = 200_000
 """Steps and unfinished hosts, over all runs."""
@@ -121,3 +124,47 @@ class Recent(Generic[H]):
     def forget_all(self) -> None:
         self._runs.clear()
         self._weight = 0
+
+
+# Writes as callers hand them over: each is checked, and copied, before a batch depends on it.
+
+
+def incoming(writes: Sequence[Write]) -> list[Write | TenureError]:
+    """Each as ``storable`` gives it back, or why it cannot be written."""
+    apart = told_apart(writes)
+    refusals = [each for each in apart if isinstance(each, TenureError)]
+    return [_checked(each) for each in apart] if refusals else checked(writes)
+
+
+def told_apart(writes: Sequence[Write]) -> list[Write | TenureError]:
+    """As they are, still to be checked; or a refusal, if it is none or its run has one already."""
+    seen: set[str] = set()
+    apart: list[Write | TenureError] = []
+    for write in writes:
+        try:
+            run_id = run_id_of(write)
+        except StoreRejected as refusal:
+            apart.append(refusal)
+            continue
+        if run_id in seen:
+            apart.append(StoreRejected(run_id, "is written twice in one batch"))
+        else:
+            seen.add(run_id)
+            apart.append(write)
+    return apart
+
+
+def checked(writes: Sequence[Write]) -> list[Write | TenureError]:
+    """All in one go if nothing is wrong with any of them; else one by one, so that what is wrong
+    harms nobody else."""
+    together = storable_together(writes)
+    return [_checked(write) for write in writes] if together is None else [*together]
+
+
+def _checked(write: Write | TenureError) -> Write | TenureError:
+    if isinstance(write, TenureError):
+        return write
+    try:
+        return storable(run_id_of(write), write)
+    except TenureError as refusal:
+        return refusal
