@@ -137,6 +137,7 @@ class Assembly:
                 await self._sessions.of()
             except BaseException:
                 await self.close()  # nothing is entered that would close it
+                self._sessions.welcome()  # the next call tries again
                 raise
 
     async def close(self) -> None:

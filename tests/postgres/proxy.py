@@ -14,7 +14,7 @@ class Proxy:
     def __init__(self, server_port: int) -> None:
         self._server_port = server_port
         self._silent = False
-        self._answers_to_lose = 0
+        self._lost_about = b""
         self._late = 0.0
         self._answers_pass = asyncio.Event()
         self._answers_pass.set()
@@ -33,9 +33,10 @@ class Proxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.cut()
 
-    def lose_next_answer(self) -> None:
-        """The next request reaches the server and is done; the line is cut before its answer."""
-        self._answers_to_lose += 1
+    def lose_next_answer(self, about: str) -> None:
+        """The next request that names ``about`` reaches the server and is done; its connection is
+        cut before the answer. Others, such as those of a pool that connects, are left alone."""
+        self._lost_about = about.encode()
 
     def answer_late(self, seconds: float) -> None:
         """As over a long way."""
@@ -65,21 +66,29 @@ class Proxy:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection("127.0.0.1", self._server_port)
         self._writers |= {writer, back}
-        self._begin(self._pass_on(reader, back, answers=False))
-        self._begin(self._pass_on(there, writer, answers=True))
+        named = asyncio.Event()
+        self._begin(self._pass_on(reader, back, named, answers=False))
+        self._begin(self._pass_on(there, writer, named, answers=True))
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:
         self._tasks.add(asyncio.create_task(work))
 
     async def _pass_on(
-        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, answers: bool
+        self,
+        source: asyncio.StreamReader,
+        target: asyncio.StreamWriter,
+        named: asyncio.Event,
+        *,
+        answers: bool,
     ) -> None:
         with suppress(ConnectionError):
             while data := await source.read(65536):
                 if self._silent:
                     continue
-                if answers and self._answers_to_lose:
-                    self._answers_to_lose -= 1
+                if not answers and self._lost_about and self._lost_about in data:
+                    named.set()
+                if answers and named.is_set():
+                    self._lost_about = b""
                     break
                 if answers:
                     await self._answers_pass.wait()

@@ -51,13 +51,13 @@ async def test_commit_whose_answer_was_lost_is_recognised(
         await store.list_runs()
         new = embedded_run("owner-a")
         await create_embedded(store)  # the connection for writing is there
-        proxy.lose_next_answer()
+        proxy.lose_next_answer(new.snapshot.run_id)
         with pytest.raises(StoreUnavailable):
             await store.create_run(new)
         assert (await store.create_run(new)).version == 1
         run = await store.get_run(new.snapshot.run_id)
         update = start_step(run)
-        proxy.lose_next_answer()
+        proxy.lose_next_answer(run.run_id)
         with pytest.raises(StoreUnavailable):
             await store.update_run(update)
         assert (await store.update_run(update)).version == 2
