@@ -96,7 +96,7 @@ async def test_answer_that_was_lost_is_given_again(
     ):
         runs = await _runs(store)
         updates = _started(runs)
-        proxy.lose_next_answer(runs[0].run_id)
+        proxy.lose_next_answer(updates[0].update_id)
         with pytest.raises(StoreUnavailable):
             await store.update_runs(updates)
         for outcome in await store.update_runs(updates):
