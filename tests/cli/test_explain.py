@@ -81,7 +81,7 @@ ROWS: list[tuple[str, RunSnapshot, dict[str, Any], Why, str]] = [
         ),
         {},
         Why.ENDED,
-        "ended as canceled 5h ago: wrong release; nobody saw the tasks end on web1, web2",
+        "ended as canceled 5h ago: wrong release; its tasks on web1, web2 were not confirmed to have ended",
     ),
     (
         "interrupted",

@@ -174,7 +174,9 @@ class RunExecution:
         """Something of it may have been executed here."""
         masks = Masks(work.secrets) if work.secrets else None
         self._masks: Masking = masks or NOTHING_SECRET
-        told = session.callbacks.told_of(planned, around.notifier) if session.callbacks else None
+        told = (
+            session.callbacks.listener_for(planned, around.notifier) if session.callbacks else None
+        )
         self._looked_on = told is not None or bool(around.recorders)
         self._audience = RecorderQueue(around.recorders, planned, session.store)
         self._tracker = RunTracker(
@@ -440,7 +442,7 @@ async def submit(
         doubtful = True
 
     receipt = await until_answered(lambda: session.combiner.write(creation), failed=note)
-    told = session.callbacks and session.callbacks.told_of(planned, notifier)
+    told = session.callbacks and session.callbacks.listener_for(planned, notifier)
     if told:
         told(planned, creation.events, creation.deliveries, receipt)
     await hint_at(session, planned)

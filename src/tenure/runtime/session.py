@@ -105,7 +105,7 @@ class Session:
         self.timing = timing
         self.callbacks = callbacks
         self.hinting = hinting
-        told = callbacks.told if callbacks is not None else None
+        told = callbacks.committed if callbacks is not None else None
         self.contact = StoreContact(timing.renew_interval)
         self.writing = InTouch(self.contact)
         self.combiner = GroupCommit(store, self.writing)
