@@ -479,7 +479,7 @@ def test_hosts_without_a_start_come_last() -> None:
 @pytest.mark.parametrize(
     ("owner", "label"),
     [
-        (None, "nobody"),
+        (None, "no owner"),
         (OWNER, "process 812 on node7"),
         (f"{OWNER}@billing", "process 812 on node7 (billing)"),
         ("worker-3", "worker-3"),

@@ -94,7 +94,7 @@ def test_a_worker_on_a_store_that_nobody_else_sees_is_refused(
 ) -> None:
     refused = finish(cli.start(*command, "--store", "memory:"))
     assert (refused.code, refused.out) == (7, "")
-    assert "memory: is seen by this process alone: nobody could submit a run to it" in refused.err
+    assert "memory: is seen by this process alone: no run can be submitted to it" in refused.err
     assert "sqlite:///runs.db" in refused.err
 
 

@@ -285,7 +285,7 @@ class TestNoAnswer:
     ) -> None:
         from tenure.model.retry import RetryPolicy
 
-        monkeypatch.setattr("tenure.aio.PATIENCE", RetryPolicy(attempts=3, delay=0.001))
+        monkeypatch.setattr("tenure.runtime.writer.PATIENCE", RetryPolicy(attempts=3, delay=0.001))
         store = Between(InMemoryStore())
         runner = new_runner(store)
         await runner.open()

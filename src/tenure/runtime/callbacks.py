@@ -383,7 +383,7 @@ class Callbacks:
         """For the run's tracker; ``None`` if no callback or notifier wants its events.
         ``notifier`` replaces the default one for every writer of this run in this process."""
         if notifier is None:
-            return self.committed if run.callbacks or self._default_notifier is not None else None
+            return self.told if run.callbacks or self._default_notifier is not None else None
         own = NotifierSender(notifier)
 
         def committed(
@@ -395,11 +395,11 @@ class Callbacks:
             self._run_notifiers[run.run_id] = own
             if len(self._run_notifiers) > _MAX_NOTIFIERS:
                 self._run_notifiers.popitem(last=False)
-            self.committed(run, events, deliveries, receipt)
+            self.told(run, events, deliveries, receipt)
 
         return committed
 
-    def committed(
+    def told(
         self,
         run: RunSnapshot,
         events: Sequence[Event],

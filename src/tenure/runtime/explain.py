@@ -299,8 +299,8 @@ def _awaited(step: StepState, now: datetime) -> str:
     named = [_host(name, host, now) for name, host in running[:MOST_HOSTS]]
     if len(running) > MOST_HOSTS:
         named.append(f"{len(running) - MOST_HOSTS} more")
-    whom = f"{len(running)} of {len(step.hosts)} hosts:" if len(step.hosts) > 1 else "host"
-    text = f"step {step.name!r} waits for {whom} {', '.join(named)}"
+    awaited_hosts = f"{len(running)} of {len(step.hosts)} hosts:" if len(step.hosts) > 1 else "host"
+    text = f"step {step.name!r} waits for {awaited_hosts} {', '.join(named)}"
     if unknown:
         text += f"; {unknown}"
     if not pending:

@@ -234,7 +234,7 @@ class RunningRuns:
             self._runs.discard(run)
 
     async def _fail(self, claim: RunClaim, error: Exception) -> None:
-        told = self._session.callbacks.committed if self._session.callbacks is not None else None
+        told = self._session.callbacks.told if self._session.callbacks is not None else None
         info = ErrorInfo(kind="definition", message=str(error) or repr(error))
         change = RunChange(
             status=RunStatus.FAILED, message=info.message, error=info, last_error=info
@@ -256,7 +256,7 @@ class RunningRuns:
         )
         with suppress(TenureError):  # somebody else was faster, or will find it so
             claimed = await self._store.claim_run(run_id, request)
-            told = callbacks.committed if callbacks is not None else None
+            told = callbacks.told if callbacks is not None else None
             change = REQUESTED.change((), unconfirmed(claimed.snapshot))
             fencing = claimed.lease.fencing
             await end_run(self._session.store, new_id, told, claimed.snapshot, fencing, change)
