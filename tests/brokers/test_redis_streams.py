@@ -158,7 +158,7 @@ class TestMoreThanAskedFor:
         self, server: Server, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It is told, and not left until it looks again."""
-        monkeypatch.setattr("tenure.brokers.redis_streams.broker._LONGEST_READ", 2.5)
+        monkeypatch.setattr("tenure.brokers.redis_streams.broker._MAX_BLOCK_S", 2.5)
         async with RedisStreams(server.url, 3600) as one, RedisStreams(server.url, 3600) as two:
             greedy = asyncio.create_task(one.take(["q", "r"], limit=1, wait=5.0))
             await _blocks(server, 1)
