@@ -1,5 +1,5 @@
-"""Helpers for asyncio: ending tasks reliably, waiting with a time-out, retrying a store's calls, and
-the run id of the current task for logs."""
+"""Helpers for asyncio: ending tasks reliably, waiting with a time-out, retrying calls of a store,
+and the run id of the current task for logs."""
 
 from __future__ import annotations
 

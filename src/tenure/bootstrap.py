@@ -35,7 +35,7 @@ ENTRY_POINTS = "tenure.stores"
 BROKERS = "tenure.brokers"
 
 _DROPPED = "\n\r\t"
-"""Python's URLs leave these out without a word: another path than the one that was written."""
+"""Characters that ``urlsplit`` silently removes, which would change the path."""
 
 _EXAMPLES = "examples: sqlite:///runs.db, file:///var/lib/runs, memory:"
 
@@ -44,9 +44,9 @@ _warned = threading.Event()
 
 
 class OpenStore(RunStateStore, Protocol):
-    """A store that was opened and wants to be closed: ``async with open_store(url) as store``.
+    """A store to be closed after use: ``async with open_store(url) as store``.
 
-    Ask for its further powers by their protocol: ``isinstance(store, LeaseStore)``.
+    Optional features are protocols: ``isinstance(store, LeaseStore)``.
     """
 
     async def close(self) -> None: ...
@@ -55,7 +55,7 @@ class OpenStore(RunStateStore, Protocol):
 
 
 class OpenBroker(Broker, Protocol):
-    """A broker that was opened and wants to be closed."""
+    """A broker to be closed after use."""
 
     async def close(self) -> None: ...
 
@@ -90,8 +90,8 @@ def open_store(url: str | None = None, *, patience: float | None = None) -> Open
 
 
 def not_there_yet(url: str) -> Path | None:
-    """Where opening ``url`` would create a store; ``None`` if one is there, or if only its own
-    kind can tell. ``UnknownStore``, ``StoreUnavailable``."""
+    """The path where opening ``url`` would create a store; ``None`` if it exists, or for a kind
+    that is not a path. Raises ``UnknownStore``, ``StoreUnavailable``."""
     scheme = url.partition(":")[0].lower()
     if scheme not in _ON_DISK:
         return None
@@ -100,14 +100,14 @@ def not_there_yet(url: str) -> Path | None:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return path
-    except OSError:  # whoever opens it finds better words
+    except OSError:  # opening it raises a better error
         return None
     return None
 
 
 def kind_of_store(url: str) -> type[OpenStore] | None:
-    """What opening ``url`` would give: a store is refused for what it cannot do before it is
-    made. ``None``: it can do all, or only the open store can tell."""
+    """The class of store that ``url`` opens, to refuse it for a missing feature before it is
+    created. ``None``: it has all features, or only the open store can tell."""
     if url.partition(":")[0].lower() != "file":
         return None
     from tenure.stores.file import FileStore
@@ -128,7 +128,7 @@ def warn_unless_durable(store: RunStateStore) -> None:
 
 
 def private_memory() -> RunStateStore:
-    """For runs that nobody wants to keep: no warning."""
+    """A memory store without the warning, for runs that are not to be kept."""
     return open_memory("memory:")
 
 

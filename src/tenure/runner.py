@@ -1,4 +1,4 @@
-"""``Runner``, the library's front door.
+"""``Runner``: executes workflows in this process.
 
 async with tenure.Runner(store="sqlite:///runs.db") as runner:
     run = await runner.run(tenure.load_workflow("deploy.yaml"))
@@ -329,7 +329,8 @@ class Runner:
         )
 
     async def _waiting_room(self, ready: Ready, store: RunStateStore | None) -> Session:
-        """Where a run can wait for approval, because somebody will be able to go on with it."""
+        """The session in which a run can wait for approval: its store lets another process continue
+        it."""
         if not self._tracking:
             raise cannot_wait(ready.source, "nothing is kept without tracking")
         session = await self._parts.session(store)

@@ -81,7 +81,8 @@ ROWS: list[tuple[str, RunSnapshot, dict[str, Any], Why, str]] = [
         ),
         {},
         Why.ENDED,
-        "ended as canceled 5h ago: wrong release; its tasks on web1, web2 were not confirmed to have ended",
+        "ended as canceled 5h ago: wrong release; "
+        "its tasks on web1, web2 were not confirmed to have ended",
     ),
     (
         "interrupted",
