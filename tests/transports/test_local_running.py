@@ -249,7 +249,7 @@ async def test_a_process_waits_while_nobody_takes_its_output(
 def test_a_gigabyte_of_output_needs_little_memory(parent: str) -> None:
     program = f"""
 import asyncio, resource
-from tenure.ports.transport import Command
+from tenure.ports.execution import Command
 from tenure.transports.local import LocalTransport
 from tests.transports.keeping import HERE, STARTERS
 

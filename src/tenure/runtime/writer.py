@@ -137,7 +137,7 @@ _log = logging.getLogger("tenure.runtime")
 
 
 class RunTracker:
-    """Writes a run as its owner (see the module)."""
+    """Writes a run as its owner, one durable update at a time."""
 
     def __init__(
         self,
