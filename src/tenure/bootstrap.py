@@ -196,7 +196,7 @@ def open_redis(url: str, visibility_timeout: float) -> OpenBroker:
 
 
 def sqlite_version() -> str:
-    """Of the library that the package brings, which need not be the system's."""
+    """The version of the SQLite library in use, which may differ from the system's."""
     try:
         from tenure.stores.sqlite.connection import library_version
     except ModuleNotFoundError as error:
@@ -244,7 +244,7 @@ def _no_such_kind(what: str, scheme: str, group: str, own: Mapping[str, object])
 
 
 def _path(url: str) -> Path:
-    """``scheme:///relative``, ``scheme:////absolute``; ``file:///absolute`` as everywhere."""
+    """The path of ``scheme:///relative`` or ``scheme:////absolute``; ``file:///`` is absolute."""
     if any(sign in url for sign in _DROPPED):
         raise UnknownStore(
             f"{shown_address(url)!r} has a line break or tab in it; if the path has, write it as "
@@ -275,7 +275,7 @@ def _path(url: str) -> Path:
 
 
 def _split(url: str) -> SplitResult | None:
-    """``None`` for one whose host is none."""
+    """``None`` if the host is invalid."""
     try:
         return urlsplit(url)
     except ValueError:
@@ -283,8 +283,8 @@ def _split(url: str) -> SplitResult | None:
 
 
 def _unquoted(url: str, quoted: str) -> str:
-    """What no file name can be is refused here: further on it would be some library's error, or a
-    file of another name."""
+    """The path of a URL. Impossible file names are refused here; later they would be a library's
+    error, or another file."""
     try:
         path = unquote(quoted, errors="strict")
         path.encode()
@@ -303,7 +303,7 @@ def default_actions() -> Mapping[str, Action]:
 
 
 class _HttpOnDemand:
-    """The HTTP sender, loaded when the first callback goes out: most processes send none."""
+    """The HTTP sender, loaded with the first callback, since most processes send none."""
 
     def __init__(self, new_sender: Callable[[], CallbackSender]) -> None:
         self._new_sender = new_sender
@@ -327,8 +327,8 @@ class _HttpOnDemand:
 def default_sender(
     timeout: float, allow_private: bool, own: Sequence[CallbackSpec | CallbackTarget] = ()
 ) -> CallbackSender:
-    """Callbacks by HTTP. ``timeout`` is for one attempt, in seconds. ``own`` are the targets of our
-    own settings, which may be inside."""
+    """Callbacks by HTTP. ``timeout``: seconds for one attempt. ``own``: targets of this process's
+    settings, which may have private addresses."""
     return _HttpOnDemand(partial(http_sender, timeout, allow_private, own))
 
 

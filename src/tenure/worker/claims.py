@@ -280,7 +280,7 @@ _GIVING_BACK = 15.0
 """In this time at least one more run has to be given back; it includes the grace of tasks that
 ignore requests to end, and the store's answer."""
 _LEFT_TO_OTHERS = (
-    "the next worker goes on with what it had: on this machine right away, on others when the "
+    "the next worker continues its runs: on this machine right away, on others when the "
     "leases have ended"
 )
 """For the log of a worker that ends without giving its runs back."""
