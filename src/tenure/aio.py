@@ -1,10 +1,5 @@
-"""Ending asyncio tasks, surely.
-
-To cancel a task once is to ask it once. A client whose answer came in that very moment forgets the
-question; a database driver that is stopped in mid-call may raise an error of its own instead; and a
-loop that bears errors, since it has to go on whatever happens, then goes round again and is never
-asked any more. So whoever ends such a task asks until it has ended.
-"""
+"""Helpers for asyncio: ending tasks reliably, waiting with a time-out, retrying calls of a store,
+and the run id of the current task for logs."""
 
 from __future__ import annotations
 
@@ -19,36 +14,40 @@ from typing import Any, TypeVar
 from tenure.model.errors import StoreUnavailable
 from tenure.model.retry import RetryPolicy
 
-_AGAIN = (0.1, 0.005)
-"""Seconds for a task to do as it was told, by turns. If each call that a loop makes forgets one
-cancellation, asking at a steady pace may meet a new call each time; asked twice in a row, the loop
-is met between two of them."""
-_under_way: set[asyncio.Task[None]] = set()
-"""A loop itself remembers none of its tasks."""
+_CANCEL_INTERVALS_S = (0.1, 0.005)
+"""Between repeated cancellations, in turns. If every call in a loop swallows one cancellation, a
+steady interval may meet a new call each time; two in quick succession reach the loop itself."""
+_ending_tasks: set[asyncio.Task[None]] = set()
+"""Keeps the tasks referenced; the event loop does not."""
 
 
 async def end(*tasks: asyncio.Task[Any]) -> None:
-    """Returns when all of them have ended. What they ended with is theirs. Being cancelled ends the
-    wait, not the tasks."""
+    """Cancel tasks until all of them have ended; their results and errors are ignored. If cancelled
+    itself, it stops waiting.
+
+    One cancellation may be lost: a client whose answer arrives at that moment may swallow it, a
+    database driver may raise an error of its own instead, and a loop that survives errors then
+    continues. So the cancellation is repeated.
+    """
     left: Collection[asyncio.Task[Any]] = [task for task in tasks if not task.done()]
-    patience = cycle(_AGAIN)
+    intervals = cycle(_CANCEL_INTERVALS_S)
     while left:
         for task in left:
             task.cancel()
-        _, left = await asyncio.wait(left, timeout=next(patience))
+        _, left = await asyncio.wait(left, timeout=next(intervals))
 
 
 async def cancel_and_wait(*tasks: asyncio.Task[Any]) -> None:
-    """As ``end``, and it goes on with that if whoever waits for it is cancelled."""
+    """As ``end``, and continues with it in the background if the caller is cancelled."""
     ending = asyncio.ensure_future(end(*tasks))
-    _under_way.add(ending)
-    ending.add_done_callback(_under_way.discard)
+    _ending_tasks.add(ending)
+    ending.add_done_callback(_ending_tasks.discard)
     await asyncio.shield(ending)
 
 
 async def finished_within(seconds: float, work: Coroutine[Any, Any, object]) -> bool:
-    """Whether ``work`` came to an end of its own before ``seconds`` were over; else it was ended,
-    and whatever it had to say of that is not heard. What it raises in time comes out."""
+    """Whether ``work`` finished within ``seconds``; else it is cancelled, and its error ignored.
+    Raises what ``work`` raises in time."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.wait([task], timeout=seconds)
@@ -63,19 +62,16 @@ async def finished_within(seconds: float, work: Coroutine[Any, Any, object]) -> 
 
 
 def times_cancelled() -> int:
-    """Of the task that asks, and not of what it waits for."""
+    """How often the current task was cancelled (not the task it awaits)."""
     task = asyncio.current_task()
     return 0 if task is None else task.cancelling()
-
-
-# Waiting that ends early when something happens.
 
 
 T = TypeVar("T")
 
 
 async def wait_for_event(event: asyncio.Event, seconds: float) -> bool:
-    """Whether ``event`` was set before ``seconds`` were over."""
+    """Whether ``event`` was set within ``seconds``."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()
@@ -85,21 +81,21 @@ async def wait_for_event(event: asyncio.Event, seconds: float) -> bool:
 
 
 async def pause(seconds: float) -> None:
-    """Let time pass, by the event loop's clock."""
+    """Sleep, by the event loop's clock."""
     await wait_for_event(asyncio.Event(), seconds)
 
 
 async def run_with_graceful_cancel(
     work: Coroutine[Any, Any, T], ask_to_end: Callable[[], None]
 ) -> T:
-    """The result of ``work``, which outlives one cancellation of who waits for it.
+    """The result of ``work``, which survives one cancellation of the caller.
 
-    The first only asks it to end; when it has, ``CancelledError`` comes out. The second cancels
-    the work itself, and is over when that has ended. The third waits for nothing.
+    The first cancellation calls ``ask_to_end`` and raises ``CancelledError`` when the work has
+    ended. The second cancels the work and waits for its end. The third does not wait.
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
-    task = loop.create_task(_telling(work, ended))
+    task = loop.create_task(_notify(work, ended))
     try:
         await ended
     except asyncio.CancelledError:
@@ -110,13 +106,13 @@ async def run_with_graceful_cancel(
             task.cancel()
             await asyncio.wait([task])
         if not task.cancelled():
-            task.exception()  # the cancellation is what comes out; nobody else will ask for it
+            task.exception()  # retrieved, or asyncio logs it; the cancellation is raised
         raise
     return task.result()
 
 
-async def _telling(work: Coroutine[Any, Any, T], ended: asyncio.Future[None]) -> T:
-    """A future of its own is cheaper to wait for than a task, and cancelling it cancels nothing."""
+async def _notify(work: Coroutine[Any, Any, T], ended: asyncio.Future[None]) -> T:
+    """Awaiting a future is cheaper than awaiting a task, and cancelling it does not cancel work."""
     try:
         return await work
     finally:
@@ -124,18 +120,12 @@ async def _telling(work: Coroutine[Any, Any, T], ended: asyncio.Future[None]) ->
             ended.set_result(None)
 
 
-# Sending again what may not have arrived.
-#
-# After ``StoreUnavailable`` nobody knows whether a write happened. It is sent again as it was: the
-# store recognises what it has seen, and answers as it did the first time.
-
-
 PATIENCE = RetryPolicy(attempts=6, delay=0.05, backoff=3.0, max_delay=2.0, jitter=0.5)
-"""For what somebody waits for: a few seconds, then the error is theirs."""
+"""For calls with a waiting caller: a few seconds, then the error is raised."""
 ENDLESS = RetryPolicy(attempts=2**62, delay=0.05, backoff=2.0, max_delay=2.0, jitter=0.5)
-"""For a run that has begun: its state is lost if it is not written."""
-_LONG = 9.0
-"""Seconds. Where the store itself took that long to fail, who waits has waited for long enough."""
+"""For a run that has begun, whose state must not be lost."""
+_MAX_WAIT_S = 9.0
+"""No retry after this time, if the store's own failures took that long."""
 
 
 async def until_answered(
@@ -143,9 +133,14 @@ async def until_answered(
     policy: RetryPolicy = PATIENCE,
     failed: Callable[[StoreUnavailable], None] | None = None,
 ) -> T:
-    """``StoreUnavailable`` only when ``policy`` is at its end. ``failed`` hears of each failure."""
+    """Call ``send`` until the store answers; raises ``StoreUnavailable`` when ``policy`` gives up.
+    ``failed`` is called with each failure.
+
+    After ``StoreUnavailable`` it is unknown whether a write was applied. It is sent again
+    unchanged: the store recognises it and gives the same answer.
+    """
     failures, time = 0, asyncio.get_running_loop().time
-    give_up_at = inf if policy is ENDLESS else time() + _LONG
+    give_up_at = inf if policy is ENDLESS else time() + _MAX_WAIT_S
     while True:
         try:
             return await send()
@@ -159,21 +154,18 @@ async def until_answered(
 
 
 async def bear(error: StoreUnavailable, failures: int, policy: RetryPolicy) -> None:
-    """Wait until it is time for the next try; ``error`` once more if there is to be none."""
+    """Wait until the next try is due; raises ``error`` if there is none."""
     wait = policy.wait_after(failures, luck=random.random())  # noqa: S311
     if wait is None:
         raise error
     await pause(wait)
 
 
-# Which run the work at hand is about, for whoever writes a log of it.
-
-
 _run_id: ContextVar[str | None] = ContextVar("tenure_run_id", default=None)
 
 
 class about:
-    """Also for the tasks that begin meanwhile."""
+    """Sets the run id shown in logs, also for tasks created meanwhile."""
 
     __slots__ = ("_before", "_run_id")
 
@@ -188,4 +180,5 @@ class about:
 
 
 def run_at_hand() -> str | None:
+    """The run id set by ``about``, for logs."""
     return _run_id.get()

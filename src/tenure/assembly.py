@@ -1,4 +1,4 @@
-"""How the parts of one process are put together: for whoever executes runs, runner or worker."""
+"""Puts the parts of a runner or worker together: stores, sessions, transport, broker, workflows."""
 
 from __future__ import annotations
 
@@ -45,19 +45,18 @@ from tenure.wire.addresses import shown_address
 from tenure.workflow.spec import Workflow
 from tenure.workflow_file import WorkflowFile, as_file, read_workflow
 
-_LARGEST = 1 << 40
-"""Bytes."""
+_MAX_BYTES = 1 << 40
 _RULES: Rules = {
     "reconcile_interval": MORE_SECONDS,
     "progress_interval": SECONDS,
-    "summary_bytes": whole(0, _LARGEST),
-    "log_cap": whole(0, _LARGEST),
+    "summary_bytes": whole(0, _MAX_BYTES),
+    "log_cap": whole(0, _MAX_BYTES),
     "max_takeovers": whole(1, MOST_TAKEOVERS),
 }
 
 
 class Assembly:
-    """Opened, used and closed as one."""
+    """The parts of one runner or worker, opened and closed together."""
 
     def __init__(
         self,
@@ -82,7 +81,7 @@ class Assembly:
         tracking: bool = True,
         mistakes: Sequence[str] = (),
     ) -> None:
-        """``InvalidOptions`` with the ``mistakes`` that the caller found, and more of them."""
+        """``InvalidOptions`` with the ``mistakes`` found by the caller and those found here."""
         numbers = SimpleNamespace(
             reconcile_interval=reconcile_interval,
             progress_interval=progress_interval,
@@ -130,7 +129,7 @@ class Assembly:
         self.ready: ReadyWorkflows[Workflow | WorkflowFile] = ReadyWorkflows(as_file, self._actions)
 
     async def open(self) -> None:
-        """Also after ``close``."""
+        """May be called again after ``close``."""
         self._sessions.welcome()
         if self.tracking:
             try:
@@ -141,8 +140,8 @@ class Assembly:
                 raise
 
     async def close(self) -> None:
-        """All of it, also if one part cannot be closed: runs that have not ended, sessions, the
-        store, the broker and the transport if they are ours."""
+        """Stop the runs and close everything, also if one part fails: sessions, and the store,
+        broker and transport that were opened here."""
         async with AsyncExitStack() as closing:
             if self._own_transport:
                 closing.push_async_callback(self.around.transport.close)
@@ -153,11 +152,11 @@ class Assembly:
             await self._sessions.refuse()
 
     async def session(self, store: RunStateStore | None = None) -> Session:
-        """``RunnerClosed``."""
+        """Raises ``RunnerClosed``."""
         if self.tracking:
             return await self._sessions.of(store)
         self._sessions.check_open()
-        # A fresh one per run: nothing is kept.
+        # A new one for each run: nothing is stored.
         return self._new_session(private_memory())
 
     def file_of(self, definition: Definition) -> WorkflowFile:
@@ -169,7 +168,7 @@ class Assembly:
         )
 
     async def broker(self) -> Broker | None:
-        """Opened when it is first asked for: most who could give hints never do.
+        """Opened at its first use, since most runners never give a hint. Raises
         ``UnknownBroker``."""
         wanted = self._wanted_broker
         if not isinstance(wanted, str):
@@ -217,7 +216,7 @@ class Assembly:
         )
 
     def _new_hinting(self, store: RunStateStore) -> Hinting | None:
-        """Hints are about runs of the main store: those of another, workers would not find."""
+        """Hints are given for runs of the main store only, which workers use."""
         wanted = self._wanted_broker
         if wanted is None or store is not self._main:
             return None

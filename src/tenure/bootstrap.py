@@ -35,7 +35,7 @@ ENTRY_POINTS = "tenure.stores"
 BROKERS = "tenure.brokers"
 
 _DROPPED = "\n\r\t"
-"""Python's URLs leave these out without a word: another path than the one that was written."""
+"""Characters that ``urlsplit`` silently removes, which would change the path."""
 
 _EXAMPLES = "examples: sqlite:///runs.db, file:///var/lib/runs, memory:"
 
@@ -44,9 +44,9 @@ _warned = threading.Event()
 
 
 class OpenStore(RunStateStore, Protocol):
-    """A store that was opened and wants to be closed: ``async with open_store(url) as store``.
+    """A store to be closed after use: ``async with open_store(url) as store``.
 
-    Ask for its further powers by their protocol: ``isinstance(store, LeaseStore)``.
+    Optional features are protocols: ``isinstance(store, LeaseStore)``.
     """
 
     async def close(self) -> None: ...
@@ -55,7 +55,7 @@ class OpenStore(RunStateStore, Protocol):
 
 
 class OpenBroker(Broker, Protocol):
-    """A broker that was opened and wants to be closed."""
+    """A broker to be closed after use."""
 
     async def close(self) -> None: ...
 
@@ -90,8 +90,8 @@ def open_store(url: str | None = None, *, patience: float | None = None) -> Open
 
 
 def not_there_yet(url: str) -> Path | None:
-    """Where opening ``url`` would create a store; ``None`` if one is there, or if only its own
-    kind can tell. ``UnknownStore``, ``StoreUnavailable``."""
+    """The path where opening ``url`` would create a store; ``None`` if it exists, or for a kind
+    that is not a path. Raises ``UnknownStore``, ``StoreUnavailable``."""
     scheme = url.partition(":")[0].lower()
     if scheme not in _ON_DISK:
         return None
@@ -100,14 +100,14 @@ def not_there_yet(url: str) -> Path | None:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return path
-    except OSError:  # whoever opens it finds better words
+    except OSError:  # opening it raises a better error
         return None
     return None
 
 
 def kind_of_store(url: str) -> type[OpenStore] | None:
-    """What opening ``url`` would give: a store is refused for what it cannot do before it is
-    made. ``None``: it can do all, or only the open store can tell."""
+    """The class of store that ``url`` opens, to refuse it for a missing feature before it is
+    created. ``None``: it has all features, or only the open store can tell."""
     if url.partition(":")[0].lower() != "file":
         return None
     from tenure.stores.file import FileStore
@@ -128,7 +128,7 @@ def warn_unless_durable(store: RunStateStore) -> None:
 
 
 def private_memory() -> RunStateStore:
-    """For runs that nobody wants to keep: no warning."""
+    """A memory store without the warning, for runs that are not to be kept."""
     return open_memory("memory:")
 
 
@@ -196,7 +196,7 @@ def open_redis(url: str, visibility_timeout: float) -> OpenBroker:
 
 
 def sqlite_version() -> str:
-    """Of the library that the package brings, which need not be the system's."""
+    """The version of the SQLite library in use, which may differ from the system's."""
     try:
         from tenure.stores.sqlite.connection import library_version
     except ModuleNotFoundError as error:
@@ -244,7 +244,7 @@ def _no_such_kind(what: str, scheme: str, group: str, own: Mapping[str, object])
 
 
 def _path(url: str) -> Path:
-    """``scheme:///relative``, ``scheme:////absolute``; ``file:///absolute`` as everywhere."""
+    """The path of ``scheme:///relative`` or ``scheme:////absolute``; ``file:///`` is absolute."""
     if any(sign in url for sign in _DROPPED):
         raise UnknownStore(
             f"{shown_address(url)!r} has a line break or tab in it; if the path has, write it as "
@@ -275,7 +275,7 @@ def _path(url: str) -> Path:
 
 
 def _split(url: str) -> SplitResult | None:
-    """``None`` for one whose host is none."""
+    """``None`` if the host is invalid."""
     try:
         return urlsplit(url)
     except ValueError:
@@ -283,8 +283,8 @@ def _split(url: str) -> SplitResult | None:
 
 
 def _unquoted(url: str, quoted: str) -> str:
-    """What no file name can be is refused here: further on it would be some library's error, or a
-    file of another name."""
+    """The path of a URL. Impossible file names are refused here; later they would be a library's
+    error, or another file."""
     try:
         path = unquote(quoted, errors="strict")
         path.encode()
@@ -303,7 +303,7 @@ def default_actions() -> Mapping[str, Action]:
 
 
 class _HttpOnDemand:
-    """The HTTP sender, loaded when the first callback goes out: most processes send none."""
+    """The HTTP sender, loaded with the first callback, since most processes send none."""
 
     def __init__(self, new_sender: Callable[[], CallbackSender]) -> None:
         self._new_sender = new_sender
@@ -327,8 +327,8 @@ class _HttpOnDemand:
 def default_sender(
     timeout: float, allow_private: bool, own: Sequence[CallbackSpec | CallbackTarget] = ()
 ) -> CallbackSender:
-    """Callbacks by HTTP. ``timeout`` is for one attempt, in seconds. ``own`` are the targets of our
-    own settings, which may be inside."""
+    """Callbacks by HTTP. ``timeout``: seconds for one attempt. ``own``: targets of this process's
+    settings, which may have private addresses."""
     return _HttpOnDemand(partial(http_sender, timeout, allow_private, own))
 
 

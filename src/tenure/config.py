@@ -1,9 +1,8 @@
-"""Settings, read once: ``tenure.toml`` < environment ``TENURE_…`` < flags.
+"""Settings, in rising precedence: ``tenure.toml``, environment ``TENURE_…``, flags.
 
-The file of the user's config directory counts less than the one in the working directory. Every
-value remembers where it came from, so that a wrong one can be found. All problems are reported
-together; an unknown key is one of them, since a typo that is ignored would be the default in
-disguise.
+The file in the working directory overrides the one in the user's config directory. Every value
+remembers its source, for error messages. All problems are reported together; an unknown key is one,
+since an ignored typing error would silently mean the default.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """A run that loses its worker more often in a row, with no host finished in between, ends as
     interrupted."""
     drain_timeout: float = 30.0
-    """How long a worker that was told to stop lets its runs finish."""
+    """How long a stopping worker lets its runs finish."""
     listen: str = "127.0.0.1:8080"
     """Address of the gateway: HOST:PORT."""
     gateway_rate: int = 500
@@ -76,7 +75,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     log_format: str = "plain"
     """`plain` or `json`: one JSON object per line on stderr."""
     callbacks: tuple[CallbackSpec, ...] = ()
-    """Targets told of every run: `[[callbacks]]` tables in the file."""
+    """Callback targets for every run: `[[callbacks]]` tables in the file."""
     callback_attempts: int = 8
     """Attempts in all, before a callback becomes a dead letter."""
     callback_delay: float = 5.0
@@ -113,9 +112,8 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 class InvalidSettings(TenureError, ValueError):
-    """Settings that cannot work. ``problems`` are all that were found. ``settings`` are as far as
-    they could be read; ``unread`` says where the others stand, which are at their defaults
-    there."""
+    """Invalid settings. ``problems``: all that were found. ``settings``: those that could be read,
+    others at their defaults; ``unread``: the names of these, with their sources."""
 
     def __init__(
         self, problems: list[str], settings: Settings, unread: Mapping[str, str] = {}
@@ -126,22 +124,19 @@ class InvalidSettings(TenureError, ValueError):
         super().__init__("\n".join(problems))
 
 
-# Where settings stand
-
-
 FILE_NAME = "tenure.toml"
-_LARGEST_FILE = 64 * 1024
+_MAX_FILE_BYTES = 64 * 1024
 
 
 def setting_files(environ: Mapping[str, str], folder: Path) -> tuple[Path, ...]:
-    """Where settings are looked for; the later file counts more."""
+    """The files with settings; later ones override earlier ones."""
     home = _user_folder(environ, "XDG_CONFIG_HOME", ".config")
     here = folder.absolute() / FILE_NAME
     return (here,) if home is None else (home / FILE_NAME, here)
 
 
 def data_folder(environ: Mapping[str, str] | None = None) -> Path | None:
-    """Where runs are kept unless a store is named; ``None`` for a user without a home."""
+    """The folder of the default store; ``None`` for a user without a home."""
     environ = os.environ if environ is None else environ
     return _user_folder(environ, "XDG_DATA_HOME", ".local/share")
 
@@ -190,9 +185,9 @@ def _toml(text: str) -> dict[str, Any]:
 
 def _text(path: Path) -> str:
     with path.open("rb") as stream:
-        data = stream.read(_LARGEST_FILE + 1)
-    if len(data) > _LARGEST_FILE:
-        raise ValueError(f"is larger than {_LARGEST_FILE} bytes")
+        data = stream.read(_MAX_FILE_BYTES + 1)
+    if len(data) > _MAX_FILE_BYTES:
+        raise ValueError(f"is larger than {_MAX_FILE_BYTES} bytes")
     return data.decode()
 
 
@@ -301,7 +296,7 @@ def _broker_url(value: object) -> str:
 
 
 def _no_url(value: object) -> str:
-    """What drivers take besides URLs may hold a password, too."""
+    """A value for a message, without a password: drivers also accept other forms than URLs."""
     return kind(shown_address(value) if isinstance(value, str) else value)
 
 
@@ -324,13 +319,13 @@ def _one_of(*words: str) -> Callable[[object], str]:
 def _targets(value: object) -> tuple[CallbackSpec, ...]:
     if isinstance(value, str):
         raise ValueError(f"are tables, [[callbacks]], and stand in {FILE_NAME}")  # noqa: TRY004
-    from tenure.workflow.parse import read_targets  # the workflow's grammar, for the few in need
+    from tenure.workflow.parse import read_targets  # imported only if needed
 
     return read_targets(value)
 
 
 def kind(value: object) -> str:
-    """How a message names what was written instead."""
+    """A wrong value as shown in messages."""
     if isinstance(value, str | int | float | bool):
         shown = repr(value)
         return shown if len(shown) <= 60 else f"{shown[:60]}…"
@@ -370,7 +365,7 @@ READERS: dict[str, Callable[[object], Any]] = {
 
 
 def shown_value(settings: Settings, name: str) -> str:
-    """As a person would write it."""
+    """The value as written in a settings file."""
     value = getattr(settings, name)
     if isinstance(value, float) and READERS[name] is not _factor:
         return show_duration(value)
@@ -383,9 +378,6 @@ def shown_value(settings: Settings, name: str) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-# From all places to settings that can work, or to everything that is wrong with them
-
-
 PREFIX = "TENURE_"
 
 
@@ -395,14 +387,14 @@ def load_settings(
     environ: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> Settings:
-    """``InvalidSettings`` with everything that is wrong. ``flags`` that are ``None`` were not
-    given."""
+    """Read the settings from all sources. ``flags`` that are ``None`` were not given. Raises
+    ``InvalidSettings`` with all problems."""
     environ = os.environ if environ is None else environ
     problems: list[str] = []
     given: dict[str, Any] = {}
     sources: dict[str, str] = {}
     unread: dict[str, str] = {}
-    for name, value, source in _said(flags or {}, environ, folder or Path(), problems):
+    for name, value, source in _given_values(flags or {}, environ, folder or Path(), problems):
         try:
             given[name] = READERS[name](value)
         except InvalidWorkflow as error:
@@ -424,8 +416,8 @@ def load_settings(
 
 
 def _completed(settings: Settings) -> Settings:
-    """With what follows from other settings. A number that fits one lease would not fit others: a
-    user that sets only the lease would be refused for something never said."""
+    """Settings with the defaults that depend on others: a fixed ``visibility_timeout`` would be
+    refused for many values of the lease, although the user never set it."""
     sources = settings.sources
     said = [name for name in ("lease_duration", "renew_interval") if name in sources]
     if "visibility_timeout" in sources or not said:
@@ -435,10 +427,10 @@ def _completed(settings: Settings) -> Settings:
     return replace(settings, visibility_timeout=hidden, sources=sources | follows)
 
 
-def _said(
+def _given_values(
     flags: Mapping[str, object], environ: Mapping[str, str], folder: Path, problems: list[str]
 ) -> Iterator[tuple[str, object, str]]:
-    """Everything that is said anywhere, what counts least first."""
+    """All given values with their sources, in rising precedence."""
     for path in setting_files(environ, folder):
         for name, value in read_file(path, problems).items():
             if name in READERS:
@@ -458,7 +450,7 @@ def _said(
 
 
 def broken_rule(rule: LeaseRule, settings: Settings) -> str | None:
-    """The refusal, with where each of its values comes from; ``None`` if it holds."""
+    """The message for a broken rule, with the source of each value; ``None`` if it holds."""
 
     def shown(name: str) -> str:
         return f"{shown_value(settings, name)} ({settings.source_of(name)})"

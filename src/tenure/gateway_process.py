@@ -1,7 +1,7 @@
-"""A gateway put together: a store, a runner that changes runs for it, an application, a socket.
+"""Puts a gateway together: a store, a runner, the HTTP application and its socket.
 
-The runner executes nothing here. It brings what every process of a store does besides: it sends
-callbacks and marks abandoned runs.
+The runner executes no runs here: it writes for the gateway, sends callbacks and marks abandoned
+runs.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ from tenure.workflow_file import WorkflowFile, read_workflow
 class GatewayProcess:
     """``async with GatewayProcess(store, runner).open("127.0.0.1", 8080) as address: …``
 
-    ``store`` and ``runner`` stay their owner's to close. Beyond this machine it serves only those
-    who have a token, unless ``open_to_all`` says that this is not wanted. ``meters`` count requests
-    and, if ``store`` is ``measured`` by them, what goes through it.
+    The caller closes ``store`` and ``runner``. Clients on other machines need a token, unless
+    ``open_to_all``. ``meters`` count requests and, if ``store`` is ``measured`` by them, its calls.
     """
 
     def __init__(
@@ -48,11 +47,12 @@ class GatewayProcess:
         self._library: Library[WorkflowFile] = Library(read_workflow)
         self._runner = runner
         self.lets_in: str | None = None
-        """Once it is open: who may do everything without a token, if anybody may."""
+        """Set by ``open``: which clients have full access without a token, for the log; ``None`` if
+        none have."""
 
     @asynccontextmanager
     async def open(self, host: str, port: int) -> AsyncIterator[str]:
-        """Serves while it is entered; the address it has. ``NotSafe``, ``CannotListen``."""
+        """Serve within the context; yields the address. Raises ``NotSafe``, ``CannotListen``."""
         check_name(host, port)
         door = await self._door(host)
         closing, clock = asyncio.Event(), asyncio.get_running_loop().time
@@ -81,16 +81,16 @@ class GatewayProcess:
     async def _door(self, host: str) -> Anonymous:
         if isinstance(self._store, Attended):
             raise NotSafe(
-                "whoever asks a gateway before a gateway asks with that gateway's own token: name "
-                f"the store behind {self._store.attended_by}"
+                "a gateway cannot use another gateway as its store, since all requests would have "
+                f"the token of the first: name the store behind {self._store.attended_by}"
             )
         known = await self._store.list_tokens() if isinstance(self._store, TokenStore) else []
         if self._open_to_all:
-            self.lets_in = "whoever can reach it may do everything (--allow-anyone)"
+            self.lets_in = "every client that can reach it may do everything (--allow-anyone)"
             return Anonymous.OPEN
         if is_loopback(host):
             if not known:
-                self.lets_in = "until there is one, whoever is on this machine may do everything"
+                self.lets_in = "until there is one, every user of this machine may do everything"
             return Anonymous.HOME
         if not isinstance(self._store, TokenStore):
             raise NotSafe(
@@ -101,7 +101,7 @@ class GatewayProcess:
             raise NotSafe(
                 f"there are no tokens, and {host} can be reached from elsewhere: create one first "
                 "(tenure token create NAME --role admin), listen on 127.0.0.1, or say that "
-                "everybody may do everything (--allow-anyone)"
+                "every client may do everything (--allow-anyone)"
             )
         return Anonymous.SHUT
 

@@ -1,4 +1,4 @@
-"""``Runner``, the library's front door.
+"""``Runner``: executes workflows in this process.
 
 async with tenure.Runner(store="sqlite:///runs.db") as runner:
     run = await runner.run(tenure.load_workflow("deploy.yaml"))
@@ -102,7 +102,7 @@ class Runner:
 
     @property
     def owner_id(self) -> str:
-        """This runner as the record names it."""
+        """The id of this runner in the records of its runs."""
         return self._parts.identity.owner_id
 
     async def __aenter__(self) -> Self:
@@ -113,8 +113,8 @@ class Runner:
         await self.close()
 
     async def open(self) -> None:
-        """Open the store and mark as interrupted what a dead process left running in it. The first
-        use does so by itself, but not after ``close``."""
+        """Open the store and mark runs of dead processes as interrupted. Done automatically on
+        first use, but not after ``close``."""
         await self._parts.open()
 
     async def close(self) -> None:
@@ -126,13 +126,13 @@ class Runner:
     async def run(
         self, workflow: Workflow | WorkflowFile, options: RunOptions = RunOptions()
     ) -> RunSnapshot:
-        """Execute here and now, to the end; the record as the store then has it.
+        """Execute a workflow in this process, to its end; returns its final record.
 
-        A workflow that fails is no exception: look at ``status`` and ``error``. One that asks for
-        approval, and has none in the options, comes back ``queued``: ``approve``, then ``execute``.
-        ``InvalidWorkflow``, ``InvalidRunId`` and ``RunExists`` come before anything is executed;
-        ``LeaseLost`` if another owner took the run away. Cancelling the call ends the run as
-        canceled, then ``CancelledError`` comes out; cancelling it twice stops at once.
+        A failed workflow raises nothing: check ``status`` and ``error``. One that needs approval,
+        without one in the options, is returned as ``queued``: ``approve``, then ``execute`` it.
+        Raises ``InvalidWorkflow``, ``InvalidRunId`` and ``RunExists`` before anything is executed;
+        ``LeaseLost`` if another owner took the run over. Cancelling the call ends the run as
+        canceled, then raises ``CancelledError``; cancelling it twice stops at once.
         """
         ready = self._parts.ready.of(workflow, options)
         planned = self._planned(ready, options, embedded=True)
@@ -162,8 +162,8 @@ class Runner:
         store: RunStateStore | None = None,
         notifier: RunStateNotifier | None = None,
     ) -> RunSnapshot:
-        """Execute here and now, to the end, a run that is queued: it was approved, or no
-        worker is there to take it.
+        """Execute a queued run in this process, to its end: it was approved, or there is no worker
+        for it.
 
         It does what its definition says, with the variables it was created with; only secrets are
         kept nowhere. As ``run``, and ``RunNotFound``, ``NotRunnable`` if it waits or has ended,
@@ -177,8 +177,8 @@ class Runner:
         return await self._perform(session, stored_work(ready, run, secrets), notifier)
 
     async def retry(self, run_id: str, options: RetryOptions = RetryOptions()) -> RunSnapshot:
-        """Execute here and now, as a new run with ``retry_of``, what an ended run left to do: on
-        each step the hosts that did not come through it, and handlers that are still due.
+        """Execute in this process, as a new run with ``retry_of``, what an ended run left to do:
+        on each step the hosts that did not succeed, and handlers that are still due.
 
         Definition, files, variables, labels, callbacks and time-out are those of the old run;
         secrets have to be given again. As ``run``, and ``RunNotFound``, ``NotRunnable`` if the old
@@ -219,9 +219,9 @@ class Runner:
         *,
         update_id: str | None = None,
     ) -> RunSnapshot:
-        """Queue it for workers. ``update_id`` names this request: sent again with the same
-        ``run_id`` after a lost answer, it returns the run that it made. ``NotSupported`` if no
-        worker could ever take it from this store."""
+        """Queue a run for workers. ``update_id`` identifies the request: sent again with the same
+        ``run_id`` after a lost answer, it returns the run it created. Raises ``NotSupported`` if
+        workers cannot use this store."""
         if not self._tracking:
             raise ValueError("tracking=False keeps nothing that a worker could find")
         ready = self._parts.ready.of(workflow, options)
@@ -238,8 +238,8 @@ class Runner:
         *,
         update_id: str | None = None,
     ) -> RunSnapshot:
-        """``retry``, for workers: queued rather than executed here. Secrets are theirs to give.
-        ``update_id`` is as ``submit`` has it."""
+        """``retry``, queued for workers, which provide the secrets. ``update_id`` as in
+        ``submit``."""
         session = await self._parts.session(options.store)
         stored = await stored_run(session.store, run_id)
         file = self._parts.file_of(stored.definition)
@@ -252,7 +252,7 @@ class Runner:
         return await until_answered(lambda: session.store.get_run(new_id))
 
     async def get_run(self, run_id: str) -> RunSnapshot:
-        """``RunNotFound`` rather than an invented one."""
+        """Raises ``RunNotFound``."""
         store = (await self._parts.session()).store
         return await until_answered(lambda: store.get_run(run_id))
 
@@ -263,10 +263,10 @@ class Runner:
         return await until_answered(lambda: store.list_runs(where, limit=limit, cursor=cursor))
 
     async def approve(self, run_id: str, *, by: str, note: str | None = None) -> RunSnapshot:
-        """Let a run begin that waits for approval; ``execute`` it, or a worker does.
+        """Approve a run that waits for it; then ``execute`` it, or a worker does.
 
-        The first approval stands: the record says whose. ``InvalidTransition`` for a run that does
-        not ask for it, has ended, or could be approved only until a while ago.
+        The first approval stands. Raises ``InvalidTransition`` for a run that needs no approval,
+        has ended, or whose time for approval is over.
         """
         session = await self._parts.session()
         run = await session.operators.approve(run_id, by=by, note=note)
@@ -276,8 +276,8 @@ class Runner:
     async def cancel(
         self, run_id: str, *, reason: str | None = None, by: str | None = None
     ) -> RunSnapshot:
-        """Recorded at once. The run as it then stands: ``canceled`` if no process was running it,
-        ``running`` while its owner ends what runs, or the end it had reached before."""
+        """Request a cancel, recorded at once. The run after it: ``canceled`` if it had no owner,
+        ``running`` while its owner ends the tasks, unchanged if it had ended."""
         session = await self._parts.session()
         run = await session.operators.cancel(run_id, reason=reason, by=by)
         session.keeper.look_now()
@@ -289,23 +289,23 @@ class Runner:
     async def annotate(
         self, run_id: str, data: dict[str, Any], *, by: str | None = None
     ) -> RunSnapshot:
-        """Note what was found out later; also on ended runs, never touching their status."""
+        """Add a note to a run, also to an ended one; its status is not changed."""
         return await (await self._parts.session()).operators.annotate(run_id, data, by=by)
 
     async def reconcile(self, *, reason: str = "its owner is gone") -> int:
-        """End runs whose owner is gone: those that were asked to stop as canceled, the others as
-        interrupted unless they resume. How many."""
+        """End runs whose owner is gone: as canceled if a cancel was requested, else as interrupted
+        unless they resume. Returns their number."""
         return (await (await self._parts.session()).reconciler.reconcile(reason)).abandoned
 
     async def end_abandoned(self, *, reason: str = "its owner is gone") -> EndedRuns:
-        """``reconcile``, and which runs that were."""
+        """``reconcile``, after waiting for tasks of dead processes; returns the runs' ids."""
         reconciler = (await self._parts.session()).reconciler
         await reconciler.let_tasks_end()
         return await reconciler.reconcile(reason)
 
     async def redeliver(self, delivery_id: str, *, by: str | None = None) -> Delivery:
-        """Send a callback again, under the same id; its run's journal names ``by``.
-        ``DeliveryNotFound``; ``NotSupported`` by a store that keeps none."""
+        """Send a callback again, under the same id; the run's journal names ``by``. Raises
+        ``DeliveryNotFound``; ``NotSupported`` for a store without callbacks."""
         session = await self._parts.session()
         outbox = session.store
         if not isinstance(outbox, Outbox):
@@ -329,7 +329,8 @@ class Runner:
         )
 
     async def _waiting_room(self, ready: Ready, store: RunStateStore | None) -> Session:
-        """Where a run can wait for approval, because somebody will be able to go on with it."""
+        """The session in which a run can wait for approval: its store lets another process continue
+        it."""
         if not self._tracking:
             raise cannot_wait(ready.source, "nothing is kept without tracking")
         session = await self._parts.session(store)

@@ -1,4 +1,4 @@
-"""What Tenure asks the operating system: time, and who this process is."""
+"""What Tenure needs from the operating system: clocks, process identity and unique ids."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class SystemClock:
 
 
 def settle_down() -> None:
-    """For a process of our own that lives long. What is there by now stays, and what runs leave
-    behind forms no cycles (a test says so): searching all of it for some as often as Python does by
-    itself takes a seventh of the processor. A library leaves this to its application."""
+    """Tune garbage collection for a long-lived process: freeze what is loaded, and collect less
+    often, since runs leave no reference cycles (a test checks that). Python's defaults cost a
+    seventh of the CPU. Not for use as a library."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
@@ -51,7 +51,7 @@ def _boot_nanoseconds() -> int:
 
 
 def boot_id() -> str:
-    """Names this boot of this machine."""
+    """The id of this boot of this machine."""
     try:
         return _BOOT_ID_FILE.read_text().strip()
     except OSError:
@@ -62,7 +62,7 @@ def boot_id() -> str:
 def process_start(pid: int) -> str | None:
     """When a process began, in a form unique for its pid on this boot; ``None`` if it is gone.
 
-    A zombie is gone: it only waits for somebody to take note.
+    A zombie counts as gone: it only waits to be reaped.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
@@ -74,7 +74,7 @@ def process_start(pid: int) -> str | None:
 
 
 def _pid_namespace() -> str:
-    """Containers may share a host name and a boot; their process numbers mean nothing outside."""
+    """Containers may share host name and boot; their pids are valid only inside."""
     try:
         return str(Path("/proc/self/ns/pid").stat().st_ino)
     except OSError:
@@ -84,7 +84,7 @@ def _pid_namespace() -> str:
 def new_owner_id(name: str | None = None) -> str:
     """Unique per process start: machine, boot, pid, process start time, random.
 
-    ``name`` is what an application calls this process over all its starts.
+    ``name``: the application's name for this process, the same over all its starts.
     """
     pid = os.getpid()
     start = process_start(pid) or "0"
@@ -93,8 +93,8 @@ def new_owner_id(name: str | None = None) -> str:
 
 
 def presence(owner_id: str) -> Presence:
-    """Whether that owner's process is there, as far as this one could see it if it lived: on this
-    boot of this machine, under the same process numbers."""
+    """Whether that owner's process is alive; ``UNSEEN`` unless it is of this boot of this machine
+    and pid namespace."""
     match = _OWNER_ID.fullmatch(owner_id)
     if match is None or process_start(os.getpid()) is None:
         return Presence.UNSEEN
@@ -117,13 +117,12 @@ def are_neighbours(owner_id: str, other_id: str) -> bool:
 
 
 def proven_dead(owner_id: str) -> bool:
-    """Whether that owner was a process of this boot of this machine, and is gone with its tasks."""
+    """Whether that owner was a process of this boot of this machine and is gone, with its tasks."""
     return presence(owner_id) is Presence.GONE
 
 
 def supervisor_mark(pid: int | None = None, start: str | None = None) -> str:
-    """By this argument of its own, others know whose tasks a supervisor looks after: by default,
-    this process's."""
+    """The command-line argument that marks the supervisor of a process (default: this one)."""
     pid = os.getpid() if pid is None else pid
     return f"tenure-supervisor:{pid}:{start or process_start(pid) or 0}"
 
@@ -139,7 +138,7 @@ def _is_supervised(pid: int, start: str) -> bool:
 
 
 def _hidden(pid: int) -> bool:
-    """A live process of another user that /proc does not show us (``hidepid``)."""
+    """Whether it is a live process of another user that /proc hides (``hidepid``)."""
     try:
         os.kill(pid, 0)
     except PermissionError:
@@ -160,7 +159,8 @@ _counter = count()
 
 
 def _begin_anew() -> None:
-    """A forked child must not repeat its parent's ids, nor wait for a lock nobody will release."""
+    """A forked child must not repeat its parent's ids, nor wait for a lock held by a thread that
+    does not exist in it."""
     global _process_part, _run_ids, _run_ids_lock
     _process_part = secrets.token_hex(8)
     _run_ids = _fresh_run_ids()
@@ -171,7 +171,7 @@ os.register_at_fork(after_in_child=_begin_anew)
 
 
 def new_run_id() -> str:
-    """A ULID greater than every one this process made before."""
+    """A ULID, greater than all earlier ones of this process."""
     with _run_ids_lock:
         return _run_ids.next()
 

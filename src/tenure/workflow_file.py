@@ -1,4 +1,4 @@
-"""Workflows from files and texts, checked against the actions that are there."""
+"""Reads workflows from files and texts, and checks them against the available actions."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from tenure.workflow.spec import Workflow
 from tenure.workflow.wording import called, listed
 from tenure.workflow.yaml import MAX_DOCUMENT_BYTES, SAVE_AS_UTF_8, mark_after
 
-_MOST_LOOKED_AT = 10_000
+_MAX_ENTRIES = 10_000
 
 
 class WorkflowFile(Struct, frozen=True, kw_only=True):
-    """A workflow and the text it was read from, which is what its runs keep."""
+    """A workflow and the text it was read from, which is stored with its runs."""
 
     workflow: Workflow
     text: str
     digest: str
     source: str | None = None
     folder: str | None = None
-    """Where files that actions need are looked up."""
+    """Where files for actions are looked up."""
     notices: tuple[str, ...] = ()
     wanted: tuple[Wanted, ...] = ()
-    """Variables that it uses and does not define."""
+    """Variables that it uses but does not define."""
 
 
 def load_workflow(path: str | Path, actions: Mapping[str, Action] | None = None) -> WorkflowFile:
-    """Read and check a file. ``InvalidWorkflow`` with every mistake in it."""
+    """Read and check a file. Raises ``InvalidWorkflow`` with all mistakes."""
     path = Path(path)
     try:
         with path.open("rb") as stream:
@@ -53,10 +53,10 @@ def load_workflow(path: str | Path, actions: Mapping[str, Action] | None = None)
 
 
 def _files_instead(path: Path) -> str | None:
-    """Whoever mistyped a name, or stands in another folder, is told what there is."""
+    """A hint with similar or existing workflow files, for a mistyped name or a wrong folder."""
     folder = path if path.is_dir() else path.parent
     try:
-        entries = islice(folder.iterdir(), _MOST_LOOKED_AT)
+        entries = islice(folder.iterdir(), _MAX_ENTRIES)
         there = sorted(each.name for each in entries if each.suffix in (".yaml", ".yml"))
     except OSError:
         return f"there is no folder {folder}; you are in {Path.cwd()}"
@@ -64,15 +64,13 @@ def _files_instead(path: Path) -> str | None:
         return f"there is no workflow file in {folder.absolute()}"
     if folder == path:
         return f"name a file in it: {listed(there, 5)}"
-    by_stem = {Path(name).stem: name for name in there}  # all endings are alike
+    by_stem = {Path(name).stem: name for name in there}  # the endings would make all similar
     close = get_close_matches(path.stem, by_stem, n=1)
     return f"did you mean {by_stem[close[0]]!r}?" if close else f"there is {listed(there, 5)}"
 
 
 def _decoded(data: bytes, source: str) -> str:
-    if (
-        len(data) > MAX_DOCUMENT_BYTES
-    ):  # that is wrong with it, and its last character may be cut in two
+    if len(data) > MAX_DOCUMENT_BYTES:  # refused for its size later; its last character may be cut
         return data.decode(errors="replace")
     try:
         return data.decode()
@@ -95,7 +93,7 @@ def read_workflow(
     folder: str | Path | None = None,
     actions: Mapping[str, Action] | None = None,
 ) -> WorkflowFile:
-    """As ``load_workflow``, from text. ``source`` is what mistakes name."""
+    """As ``load_workflow``, from text. ``source``: its name in mistakes."""
     known = default_actions() if actions is None else actions
     catalogue = {name: action.spec for name, action in known.items()}
     parsed = parse_workflow(text, catalogue, source=source)
@@ -111,8 +109,8 @@ def read_workflow(
 
 
 def as_file(workflow: object) -> WorkflowFile:
-    """A workflow built in Python is kept as JSON, which is YAML too. ``InvalidWorkflow`` for what
-    is none."""
+    """A workflow built in Python is stored as JSON, which is YAML too. ``InvalidWorkflow`` if it is
+    no workflow."""
     if isinstance(workflow, WorkflowFile):
         return workflow
     if not isinstance(workflow, Workflow):

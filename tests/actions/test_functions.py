@@ -217,7 +217,7 @@ async def test_a_cancelled_plain_function_is_waited_for(failing: bool) -> None:
 async def test_a_plain_function_that_does_not_end_is_said_to_run(
     monkeypatch: pytest.MonkeyPatch, again: bool
 ) -> None:
-    monkeypatch.setattr(python, "_GRACE", 60 if again else 0.05)
+    monkeypatch.setattr(python, "_GRACE_S", 60 if again else 0.05)
     loop, begun, go = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
     def work() -> None:

@@ -159,7 +159,7 @@ class TestMoreThanAskedFor:
         self, server: Server, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It is told, and not left until it looks again."""
-        monkeypatch.setattr(broker_module, "_LONGEST_READ", 2.5)
+        monkeypatch.setattr(broker_module, "_MAX_BLOCK_S", 2.5)
         async with RedisStreams(server.url, 3600) as one, RedisStreams(server.url, 3600) as two:
             greedy = asyncio.create_task(one.take(["q", "r"], limit=1, wait=5.0))
             await _blocks(server, 1)

@@ -14,7 +14,7 @@ class Proxy:
     def __init__(self, server_port: int) -> None:
         self._server_port = server_port
         self._silent = False
-        self._lost_about = b""
+        self._lost_about: bytes | None = None
         self._late = 0.0
         self._answers_pass = asyncio.Event()
         self._answers_pass.set()
@@ -33,7 +33,7 @@ class Proxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.cut()
 
-    def lose_next_answer(self, about: str) -> None:
+    def lose_next_answer(self, about: str = "") -> None:
         """The next request that names ``about`` reaches the server and is done; its connection is
         cut before the answer. Others, such as those of a pool that connects, are left alone."""
         self._lost_about = about.encode()
@@ -85,10 +85,10 @@ class Proxy:
             while data := await source.read(65536):
                 if self._silent:
                     continue
-                if not answers and self._lost_about and self._lost_about in data:
+                if not answers and self._lost_about is not None and self._lost_about in data:
                     named.set()
                 if answers and named.is_set():
-                    self._lost_about = b""
+                    self._lost_about = None
                     break
                 if answers:
                     await self._answers_pass.wait()

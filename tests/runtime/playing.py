@@ -200,27 +200,27 @@ class Play:
                 known[label] = outcome
         if known:
             self.turn(known.items())
-        elif self.unfolding.impatient or (self.unfolding.finished and self.status is None):
+        elif self.unfolding.next_turn_due or (self.unfolding.finished and self.status is None):
             self._proceed(StrictDraft())
 
     def _known_outcome(self, start: Start) -> Outcome | None:
         """As the engine: what cannot be executed, or need not be."""
-        course, host, _ = start
-        if host in course.doomed:
-            return course.doomed[host]
-        if course.items is None:
+        progress, host, _ = start
+        if host in progress.unrunnable:
+            return progress.unrunnable[host]
+        if progress.items is None:
             return None
-        if not course.items[host]:
+        if not progress.items[host]:
             return SKIPPED
-        return item_unwanted(course.recipe, self.unfolding.scope(course, host))
+        return item_unwanted(progress.recipe, self.unfolding.scope(progress, host))
 
     def _label(self, start: Start) -> str:
-        course, host, position = start
+        progress, host, position = start
         item = "" if position is None else f"[{position}]"
-        label = f"{course.recipe.name}/{host}{item}"
+        label = f"{progress.recipe.name}/{host}{item}"
         same = self.running.get(label)
-        if same is not None and same.course is not course:
-            label += f"@{course.index}"  # one handler, for two steps at once
+        if same is not None and same.progress is not progress:
+            label += f"@{progress.index}"  # one handler, for two steps at once
         return label
 
     def apply(self, changes: Changes) -> None:

@@ -141,7 +141,7 @@ async def played_before(late: Late, runner: tenure.Runner, monkeypatch: pytest.M
     leave = RecorderQueue.leave
 
     async def with_an_open_ear(self: RecorderQueue, patience: float) -> None:
-        assert self._heard.events <= 10
+        assert self._backlog.events <= 10
         late.may.set()
         await leave(self, PATIENCE)
 

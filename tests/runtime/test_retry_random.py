@@ -57,14 +57,14 @@ class Ledger:
         """Where something went wrong that is not made good."""
 
     def ended(self, start: Start, outcome: Outcome) -> None:
-        course, host, _ = start
+        progress, host, _ = start
         if outcome.status is not HostStatus.SUCCESS:
             return
-        if course.parent is not None:
-            self.due[course.parent.index, course.recipe.name, host] -= 1
+        if progress.parent is not None:
+            self.due[progress.parent.index, progress.recipe.name, host] -= 1
         elif outcome.changed is not False:
-            for name in set(self.steps[course.index].notify):
-                self._notify((course.index, name, host))
+            for name in set(self.steps[progress.index].notify):
+                self._notify((progress.index, name, host))
 
     def _notify(self, key: Due) -> None:
         """The first time in a run is also for what was owed before."""
@@ -144,11 +144,11 @@ class Chained(Play):
         super().__init__(played, continues, mode="x")
 
     def _known_outcome(self, start: Start) -> Any:
-        course, host, _ = start
-        if course.parent is None:
-            self._check_task((course.index, host))
+        progress, host, _ = start
+        if progress.parent is None:
+            self._check_task((progress.index, host))
         else:
-            self._check_handler((course.parent.index, host))
+            self._check_handler((progress.parent.index, host))
         for index, other in self.ledger.secret:
             state = self.record.steps[index]
             gone = state.status in ENDED_STEP and other not in state.hosts

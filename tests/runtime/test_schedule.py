@@ -386,8 +386,8 @@ def test_after_each_item_of_a_loop_and_they_see_it() -> None:
     assert play.started == ["one/a[1]"], "its condition does not hold for x"
     play.end("one/a[1]")
     assert play.started == ["notice/a"]
-    course = play.running["notice/a"].course
-    assert play.unfolding.scope(course, "a")["item"] == "y"
+    progress = play.running["notice/a"].progress
+    assert play.unfolding.scope(progress, "a")["item"] == "y"
     play.end_all()
     assert [each.status.value for each in handlers_of(play)] == ["skipped", "success"]
     assert play.status is RunStatus.SUCCESS

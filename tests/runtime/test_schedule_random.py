@@ -82,16 +82,16 @@ class Watched(Play):
 
     def _known_outcome(self, start: Start) -> Any:
         """Asked for each start, once it is in the record."""
-        course, host, position = start
-        place = (course.index, host, position)
+        progress, host, position = start
+        place = (progress.index, host, position)
         assert place not in self.seen, f"{place} was started twice"
         self.seen.add(place)
-        state = self.record.steps[course.index]
+        state = self.record.steps[progress.index]
         assert (state.status, state.hosts[host].status) == ("running", "running")
-        if position is not None and course.items is not None and course.items[host]:
+        if position is not None and progress.items is not None and progress.items[host]:
             assert state.hosts[host].items[position].status == "running"
-        if course.parent is None:
-            for needed in self.unfolding._prepared.plan.steps[course.index].needs:
+        if progress.parent is None:
+            for needed in self.unfolding._prepared.plan.steps[progress.index].needs:
                 assert self.record.steps[needed].status in _ENDED
         return super()._known_outcome(start)
 
@@ -101,8 +101,8 @@ class Watched(Play):
 
     def check_concurrency(self) -> None:
         starts = [*self.running.values(), *self.unfolding.starts]
-        for course, count in Counter(start.course for start in starts).items():
-            assert count <= course.recipe.concurrency
+        for progress, count in Counter(start.progress for start in starts).items():
+            assert count <= progress.recipe.concurrency
 
 
 _ENDED = (StepStatus.SUCCESS, StepStatus.FAILED, StepStatus.SKIPPED)
@@ -176,7 +176,7 @@ class Lossy(Play):
 
     def lose_owner(self) -> None:
         expected = {*self.running, *(self._label(start) for start in self.unfolding.starts)}
-        more_follows = self.unfolding.impatient
+        more_follows = self.unfolding.next_turn_due
         while self._is_lost():
             prepared = self.unfolding._prepared
             self.exports = Exports(prepared.plan, self._variables)

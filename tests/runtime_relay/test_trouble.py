@@ -159,7 +159,7 @@ class TestWithoutAnOutbox:
             given_up.append(delivery.last_error)
 
         patient = RetryPolicy(attempts=3, delay=3600)
-        effort = BestEffort(patient, gave_up, most_waiting=2)
+        effort = BestEffort(patient, gave_up, max_queued=2)
         await self.owe(effort, Postman(hook=lambda _: BUSY), *["run-00001"] * 3)
         assert given_up[0] == "2 callbacks of this run wait for their target already"
 

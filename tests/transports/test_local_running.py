@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tenure.ports.execution import Command
-from tenure.transports.local import LocalTransport, bearable
+from tenure.transports.local import LocalTransport, max_processes
 from tenure.transports.scratch import MOST
 from tests.transports.conftest import NewTransport
 from tests.transports.keeping import HERE, Blocked, Kept, running, sh, tasks
@@ -83,7 +83,7 @@ async def test_more_at_once_than_allowed_wait_for_their_turn(new_transport: NewT
     ("open_files", "processes"), [(1024, 224), (20, 1), (1 << 20, 10_000), (-1, 10_000)]
 )
 def test_processes_leave_files_for_the_rest(open_files: int, processes: int) -> None:
-    assert bearable(open_files) == processes
+    assert max_processes(open_files) == processes
 
 
 # -- standard input -------------------------------------------------------------------------------

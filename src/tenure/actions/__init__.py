@@ -1,10 +1,9 @@
-"""What steps can do: Tenure's own actions, one per file, and how others are added.
+"""Actions: Tenure's own, and how others are added.
 
-An own action is a value called ``ACTION`` in its module: an ``ActionSpec`` that says what a
-workflow file may write, and what to do. Those that start a process only build a ``Command`` from
-a ``Task``; ``commands`` runs it, watches its output and judges its end. Those that bring a file
-only say which; ``placing`` looks what is there and does what is missing. ``decorator`` makes
-actions of Python functions.
+An action has an ``ActionSpec``, which describes its arguments in a workflow, and executes tasks.
+``commands`` has those that start a process, ``files`` those that put a file on a host, ``http``,
+``wait`` and ``env`` the others; ``python`` calls functions, ``registry`` finds actions and makes
+them of functions (``@action``).
 
 Modules are loaded when an action is looked up, so that this package costs nothing to import.
 """

@@ -46,7 +46,7 @@ OUTPUT_PATH = Argument(
 
 
 def command(task: Task, *argv: str, stdin: bytes = b"") -> Command:
-    """``argv`` where and as whom the task says. ``task.env`` holds ``args.env`` already."""
+    """``argv`` with the task's environment (``args.env`` included), directory and user."""
     return Command(
         argv=argv, env=task.env, stdin=stdin, cwd=task.args.get("dir"), become=task.become
     )
@@ -58,12 +58,12 @@ def wants_printed_exports(task: Task) -> bool:
 
 
 async def copy_of(output: Output, task: Task) -> Copy | None:
-    """Where the task wants its output too. ``InvalidArguments``."""
+    """The copy of its output that the task wants, if any. Raises ``InvalidArguments``."""
     folder = task.args.get(OUTPUT_PATH.name)
     if folder is None:
         return None
     if not isinstance(output, CopiedOutput):
-        raise InvalidArguments("output_path: whoever executes this keeps no copies of output")
+        raise InvalidArguments("output_path: copies of output are not supported here")
     try:
         return await output.copy_into(str(folder))
     except (OSError, ValueError) as error:

@@ -1,4 +1,5 @@
-"""Actions that are one process: run it, watch its output, judge its end."""
+"""Actions that run one process (``cmd.run``, ``shell.run``, ``script.shell``, ``script.python``):
+the command, its output and exports, and its result."""
 
 from __future__ import annotations
 
@@ -38,18 +39,14 @@ from tenure.workflow.catalogue import ActionSpec, Argument, Text
 from tenure.workflow.environment import text_of
 from tenure.workflow.wording import quoted
 
-# Variables a command hands to later steps.
-#
-# Two ways, both giving text only:
+# A command exports variables (text) to later steps in two ways:
 #
 # - the file ``$TENURE_OUTPUT``: lines ``KEY=value``, and blocks ``KEY<<EOF`` … ``EOF`` for values
-# of
-#   several lines (any word may stand for ``EOF``). Read strictly, a mistake names its line: a lost
-#   variable would be noticed steps later, or never.
+#   of several lines (with any word for ``EOF``). Parsed strictly, errors name their line: a lost
+#   variable would be noticed much later, or never.
 # - with ``export_vars``, lines ``TENURE_EXPORT:KEY=value`` on standard output (``BOPS_EXPORT:`` and
-#   ``KEY: value``, also in ``{}``, from older files). Read leniently, as ever: output is for people
-#   too, and a line that is no export is just a line.
-
+#   ``KEY: value``, also in ``{}``, in older files). Parsed leniently: a line that is no export is
+#   ordinary output.
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _MARK = b"_EXPORT:"
@@ -167,19 +164,17 @@ def _payload(raw: bytes) -> dict[str, str]:
     return {name: value} if name else {}
 
 
-# Output on its way from a process to whoever keeps it.
-
-
-_TAIL = 4096
-_LONGEST_MESSAGE = 300
+_TAIL_BYTES = 4096
+_MAX_MESSAGE_CHARS = 300
 CUT = b"...(truncated)"
 
 
 class PassingOutput:
-    """Hands everything on, and remembers what a result tells: exports, the last word of stderr.
+    """Passes the output of a process on, and collects what its result needs: exports, and the last
+    line of stderr.
 
-    What is cut here is masked here: whoever masks all output later could not tell half a secret
-    from other text. Exports are taken from what was printed.
+    Output that is cut here is masked here, since half a secret could not be recognised later.
+    Exports are taken from the unmasked output.
     """
 
     def __init__(
@@ -216,7 +211,7 @@ class PassingOutput:
         await self._pass(stream, data if self._limit is None else self._cut(stream, shown))
 
     async def finish(self) -> None:
-        """The process has ended; what was held back of its output comes out."""
+        """Pass on what was held back, when the process has ended."""
         for stream, masked in self._masked.items():
             rest = masked.finish()
             self._remember(stream, rest)
@@ -229,7 +224,11 @@ class PassingOutput:
 
     def _remember(self, stream: str, data: bytes) -> None:
         if stream == "stderr":
-            self._tail = data[-_TAIL:] if len(data) >= _TAIL else (self._tail + data)[-_TAIL:]
+            self._tail = (
+                data[-_TAIL_BYTES:]
+                if len(data) >= _TAIL_BYTES
+                else (self._tail + data)[-_TAIL_BYTES:]
+            )
 
     def _cut(self, stream: str, data: bytes) -> bytes:
         limit, passed = self._limit or 0, self._passed.get(stream, 0)
@@ -240,23 +239,22 @@ class PassingOutput:
         return data if len(data) <= room else data[:room] + CUT
 
     def last_error_line(self) -> str:
-        """The last line of stderr that says something, fit to stand in a message. Call ``finish``
-        before."""
+        """The last non-empty line of stderr, for a message. Call ``finish`` before."""
         for line in reversed(self._tail.splitlines()):
             text = "".join(
                 each if each.isprintable() else " " for each in line.decode(errors="replace")
             ).strip()
             if text:
-                return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}…"
+                return text if len(text) <= _MAX_MESSAGE_CHARS else f"{text[:_MAX_MESSAGE_CHARS]}…"
         return ""
 
 
 Build = Callable[[Task], Command]
-"""``InvalidArguments`` if the task's arguments make no command."""
+"""Makes the command of a task. Raises ``InvalidArguments``."""
 
 
 class CommandAction:
-    """``summary`` says in a few words what ``build`` would run."""
+    """An action that runs the command of ``build``; ``summary`` describes it for plans."""
 
     def __init__(self, spec: ActionSpec, build: Build, summary: Callable[[Task], str]) -> None:
         self.spec = spec
@@ -288,8 +286,8 @@ class CommandAction:
 
 
 def judge(end: Exit, last_error_line: str, printed: PrintedExports | None = None) -> TaskResult:
-    """Whether a command changes anything is its own business: ``changed`` stays unknown. What it
-    exported counts only if it succeeded, as ever."""
+    """The result of an ended process. ``changed`` is unknown for a command; exports count only if
+    it succeeded."""
     if end.code != 0:
         how = _how(end)
         return TaskResult(
@@ -306,7 +304,7 @@ def judge(end: Exit, last_error_line: str, printed: PrintedExports | None = None
 
 
 def _with_copy(result: TaskResult, task: Task, copy: Copy) -> TaskResult:
-    """The record says where the copy is, or why it is not whole."""
+    """The result with a note where the copy is, or why it is incomplete."""
     folder = task.args[OUTPUT_PATH.name]
     said = f"output in {folder}"
     if copy.problem is not None:
@@ -431,7 +429,7 @@ def arguments_of(task: Task) -> tuple[str, ...]:
 
 
 def would_run_script(interpreter: str) -> Callable[[Task], str]:
-    """Says how many arguments there are, not which: they may hold what nobody should read."""
+    """A summary with the number of arguments only: they may hold secrets."""
 
     def summary(task: Task) -> str:
         place = task.args.get("src") or task.args.get("script_ref")

@@ -1,4 +1,5 @@
-"""Actions that put a file on a host: look, and do only what is missing."""
+"""Actions that put a file on a host (``file.copy``, ``template.render``): they look first and
+change only what differs. Also file modes, and diffs for plans."""
 
 from __future__ import annotations
 
@@ -31,12 +32,9 @@ from tenure.workflow.catalogue import ActionSpec, Argument, Form, Text
 from tenure.workflow.templates import TextTemplate, compile_template
 from tenure.workflow.wording import quoted
 
-# What is run on a host to look at a file and to put one there.
-#
-# Nothing is needed but a POSIX shell and the tools that come with one; paths and modes are
-# arguments of the script, contents its input, so no value is ever read as code. Each script takes
-# ``DEST NAME`` first: in a directory the file gets that name, if there is one.
-
+# Scripts that run on a host to look at a file and to write one. They need a POSIX shell and its
+# usual tools; paths and modes are arguments, contents standard input, so no value is read as code.
+# Each takes ``DEST NAME`` first: if DEST is a directory, the file gets that name in it.
 
 _FIND = r"""
 dest=$1 name=$2 where=here
@@ -87,12 +85,11 @@ printf '%s\n' "$where $kind $content $1 $3:$4 $5"
 if [ "$content" = other ] && [ "$5" != - ] && [ "$5" -le "$shown" ]; then cat "$dest"; fi
 """
 )
-"""``DEST NAME SIZE SHOWN``, the wanted contents as input. Says ``WHERE absent``, ``WHERE dangling``
-of a link that leads nowhere, or ``WHERE KIND CONTENT LETTERS OWNER SIZE`` and, if they are others
-and not longer than ``SHOWN``, the present contents. What ``ls`` would know is ``-`` where there is
-none. With ``SHOWN`` it is for a plan, and fails where no file could be put; else whoever puts it
-there will say so. That ``/proc`` takes none only ``stat`` knows, where it can tell: root may write
-there, it seems."""
+"""``DEST NAME SIZE SHOWN``, the wanted contents as input. Prints ``WHERE absent``, ``WHERE
+dangling`` for a broken link, or ``WHERE KIND CONTENT LETTERS OWNER SIZE`` and, if they differ and
+are not longer than ``SHOWN``, the present contents. Fields from ``ls`` are ``-`` without ``ls``.
+With ``SHOWN`` (for a plan) it fails where no file can be written; else ``PUT`` reports that. That
+``/proc`` takes no files is known by ``stat`` only: for root it looks writable."""
 
 PUT = (
     _FIND
@@ -121,16 +118,12 @@ temporary=
 )
 """``DEST NAME SIZE MODE OWNER TOKEN``, the contents as input; mode and owner may be empty.
 
-Written beside its place under a name nobody can guess, closed to others, and moved over when it is
-complete: who looks sees the old file or the new one, also if the input is cut off. Being ended
-removes the temporary file; only a KILL leaves it. It is not forced to the disk: no tool for that is
-everywhere."""
+Written to a private temporary file beside it with a random name, and renamed when complete: readers
+see the old file or the new one, also if the input is cut off. Except after a KILL the temporary
+file is removed. There is no fsync: no tool for it is available everywhere."""
 
 SET_MODE = _FIND + 'chmod "$3" "$dest"\n'
 """``DEST NAME MODE``."""
-
-
-# File modes as people write them, and as ``ls`` shows them.
 
 
 MOST = 0o7777
@@ -139,7 +132,7 @@ _LETTERS = re.compile(r"[-bcdlps]([-r][-w][-xsS])([-r][-w][-xsS])([-r][-w][-xtT]
 
 
 def read_mode(value: Any) -> int:
-    """``ValueError`` if it may mean something else than what it says.
+    """A file mode from a workflow. ``ValueError`` if it is ambiguous.
 
     Text is octal, whether it begins with a zero or not. A number was octal in the file if it was
     written with a zero: ``0644`` comes here as 420. Without one (``644``) it is a slip that would
@@ -159,7 +152,8 @@ def read_mode(value: Any) -> int:
 
 
 def _usual(mode: int) -> bool:
-    """The owner may read, and nobody may more than those before him."""
+    """Whether the owner may read, the group may do no more than the owner, and others no more than
+    the group."""
     owner, group, others = mode >> 6 & 7, mode >> 3 & 7, mode & 7
     return bool(owner & 4) and not group & ~owner and not others & ~group
 
@@ -199,7 +193,7 @@ def show_mode(mode: int) -> str:
 
 
 def mode_in(listing: str) -> int | None:
-    """Of the letters ``ls -l`` begins a line with; ``None`` if these are none."""
+    """The mode from the letters at the begin of an ``ls -l`` line; ``None`` if there are none."""
     found = _LETTERS.match(listing)
     if found is None:
         return None
@@ -211,35 +205,32 @@ def mode_in(listing: str) -> int | None:
     return mode
 
 
-# Files on hosts, whatever transport reaches them.
-
-
-_ANSWER = 4096
+_MAX_ANSWER_BYTES = 4096
 
 
 class WantedFile(Struct, frozen=True, kw_only=True):
     dest: str
     content: bytes
     mode: int | None = None
-    """``None``: as it is, or as the host makes new files."""
+    """``None``: unchanged, or the host's default for new files."""
     name: str = ""
-    """For ``dest`` being a directory."""
+    """The file name if ``dest`` is a directory."""
 
 
 class FoundFile(Struct, frozen=True, kw_only=True):
-    """What is there now."""
+    """The present file on the host."""
 
     place: str
     """For messages: ``dest``, or the file in it."""
     exists: bool
     link: bool = False
     same: bool = False
-    """Its contents are the wanted ones."""
+    """Whether its contents are the wanted ones."""
     readable: bool = True
     mode: int | None = None
     owner: str = ""
     content: bytes | None = None
-    """If it was asked for, others than wanted, and not too long."""
+    """Present contents, if requested, different from the wanted ones and not too long."""
 
 
 def dest_of(task: Task) -> str:
@@ -255,16 +246,17 @@ def dest_of(task: Task) -> str:
 async def look_at(
     task: Task, transport: Transport, wanted: WantedFile, *, shown: int = 0
 ) -> FoundFile:
-    """``shown``: how long present contents may be to be brought along. ``TransportError``."""
+    """Look at a file; present contents of up to ``shown`` bytes are included. Raises
+    ``TransportError``."""
     size = str(len(wanted.content))
-    answer = _Answer(_ANSWER + shown)
+    answer = _Answer(_MAX_ANSWER_BYTES + shown)
     command = _command(task, LOOK, wanted, size, str(shown or -1), stdin=wanted.content)
     await _run(task, transport, command, answer, f"dest {wanted.dest}")
     return found_in(bytes(answer.kept), wanted, with_content=shown > 0)
 
 
 def found_in(said: bytes, wanted: WantedFile, *, with_content: bool) -> FoundFile:
-    """From what ``LOOK`` says. ``TransportError`` if it says something else."""
+    """Parse the output of ``LOOK``. Raises ``TransportError``."""
     line, _, content = said.partition(b"\n")
     where, *facts = line.decode(errors="replace").split() or [""]
     place = f"{wanted.dest.rstrip('/')}/{wanted.name}" if where == "inside" else wanted.dest
@@ -287,8 +279,8 @@ def found_in(said: bytes, wanted: WantedFile, *, with_content: bool) -> FoundFil
 
 
 async def put(task: Task, transport: Transport, wanted: WantedFile, found: FoundFile) -> None:
-    """In one step: nobody ever sees a part of it. What was there lends its owner, and its mode if
-    none is wanted. ``TransportError``."""
+    """Write the file atomically. It keeps the owner of the present file, and its mode if none is
+    wanted. Raises ``TransportError``."""
     mode = found.mode if wanted.mode is None else wanted.mode
     command = _command(
         task,
@@ -312,7 +304,7 @@ async def set_mode(
 
 
 class _Answer:
-    """Keeps the beginning of what a script says."""
+    """Keeps the beginning of a script's output."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -22,22 +22,17 @@ from tenure.model.status import HostStatus
 from tenure.ports.execution import LET_THROUGH, CheckResult, Output, Task, TaskResult, Transport
 from tenure.workflow.catalogue import ActionSpec, Argument, Text
 
-# Plain functions beside the event loop.
-#
-# A thread of its own for each call, as a daemon: a pool would let a few stuck functions hold up all
-# others, and keep the program from ending.
-
-
 T = TypeVar("T")
 
-_GRACE = 5.0
+_GRACE_S = 5.0
 
 
 async def in_thread(function: Callable[[], T], name: str) -> T:
-    """What ``function`` returns or raises.
+    """What ``function`` returns or raises, called in a thread of its own. (In a pool a few stuck
+    functions would block all others, and keep the program from ending.)
 
-    A thread cannot be ended from outside. Cancelled, this waits a moment for the function to come
-    to its end; then ``StillRunning``.
+    A thread cannot be ended from outside. If cancelled, it waits ``_GRACE_S`` for the function,
+    then raises ``StillRunning``.
     """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
@@ -47,15 +42,15 @@ async def in_thread(function: Callable[[], T], name: str) -> T:
             value = function()
         except Exception as error:  # noqa: BLE001 - raised where it is awaited
             failure = RuntimeError(repr(error)) if isinstance(error, StopIteration) else error
-            tell(lambda: answer.set_exception(failure))
+            call_in_loop(lambda: answer.set_exception(failure))
         except BaseException as error:  # noqa: BLE001 - sys.exit() ends the function, not us
             exited = RuntimeError(f"{type(error).__name__}: {error}")
-            tell(lambda: answer.set_exception(exited))
+            call_in_loop(lambda: answer.set_exception(exited))
         else:
-            tell(lambda: answer.set_result(value))
+            call_in_loop(lambda: answer.set_result(value))
 
-    def tell(how: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody wants to know any more
+    def call_in_loop(how: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(how)
 
     context = copy_context()
@@ -63,22 +58,19 @@ async def in_thread(function: Callable[[], T], name: str) -> T:
     try:
         return await asyncio.shield(answer)
     except asyncio.CancelledError:
-        await _see_it_end(answer, name)
+        await _await_end(answer, name)
         raise
 
 
-async def _see_it_end(answer: asyncio.Future[T], name: str) -> None:
+async def _await_end(answer: asyncio.Future[T], name: str) -> None:
     with suppress(asyncio.CancelledError):
-        await asyncio.wait({answer}, timeout=_GRACE)
+        await asyncio.wait({answer}, timeout=_GRACE_S)
     if not answer.done():
         raise StillRunning(
             f"{name} was told to end and still runs: a plain function cannot be ended from "
             "outside. Write it `async def`, or run it as a process"
         ) from None
-    answer.exception()  # seen: it would be logged otherwise
-
-
-# Calling Python functions: what they may return, and how their failures are told.
+    answer.exception()  # retrieved, or asyncio logs it
 
 
 _DONE = TaskResult()
@@ -91,7 +83,7 @@ async def call(
     name: str,
     output: Output,
 ) -> TaskResult:
-    """Await it, or call it in a thread. Its traceback goes where output goes."""
+    """Await ``function``, or call it in a thread. Its traceback is written to ``output``."""
     try:
         if awaited:
             returned = await function(**args)

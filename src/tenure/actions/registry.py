@@ -182,9 +182,9 @@ class ActionRegistry(Mapping[str, Action]):
             try:
                 self._take(entry.load())
             except Exception as error:  # noqa: BLE001 - a package may raise anything
-                told = f"the plugin {entry.name} ({entry.value}) cannot be used: {error}"
-                self._failed.append(told)
-                _log.warning("%s", told)
+                problem = f"the plugin {entry.name} ({entry.value}) cannot be used: {error}"
+                self._failed.append(problem)
+                _log.warning("%s", problem)
         return True
 
     def _take(self, loaded: Any) -> None:

@@ -1,4 +1,5 @@
-"""``wait.until``: a command on the host, again and again until it succeeds."""
+"""The waiting actions: ``wait.until`` (until a command on the host succeeds), ``wait.port`` (until
+a TCP port is open or closed), and ``wait.event``, which older files may name."""
 
 from __future__ import annotations
 
@@ -23,13 +24,12 @@ from tenure.workflow.catalogue import ActionSpec, Argument, Form
 from tenure.workflow.durations import show_duration
 from tenure.workflow.wording import quoted
 
-# Trying again and again until it is so.
-
-
-_INTERVAL = "2s"
+_DEFAULT_INTERVAL = "2s"
 
 PATIENCE = (
-    duration("interval", f"How long to wait between two attempts; {_INTERVAL} if not given."),
+    duration(
+        "interval", f"How long to wait between two attempts; {_DEFAULT_INTERVAL} if not given."
+    ),
     duration(
         "timeout",
         "How long to wait in all. Without it only the step's own timeout ends the waiting.",
@@ -47,12 +47,14 @@ class Patience(Struct, frozen=True):
 
 
 def patience_of(task: Task) -> Patience:
-    """``InvalidArguments``."""
-    return Patience(seconds_of(task, "interval", _INTERVAL) or 0, seconds_of(task, "timeout"))
+    """Raises ``InvalidArguments``."""
+    return Patience(
+        seconds_of(task, "interval", _DEFAULT_INTERVAL) or 0, seconds_of(task, "timeout")
+    )
 
 
 async def until(attempt: Callable[[], Awaitable[bool]], patience: Patience) -> bool:
-    """Whether an attempt came true in time. The last one is cut short when time is up."""
+    """Whether an attempt succeeded in time. The last one is cancelled when time is up."""
     limit = asyncio.timeout(patience.timeout)
     try:
         async with limit:
@@ -71,7 +73,7 @@ async def _pause(seconds: float) -> None:
             await asyncio.Event().wait()
 
 
-_FOR_GOOD = frozenset({"start", "exports"})
+_PERMANENT = frozenset({"start", "exports"})
 """Failures that another attempt cannot mend."""
 
 WAIT_UNTIL_SPEC = ActionSpec(
@@ -93,13 +95,13 @@ class WaitUntil(CommandAction):
         return attempts.result if ended else attempts.failure(patience.shown)
 
     async def check(self, task: Task, transport: Transport) -> CheckResult:
-        """Does not try: nobody knows what the command would do."""
+        """Makes no attempt: the command may have effects."""
         said = await super().check(task, transport)
         return replace(said, summary=f"{said.summary}{patience_of(task).shown} (not tried now)")
 
 
 class _Attempts:
-    """``patient``: also with a host that cannot be reached."""
+    """Repeated attempts of a command. ``patient``: also while the host cannot be reached."""
 
     def __init__(self, once: Callable[[], Awaitable[TaskResult]], patient: bool) -> None:
         self._once = once
@@ -109,7 +111,7 @@ class _Attempts:
         self.result = TaskResult(status=HostStatus.FAILED, message="the first has not ended")
 
     async def next(self) -> bool:
-        """Whether no further one is needed."""
+        """Make an attempt; whether no further one is needed."""
         self._count += 1
         self._unreachable = None
         try:
@@ -119,7 +121,7 @@ class _Attempts:
                 raise
             self._unreachable = error
             return False
-        return self.result.status is HostStatus.SUCCESS or self.result.kind in _FOR_GOOD
+        return self.result.status is HostStatus.SUCCESS or self.result.kind in _PERMANENT
 
     def failure(self, when: str) -> TaskResult:
         if self._unreachable is not None:
@@ -142,11 +144,11 @@ WAIT_UNTIL = WaitUntil(WAIT_UNTIL_SPEC, build_cmd_run, would_run("cmd", "wait un
 
 
 Address = tuple[int, Any]
-"""Its family, and what a socket of that family calls it."""
+"""An address family, and the address in the form of its sockets."""
 
-_HERE = "localhost"
-_CONNECT = 5.0
-"""Seconds in which an open port takes a connection."""
+_LOCALHOST = "localhost"
+_CONNECT_TIMEOUT_S = 5.0
+"""Time-out of a connection attempt; a port without an answer counts as closed."""
 _REFUSED = frozenset(
     {
         errno.ECONNREFUSED,
@@ -158,10 +160,10 @@ _REFUSED = frozenset(
         errno.EHOSTDOWN,
     }
 )
-"""So it is told that nobody takes connections there."""
-_NO_WAY = frozenset({errno.ENETUNREACH, errno.ENETDOWN, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
-"""So it is told that an address is none for this machine, as one of IPv6 often is. It says nothing
-about the port; the host's other addresses do."""
+"""Errors that mean that no process accepts connections there."""
+_NO_ROUTE = frozenset({errno.ENETUNREACH, errno.ENETDOWN, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+"""Errors that mean that this machine cannot use an address (often IPv6). They say nothing about the
+port; the host's other addresses do."""
 _PORT = Form(called="a port from 1 to 65535", fits=lambda value: 1 <= value <= 65535)
 
 WAIT_PORT_SPEC = ActionSpec(
@@ -214,7 +216,7 @@ class WaitPort:
         )
 
     async def check(self, task: Task, transport: Transport) -> CheckResult:
-        """Asks once: to look changes nothing."""
+        """Tries once, which changes nothing."""
         wanted, patience = _wanted(task), patience_of(task)
         probe = _Probe(wanted)
         if await probe.is_so():
@@ -224,23 +226,24 @@ class WaitPort:
 
 
 class _Probe:
-    """``seen``: what the last attempt came to, for people."""
+    """Tries the port. ``seen``: the result of the last attempt, for messages."""
 
     def __init__(self, wanted: _Wanted) -> None:
         self._wanted = wanted
         self.seen = "the first attempt has not ended"
 
     async def is_so(self) -> bool:
-        """A port that nobody answers on counts as closed. A name that nobody knows does not, nor
-        does one that cannot be asked: who has no descriptor left learns nothing about it."""
+        """Whether the port is in the wanted state. A port without an answer counts as closed; a
+        name that cannot be resolved or an attempt that cannot be made (no descriptor is left) does
+        not."""
         try:
-            async with asyncio.timeout(_CONNECT):
+            async with asyncio.timeout(_CONNECT_TIMEOUT_S):
                 errors = await _attempt(self._wanted.host, self._wanted.port)
         except socket.gaierror as error:
             self.seen = f"its name cannot be resolved: {error.strerror}"
             return False
         except TimeoutError:
-            self.seen = "nobody answers"
+            self.seen = "no answer"
             return self._wanted.state == "closed"
         if not errors:
             self.seen = "it is open"
@@ -248,12 +251,12 @@ class _Probe:
         return self._is_refused(errors) and self._wanted.state == "closed"
 
     def _is_refused(self, errors: list[OSError]) -> bool:
-        told = [error for error in errors if error.errno not in _NO_WAY] or errors
-        unsure = [error for error in told if error.errno not in _REFUSED]
-        self.seen = _why((unsure or told)[-1])
-        if unsure:
+        relevant = [error for error in errors if error.errno not in _NO_ROUTE] or errors
+        unclear = [error for error in relevant if error.errno not in _REFUSED]
+        self.seen = _why((unclear or relevant)[-1])
+        if unclear:
             self.seen = f"it cannot be asked from here: {self.seen}"
-        return not unsure
+        return not unclear
 
 
 def _why(error: OSError) -> str:
@@ -261,7 +264,7 @@ def _why(error: OSError) -> str:
 
 
 async def _attempt(host: str, port: int) -> list[OSError]:
-    """What came of each address, until one took a connection: then nothing."""
+    """The error of each address; empty as soon as one accepts a connection."""
     errors: list[OSError] = []
     for address in await addresses_of(host, port):
         try:
@@ -274,9 +277,9 @@ async def _attempt(host: str, port: int) -> list[OSError]:
 
 
 async def addresses_of(host: str, port: int) -> list[Address]:
-    """``gaierror``, ``InvalidArguments``."""
+    """Raises ``gaierror``, ``InvalidArguments``."""
     loop = asyncio.get_running_loop()
-    if "\0" in host:  # the system would look for what is before it
+    if "\0" in host:  # the system would resolve the part before it
         raise InvalidArguments(f"host: {quoted(host, 80)} is no name of a host")
     try:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -286,7 +289,7 @@ async def addresses_of(host: str, port: int) -> list[Address]:
 
 
 async def knock(address: Address) -> None:
-    """``OSError`` if no connection is taken."""
+    """Connect and disconnect; raises ``OSError``."""
     family, place = address
     with socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as connection:
         await asyncio.get_running_loop().sock_connect(connection, place)
@@ -298,9 +301,9 @@ def _wanted(task: Task) -> _Wanted:
 
 
 def host_in(address: str) -> str:
-    """Of the address of an endpoint. ``InvalidArguments``."""
+    """The host of an endpoint's address. Raises ``InvalidArguments``."""
     if address == "local":
-        return _HERE
+        return _LOCALHOST
     try:
         host = urlsplit(address if "://" in address else f"//{address}").hostname
     except ValueError:
@@ -313,7 +316,7 @@ def host_in(address: str) -> str:
 WAIT_PORT = WaitPort()
 
 
-# ``wait.event``: what older files may name and nothing ever did.
+# ``wait.event``: accepted in older files, but it never did anything.
 
 
 _INSTEAD = "wait with wait.until for what a command can see, with wait.port for a port"

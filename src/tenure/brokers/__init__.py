@@ -1,1 +1,1 @@
-"""Brokers: adapters of ``tenure.ports.environment``, chosen by URL in ``tenure.bootstrap``."""
+"""Brokers: adapters of ``tenure.ports.environment.Broker``, chosen by URL in ``bootstrap``."""

@@ -1,7 +1,7 @@
-"""What happens while a run executes.
+"""Executing runs.
 
-engine (what may start) → executor (one task) → engine → tracker (one durable update at a time) →
-combiner (the updates of many runs in one commit) → store. Nothing here reads the store to decide
-what a run does next; control reaches a run only in the answers to its own writes, renewals and
-control polls (keeper, rounds).
+engine and schedule (what may start) → executor (one task) → writer (one durable update at a time)
+→ group_commit (updates of many runs in one commit) → store. The store is never read to decide what
+a run does next; control requests arrive in the answers to a run's own writes, lease renewals and
+polls (leases).
 """

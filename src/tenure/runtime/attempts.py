@@ -1,4 +1,5 @@
-"""One attempt at one callback, and what it means for the next."""
+"""Attempts at callbacks: one attempt and its outcome, the batch of ended attempts that the store
+has not acknowledged yet, and whether every callback of a run was tried."""
 
 from __future__ import annotations
 
@@ -15,17 +16,17 @@ from tenure.ports.callbacks import CallbackSender, NotTaken, Outbox, OutboxBatch
 
 _log = logging.getLogger("tenure.runtime")
 
-_LONGEST_ERROR = 2000
+_MAX_ERROR_CHARS = 2000
 
 
 NO_ANSWER = NotTaken(error="no answer in time", again=True)
 CUT_SHORT = NotTaken(error="stopped while sending; the target may have got it", again=True)
-"""We ended it ourselves. It counts like any other: a target that takes longer than those live who
-send to it would else be tried for ever, and never be a dead letter that people see."""
+"""The relay ended it. It counts like any other attempt: else a target that takes longer than every
+sending process lives would be tried for ever and never become a visible dead letter."""
 
 
 async def attempt(sender: CallbackSender, delivery: Delivery, end_by: float) -> NotTaken | None:
-    """The sender's answer, by ``end_by`` of the loop's time at the latest, whatever it does."""
+    """The sender's answer, or ``NO_ANSWER`` at loop time ``end_by``. ``None``: delivered."""
     try:
         async with asyncio.timeout_at(end_by):
             return await ask(sender, delivery)
@@ -34,11 +35,11 @@ async def attempt(sender: CallbackSender, delivery: Delivery, end_by: float) -> 
 
 
 async def ask(sender: CallbackSender, delivery: Delivery) -> NotTaken | None:
-    """The sender's answer, whatever it raises."""
+    """The sender's answer; anything it raises counts as a failed attempt."""
     try:
         return await sender.send(delivery)
     except asyncio.CancelledError:
-        if _somebody_stops_us():
+        if _is_cancelled():
             raise
         return NotTaken(error="the sender was cancelled from within", again=True)
     except Exception as error:  # noqa: BLE001  a bug of a sender must cost no callback
@@ -46,8 +47,8 @@ async def ask(sender: CallbackSender, delivery: Delivery) -> NotTaken | None:
         return NotTaken(error=f"the sender failed: {type(error).__name__}", again=True)
 
 
-def _somebody_stops_us() -> bool:
-    """Or else the sender waited for something that was cancelled."""
+def _is_cancelled() -> bool:
+    """Whether this task itself is cancelled, not only something the sender waited for."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 
@@ -55,7 +56,7 @@ def _somebody_stops_us() -> bool:
 def outcome_of(
     answer: NotTaken | None, delivery: Delivery, policy: RetryPolicy, luck: float
 ) -> Outcome:
-    """What becomes of the delivery. ``luck`` is a random number in [0, 1)."""
+    """What an attempt means for the delivery. ``luck``: a random number in [0, 1)."""
     if answer is None:
         return Delivered()
     error = _fit_to_store(answer.error)
@@ -66,11 +67,8 @@ def outcome_of(
 
 
 def _fit_to_store(error: str) -> str:
-    """Bounded, and free of what no store can keep: a settlement must not fail over its wording."""
-    return error[:_LONGEST_ERROR].encode(errors="replace").decode()
-
-
-# The log's line for a callback that nobody will send again by itself.
+    """Bounded and encodable, so that a settlement never fails because of its error text."""
+    return error[:_MAX_ERROR_CHARS].encode(errors="replace").decode()
 
 
 def note_given_up(delivery: Delivery, error: str | None) -> None:
@@ -85,23 +83,11 @@ def note_given_up(delivery: Delivery, error: str | None) -> None:
     )
 
 
-# Attempts that ended, until the store knows.
-#
-# After ``StoreUnavailable`` they are kept and sent again under the same token: the store recognises
-# what it has settled. That goes on until it answers, also beyond the end of the claim, for as long
-# as nobody else claims a callback its outcome is still welcome; then the answer is
-# ``DeliveryLost``. If the store could not settle one of many (somebody else holds its rows), that
-# one alone is kept, for a later turn.
-#
-# What goes out next is claimed in the same commit, if the store can: whoever waits for a claim then
-# waits for one commit, however many attempts of others have ended.
-
-
 LARGEST_BATCH = 500
 
 
 class DeliveryClaim(NamedTuple):
-    """As ``Outbox.claim_deliveries`` wants it."""
+    """The arguments of ``Outbox.claim_deliveries``."""
 
     token: str
     limit: int
@@ -112,37 +98,48 @@ class DeliveryClaim(NamedTuple):
 
 
 class SettlementBatch:
-    """``settled`` hears of each that the store has taken."""
+    """Ended attempts until the store acknowledges them.
+
+    After ``StoreUnavailable`` they are kept and sent again under the same token: the store
+    recognises what it has settled. This is repeated until it answers, also after the claim has
+    ended: an outcome is accepted until another relay claims the callback (``DeliveryLost``). One
+    settlement of a batch that the store could not write (its rows are locked) is kept alone, for a
+    later turn.
+
+    Where the store can, the next claim shares the commit of the settlements.
+
+    ``settled`` is called with each delivery that the store has settled.
+    """
 
     def __init__(self, outbox: Outbox, settled: Callable[[Delivery], None]) -> None:
         self._outbox = outbox
         self._batches = outbox if isinstance(outbox, OutboxBatches) else None
         self._settled = settled
         self._ended: list[Settlement] = []
-        self._later: list[Settlement] = []
+        self._locked: list[Settlement] = []
 
     def __len__(self) -> int:
-        return len(self._ended) + len(self._later)
+        return len(self._ended) + len(self._locked)
 
     @property
     def at_once(self) -> bool:
-        """Something ended that the store has not been told of since."""
+        """Whether an attempt has ended since the last call of the store."""
         return bool(self._ended)
 
     def add(self, settlement: Settlement) -> None:
         self._ended.append(settlement)
 
     async def settle(self) -> None:
-        """All that has ended by now. Whatever comes out of here, nothing unanswered is dropped."""
-        self._try_once_more()
+        """Settle all that has ended by now. If it raises, what is unacknowledged is kept."""
+        self._requeue_locked()
         left = len(self._ended)
         while left > 0:
             batch = self._ended[: LARGEST_BATCH if self._batches else 1]
-            self._answered(batch, await self._ask(batch))
+            self._take_answers(batch, await self._ask(batch))
             left -= len(batch)
 
     async def settle_and_claim(self, claim: DeliveryClaim) -> list[Delivery]:
-        self._try_once_more()
+        self._requeue_locked()
         batch = self._ended[:LARGEST_BATCH]
         if not batch or self._batches is None:
             await self.settle()
@@ -163,13 +160,13 @@ class SettlementBatch:
             except_origins=claim.except_origins,
             only=claim.only,
         )
-        self._answered(batch, answers)
+        self._take_answers(batch, answers)
         return claimed
 
-    def _try_once_more(self) -> None:
-        """After all others: however many they are, they are in nobody's way."""
-        self._ended += self._later
-        self._later = []
+    def _requeue_locked(self) -> None:
+        """Locked ones come last, so that they delay no other settlement."""
+        self._ended += self._locked
+        self._locked = []
 
     async def _ask(self, batch: list[Settlement]) -> list[Delivery | TenureError]:
         if self._batches is not None:
@@ -186,11 +183,11 @@ class SettlementBatch:
         except TenureError as refused:
             return [refused]
 
-    def _answered(self, batch: list[Settlement], answers: list[Delivery | TenureError]) -> None:
+    def _take_answers(self, batch: list[Settlement], answers: list[Delivery | TenureError]) -> None:
         del self._ended[: len(batch)]
         for settlement, answer in zip(batch, answers, strict=True):
             if isinstance(answer, StoreUnavailable):
-                self._later.append(settlement)
+                self._locked.append(settlement)
                 continue
             _note(settlement, answer)
             if isinstance(answer, Delivery):
@@ -207,19 +204,16 @@ def _note(settlement: Settlement, answer: Delivery | TenureError) -> None:
             _log.warning("callback %s cannot be settled: %s", settlement.delivery_id, answer)
 
 
-# Has every callback of a run had its chance?
-
-
-_PAGE = 500
+_PAGE_SIZE = 500
 
 
 async def all_tried(outbox: Outbox, run_id: str) -> bool:
-    """Whether each was tried, or stands behind one that was and must be tried again."""
+    """Whether each callback of the run was tried, or waits behind one that was."""
     waiting: list[Delivery] = []
     cursor = None
     while True:
         page = await outbox.list_deliveries(
-            state=DeliveryState.WAITING, run_id=run_id, limit=_PAGE, cursor=cursor
+            state=DeliveryState.WAITING, run_id=run_id, limit=_PAGE_SIZE, cursor=cursor
         )
         waiting += page.items
         cursor = page.cursor
@@ -228,7 +222,7 @@ async def all_tried(outbox: Outbox, run_id: str) -> bool:
 
 
 def _heads(waiting: Iterable[Delivery]) -> Iterable[Delivery]:
-    """Of each target the one that goes out next."""
+    """The next callback of each target."""
     heads: dict[str, Delivery] = {}
     for delivery in waiting:
         head = heads.setdefault(delivery.target.name, delivery)

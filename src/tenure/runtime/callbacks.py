@@ -1,13 +1,13 @@
-"""What a process does about callbacks, for one store.
+"""Sending the callbacks of one process and store.
 
-Whoever changes a run (owner, reconciler, operator) says here what it has just made durable. The
-callbacks that came into being with it are then
+Every writer of a run (owner, reconciler, operator) reports its committed writes here. The callbacks
+created by a write are then
 
-- in the outbox, if the store has one: the relay is woken. Nothing is lost if we die right here.
-- with whoever looks after the store (``Attended``): then they are none of our business.
-- else only in our hands: they are sent from memory, in order, by the same policy. What is given up
-  becomes the run's ``callback_error`` and an event, and so does what is left when the process ends;
-  if it dies, that is gone without a word.
+- in the outbox, if the store has one: the relay is woken, and a crash loses nothing;
+- sent by the process behind the store (``Attended``), and nothing is to be done here;
+- else only in this process's memory: sent from there, in order, by the same policy. A callback that
+  is given up, or left when the process ends, becomes the run's ``callback_error`` and an event; if
+  the process is killed it is lost without a trace.
 
 The application's own notifier is called from memory too: no other process could call it.
 """
@@ -43,17 +43,14 @@ from tenure.runtime.options import CallbackSettings
 from tenure.runtime.relay import Relay
 from tenure.wire.callbacks import payload
 
-# Which of our runs still owe callbacks, as far as one can tell from here.
-
-
-_MOST = 1000
+_MAX_RUNS = 1000
 
 
 class OwedCallbacks:
-    """Knows what this process put into the outbox and its relay has not got rid of. What another
-    relay gets rid of stays here: it is for the store to say in the end.
+    """The callbacks that this process put into the outbox and its own relay has not settled. Those
+    settled by another relay stay listed: only the store knows of them.
 
-    Bounded: the run that was not written to for longest is forgotten first.
+    Bounded: the run that was written to least recently is forgotten first.
     """
 
     def __init__(self) -> None:
@@ -69,11 +66,11 @@ class OwedCallbacks:
     def add(self, run_id: str, delivery_ids: Iterable[str]) -> None:
         self._left.setdefault(run_id, set()).update(delivery_ids)
         self._left.move_to_end(run_id)
-        if len(self._left) > _MOST:
+        if len(self._left) > _MAX_RUNS:
             self._left.popitem(last=False)
 
     def settled(self, delivery: Delivery) -> None:
-        """One that waits again is still owed. Others of the same run may be another process's."""
+        """A callback that waits for a retry is still owed. It may be another process's."""
         left = self._left.get(delivery.run_id)
         if left is None or delivery.state is DeliveryState.WAITING:
             return
@@ -82,40 +79,32 @@ class OwedCallbacks:
             del self._left[delivery.run_id]
 
 
-# Callbacks without an outbox: in memory, in order, by the same policy, for as long as we live.
-#
-# For a store that has no outbox, and for the application's own notifier, which no other process
-# could call. Each run and target has a line of its own: one that waits for its next attempt holds
-# back those behind it and nobody else. What is given up, and what is left when the process ends, is
-# told to ``gave_up``, so that it can be recorded.
-
-
 _log = logging.getLogger("tenure.runtime")
 
 GaveUp = Callable[[Delivery], Awaitable[None]]
-"""Hears of a delivery with its last error and the number of its attempts. May fail."""
+"""Called with a delivery, its last error and the number of its attempts. May raise."""
 
-_Key = tuple[str, str]
+_RunTarget = tuple[str, str]
 """Run and target."""
 
 
-class _Line:
-    """What one run owes one target, the next one first."""
+class _Queue:
+    """The callbacks of one run to one target, the next one first."""
 
-    __slots__ = ("_moved", "queue", "recording")
+    __slots__ = ("_moved", "deliveries", "recording")
 
     def __init__(self) -> None:
-        self.queue: deque[Delivery] = deque()
+        self.deliveries: deque[Delivery] = deque()
         self.recording = False
-        """Whether the first was given up, and somebody is being told."""
+        """Whether the first was given up, and this is being recorded."""
         self._moved = asyncio.Event()
 
     @property
     def untried(self) -> bool:
-        """Whether the first, and with it those behind, can still hope for its first attempt."""
-        return bool(self.queue) and (self.queue[0].attempts == 0 or self.recording)
+        """Whether the first has not been tried yet, or its failure is being recorded."""
+        return bool(self.deliveries) and (self.deliveries[0].attempts == 0 or self.recording)
 
-    def has_moved(self) -> None:
+    def notify_moved(self) -> None:
         self._moved.set()
         self._moved = asyncio.Event()
 
@@ -124,9 +113,13 @@ class _Line:
 
 
 class BestEffort:
-    """``seconds`` for an attempt, ``per_origin`` attempts at once to one receiver.
+    """Callbacks without an outbox: sent from memory, in order, while the process lives.
 
-    ``most_waiting`` of one run and target are kept, and ``most_in_all``: further ones are given up
+    Each run and target has a queue: a callback that waits for its next attempt delays only those
+    behind it. ``gave_up`` is called with each one that is given up, and with those left at the end.
+
+    ``seconds`` for an attempt, ``per_origin`` concurrent attempts to one receiver. At most
+    ``max_queued`` are kept per run and target, and ``max_total`` in all: further ones are given up
     at once.
     """
 
@@ -137,55 +130,54 @@ class BestEffort:
         *,
         seconds: float = 15.0,
         per_origin: int = 10,
-        most_waiting: int = 1000,
-        most_in_all: int = 100_000,
+        max_queued: int = 1000,
+        max_total: int = 100_000,
     ) -> None:
         self._policy = policy
         self._gave_up = gave_up
         self._seconds = seconds
         self._per_origin = per_origin
-        self._most_waiting = most_waiting
-        self._most_in_all = most_in_all
+        self._max_queued = max_queued
+        self._max_total = max_total
         self._kept = 0
-        self._lines: dict[_Key, _Line] = {}
-        self._places: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        """By origin, for as long as anybody sends there."""
+        self._queues: dict[_RunTarget, _Queue] = {}
+        self._slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        """By origin, while there is anything to send there."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def owe(self, delivery: Delivery, sender: CallbackSender) -> None:
-        """Those of one run and target in the order in which they are to arrive, and by one
-        sender."""
+        """Queue a delivery. Calls for one run and target come in order, with the same sender."""
         key = (delivery.run_id, delivery.target.name)
-        line = self._lines.get(key)
-        too_many = self._too_many(line)
+        queue = self._queues.get(key)
+        too_many = self._too_many(queue)
         if too_many is not None:
             self._begin(self._give_up(delivery, too_many))
             return
         self._kept += 1
-        if line is not None:
-            line.queue.append(delivery)
+        if queue is not None:
+            queue.deliveries.append(delivery)
             return
-        line = self._lines[key] = _Line()
-        line.queue.append(delivery)
-        self._begin(self._carry(key, line, sender))
+        queue = self._queues[key] = _Queue()
+        queue.deliveries.append(delivery)
+        self._begin(self._deliver_queue(key, queue, sender))
 
-    async def flush(self, seconds: float, of: _Key | None = None) -> bool:
-        """Wait until each was tried once or stands behind one that failed, ``seconds`` at most.
-        ``of`` one run and target only."""
-        line = self._untried(of)
-        if line is None:
+    async def flush(self, seconds: float, of: _RunTarget | None = None) -> bool:
+        """Wait at most ``seconds`` until each was tried once or waits behind one that failed;
+        whether this was reached. ``of``: one run and target only."""
+        queue = self._untried(of)
+        if queue is None:
             return True
         try:
             async with asyncio.timeout(seconds):
-                while line is not None:
-                    await line.moves()
-                    line = self._untried(of)
+                while queue is not None:
+                    await queue.moves()
+                    queue = self._untried(of)
         except TimeoutError:
             return False
         return True
 
     async def close(self, seconds: float) -> None:
-        """``seconds`` for what was never tried, and a moment to record what is then lost."""
+        """Wait ``seconds`` for what was never tried, then briefly to record what is lost."""
         try:
             await self.flush(seconds)
         finally:
@@ -196,53 +188,53 @@ class BestEffort:
         for task in self._tasks:
             task.cancel()
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=_A_MOMENT)  # one may not listen
+            await asyncio.wait(self._tasks, timeout=_GRACE_S)  # one may not listen
 
     async def _record_lost(self) -> None:
-        lost = [line.queue for line in self._lines.values() if line.queue]
-        self._lines = {}
+        lost = [queue.deliveries for queue in self._queues.values() if queue.deliveries]
+        self._queues = {}
         if not lost:
             return
         _log.warning(
             "%d callbacks are lost: this process ends, and they were in its memory only",
             sum(map(len, lost)),
         )
-        words = [asyncio.create_task(self._give_up(*_last_word(queue))) for queue in lost]
+        records = [asyncio.create_task(self._give_up(*_lost_error(queue))) for queue in lost]
         try:
-            await asyncio.wait(words, timeout=_A_MOMENT)
+            await asyncio.wait(records, timeout=_GRACE_S)
         finally:
-            for word in words:
-                word.cancel()
+            for record_task in records:
+                record_task.cancel()
 
-    def _too_many(self, line: _Line | None) -> str | None:
-        if line is not None and len(line.queue) >= self._most_waiting:
-            return f"{len(line.queue)} callbacks of this run wait for their target already"
-        if self._kept >= self._most_in_all:
+    def _too_many(self, queue: _Queue | None) -> str | None:
+        if queue is not None and len(queue.deliveries) >= self._max_queued:
+            return f"{len(queue.deliveries)} callbacks of this run wait for their target already"
+        if self._kept >= self._max_total:
             return f"{self._kept} callbacks wait in memory already"
         return None
 
-    def _untried(self, of: _Key | None) -> _Line | None:
-        lines = self._lines
+    def _untried(self, of: _RunTarget | None) -> _Queue | None:
+        queues = self._queues
         if of is not None:
-            line = lines.get(of)
-            return line if line is not None and line.untried else None
-        return next((line for line in lines.values() if line.untried), None)
+            queue = queues.get(of)
+            return queue if queue is not None and queue.untried else None
+        return next((queue for queue in queues.values() if queue.untried), None)
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _carry(self, key: _Key, line: _Line, sender: CallbackSender) -> None:
-        places = self._places_for(origin_of(line.queue[0].target))
-        while line.queue:
-            async with places:
-                outcome = await self._try(line.queue[0], sender)
-            await self._settle(line, outcome)
-            line.has_moved()
+    async def _deliver_queue(self, key: _RunTarget, queue: _Queue, sender: CallbackSender) -> None:
+        slots = self._slots_of(origin_of(queue.deliveries[0].target))
+        while queue.deliveries:
+            async with slots:
+                outcome = await self._try(queue.deliveries[0], sender)
+            await self._settle(queue, outcome)
+            queue.notify_moved()
             if isinstance(outcome, RetryLater):
                 await pause(outcome.delay)
-        self._lines.pop(key, None)
+        self._queues.pop(key, None)
 
     async def _try(self, delivery: Delivery, sender: CallbackSender) -> Outcome:
         end_by = asyncio.get_running_loop().time() + self._seconds
@@ -250,24 +242,24 @@ class BestEffort:
         luck = random.random()  # noqa: S311
         return outcome_of(answer, delivery, self._policy, luck)
 
-    async def _settle(self, line: _Line, outcome: Outcome) -> None:
-        tried = replace(line.queue[0], attempts=line.queue[0].attempts + 1)
+    async def _settle(self, queue: _Queue, outcome: Outcome) -> None:
+        tried = replace(queue.deliveries[0], attempts=queue.deliveries[0].attempts + 1)
         match outcome:
             case RetryLater(_, error):
-                line.queue[0] = replace(tried, last_error=error)
+                queue.deliveries[0] = replace(tried, last_error=error)
                 return
             case GiveUp(error):
-                line.recording = True
+                queue.recording = True
                 await self._give_up(tried, error)
-                line.recording = False
-        line.queue.popleft()
+                queue.recording = False
+        queue.deliveries.popleft()
         self._kept -= 1
 
-    def _places_for(self, origin: str) -> asyncio.Semaphore:
-        places = self._places.get(origin)
-        if places is None:
-            places = self._places[origin] = asyncio.Semaphore(self._per_origin)
-        return places
+    def _slots_of(self, origin: str) -> asyncio.Semaphore:
+        slots = self._slots.get(origin)
+        if slots is None:
+            slots = self._slots[origin] = asyncio.Semaphore(self._per_origin)
+        return slots
 
     async def _give_up(self, delivery: Delivery, error: str) -> None:
         note_given_up(delivery, error)
@@ -277,31 +269,28 @@ class BestEffort:
             _log.exception("cannot record that callback %s was given up", delivery.id)
 
 
-def _last_word(queue: deque[Delivery]) -> tuple[Delivery, str]:
-    """One for all: it says how many it speaks for."""
+def _lost_error(queue: deque[Delivery]) -> tuple[Delivery, str]:
+    """The first delivery of a queue, with an error that counts the others."""
     first = queue[0]
-    words = "the process ended before it was delivered"
+    error = "the process ended before it was delivered"
     if len(queue) > 1:
-        words = f"{words}, with {len(queue) - 1} more behind it"
-    return first, f"{first.last_error}; {words}" if first.last_error else words
-
-
-# The application's own notifier, called like any other receiver.
+        error = f"{error}, with {len(queue) - 1} more behind it"
+    return first, f"{first.last_error}; {error}" if first.last_error else error
 
 
 class NotifierSender:
-    """Whatever the notifier raises is logged in full and tried again. The record names the kind of
-    error only: nobody knows what its words hold."""
+    """Calls the application's notifier like any receiver. What it raises is logged in full and
+    tried again; the record names only the class of the error: its text may hold secrets."""
 
     def __init__(self, notifier: RunStateNotifier) -> None:
         self._notifier = notifier
 
     async def send(self, delivery: Delivery) -> NotTaken | None:
-        said = payload(delivery.event, delivery.workflow_name, delivery.run_status)
+        event = payload(delivery.event, delivery.workflow_name, delivery.run_status)
         try:
-            await self._notifier.notify(said)
-        except Exception as error:  # noqa: BLE001  an onlooker never changes the run
-            _log.exception("the notifier failed on %s of run %s", said.type, said.run_id)
+            await self._notifier.notify(event)
+        except Exception as error:  # noqa: BLE001  a notifier never changes the run
+            _log.exception("the notifier failed on %s of run %s", event.type, event.run_id)
             return NotTaken(error=f"the notifier raised {type(error).__name__}", again=True)
         return None
 
@@ -311,17 +300,17 @@ class NotifierSender:
 
 NOTIFIER = CallbackTarget(name="notifier", events=("run", "step", "host"))
 
-_SOME_TIME = datetime.fromtimestamp(0, UTC)
-"""For a store that does not say when it wrote."""
-_A_MOMENT = 1.0
-"""Seconds for a sender to say in its own words that its time was over."""
-_MOST_NOTIFIERS = 1000
-"""Runs with a notifier of their own, and calls of notifiers at once."""
+_UNKNOWN_TIME = datetime.fromtimestamp(0, UTC)
+"""For a store that does not return the time of its writes."""
+_GRACE_S = 1.0
+"""For a sender to report its own time-out, and for what is recorded at the end."""
+_MAX_NOTIFIERS = 1000
+"""Runs with a notifier of their own, and concurrent calls of notifiers."""
 
 
 class OnCommitted(Protocol):
-    """Hears of an accepted write: the run as far as its writer knows it, what happened, and the
-    callbacks that came into being with it."""
+    """Called after a committed write with the run as its writer knows it, the events, and the
+    callbacks created by the write."""
 
     def __call__(
         self,
@@ -333,7 +322,7 @@ class OnCommitted(Protocol):
 
 
 class Callbacks:
-    """``sender`` becomes ours to close."""
+    """Routes callbacks to the relay, to memory and to notifiers; closes ``sender`` in the end."""
 
     def __init__(
         self,
@@ -346,10 +335,10 @@ class Callbacks:
         self._sender = sender
         self._flush = settings.flush
         self._write = GroupCommit(store).write
-        self._usual = None if notifier is None else NotifierSender(notifier)
-        self._own: OrderedDict[str, NotifierSender] = OrderedDict()
-        """Of runs that have one of their own, from their birth to their end."""
-        self._owing = OwedCallbacks()
+        self._default_notifier = None if notifier is None else NotifierSender(notifier)
+        self._run_notifiers: OrderedDict[str, NotifierSender] = OrderedDict()
+        """By run id, until the run ends; the oldest are dropped beyond ``_MAX_NOTIFIERS``."""
+        self._owed = OwedCallbacks()
         self._sent_elsewhere = isinstance(store, Attended)
         self._relay: Relay | None = None
         if isinstance(store, Outbox):
@@ -358,17 +347,17 @@ class Callbacks:
                 sender,
                 settings.policy,
                 new_id=new_id,
-                settled=self._owing.settled,
+                settled=self._owed.settled,
                 timing=settings.timing,
             )
-        self._posts = BestEffort(
-            settings.policy, self._record_given_up, seconds=settings.timeout + _A_MOMENT
+        self._memory_posts = BestEffort(
+            settings.policy, self._record_given_up, seconds=settings.timeout + _GRACE_S
         )
         self._notices = BestEffort(
             settings.policy,
             self._record_given_up,
             seconds=settings.timeout,
-            per_origin=_MOST_NOTIFIERS,
+            per_origin=_MAX_NOTIFIERS,
         )
 
     def open(self) -> None:
@@ -376,37 +365,39 @@ class Callbacks:
             self._relay.open()
 
     async def close(self, *, at_once: bool = False) -> None:
-        """Let each callback be tried once, and what is under way for others end, within ``flush``
-        seconds in all; ``at_once``: wait for nothing."""
+        """Let each callback be tried once, and attempts for other processes end, within ``flush``
+        seconds in all; ``at_once``: without waiting."""
         seconds = 0.0 if at_once else self._flush
         try:
             await asyncio.gather(
                 self._close_relay(seconds),
-                self._posts.close(seconds),
+                self._memory_posts.close(seconds),
                 self._notices.close(seconds),
             )
         finally:
             await self._sender.close()
 
-    def told_of(self, run: RunSnapshot, notifier: RunStateNotifier | None) -> OnCommitted | None:
-        """For the one who writes this run all the time; ``None`` if there is nobody to tell.
-        ``notifier`` takes the place of the usual one, whoever changes this run from here."""
+    def listener_for(
+        self, run: RunSnapshot, notifier: RunStateNotifier | None
+    ) -> OnCommitted | None:
+        """For the run's tracker; ``None`` if no callback or notifier wants its events.
+        ``notifier`` replaces the default one for every writer of this run in this process."""
         if notifier is None:
-            return self.told if run.callbacks or self._usual is not None else None
+            return self.told if run.callbacks or self._default_notifier is not None else None
         own = NotifierSender(notifier)
 
-        def told(
+        def committed(
             run: RunSnapshot,
             events: Sequence[Event],
             deliveries: Sequence[NewDelivery],
             receipt: Receipt,
         ) -> None:
-            self._own[run.run_id] = own
-            if len(self._own) > _MOST_NOTIFIERS:
-                self._own.popitem(last=False)
+            self._run_notifiers[run.run_id] = own
+            if len(self._run_notifiers) > _MAX_NOTIFIERS:
+                self._run_notifiers.popitem(last=False)
             self.told(run, events, deliveries, receipt)
 
-        return told
+        return committed
 
     def told(
         self,
@@ -415,22 +406,22 @@ class Callbacks:
         deliveries: Sequence[NewDelivery],
         receipt: Receipt,
     ) -> None:
-        """For whoever writes now and then."""
+        """For operators and reconcilers, which write to a run once."""
         if deliveries and not self._sent_elsewhere:
             self._send(run, events, deliveries, receipt)
-        notifier = self._own.get(run.run_id, self._usual)
+        notifier = self._run_notifiers.get(run.run_id, self._default_notifier)
         if notifier is not None:
             self._notify(notifier, run, events, receipt)
             if receipt.status in TERMINAL_RUN:
-                self._own.pop(run.run_id, None)
+                self._run_notifiers.pop(run.run_id, None)
 
     def wake(self) -> None:
-        """Something waits in the outbox that nobody here was told of."""
+        """Another process has put something into the outbox."""
         if self._relay is not None:
             self._relay.wake()
 
     async def notified(self, run_id: str, seconds: float) -> None:
-        """Wait until the notifier was told all of this run, or failed, or ``seconds`` are over."""
+        """Wait at most ``seconds`` until the notifier got all events of this run or failed."""
         await self._notices.flush(seconds, (run_id, NOTIFIER.name))
 
     def _send(
@@ -441,13 +432,13 @@ class Callbacks:
         receipt: Receipt,
     ) -> None:
         if self._relay is not None:
-            self._owing.add(run.run_id, (each.id for each in deliveries))
+            self._owed.add(run.run_id, (each.id for each in deliveries))
             self._relay.wake()
             return
         targets = {target.name: target for target in run.callbacks}
         for each in deliveries:
             owed = _delivery(targets[each.target], run, events[each.seq], each.seq, receipt)
-            self._posts.owe(owed, self._sender)
+            self._memory_posts.owe(owed, self._sender)
 
     def _notify(
         self, notifier: NotifierSender, run: RunSnapshot, events: Sequence[Event], receipt: Receipt
@@ -458,7 +449,7 @@ class Callbacks:
 
     async def _close_relay(self, seconds: float) -> None:
         if self._relay is not None:
-            await self._relay.close(seconds, self._owing.run_ids)
+            await self._relay.close(seconds, self._owed.run_ids)
 
     async def _record_given_up(self, dead: Delivery) -> None:
         failure = CallbackFailure(
@@ -480,9 +471,9 @@ class Callbacks:
 def _delivery(
     target: CallbackTarget, run: RunSnapshot, event: Event, seq: int, receipt: Receipt
 ) -> Delivery:
-    """Its id follows from what it tells: should two writers believe that a change was theirs, the
-    receiver sees that both tell the same."""
-    at = receipt.updated_at or _SOME_TIME
+    """Its id is derived from the event: if two writers believe that a change was theirs, the
+    receiver recognises the second callback as a duplicate."""
+    at = receipt.updated_at or _UNKNOWN_TIME
     place = f"{run.run_id} {receipt.version}.{seq} {target.name}"
     return Delivery(
         id=uuid5(NAMESPACE_URL, place).hex,

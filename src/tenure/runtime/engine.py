@@ -1,9 +1,8 @@
-"""Drives one run: asks what may happen next, makes it durable, then does it.
+"""Drives one run: asks the schedule what may start, makes it durable, then starts it.
 
-The engine pushes changes into the tracker and gets back nothing but a return or an exception; it
-never reads the store. What ends a run early comes through ``stop``: a cancel request, the run's
-time-out, a lease that can no longer be trusted, a process that wants to end. Tasks are then
-cancelled and waited for, so that nothing of a run outlives its end in the record.
+The engine pushes changes into the tracker, which returns or raises; it never reads the store.
+``stop`` ends a run early: a cancel request, the run's time-out, a lease that is no longer trusted,
+a process that ends. Tasks are then cancelled and awaited, so that no task outlives its run.
 """
 
 from __future__ import annotations
@@ -40,16 +39,13 @@ from tenure.runtime.tasks import HostTasks, Result
 from tenure.runtime.writer import RunTracker
 from tenure.workflow.plan import Exports
 
-# What is said of a run that cannot go on: the store can never hold a result of it, or its engine
-# itself has failed.
-
 
 def failed_by_refusal(
     refusal: Refused, refused: Changes, results: Iterable[Result], masks: Masking
 ) -> Changes:
-    """Hosts whose result was in the ``refused`` changes fail with the run. ``results`` are those of
-    other hosts, most of them ended for it. Of steps that would have begun there is nothing to say.
-    """
+    """The end of a run whose changes the store refused for good: hosts whose result was in
+    ``refused`` fail with the run. ``results`` are those of other hosts, most of them cancelled for
+    this reason. Steps that would have begun are left out."""
     message = masks.text(f"the store refused a result: {refusal}")
     hosts: dict[int, dict[str, HostChange]] = {}
     for index, step in refused.steps.items():
@@ -58,12 +54,14 @@ def failed_by_refusal(
         for name, said in step.hosts.items():
             if _has_ended(said) or any(map(_has_ended, said.items.values())):
                 hosts.setdefault(index, {})[name] = _failed(said, message)
-    culprit = next((name for failed in hosts.values() for name in failed), None)
-    return _failed_run(ErrorInfo(kind="rejected", message=message, host=culprit), hosts, results)
+    first_failed = next((name for failed in hosts.values() for name in failed), None)
+    return _failed_run(
+        ErrorInfo(kind="rejected", message=message, host=first_failed), hosts, results
+    )
 
 
 def failed_inside(error: Exception, results: Iterable[Result], masks: Masking) -> Changes:
-    """Not the workflow's fault: the record shall not say that it runs for ever."""
+    """The end of a run whose engine raised: without it the record would stay ``running``."""
     message = masks.text(f"the engine failed: {type(error).__name__}: {error}")[:2000]
     return _failed_run(ErrorInfo(kind="internal", message=message), {}, results)
 
@@ -72,7 +70,7 @@ def _failed_run(
     error: ErrorInfo, hosts: dict[int, dict[str, HostChange]], results: Iterable[Result]
 ) -> Changes:
     for start, outcome in results:
-        hosts.setdefault(start.course.index, {}).setdefault(start.host, _result(start, outcome))
+        hosts.setdefault(start.progress.index, {}).setdefault(start.host, _result(start, outcome))
     return Changes(
         run=RunChange(
             status=RunStatus.FAILED, message=error.message, error=error, last_error=error
@@ -82,9 +80,9 @@ def _failed_run(
 
 
 def _result(start: Start, outcome: Outcome) -> HostChange:
-    """A host that is well so far, in the midst of its loop, does not come to the end of it."""
-    course, host, position = start
-    if position is None or course.items is None or not course.items[host]:
+    """A host that succeeded so far but has loop items left ends with the run's failure."""
+    progress, host, position = start
+    if position is None or progress.items is None or not progress.items[host]:
         return change_of(HostChange, outcome)
     items = {position: change_of(ItemChange, outcome)}
     if outcome.status in (HostStatus.SUCCESS, HostStatus.SKIPPED):
@@ -106,9 +104,8 @@ def _failed(said: HostChange, message: str) -> HostChange:
 
 
 Begin = Callable[[Changes], Awaitable[Changes]]
-"""Makes the first changes durable (the run's birth, or its new owner's first update) and returns
-those that are left to be recorded."""
-
+"""Makes the first changes durable (by creating the run, or in its new owner's first update) and
+returns those that are left to be recorded."""
 
 _INTERRUPTED = HostStatus.INTERRUPTED
 _UNKNOWN = HostStatus.UNKNOWN
@@ -116,7 +113,7 @@ _RUNNING = RunStatus.RUNNING
 
 
 class Engine:
-    """One run in this process. ``drive`` wants an asyncio task of its own."""
+    """One run in this process. ``drive`` needs an asyncio task of its own."""
 
     def __init__(
         self,
@@ -133,7 +130,7 @@ class Engine:
         masks: Masking = NOTHING_SECRET,
         now: Callable[[], datetime],
     ) -> None:
-        """``resumes``: if it is lost here somebody else goes on with it."""
+        """``resumes``: another worker continues the run if it is lost here."""
         self._now = now
         self._run_id = run_id
         self._resumes = resumes
@@ -143,214 +140,218 @@ class Engine:
         self._folder = folder
         self._files = files or {}
         self._progress_interval = progress_interval
-        self._unfolding = Schedule(prepared, exports)
+        self._schedule = Schedule(prepared, exports)
         self._masks = masks
-        self._crew = HostTasks(masks)
+        self._tasks = HostTasks(masks)
         self._attempts: dict[Start, tuple[int, str | UnsetType]] = {}
-        """That there is another one, and what to say of it."""
-        self._doubts: UnknownTasks | None = None
-        """Of a run that somebody else began."""
+        """The newest attempt of a task and its message, not recorded yet."""
+        self._in_doubt: UnknownTasks | None = None
+        """Tasks begun by an earlier owner; ``None`` if there are none."""
         self._ended: list[EndedTask] = []
-        """For the run's early end."""
+        """Tasks that were cut short, for the run's error."""
         self._handed_over: dict[Start, Outcome] = {}
-        """Tasks that were ended so that others could go on with them."""
-        self._said = Changes()
-        """The newest changes that went to the tracker."""
-        self._distrust: LeaseLost | None = None
-        """What we say ourselves when we no longer trust our lease: perhaps nobody has the run."""
+        """Tasks that were ended so that another worker can run them again."""
+        self._newest_changes = Changes()
+        """The changes last passed to the tracker."""
+        self._own_lease_loss: LeaseLost | None = None
+        """Raised by the engine itself when the lease is no longer trusted; the store did not say
+        so, and perhaps no other owner has the run."""
 
     def stop(self, why: Stop) -> None:
-        """End the run early. The first reason stands; a cancel request also replaces one that
-        yields to it, until that is written."""
-        self._crew.stop(why)
+        """End the run early. The first reason stands; a cancel request replaces one that
+        ``yields``, until that is written."""
+        self._tasks.stop(why)
 
     def lose(self, why: str) -> None:
-        """The run may be somebody else's now: nothing of it may run here."""
+        """The run may have another owner now: nothing of it may run here."""
         if self._resumes:
             fence = self._tracker.fencing.fence
-            self._crew.lost = self._distrust = LeaseLost(self._run_id, fence=fence, owner_id=None)
+            self._tasks.lost = self._own_lease_loss = LeaseLost(
+                self._run_id, fence=fence, owner_id=None
+            )
         self.stop(not_trusted(why))
 
     async def drive(
         self, begin: Begin, at_most: float | None = None, record: RunSnapshot | None = None
     ) -> RunStatus:
-        """Run to the end and return it, from ``record`` on if earlier owners left one. Handed over,
-        it has not ended. Being cancelled ends every task and leaves the record as it is.
-        ``LeaseLost`` if the run is somebody else's now: nothing of it runs here any more.
-        ``NotRunnable`` if it cannot go on from its record. What ``begin`` raises comes out as it
-        is."""
-        doubts: Sequence[UnknownTask] = ()
+        """Run to the end and return the run's status, continuing from ``record`` if given.
+        ``running``: it was handed over. Being cancelled ends every task and leaves the record as
+        it is. Raises ``LeaseLost`` if the run has another owner, ``NotRunnable`` if it cannot
+        continue from its record, and what ``begin`` raises."""
+        unknown_tasks: Sequence[UnknownTask] = ()
         if record is None:
-            draft = PendingChanges()
-            self._unfolding.proceed(draft)
-            first = draft.changes()
-            if not self._unfolding.starts:
-                self._crew.wake()  # nothing begins whose end would
+            pending = PendingChanges()
+            self._schedule.proceed(pending)
+            first = pending.changes()
+            if not self._schedule.starts:
+                self._tasks.wake()  # no task is started that would wake the loop
         else:
-            first, doubts = resume(self._unfolding, record)
-            self._crew.wake()
+            first, unknown_tasks = resume(self._schedule, record)
+            self._tasks.wake()
         left = await begin(first)
         alarm = None
         if at_most:
             alarm = asyncio.get_running_loop().call_later(at_most, self.stop, timed_out(at_most))
         try:
-            return await self._drive(left, doubts)
+            return await self._drive(left, unknown_tasks)
         except LeaseLost as lost:
-            results = await self._crew.abandon()
-            if lost is self._distrust:
-                with suppress(TenureError):  # somebody does have it, or it cannot be said
-                    await self._leave(results)
+            results = await self._tasks.abandon()
+            if lost is self._own_lease_loss:
+                with suppress(TenureError):  # another owner has it, or the store is away
+                    await self._record_results(results)
             raise
         except Refused as refusal:
-            results = await self._crew.abandon()
-            # The store can never hold what we had to say; it shall at least say that much.
-            await self._tracker.record(failed_by_refusal(refusal, self._said, results, self._masks))
+            results = await self._tasks.abandon()
+            # The store cannot hold these results, but it can hold that the run failed.
+            await self._tracker.record(
+                failed_by_refusal(refusal, self._newest_changes, results, self._masks)
+            )
             return RunStatus.FAILED
         except Exception as error:
-            results = await self._crew.abandon()
-            with suppress(Exception):  # if that cannot be said either, the first error comes out
+            results = await self._tasks.abandon()
+            with suppress(Exception):  # if that cannot be recorded either, raise the first error
                 await self._tracker.record(failed_inside(error, results, self._masks))
             raise
         except BaseException:
-            await self._crew.abandon()
+            await self._tasks.abandon()
             raise
         finally:
             if alarm is not None:
                 alarm.cancel()
 
-    async def _drive(self, left: Changes, doubts: Sequence[UnknownTask]) -> RunStatus:
-        draft = PendingChanges()
-        draft.take(left)
-        if draft and self._unfolding.starts:
-            await self._record(draft)
-            draft = PendingChanges()
-        if doubts:
+    async def _drive(self, left: Changes, unknown_tasks: Sequence[UnknownTask]) -> RunStatus:
+        pending = PendingChanges()
+        pending.take(left)
+        if pending and self._schedule.starts:
+            await self._record(pending)
+            pending = PendingChanges()
+        if unknown_tasks:
             if self._tracker.cancel_requested_at is not None:
                 self.stop(REQUESTED)
-            self._doubts = UnknownTasks(self._crew, self._unfolding, self._probe)
-            self._doubts.decide(doubts, draft)
-            if draft:
-                await self._record(draft)
-                draft = PendingChanges()
+            self._in_doubt = UnknownTasks(self._tasks, self._schedule, self._probe)
+            self._in_doubt.decide(unknown_tasks, pending)
+            if pending:
+                await self._record(pending)
+                pending = PendingChanges()
         here = asyncio.current_task()
         while True:
             if self._tracker.cancel_requested_at is not None:
                 self.stop(REQUESTED)
-            alone = self._launch()
-            if alone is not None:
-                await self._crew.do_here(alone, self._execute, here)
-            elif not draft and not self._unfolding.impatient:
-                await self._crew.anything_new()
-            status = self._turn(draft)
+            short_task = self._launch()
+            if short_task is not None:
+                await self._tasks.do_here(short_task, self._execute, here)
+            elif not pending and not self._schedule.next_turn_due:
+                await self._tasks.wait()
+            status = self._process_results(pending)
             handed_over = status is _RUNNING
-            if draft or handed_over:
-                await self._record(draft, release=handed_over)
-                draft = PendingChanges()
+            if pending or handed_over:
+                await self._record(pending, release=handed_over)
+                pending = PendingChanges()
             if status is not None:
                 return status
 
-    async def _leave(self, results: Sequence[Result]) -> None:
-        """Write down what came to its end before the run was given up: whoever goes on would have
-        to do it again."""
-        draft = PendingChanges()
+    async def _record_results(self, results: Sequence[Result]) -> None:
+        """Record the tasks that ended before the run was lost: else the next owner would run them
+        again."""
+        pending = PendingChanges()
         for start, outcome in results:
             if outcome.cut_short or outcome.status is _UNKNOWN:
                 continue
-            if self._doubts is None or not self._doubts.settled(start, outcome, draft):
-                self._unfolding.settle(start, outcome, draft)
-        if draft:
-            await self._record(draft)
+            if self._in_doubt is None or not self._in_doubt.settled(start, outcome, pending):
+                self._schedule.settle(start, outcome, pending)
+        if pending:
+            await self._record(pending)
 
-    def _record(self, draft: PendingChanges, *, release: bool = False) -> Awaitable[None]:
-        self._said = draft.changes()
-        return self._tracker.record(self._said, release=release)
+    def _record(self, pending: PendingChanges, *, release: bool = False) -> Awaitable[None]:
+        self._newest_changes = pending.changes()
+        return self._tracker.record(self._newest_changes, release=release)
 
     def _launch(self) -> Start | None:
-        """Begin what started in the update that is now durable. A single short task of our own
-        process is not worth an asyncio task: it is returned, to be done by the engine itself."""
-        starts, self._unfolding.starts = self._unfolding.starts, []
-        crew = self._crew
-        if starts and crew.stopped is None and not self._tracker.is_trusted:
+        """Begin the tasks whose start is now durable. A single short task is returned instead: the
+        engine runs it itself, without an asyncio task."""
+        starts, self._schedule.starts = self._schedule.starts, []
+        tasks = self._tasks
+        if starts and tasks.stopped is None and not self._tracker.is_trusted:
             self.lose(NOT_RENEWED)
-        alone = len(starts) == 1 and not crew.busy and crew.stopped is None
+        short_task = len(starts) == 1 and not tasks.busy and tasks.stopped is None
         for start in starts:
-            course, host, _ = start
-            if host in course.doomed:
-                crew.arrive(start, course.doomed[host])
-            elif alone and course.recipe.short:
+            progress, host, _ = start
+            if host in progress.unrunnable:
+                tasks.arrive(start, progress.unrunnable[host])
+            elif short_task and progress.recipe.short:
                 return start
             else:
-                crew.begin(start, self._execute, first=not self._made(start))
+                tasks.begin(start, self._execute, first=not self._earlier_attempts(start))
         return None
 
-    def _made(self, start: Start) -> int:
-        """Attempts of it by earlier owners."""
-        return 0 if self._doubts is None else self._doubts.attempts(start)
+    def _earlier_attempts(self, start: Start) -> int:
+        """Attempts made by earlier owners."""
+        return 0 if self._in_doubt is None else self._in_doubt.attempts(start)
 
-    def _turn(self, draft: PendingChanges) -> RunStatus | None:
-        """Take in what arrived and say what comes of it; the run's status if this is its end."""
-        crew, unfolding = self._crew, self._unfolding
-        if crew.lost is not None:
-            raise crew.lost
-        if self._attempts:  # before the ends: those have the last word
-            self._report_attempts(draft)
-        results = crew.results()
+    def _process_results(self, pending: PendingChanges) -> RunStatus | None:
+        """Settle the results that arrived, into ``pending``; the run's status if it ends."""
+        tasks, schedule = self._tasks, self._schedule
+        if tasks.lost is not None:
+            raise tasks.lost
+        if self._attempts:  # before the results, which overwrite them
+            self._report_attempts(pending)
+        results = tasks.results()
         if any(outcome.status is _INTERRUPTED for _, outcome in results):
             self.lose(NOT_RENEWED)
-            if self._distrust is not None:
-                crew.take_back(results)
-                raise self._distrust
+            if self._own_lease_loss is not None:
+                tasks.take_back(results)
+                raise self._own_lease_loss
         for start, outcome in results:
-            if self._doubts is not None and self._doubts.settled(start, outcome, draft):
+            if self._in_doubt is not None and self._in_doubt.settled(start, outcome, pending):
                 continue
-            unfolding.settle(start, outcome, draft)
+            schedule.settle(start, outcome, pending)
             if outcome.cut_short:
-                self._ended.append(EndedTask(start.course.recipe.name, start.host, outcome))
-                if outcome.status is _UNKNOWN and start.host not in crew.unconfirmed:
+                self._ended.append(EndedTask(start.progress.recipe.name, start.host, outcome))
+                if outcome.status is _UNKNOWN and start.host not in tasks.unconfirmed:
                     self._handed_over[start] = outcome
-        if crew.stopped is not None:
-            unfolding.halt()
-        unfolding.proceed(draft)
-        if unfolding.finished:
-            if crew.unconfirmed:
-                draft.run_changes(RunChange(unconfirmed_hosts=tuple(sorted(crew.unconfirmed))))
-            return unfolding.end(draft)
-        if crew.stopped is None or crew.busy:
+        if tasks.stopped is not None:
+            schedule.halt()
+        schedule.proceed(pending)
+        if schedule.finished:
+            if tasks.unconfirmed:
+                pending.run_changes(RunChange(unconfirmed_hosts=tuple(sorted(tasks.unconfirmed))))
+            return schedule.end(pending)
+        if tasks.stopped is None or tasks.busy:
             return None
-        if crew.stopped.hands_over:
-            return crew.stopped.status
-        for start, outcome in self._handed_over.items():  # nobody is to go on with them now
-            unfolding.settle(start, crew.stopped.instead_of(outcome), draft)
-        unfolding.cut_short(crew.stopped.status, crew.stopped.outcome(), draft)
-        draft.run_changes(crew.stopped.change(self._ended, crew.unconfirmed))
-        return crew.stopped.status
+        if tasks.stopped.hands_over:
+            return tasks.stopped.status
+        for start, outcome in self._handed_over.items():  # no other worker continues them now
+            schedule.settle(start, tasks.stopped.instead_of(outcome), pending)
+        schedule.cut_short(tasks.stopped.status, tasks.stopped.outcome(), pending)
+        pending.run_changes(tasks.stopped.change(self._ended, tasks.unconfirmed))
+        return tasks.stopped.status
 
-    def _report_attempts(self, draft: PendingChanges) -> None:
-        for (course, host, position), (attempt, said) in self._attempts.items():
-            if host not in course.running:
+    def _report_attempts(self, pending: PendingChanges) -> None:
+        for (progress, host, position), (attempt, said) in self._attempts.items():
+            if host not in progress.running:
                 continue
             if position is None:
-                draft.host(course.index, host, HostChange(attempts=attempt, message=said))
+                pending.host(progress.index, host, HostChange(attempts=attempt, message=said))
             else:
                 told = ItemChange(attempts=attempt, message=said)
-                draft.item(course.index, host, position, told)
+                pending.item(progress.index, host, position, told)
         self._attempts.clear()
 
     def _execute(self, start: Start) -> Awaitable[Outcome]:
-        course, name, position = start
-        scope = self._unfolding.scope(course, name)
-        if position is not None and course.items is not None:
-            if not course.items[name]:
+        progress, name, position = start
+        scope = self._schedule.scope(progress, name)
+        if position is not None and progress.items is not None:
+            if not progress.items[name]:
                 return _known(Outcome(status=HostStatus.SKIPPED, message="the loop has no items"))
-            unwanted = item_unwanted(course.recipe, scope)
+            unwanted = item_unwanted(progress.recipe, scope)
             if unwanted is not None:
                 return _known(unwanted)
-        assignment = self._assignment(start, course.recipe, scope, self._made(start))
-        return self._executor.execute(assignment, partial(self._tried, start))
+        assignment = self._assignment(start, progress.recipe, scope, self._earlier_attempts(start))
+        return self._executor.execute(assignment, partial(self._note_attempt, start))
 
     def _probe(self, start: Start) -> Awaitable[Outcome]:
-        recipe = start.course.recipe
-        scope = self._unfolding.scope(start.course, start.host)
+        recipe = start.progress.recipe
+        scope = self._schedule.scope(start.progress, start.host)
         probe = self._assignment(start, recipe.probe or recipe, scope, probe=True)
         return self._executor.execute(probe)
 
@@ -363,11 +364,11 @@ class Engine:
         *,
         probe: bool = False,
     ) -> Assignment:
-        course, name, position = start
+        progress, name, position = start
         return Assignment(
             run_id=self._run_id,
             fence=self._tracker.fencing.fence,
-            index=course.index,
+            index=progress.index,
             recipe=recipe,
             host=self._endpoints[name],
             scope=scope,
@@ -378,15 +379,15 @@ class Engine:
             files=self._files,
         )
 
-    def _tried(self, start: Start, attempt: int, failed: FailedAttempt | None) -> None:
-        self._attempts[start] = attempt, UNSET if failed is None else failed.told(self._now())
+    def _note_attempt(self, start: Start, attempt: int, failed: FailedAttempt | None) -> None:
+        self._attempts[start] = attempt, UNSET if failed is None else failed.message(self._now())
         if self._progress_interval:
             loop = asyncio.get_running_loop()
-            loop.call_later(self._progress_interval, self._crew.wake)
+            loop.call_later(self._progress_interval, self._tasks.wake)
         else:
-            self._crew.wake()
+            self._tasks.wake()
 
 
 async def _known(outcome: Outcome) -> Outcome:
-    """Of what need not be executed."""
+    """An outcome that needs no execution."""
     return outcome

@@ -1,4 +1,5 @@
-"""One host of one step: render, attempt, time out, try again. Knows no store and no other host."""
+"""Executes one host of one step: rendering, attempts, time-out, retries. Knows no store and no
+other host."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ _NO_FAILURES = (
     (StillRunning, HostStatus.UNKNOWN, "still_running"),
     (HostUnreachable, HostStatus.UNREACHABLE, "unreachable"),
 )
-"""What is raised where nobody can say how the action did, and what is said of it."""
+"""Errors that leave open whether the action succeeded, with the status and kind they lead to."""
 _PLAIN_RESULT = TaskResult()
 _CANCELED = TaskResult(status=HostStatus.CANCELED)
 _CANCELLED_INSIDE = TaskResult(
@@ -56,14 +57,14 @@ _CANCELLED_INSIDE = TaskResult(
     kind="exception",
     message="CancelledError: what the action waited for was cancelled",
 )
-_LONGEST_MESSAGE = 2000
-_SHORT = 200
-_LONG_WAIT = 1.0
-"""Seconds between two attempts that people may wonder about."""
+_MAX_MESSAGE_CHARS = 2000
+_MAX_REASON_CHARS = 200
+_LONG_WAIT_S = 1.0
+"""A longer wait between two attempts is shown in the record at once."""
 
 
 class Assignment(Struct, frozen=True, kw_only=True, gc=False):
-    """What is to be done on one host, for one item."""
+    """One task: a step on one host, for one item."""
 
     run_id: str
     fence: int
@@ -73,15 +74,15 @@ class Assignment(Struct, frozen=True, kw_only=True, gc=False):
     scope: Mapping[str, Any]
     item: int | None = None
     attempts: int = 0
-    """Made before, by owners that were lost during the last of them."""
+    """Made by earlier owners, the last of which was lost during the last attempt."""
     probe: bool = False
-    """It only asks; what it prints belongs in no log."""
+    """A probe of a step's ``verify``; its output is not logged."""
     folder: str | None = None
     files: Mapping[str, bytes] = {}
 
 
 class Outcome(Struct, frozen=True, kw_only=True, gc=False):
-    """How a host ended one item, after all attempts."""
+    """How a task ended, after all attempts."""
 
     status: HostStatus
     message: str | None = None
@@ -91,42 +92,42 @@ class Outcome(Struct, frozen=True, kw_only=True, gc=False):
     changed: bool | None = None
     vars: dict[str, Any] = {}
     secret_vars: frozenset[str] = frozenset()
-    """Those that hold a secret: later steps see them, the record does not."""
+    """Names of variables with a secret in them: later steps see them, the record does not."""
     stdout: str | None = None
     stderr: str | None = None
     truncated: bool = False
     cut_short: bool = False
-    """Ended, or not begun, because the run ends."""
+    """Cancelled, or not begun, because the run ends."""
 
 
 PLAIN_SUCCESS = Outcome(status=HostStatus.SUCCESS)
 
 
 class FailedAttempt(NamedTuple):
-    """One after which there is another."""
+    """A failed attempt that is followed by another."""
 
     outcome: Outcome
     of: int
     wait: float
     """Seconds until the next one."""
 
-    def told(self, now: datetime) -> str:
-        """For whoever wonders why nothing happens. Still true when the next attempt has begun."""
+    def message(self, now: datetime) -> str:
+        """The host's message while it waits. Still true when the next attempt has begun."""
         failed, at = self.outcome, now + timedelta(seconds=self.wait)
         why = failed.message or (f"exit {failed.exit_code}" if failed.exit_code else failed.status)
         number = failed.attempts
         return (
-            f"attempt {number} of {self.of} failed ({' '.join(why.split())[:_SHORT]}); "
+            f"attempt {number} of {self.of} failed ({' '.join(why.split())[:_MAX_REASON_CHARS]}); "
             f"attempt {number + 1} at {at:%Y-%m-%d %H:%M:%S} UTC"
         )
 
 
 Tried = Callable[[int, FailedAttempt | None], None]
-"""Hears the number of the newest attempt; before a long wait at once, with what failed."""
+"""Called with the number of the newest attempt; before a long wait also with what failed."""
 
 
 class CutShort(asyncio.CancelledError):
-    """A cancelled attempt, and what is known of it: what it printed, most of all."""
+    """A cancelled attempt, with its outcome so far, output included."""
 
     def __init__(self, seen: Outcome) -> None:
         super().__init__()
@@ -134,8 +135,8 @@ class CutShort(asyncio.CancelledError):
 
 
 class Executor:
-    """``printed`` makes the place for what an attempt prints. What an outcome says holds no
-    secret that ``masks`` knows; what it exports may, and says which."""
+    """``printed`` creates the sink for an attempt's output. Messages and output of an outcome are
+    masked; exports may hold secrets and are listed in ``secret_vars``."""
 
     def __init__(
         self,
@@ -150,21 +151,21 @@ class Executor:
     def execute(
         self, assignment: Assignment, tried: Tried | None = None
     ) -> Coroutine[Any, Any, Outcome]:
-        """``tried`` hears of each further attempt before it begins.
+        """``tried`` is called before each further attempt.
 
-        Being cancelled (``CutShort``) ends the task's processes first. ``LeaseLost`` comes out as
-        it is. What could not be ended is ``unknown``: beside it nothing is tried again. What was
-        ended since its owner cannot be trusted is ``interrupted``.
+        Being cancelled ends the task's processes first, then raises ``CutShort``. ``LeaseLost`` is
+        passed on. A task that could not be ended is ``unknown`` and not tried again; one that was
+        ended because its lease is no longer trusted is ``interrupted``.
         """
         if assignment.recipe.retries.attempts == 1:
             return self._attempt(assignment, assignment.attempts + 1)
-        return self._persist(assignment, tried)
+        return self._attempt_all(assignment, tried)
 
-    async def _persist(self, assignment: Assignment, tried: Tried | None) -> Outcome:
+    async def _attempt_all(self, assignment: Assignment, tried: Tried | None) -> Outcome:
         policy = assignment.recipe.retries
         attempt = assignment.attempts + 1
         lost = min(assignment.attempts, 1)
-        """One that nobody saw failing is not counted against it."""
+        """An attempt lost with its owner does not use up a retry."""
         while True:
             outcome = await self._attempt(assignment, attempt)
             if outcome.status not in _TRIED_AGAIN:
@@ -172,15 +173,15 @@ class Executor:
             wait = policy.wait_after(attempt - lost, luck=random.random())  # noqa: S311
             if wait is None:
                 return outcome
-            long = wait >= _LONG_WAIT
-            if tried is not None and long:  # the same word, sooner: it costs no further update
+            long = wait >= _LONG_WAIT_S
+            if tried is not None and long:  # instead of after the wait: no further update
                 tried(attempt + 1, FailedAttempt(outcome, policy.attempts + lost, wait))
             try:
                 if wait:
                     await pause(wait)
             except asyncio.CancelledError as cancelled:
                 if tried is not None and long:
-                    tried(attempt, None)  # the other one will not begin
+                    tried(attempt, None)  # the next one will not begin
                 raise CutShort(outcome) from cancelled
             attempt += 1
             if tried is not None and not long:
@@ -200,7 +201,7 @@ class Executor:
             result = await applied
             plain = type(result) is TaskResult and result == _PLAIN_RESULT
             if plain and output.printed is None and attempt == 1:
-                return PLAIN_SUCCESS  # as most end: nothing to check, to mask or to tell
+                return PLAIN_SUCCESS  # the usual case: nothing to check or to mask
             result = _checked(result)
         except LeaseLost:
             raise
@@ -255,7 +256,7 @@ def _task(assignment: Assignment, attempt: int, masks: Masks | None) -> Task:
 
 
 def keep_out_of_sight(task: Task, in_sight: Iterable[str], masks: Masks) -> None:
-    """``InvalidArguments`` before others on the host could read a secret."""
+    """``InvalidArguments`` if a secret is in an argument that other users of the host can read."""
     for name in in_sight:
         if masks.is_in(task.args[name]):
             raise InvalidArguments(
@@ -312,7 +313,7 @@ def _outcome(
     stdout, stderr = (printed.stdout, printed.stderr) if printed is not None else (None, None)
     return Outcome(
         status=HostStatus(result.status),
-        message=result.message and _told(result.message, masks),
+        message=result.message and _message(result.message, masks),
         kind=result.kind,
         exit_code=result.exit_code,
         attempts=attempt,
@@ -324,13 +325,15 @@ def _outcome(
     )
 
 
-def _told(message: str, masks: Masking) -> str:
-    """Actions and exceptions say all they have to say: only what is masked is shortened."""
+def _message(message: str, masks: Masking) -> str:
+    """A message for the record: storable, masked, then shortened."""
     if not message.isascii():
         # Half a surrogate pair (from a file name, say) could not be stored. Masks know this form.
         message = message.encode("utf-8", "replace").decode()
     message = masks.text(message)
-    return message if len(message) <= _LONGEST_MESSAGE else f"{message[: _LONGEST_MESSAGE - 1]}…"
+    return (
+        message if len(message) <= _MAX_MESSAGE_CHARS else f"{message[: _MAX_MESSAGE_CHARS - 1]}…"
+    )
 
 
 def _without_secrets(outcome: Outcome, masks: Masks) -> Outcome:

@@ -1,8 +1,8 @@
-"""Answers about runs that need more than reading one field.
+"""Explains in one line why a run is not moving (``explain``); which workers are alive and how busy
+they are (``present_workers``); how far this machine's clock is off the store's (``clock_offset``).
 
-``explain`` says in one line why a run is not moving. All facts are in the record; what the record
-cannot know (the present moment, whether the owner's process is there, which workers are) is passed
-in.
+``explain`` reads the record only; the present time, whether the owner's process lives and which
+workers there are, is passed in.
 """
 
 from __future__ import annotations
@@ -25,16 +25,13 @@ from tenure.ports.store import RunStateStore, StoreClock
 from tenure.runtime.owners import HANDED_OVER, NO_LONGER, OwnerDoubt, doubt_about, owner_label
 from tenure.workflow.wording import listed
 
-# Which workers are there, and how much each has to do: as the store has it, not as they last said.
-#
-# A worker says that it is there every few seconds. By then it may have been killed, or have got its
-# hands full.
-
 
 async def present_workers(
     store: RunStateStore, presence: Callable[[str], Presence]
 ) -> list[WorkerInfo] | None:
-    """Without those whose process is gone for certain. ``None``: the store keeps no register."""
+    """Registered workers without those whose process is known to be gone, each with the number of
+    runs it owns by the store, since its heartbeat may be some seconds old. ``None``: the store
+    keeps no register."""
     if not isinstance(store, WorkerRegistry):
         return None
     listed = await store.list_workers()
@@ -48,7 +45,7 @@ async def present_workers(
 
 
 def serving(queue: str, workers: Iterable[WorkerInfo]) -> list[WorkerInfo]:
-    """Those that will take runs of ``queue``: who drains takes nothing more."""
+    """Workers that take runs of ``queue``; draining ones take none."""
     return [worker for worker in workers if queue in worker.queues and not worker.draining]
 
 
@@ -77,16 +74,16 @@ class Explanation(Struct, frozen=True, kw_only=True):
     text: str
     """One line."""
     hosts: tuple[str, ...] = ()
-    """Whom it waits for, longest first."""
+    """Hosts it waits for, longest first."""
     retry_of: str | None = None
     lease_expires_at: datetime | None = None
-    """Until when its owner has it, unless the lease is renewed; ``None`` if nobody does."""
+    """When its owner's lease ends unless renewed; ``None`` without an owner."""
 
 
 async def explain_run(
     store: RunStateStore, run_id: str, *, now: datetime, presence: Callable[[str], Presence]
 ) -> Explanation:
-    """``RunNotFound``. ``presence`` tells of an owner id whether its process is there."""
+    """``presence`` tells whether the process of an owner id lives. Raises ``RunNotFound``."""
     run = await store.get_run(run_id)
     return await explain_as_read(store, run, now=now, presence=presence)
 
@@ -94,8 +91,8 @@ async def explain_run(
 async def explain_as_read(
     store: RunStateStore, run: RunSnapshot, *, now: datetime, presence: Callable[[str], Presence]
 ) -> Explanation:
-    """``now`` counts only where the store does not tell its time: that is what stamps the record,
-    and judges leases and when a run may begin."""
+    """``now`` is used only where the store does not tell its time, which stamps the record and
+    decides about leases and start times."""
     if isinstance(store, StoreClock):
         now = await store.store_time()
     doubt, workers = doubt_about(run, presence) or _not_begun(run, now, presence), None
@@ -105,15 +102,15 @@ async def explain_as_read(
 
 
 def _was_claimed(run: RunSnapshot) -> bool:
-    """And has not begun."""
+    """Whether a worker has claimed the run and not begun it."""
     return run.status is RunStatus.QUEUED and run.owner_id is not None
 
 
 def _not_begun(
     run: RunSnapshot, now: datetime, presence: Callable[[str], Presence]
 ) -> OwnerDoubt | None:
-    """Of a run that was claimed and never began: the record calls no owner lost that drove nothing,
-    but its lease may be over all the same."""
+    """For a run that was claimed and never began: its lease may be over although the record does
+    not list its owner as lost."""
     end = run.lease_expires_at
     if not _was_claimed(run) or run.owner_id is None or end is None or end > now:
         return None
@@ -127,7 +124,7 @@ def explain(
     doubt: OwnerDoubt | None = None,
     workers: Sequence[WorkerInfo] | None = None,
 ) -> Explanation:
-    """``workers`` are those that are there; ``None`` if the store keeps no register."""
+    """``workers``: those alive; ``None`` if the store keeps no register."""
     hosts: tuple[str, ...] = ()
     if run.ended:
         why, text = Why.ENDED, _ended(run, now)
@@ -161,8 +158,8 @@ def explain(
 
 
 def _until_when(run: RunSummary, now: datetime) -> str:
-    """Of a run that somebody has. Nothing if its lease seems to be over: the store, which knows,
-    does not say so, and a clock may have been set since it was given."""
+    """When the owner's lease ends. Empty if it seems to be over: the store did not report that, and
+    a clock may have been set meanwhile."""
     end = run.lease_expires_at
     if end is None or end <= now:
         return ""
@@ -175,12 +172,12 @@ def _ended(run: RunSummary, now: datetime) -> str:
     text = f"ended as {run.status}{when}" + (f": {said}" if said else "")
     if run.unconfirmed_hosts:
         named = listed(run.unconfirmed_hosts, MOST_HOSTS)
-        text += f"; nobody saw the tasks end on {named}"
+        text += f"; the end of its tasks on {named} was not confirmed"
     return text
 
 
 def end_reason(run: RunSummary) -> str | None:
-    """Why it ended as it did, in the words of whoever ended it."""
+    """Why it ended as it did: the recorded reason, error or message; ``None`` for a success."""
     if not run.ended or run.status is RunStatus.SUCCESS:
         return None
     if run.status is RunStatus.CANCELED:
@@ -204,12 +201,12 @@ def _owner_lost(run: RunSummary, doubt: OwnerDoubt, now: datetime) -> str:
 
 
 def _let_go(run: RunSummary, doubt: OwnerDoubt) -> bool:
-    """In a store whose leases do not run out: there, nobody takes a run from who is alive."""
+    """In a store whose leases never expire: there no run is taken from a live owner."""
     return doubt is OwnerDoubt.SILENT and run.lease_expires_at is None
 
 
 def _what_next(run: RunSummary, doubt: OwnerDoubt, workers: Sequence[WorkerInfo] | None) -> str:
-    """A lease that merely ran out is left alone by commands that have just started."""
+    """Commands that have just started leave a merely expired lease alone."""
     by = "the next reconcile" if doubt is OwnerDoubt.GONE else "tenure reconcile"
     if _let_go(run, doubt):
         by += " (once that process is gone)"
@@ -220,7 +217,7 @@ def _what_next(run: RunSummary, doubt: OwnerDoubt, workers: Sequence[WorkerInfo]
     if run.recovery is Recovery.RESUME:
         goes_on = f"the next worker {'begins' if queued else 'continues'} it"
         return _worker_wanted(run, workers) if unserved else goes_on
-    if queued and not unserved:  # whoever comes first
+    if queued and not unserved:  # whichever comes first
         return f"the next worker begins it, or {by} marks it interrupted"
     return f"{by} marks it interrupted"
 
@@ -257,7 +254,7 @@ def _worker_wanted(run: RunSummary, workers: Sequence[WorkerInfo] | None) -> str
         return f"waits for a worker of queue {run.queue!r}"
     takers = serving(run.queue, workers)
     if not takers:
-        return _nobody_serves(run.queue, sum(run.queue in worker.queues for worker in workers))
+        return _no_worker(run.queue, sum(run.queue in worker.queues for worker in workers))
     free = sum(worker.running < worker.concurrency for worker in takers)
     state = f"{free} free" if free else "all busy"
     if len(takers) == 1:
@@ -265,7 +262,7 @@ def _worker_wanted(run: RunSummary, workers: Sequence[WorkerInfo] | None) -> str
     return f"waits for one of {len(takers)} workers of queue {run.queue!r}, {state}"
 
 
-def _nobody_serves(queue: str, stopping: int) -> str:
+def _no_worker(queue: str, stopping: int) -> str:
     start = f"tenure worker --queue {shlex.quote(queue)}"
     if not stopping:
         return f"no worker serves queue {queue!r}; start one: {start}"
@@ -302,8 +299,8 @@ def _awaited(step: StepState, now: datetime) -> str:
     named = [_host(name, host, now) for name, host in running[:MOST_HOSTS]]
     if len(running) > MOST_HOSTS:
         named.append(f"{len(running) - MOST_HOSTS} more")
-    whom = f"{len(running)} of {len(step.hosts)} hosts:" if len(step.hosts) > 1 else "host"
-    text = f"step {step.name!r} waits for {whom} {', '.join(named)}"
+    awaited_hosts = f"{len(running)} of {len(step.hosts)} hosts:" if len(step.hosts) > 1 else "host"
+    text = f"step {step.name!r} waits for {awaited_hosts} {', '.join(named)}"
     if unknown:
         text += f"; {unknown}"
     if not pending:
@@ -317,8 +314,8 @@ def _awaited_hosts(step: StepState) -> list[str]:
 
 
 def _unknown(step: StepState) -> str:
-    """Hosts of which the record does not know how they ended, though somebody owns the run: their
-    probes are asked, or they are about to be given back."""
+    """Hosts whose result is unknown although the run has an owner: they are being probed, or about
+    to be given back."""
     names = unknown_hosts(step)
     if not names:
         return ""
@@ -343,7 +340,7 @@ def _host(name: str, host: HostState, now: datetime) -> str:
 
 
 def _said_of(host: HostState) -> str | None:
-    """What a running host waits for, if for anything: in a loop, its item does."""
+    """The message of a running host, or of its running loop item."""
     at_work = (item for item in (*host.items, host) if item.status is HostStatus.RUNNING)
     return next((item.message for item in at_work if item.message), None)
 
@@ -370,43 +367,38 @@ def _ago(then: datetime, now: datetime) -> str:
 
 
 def _coarse(seconds: float) -> str:
-    """One number is enough to tell a moment from a day."""
+    """A duration with one number and unit."""
     for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= 2 * length:
             return f"{int(seconds // length)}{unit}"
     return f"{max(int(seconds), 0)}s"
 
 
-# How far this machine's clock is from the store's.
-#
-# Ownership does not depend on it. What people read and type does: the times of logs and callbacks,
-# ``--after``, ``--since``.
-
-
-_ROUNDS = 7
+_CLOCK_SAMPLES = 7
 
 
 class Answer(NamedTuple):
     asked_at: datetime
-    """By the clock here."""
-    told: datetime
+    """By the local clock."""
+    store_time: datetime
     took: float
     """Seconds, there and back."""
 
 
 async def clock_offset(store: StoreClock, now: Callable[[], datetime]) -> float:
-    """Seconds by which the store's clock is ahead."""
+    """Seconds by which the store's clock is ahead. Ownership does not depend on it; the times of
+    logs and callbacks, ``--after`` and ``--since`` do."""
     loop, answers = asyncio.get_running_loop(), []
-    for _ in range(_ROUNDS):
+    for _ in range(_CLOCK_SAMPLES):
         asked_at, start = now(), loop.time()
-        told = await store.store_time()
-        answers.append(Answer(asked_at, told, loop.time() - start))
+        store_time = await store.store_time()
+        answers.append(Answer(asked_at, store_time, loop.time() - start))
     return offset(answers)
 
 
 def offset(answers: Sequence[Answer]) -> float:
-    """By the quickest answer, told when half of its time had passed: what the way there and the way
-    back differ by is all that can be wrong."""
+    """By the quickest answer, assuming it was given half-way: the error is at most half of its
+    round trip."""
     quickest = min(answers, key=lambda answer: answer.took)
     halfway = quickest.asked_at + timedelta(seconds=quickest.took / 2)
-    return (quickest.told - halfway).total_seconds()
+    return (quickest.store_time - halfway).total_seconds()

@@ -1,8 +1,5 @@
-"""Group commit: the writes of many runs that are ready at the same moment share one commit.
-
-There is no timer. While a commit is on its way, further writes gather; the next commit takes
-them. An idle store is asked at once, so one run alone is as fast as without a combiner. Each
-caller is answered after the commit that holds its write: an acknowledged write is durable.
+"""Group commit (writes of many runs that are ready at the same moment share one commit), and
+whether this process has been in contact with its store for long enough to take expired leases.
 """
 
 from __future__ import annotations
@@ -18,36 +15,31 @@ from tenure.model.leases import LATE, Pace
 from tenure.model.update import Receipt, Update, Write, run_id_of
 from tenure.ports.store import BatchUpdates, ParallelBatches, RunStateStore
 
-# Whether this process has been in touch with its store for long enough to judge others by it.
-#
-# An expired lease says that its owner did not renew. If the store was away, or this process was
-# frozen (perhaps with everybody else), nobody could: for one renew interval after that, and after
-# the start, expired leases are left alone, so that their owners get the chance to come back first.
-#
-# Whoever of this process met the error, it is all of it that was out of touch: a worker without
-# room claims nothing while the store is away, and hears of it by its writes, renewals and
-# heartbeats.
-
-
 T = TypeVar("T")
 
 
 class StoreContact:
-    """Of one event loop with one store, for all who ask it something."""
+    """When one event loop last lost contact with one store, shared by all its callers.
+
+    An expired lease means that its owner did not renew. If the store was away, or this process was
+    frozen (perhaps with all others), no owner could: for one renew interval after that, and after
+    the start, expired leases are left alone, so that their owners can renew first. An error of any
+    caller counts for the whole process: a worker without free slots makes no claims, and notices
+    an outage only by its writes, renewals and heartbeats.
+    """
 
     def __init__(self, renew_interval: float) -> None:
         self.needed = renew_interval
         self.lost()
 
     def lost(self) -> None:
-        """The store did not answer: it counts from now."""
+        """The store did not answer: contact counts from now."""
         self.since = asyncio.get_running_loop().time()
 
 
 class InTouch:
-    """As one of those sees it who ask: each has a pace of its own, for how long a store always
-    takes depends on what it is asked; and each knows when it means to go on. It counts from when
-    it began, too."""
+    """The contact of one caller: how long its calls usually take (this differs by call) and when
+    it meant to wake up. Also counts from when it began."""
 
     def __init__(self, contact: StoreContact) -> None:
         self._contact = contact
@@ -63,7 +55,7 @@ class InTouch:
         return lasted >= self._needed and not self._was_frozen
 
     async def asked(self, answer: Awaitable[T]) -> T:
-        """What the store says to it; how that went is noted."""
+        """Await a call of the store and note whether it answered."""
         sent_at = asyncio.get_running_loop().time()
         try:
             said = await answer
@@ -77,8 +69,8 @@ class InTouch:
         return said
 
     def answered(self, sent_at: float) -> None:
-        """What was asked at that moment of the loop's time. Who waited for long was out of touch,
-        whatever the answer; unless that is how long this store always takes."""
+        """A call sent at loop time ``sent_at`` was answered. If that took much longer than this
+        store usually needs, the process was out of contact, whatever the answer."""
         now, late = asyncio.get_running_loop().time(), max(LATE, self._needed / 2)
         if self._pace.was_away(sent_at, now, late=late, lease=3 * self._needed):
             self.lost()
@@ -88,13 +80,13 @@ class InTouch:
         self._contact.lost()
 
     def rests(self, until: float) -> None:
-        """This one means to go on at that moment of the loop's time, or before."""
+        """The caller sleeps, at the latest until loop time ``until``."""
         if self._was_frozen:
             self._awake_since = asyncio.get_running_loop().time()
         self._due = until
 
     def asks(self) -> None:
-        """It waits for the store, which may take a moment to answer."""
+        """The caller waits for the store."""
         self.rests(asyncio.get_running_loop().time() + self._needed / 2)
 
     @property
@@ -108,9 +100,16 @@ _Pending = tuple[Write, "asyncio.Future[Receipt]"]
 
 
 class GroupCommit:
-    """If the store can have several batches under way, each is at most its share of what waits:
-    while it works on one, what comes of the other is done here. All in one, store and process
-    would take turns. ``touch`` hears how each commit went; ``None``: nobody judges others by it."""
+    """Writes of all runs of a process, in as few commits as there is need for.
+
+    There is no timer: writes gather while a commit is under way, and the next one takes them. An
+    idle store is called at once, so a single run is as fast as without group commit. A caller is
+    answered after the commit of its write: an acknowledged write is durable.
+
+    If the store takes several batches at once, each is at most its share of the pending writes:
+    store and process then work at the same time and not in turns. ``touch`` notes how each commit
+    went.
+    """
 
     def __init__(self, store: RunStateStore, touch: InTouch | None = None) -> None:
         self._store = store
@@ -121,10 +120,10 @@ class GroupCommit:
         self._senders: set[asyncio.Task[None]] = set()
         self._pending: list[_Pending] = []
         self._beginning = False
-        """A sender is about to take what waits."""
+        """A sender was started and has not taken its batch yet."""
 
     def write(self, write: Write) -> Awaitable[Receipt]:
-        """Raises what the store's single call would."""
+        """Raises what ``update_run`` or ``create_run`` of the store would."""
         if self._batches is None:
             alone = self._alone(write)
             return alone if self._touch is None else self._touch.asked(alone)
@@ -136,7 +135,7 @@ class GroupCommit:
         return answer
 
     async def close(self) -> None:
-        """Wait for what is under way. Cancelled, it is ended: nobody knows what becomes of it."""
+        """Wait for the commits under way. Cancelled, it cancels them; their outcome is unknown."""
         try:
             while self._senders:
                 await asyncio.wait(self._senders)
@@ -151,7 +150,7 @@ class GroupCommit:
             return await self._store.create_run(write)
         except TenureError:
             raise
-        except Exception as error:  # an integrator's driver: what it did, nobody knows
+        except Exception as error:  # from an integrator's driver: the outcome is unknown
             raise _outcome_unknown(error) from error
 
     def _begin(self, store: BatchUpdates) -> None:
@@ -162,7 +161,7 @@ class GroupCommit:
         sender.add_done_callback(self._senders.discard)
 
     async def _send(self, store: BatchUpdates) -> None:
-        """Not before the loop's next turn: whoever else is ready in this one comes along."""
+        """Starts in the loop's next iteration, so that writes made in this one come along."""
         self._beginning = False
         try:
             while self._pending:
@@ -185,7 +184,7 @@ class GroupCommit:
                 raise
             self._note(sent_at, answered=False)
         else:
-            # A run that somebody has locked is no outage, if others of its batch are written.
+            # A locked run is no outage if others of its batch are written.
             away = all(isinstance(outcome, StoreUnavailable) for outcome in outcomes)
             self._note(sent_at, answered=not away)
 
@@ -206,7 +205,8 @@ class GroupCommit:
         return batch
 
     def _one_per_run(self, batch: list[_Pending]) -> list[_Pending]:
-        """Creations of the same name, one of which will be refused: one after the other."""
+        """Writes of the same run go into different batches: creations of the same name, one of
+        which will be refused."""
         first: dict[str, _Pending] = {}
         later = [each for each in batch if first.setdefault(run_id_of(each[0]), each) is not each]
         self._pending[:0] = later
@@ -224,15 +224,15 @@ def _answer(batch: list[_Pending], outcomes: Sequence[Receipt | TenureError]) ->
 
 
 def _answer_all(batch: list[_Pending], error: BaseException) -> None:
-    """Nobody is left waiting, whatever a store does."""
+    """No caller is left waiting, whatever the store raised."""
     for _, answer in batch:
         if not answer.done():
             answer.set_exception(_outcome_unknown(error))
 
 
 def _outcome_unknown(error: BaseException) -> Exception:
-    """One exception object per waiter: a shared one would gather everybody's traceback. A store
-    that is gone for good says so to each, or they would send again for ever."""
+    """One exception object per caller: a shared one would collect every caller's traceback. A store
+    that is gone for good raises its own error, or callers would retry for ever."""
     if isinstance(error, StoreLost | StoreIncompatible):
         return copy(error)
     unavailable = StoreUnavailable(str(error) or type(error).__name__)

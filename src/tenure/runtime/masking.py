@@ -1,11 +1,10 @@
-"""Secret values are taken out of everything before it leaves the executing process.
+"""Masks secret values in everything that leaves the executing process.
 
-A value is looked for as it is, as it stands inside JSON, HTML, XML and URLs, as Python shows it,
-and as Latin-1; of a value of several lines every line that is long enough to be told from ordinary
-text, too, since tools print them one by one. Output comes in chunks: what may be the beginning of a
-secret is held back until it is known, always less than the longest secret as it would be written.
-Occurrences that overlap or touch become one mask, so that neither their number nor their length
-shows.
+A value is searched for as it is, escaped for JSON, HTML, XML and URLs, as a Python ``repr``, and as
+Latin-1; of a value with several lines also every line that is long enough not to be ordinary text,
+since tools print lines one by one. Output arrives in chunks: bytes that may begin a secret are held
+back, at most the length of its longest form. Occurrences that overlap or touch become one mask, so
+that neither their number nor their length shows.
 """
 
 from __future__ import annotations
@@ -20,41 +19,41 @@ from itertools import chain, product
 from typing import Any, NamedTuple
 from urllib.parse import unquote_to_bytes
 
-# Many texts that are looked for at once in what comes in chunks.
-#
-# A secret with a quote in it can be written with escapes in dozens of ways. Most output has none of
-# these escapes, and so nothing that is written with them: a few looks tell, however many there are.
-
-
-_GLANCE = 16
-"""Bytes that are compared before all are, which would have to be copied."""
+_PREFIX_BYTES = 16
+"""Compared first, since comparing all bytes needs a copy."""
 _ESCAPE = re.compile(rb"&#?[0-9A-Za-z]+;|\\(?:u[0-9A-Fa-f]{4}|.)", re.DOTALL)
 
 
 class _Group(NamedTuple):
-    """Some that are written with escapes, and have something in common."""
+    """Forms with escapes that have a part in common."""
 
     common: bytes
-    """All of them contain it."""
+    """Contained in all of them."""
     more: Mapping[bytes, Sequence[bytes]]
-    """The forms, by what they are until their first escape has ended."""
+    """The forms, by their part up to the end of their first escape."""
 
 
 Groups = Sequence[tuple[bytes, Sequence[_Group]]]
-"""Each with a byte that all in it contain."""
+"""Each with a byte that all forms in it contain."""
 
 
 class _Begun(NamedTuple):
-    """What may have begun, going by the last byte of the data."""
+    """The forms that may have begun, by the last byte of the data."""
 
     forms: Sequence[bytes]
     escaped: Groups
-    """Common to a group is how it begins, its first escape having begun."""
+    """Grouped by their part up to the begin of their first escape."""
     reach: int
-    """How far these go back."""
+    """Length of the longest of ``escaped``."""
 
 
 class TextSearch:
+    """Searches for many texts ("forms") at once in chunks of data.
+
+    A secret with a quote in it has dozens of escaped forms. Most output contains none of these
+    escapes, so forms are grouped by them and a few tests exclude most.
+    """
+
     def __init__(self, forms: Iterable[bytes]) -> None:
         self._forms = tuple(sorted(forms, key=len, reverse=True))
         self._escape = {form: found for form in self._forms if (found := _ESCAPE.search(form))}
@@ -69,11 +68,11 @@ class TextSearch:
         return iter(self._forms)
 
     def are_in(self, data: bytes) -> bool:
-        """Whether any of them is."""
+        """Whether any form is in ``data``."""
         return any(form in data for form in self._possible(data))
 
     def places(self, data: bytes) -> Iterator[tuple[int, int]]:
-        """Of each: where it begins and where it ends."""
+        """Begin and end of each occurrence."""
         for form in self._possible(data):
             start = data.find(form)
             while start >= 0:
@@ -81,7 +80,7 @@ class TextSearch:
                 start = data.find(form, start + 1)
 
     def begun(self, data: bytes) -> int:
-        """The length of the longest end of ``data`` that may be the beginning of one."""
+        """The length of the longest end of ``data`` that may begin a form."""
         longest = 0
         forms, groups, reach = self._with_end(data[-1:])
         if groups and (found := _those_in(data[-reach:], groups)):
@@ -99,8 +98,8 @@ class TextSearch:
         return [*self._plain, *chain.from_iterable(forms for text, forms in pairs if text in data)]
 
     def _with_end(self, byte: bytes) -> _Begun:
-        """Those that may have begun where ``byte`` is the last. Lines end in a byte that few have:
-        so most output is done with at once, however many there are."""
+        """The forms that may have begun where ``byte`` is the last. Few forms contain a newline, so
+        for most output there are none."""
         begun = self._begun.get(byte)
         if begun is None:
             forms = [form for form in self._forms if byte and byte in form[:-1]]
@@ -113,13 +112,14 @@ class TextSearch:
         return begun
 
     def _is_covered(self, form: bytes) -> bool:
-        """Whether, until its first escape begins, it begins like one without escapes: it is held
-        back with that one, and has to be looked for only from there on."""
+        """Whether its part before the first escape also begins a form without escapes, with which
+        it is held back: it has to be searched for only from there on."""
         before = self._head(form)[:-1]
         return any(len(each) > len(before) and each.startswith(before) for each in self._plain)
 
     def _fewest_groups(self) -> Groups:
-        """Of one secret the beginning tells best, of the many lines of a key the escapes do."""
+        """For one secret grouping by the beginning is best, for the many lines of a key grouping by
+        the escape."""
         ways = (self._head, lambda form: self._escape[form][0])
         grouped = (self._grouped(self._escape, common) for common in ways)
         return [min(ways, key=lambda way: len(way[1])) for ways in zip(*grouped, strict=True)]
@@ -137,7 +137,7 @@ class TextSearch:
         ]
 
     def _head(self, form: bytes) -> bytes:
-        """Until its first escape has begun."""
+        """The part up to the first byte of its first escape."""
         return form[: self._escape[form].start() + 1]
 
 
@@ -148,53 +148,48 @@ def _those_in(data: bytes, groups: Groups) -> list[_Group]:
 
 
 def beginnings(data: bytes, form: bytes) -> Iterator[int]:
-    """Lengths of ends of ``data`` that are beginnings of ``form``, and not all of it; longest
-    first."""
+    """Lengths of ends of ``data`` that are proper beginnings of ``form``, longest first."""
     start = max(len(data) - len(form) + 1, 0)
     while (start := data.find(form[:1], start)) >= 0:
-        if form.startswith(data[start : start + _GLANCE]) and form.startswith(data[start:]):
+        if form.startswith(data[start : start + _PREFIX_BYTES]) and form.startswith(data[start:]):
             yield len(data) - start
         start += 1
 
 
-# Secrets as they may stand in URLs: percent-encoded.
-#
-# Every program leaves other characters as they are, so a secret has more encoded forms than could
-# be listed, and one that they all decode to. That one is looked for in output that is decoded, but
-# only as far as the secrets need it: letters and digits after a stray ``%`` stay what they are.
-# Escapes never overlap, and whether three bytes are one does not depend on what is before them: so
-# what is held back can be decoded without what was given out.
-
-
 _PERCENT_ESCAPE = re.compile(rb"%[0-9A-Fa-f]{2}")
-_BEGUN = re.compile(rb"%[0-9A-Fa-f]?\Z")
+_ESCAPE_BEGUN = re.compile(rb"%[0-9A-Fa-f]?\Z")
 _NEVER_ENCODED = re.compile(rb"[A-Za-z0-9_.~-]*")
-_LONGER = 2
-"""Bytes that an escape has more than what it stands for."""
+_EXTRA_BYTES = 2
+"""An escape is longer than its byte by this much."""
 
 
 class InUrls:
-    """Of some secrets those that encoding would change."""
+    """Percent-encoded secrets.
+
+    Programs encode different characters, so a secret has too many encoded forms to list, and one
+    that they all decode to. That one is searched for in decoded output; only escapes of bytes that
+    occur in secrets are decoded. Escapes never overlap, and whether three bytes are one does not
+    depend on what precedes them, so held-back bytes can be decoded by themselves.
+    """
 
     def __init__(self, texts: Iterable[str]) -> None:
         secrets = [text.encode(errors="replace") for text in texts]
         secrets = [each for each in secrets if not _NEVER_ENCODED.fullmatch(each)]
-        # Some programs take what is in a secret for escapes, and leave these alone or undo them.
+        # Some programs take parts of a secret for escapes, and keep or decode them.
         secrets += [unquote_to_bytes(each) for each in secrets]
         self.forms = TextSearch(set(map(_folded, secrets)))
-        """What is to be looked for where ``read`` has decoded output."""
+        """The forms to search for in decoded output."""
         encoded = {byte for each in secrets for byte in _NEVER_ENCODED.sub(b"", each)}
         self._byte_of = {digits: bytes((byte,)) for byte in encoded for digits in _hex(byte)}
 
     def read(self, data: bytes) -> Decoded | None:
-        """``None`` if it reads as it is, as most output does: two looks tell, however many secrets
-        there are."""
+        """``data`` decoded; ``None`` if there is nothing to decode."""
         if self.forms and (b"%" in data or b"+" in data):
             return Decoded(data, self._byte_of)
         return None
 
-    def may_become(self, begun: bytes, wanted: int) -> bool:
-        """Whether an escape that begins like this may stand for that byte of a form."""
+    def may_continue(self, begun: bytes, wanted: int) -> bool:
+        """Whether an escape that begins like ``begun`` may encode the byte ``wanted``."""
         return any(
             digits.startswith(begun[1:])
             for digits, byte in self._byte_of.items()
@@ -203,7 +198,7 @@ class InUrls:
 
 
 class Decoded:
-    """``data`` decoded, and where in it each byte comes from."""
+    """``data`` decoded, with the position in it of each decoded byte."""
 
     def __init__(self, data: bytes, byte_of: Mapping[bytes, bytes]) -> None:
         self._data = data
@@ -211,48 +206,47 @@ class Decoded:
         first, *rest = data.split(b"%")
         parts = [first]
         for part in rest:
-            byte = byte_of.get(part[:_LONGER])
-            parts.append(b"%" + part if byte is None else byte + part[_LONGER:])
+            byte = byte_of.get(part[:_EXTRA_BYTES])
+            parts.append(b"%" + part if byte is None else byte + part[_EXTRA_BYTES:])
         self.text = _folded(b"".join(parts))
-        begun = _BEGUN.search(data, max(len(data) - _LONGER, 0))
+        begun = _ESCAPE_BEGUN.search(data, max(len(data) - _EXTRA_BYTES, 0))
         self.begun = b"" if begun is None else begun[0]
-        """An escape that is cut off at the end; ``text`` has it as it is."""
+        """An incomplete escape at the end; ``text`` has it undecoded."""
 
     def place(self, offset: int) -> int:
-        """Of a byte of ``text``, in the data."""
+        """The position in the data of a byte of ``text``."""
         if offset == len(self.text):
             return len(self._data)
-        return offset + _LONGER * bisect_left(self._escapes, offset)
+        return offset + _EXTRA_BYTES * bisect_left(self._escapes, offset)
 
     @cached_property
     def _escapes(self) -> list[int]:
         found = (
             each for each in _PERCENT_ESCAPE.finditer(self._data) if each[0][1:] in self._byte_of
         )
-        return [each.start() - _LONGER * number for number, each in enumerate(found)]
+        return [each.start() - _EXTRA_BYTES * number for number, each in enumerate(found)]
 
 
 def _hex(byte: int) -> set[bytes]:
-    """In capitals or not, and one of each."""
+    """The hex digits of a byte, in every combination of upper and lower case."""
     spelled = ({digit, digit.upper()} for digit in f"{byte:02x}")
     return {"".join(each).encode() for each in product(*spelled)}
 
 
 def _folded(data: bytes) -> bytes:
-    """In a query ``+`` is a space, elsewhere itself: here both are the same."""
+    """``+`` is a space in a query and itself elsewhere: both are treated alike."""
     return data.replace(b"+", b" ")
-
-
-# Secrets as they stand in JSON: every library escapes what it must, and some more.
 
 
 _ESCAPES = re.compile(r"\\(?:u[0-9a-f]{4}|.)", re.DOTALL)
 
 
 class _Style(NamedTuple):
+    """How a JSON library escapes strings."""
+
     ascii_only: bool = True
     also: str = ""
-    """What is escaped though it need not be, so that JSON may stand in a page."""
+    """Characters that are escaped besides, so that the JSON can be embedded in HTML."""
     slash: str = "/"
     capitals: bool = False
 
@@ -285,18 +279,15 @@ _JSON_STYLES = (
 
 
 def written_in_json(text: str) -> Iterator[str]:
-    """Most of them are the same for most texts."""
+    """Forms of a text in JSON, with duplicates."""
     for style in _JSON_STYLES:
         yield style.written(text)
-
-
-# Secrets as they stand in HTML and XML: which quotes are escaped, and how, differs by program.
 
 
 _ALWAYS = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _CHARACTERS = "&<>\"'"
 _MARKUP_STYLES: tuple[Mapping[str, str], ...] = (
-    _ALWAYS,  # where quotes mean nothing
+    _ALWAYS,  # in text, where quotes are not escaped
     _ALWAYS | {'"': "&quot;"},  # in XML attributes
     _ALWAYS | {'"': "&quot;", "'": "&#x27;"},  # html.escape, Django, React
     _ALWAYS | {'"': "&quot;", "'": "&#39;"},  # Ruby, lodash
@@ -316,27 +307,24 @@ _MARKUP_STYLES: tuple[Mapping[str, str], ...] = (
 
 
 def written_in_markup(text: str) -> Iterator[str]:
-    """Most of them are the same for most texts."""
+    """Forms of a text in HTML and XML, with duplicates."""
     for style in _MARKUP_STYLES:
         written = text
         for character, escape in style.items():
             written = written.replace(character, escape)
         yield written
-        if not written.isascii():  # a document that says of itself that it is ASCII
+        if not written.isascii():  # in an ASCII document
             yield written.encode("ascii", errors="xmlcharrefreplace").decode()
 
 
-# What a secret looks like where it may stand in output.
-
-
-_TELLING_LINE = 8
-"""Characters a line of a longer secret must have to be looked for by itself."""
+_MIN_LINE_CHARS = 8
+"""A shorter line of a secret is not searched for by itself."""
 
 
 def texts_of(secret: str) -> Iterator[str]:
-    """The secret, and those of its lines that can be told from ordinary text."""
+    """The secret, and those of its lines that are long enough."""
     lines = secret.splitlines() if "\n" in secret else []
-    for text in (secret, secret.strip(), *(each for each in lines if len(each) >= _TELLING_LINE)):
+    for text in (secret, secret.strip(), *(each for each in lines if len(each) >= _MIN_LINE_CHARS)):
         if text:
             yield text
 
@@ -345,7 +333,7 @@ def forms_of(text: str) -> Iterator[bytes]:
     for written in chain(_written(text), written_in_markup(text)):
         yield written.encode(errors="replace")
     if not text.isascii():
-        yield from _misread(text)
+        yield from _wrong_encodings(text)
 
 
 def _written(text: str) -> Iterator[str]:
@@ -353,20 +341,20 @@ def _written(text: str) -> Iterator[str]:
     yield from written_in_json(text)
     for shown in (repr, ascii):
         yield shown(text)[1:-1]
-        yield shown(f'"{text}')[2:-1]  # what is around it may have its single quotes escaped
+        yield shown(f'"{text}')[2:-1]  # with single quotes escaped
     if not text.isprintable():
         yield "".join(map(_printable, text))
 
 
 def _printable(character: str) -> str:
-    """As in a difference of two files: only what a terminal could not show is escaped."""
+    """As in a diff: only unprintable characters are escaped."""
     shown = character.isprintable() or character in "\n\t"
     return character if shown else repr(character)[1:-1]
 
 
-def _misread(text: str) -> Iterator[bytes]:
-    """By programs that take UTF-8 for Latin-1, as servers do with headers, or the other way. Python
-    shows bytes the same way."""
+def _wrong_encodings(text: str) -> Iterator[bytes]:
+    """UTF-8 read as Latin-1 (as servers do with headers, and as ``repr`` of bytes), or the other
+    way round."""
     for written in _written(text.encode(errors="replace").decode("latin-1")):
         yield written.encode()
     with suppress(UnicodeEncodeError):
@@ -377,19 +365,20 @@ def _misread(text: str) -> Iterator[bytes]:
 
 MASK = "***"
 _CUT = "…"
-"""Ends a text that somebody shortened."""
+"""The end of a shortened text."""
 _MASK = MASK.encode()
 SHORTEST_TELLING = 4
-"""Characters of a secret; a shorter one is masked all the same, and much else with it."""
+"""A shorter secret is masked too, and much ordinary text with it."""
 
 
 def is_too_short(secret: str) -> bool:
-    """Whether ordinary text is full of it. As with the mask, space around it does not count."""
+    """Whether a secret is so short that ordinary text contains it; space around it does not
+    count."""
     return len(secret.strip() or secret) < SHORTEST_TELLING
 
 
 class Masks:
-    """Knows the secrets of one run. ``not masks`` if there are none."""
+    """Masks the secrets of one run; false if there are none."""
 
     def __init__(self, secrets: Iterable[object]) -> None:
         texts = {text for each in secrets for text in texts_of(str(each))}
@@ -404,7 +393,8 @@ class Masks:
         return MaskedStream(self._forms, self._in_urls)
 
     def text(self, text: str) -> str:
-        """Of a secret that was cut in two when the text was shortened, its beginning goes too."""
+        """``text`` masked. The beginning of a secret at the end of a shortened text is masked
+        too."""
         if not self._forms:
             return text
         stream = self.stream()
@@ -417,14 +407,15 @@ class Masks:
         return shown.decode(errors="replace") + text[len(said) :]
 
     def data(self, data: bytes, *, cut: bool = False) -> bytes:
-        """``cut``: it went on; what may be the beginning of a secret at its end is left out."""
+        """``data`` masked. ``cut``: it is only a beginning; bytes at its end that may begin a
+        secret are left out."""
         if not self._forms:
             return data
         stream = self.stream()
         return stream.feed(data) + (b"" if cut else stream.finish())
 
     def is_in(self, value: Any) -> bool:
-        """Whether a secret is anywhere in a value made of texts, numbers, lists and mappings."""
+        """Whether a secret is anywhere in a value of texts, numbers, lists and mappings."""
         if isinstance(value, str):
             data = value.encode(errors="replace")
             if self._forms.are_in(data):
@@ -446,16 +437,16 @@ class MaskedStream:
         self._in_urls = in_urls
         self._held = b""
         self._masked: int | None = None
-        """How many of the held bytes belong to the mask that was given out last; ``None`` if
-        something else was."""
+        """Number of held bytes that belong to the mask returned last; ``None`` if the last bytes
+        returned were no mask."""
 
     @property
     def holds_back(self) -> bool:
-        """Something that may be the beginning of a secret."""
+        """Whether bytes that may begin a secret are held back."""
         return bool(self._held)
 
     def feed(self, data: bytes) -> bytes:
-        """What is now known to be fit to be seen."""
+        """Add a chunk; the masked bytes that need not be held back."""
         held = self._held + data
         read = self._in_urls.read(held)
         until = len(held) - self._forms.begun(held)
@@ -464,18 +455,18 @@ class MaskedStream:
         return self._give_out(held, read, until)
 
     def finish(self) -> bytes:
-        """The rest: nothing follows that could complete a secret."""
+        """The rest, at the end of the stream."""
         return self._give_out(self._held, self._in_urls.read(self._held), len(self._held))
 
     def _certain(self, read: Decoded) -> int:
-        """Up to where no secret has begun that what follows may complete in a URL."""
+        """The position up to which no percent-encoded secret has begun."""
         until = read.place(len(read.text) - self._in_urls.forms.begun(read.text))
         if not read.begun:
             return until
         whole = read.text.removesuffix(read.begun)
         for form in self._in_urls.forms:
             for length in chain(beginnings(whole, form), (0,)):
-                if self._in_urls.may_become(read.begun, form[length]):
+                if self._in_urls.may_continue(read.begun, form[length]):
                     until = min(until, read.place(len(whole) - length))
                     break
         return until
@@ -500,7 +491,7 @@ class MaskedStream:
         return b"".join(shown)
 
     def _secrets(self, held: bytes, read: Decoded | None) -> Iterator[tuple[int, int]]:
-        """Where they are, from left to right; what overlaps or touches is one."""
+        """Begin and end of secrets, from left to right; those that overlap or touch are one."""
         found = [(0, self._masked)] if self._masked is not None else []
         found += self._forms.places(held)
         if read is not None:

@@ -1,5 +1,5 @@
-"""What people and programs may ask of a run from outside: approve it, cancel it, note something,
-send its callbacks again."""
+"""Operators' verbs on runs they do not own: approve, cancel, annotate, redeliver callbacks; and
+the expiry of approvals."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ from tenure.ports.store import RunStateStore
 from tenure.runtime.callbacks import OnCommitted
 from tenure.system import SystemClock
 
-# Saying yes to a run that asks for it, and ending one to which nobody did in time.
-
 
 class Approvals:
-    """The store judges by its own clock; ours (``now``) only keeps us from asking all the time."""
+    """Approves runs, and ends those not approved in time. The store decides by its own clock; the
+    local one (``now``) only avoids needless calls."""
 
     def __init__(
         self,
@@ -39,13 +38,13 @@ class Approvals:
     ) -> None:
         self._store = store
         self._new_id = new_id
-        self._told = told
+        self._on_committed = told
         self._now = now
         self._ids: Iterator[str] = iter(new_id, "")
 
     async def approve(self, run_id: str, by: str, note: str | None = None) -> None:
-        """``RunNotFound``; ``InvalidTransition`` for a run that ended, does not ask, or waited for
-        too long: that one is ended as well."""
+        """Raises ``RunNotFound``; ``InvalidTransition`` for a run that has ended, needs no approval
+        or waited for too long, which is ended then."""
         yes = compose.approve(run_id, self._new_id(), by, note)
         try:
             await until_answered(lambda: self._store.update_run(yes))
@@ -59,7 +58,7 @@ class Approvals:
             raise
 
     async def expire_if_overdue(self, run: RunSummary) -> bool:
-        """Whether that ended it."""
+        """End the run if its time for approval is over; whether it was ended."""
         if not is_overdue(run, self._now()):
             return False
         return await self._expire(await until_answered(lambda: self._store.get_run(run.run_id)))
@@ -72,37 +71,38 @@ class Approvals:
             return False  # approved, annotated, ended, or by the store's clock still in time
         if run.ended:
             return False
-        if self._told is not None:
-            self._told(run, update.effect.events, update.effect.deliveries, receipt)
+        if self._on_committed is not None:
+            self._on_committed(run, update.effect.events, update.effect.deliveries, receipt)
         return True
 
 
 class Operators:
-    """Writes without owning: each verb is one update that commutes with the owner's work."""
+    """Writes to runs without owning them: each verb is one update that commutes with the owner's
+    writes."""
 
     def __init__(
         self, store: RunStateStore, new_id: Callable[[], str], told: OnCommitted | None = None
     ) -> None:
         self._store = store
         self._new_id = new_id
-        self._told = told
+        self._on_committed = told
         self._ids: Iterator[str] = iter(new_id, "")
         self._approvals = Approvals(store, new_id, told)
 
     async def approve(self, run_id: str, *, by: str, note: str | None = None) -> RunSnapshot:
-        """The run as it then stands; if somebody approved it before, that stands."""
+        """The run after it; an earlier approval stands."""
         await self._approvals.approve(run_id, by, note)
         return await self._read(run_id)
 
     async def cancel(
         self, run_id: str, *, reason: str | None = None, by: str | None = None
     ) -> RunSnapshot:
-        """The run as it then stands: ``canceled`` if nobody was running it; ``running`` with
-        ``cancel_requested_at`` if its owner was asked; its own end if it had ended before."""
+        """The run after it: ``canceled`` if it had no owner; ``running`` with
+        ``cancel_requested_at`` if its owner has to cancel it; unchanged if it had ended."""
         run = await self._read(run_id)
         if not run.ended:
             update = compose.cancel(run, self._new_id(), self._ids, reason=reason, by=by)
-            with suppress(InvalidTransition):  # it ended in this very moment: that stands
+            with suppress(InvalidTransition):  # it ended meanwhile: that end stands
                 receipt = await until_answered(lambda: self._store.update_run(update))
                 self._tell_if_ended(run, update, receipt)
             run = await self._read(run_id)
@@ -119,8 +119,8 @@ class Operators:
     async def redeliver(
         self, outbox: Outbox, delivery_id: str, *, by: str | None = None
     ) -> Delivery:
-        """Send a callback again that was settled. The journal says so first: what happened without
-        a word could not be told from what never happened."""
+        """Send a settled callback again. It is written to the journal first, so that no second
+        callback is sent without a trace."""
         known = await until_answered(lambda: outbox.get_delivery(delivery_id))
         if known.state is not DeliveryState.WAITING:
             await self._tell_of(known, by)
@@ -141,12 +141,13 @@ class Operators:
                 return
 
     def _tell_if_ended(self, run: RunSnapshot, update: Update, receipt: Receipt) -> None:
-        """Ended from outside: that raises the fence. If its owner did, its owner tells."""
+        """Report a run ended here, which raises the fence; a run ended by its owner is reported by
+        its owner."""
         ended = update.if_unowned
-        if self._told is None or ended is None or receipt.status is not RunStatus.CANCELED:
+        if self._on_committed is None or ended is None or receipt.status is not RunStatus.CANCELED:
             return
         if receipt.fence > run.fence:
-            self._told(run, ended.events, ended.deliveries, receipt)
+            self._on_committed(run, ended.events, ended.deliveries, receipt)
 
     async def _read(self, run_id: str) -> RunSnapshot:
         return await until_answered(lambda: self._store.get_run(run_id))

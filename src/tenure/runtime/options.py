@@ -1,8 +1,8 @@
-"""The options of runs, callbacks, leases and retention: defaults, bounds, and what refuses them.
+"""The options of runs, callbacks, leases and retention: defaults, bounds and checks.
 
-A value of the wrong type would otherwise be noticed late, in other words, or never: a text given
-for a list of hosts is a list of letters. So each struct here checks itself when it is made, and
-``InvalidOptions`` names every option that is wrong, what was given, and what is expected.
+Each struct checks itself when it is made: ``InvalidOptions`` names every wrong option, the value
+given and what is expected. A value of the wrong type would otherwise fail late or never (text given
+for a list of hosts is a list of letters).
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from tenure.ports.store import RunStateStore
 from tenure.workflow.spec import CallbackSpec
 from tenure.workflow.wording import called, shown
 
-# Bounds that settings have in common with options: beyond, one slip would stop everything in
-# silence.
+# Upper bounds of options and settings, so that a typing error does not silently stop everything.
 MOST_AT_ONCE = 10_000
 """Runs that one worker executes."""
 MOST_CLAIMED = 1000
@@ -41,7 +40,7 @@ MOST_ATTEMPTS = 1000
 LARGEST_BACKOFF = 1000.0
 LONGEST_DELAY_S = 30 * 86_400.0
 LONGEST_ATTEMPT_S = 3600.0
-"""So long a callback is held by a process that died while it sent it."""
+"""A callback stays claimed for so long if its process dies while sending it."""
 LONGEST_FLUSH_S = 86_400.0
 MAX_QUEUE_NAME = 100
 A_QUEUE = f"a queue's name: printable, 1 to {MAX_QUEUE_NAME} characters"
@@ -50,13 +49,13 @@ A_QUEUE = f"a queue's name: printable, 1 to {MAX_QUEUE_NAME} characters"
 # Checking
 
 Rule = tuple[Callable[[Any], bool], str]
-"""Whether a value fits, and what would."""
+"""A check, and what is expected."""
 Rules = Mapping[str, Rule]
-_MOST_FAULTS = 10
+_MAX_FAULTS = 10
 
 
 def is_a(kind: Any) -> Callable[[Any], bool]:
-    """Whether msgspec takes a value for that type, without converting texts to anything."""
+    """A check whether msgspec accepts a value as ``kind``, without converting text."""
 
     def fits(value: Any) -> bool:
         try:
@@ -71,7 +70,7 @@ def is_a(kind: Any) -> Callable[[Any], bool]:
 def is_number(
     least: float, most: float = sys.float_info.max, *, above: bool = False
 ) -> Callable[[Any], bool]:
-    """A finite one. ``above``: ``least`` itself is too little."""
+    """A check for a finite number. ``above``: ``least`` itself is too small."""
     bounds = Meta(gt=least, le=most) if above else Meta(ge=least, le=most)
     return is_a(Annotated[float, bounds])
 
@@ -104,8 +103,8 @@ _TARGETS: Rule = (_are_targets, "a list of CallbackSpec")
 
 
 def broken(rules: Rules, options: Any, names: Collection[str]) -> list[str]:
-    """The rules of ``names`` that ``options`` breaks, as refusals. A number may be repeated in
-    them. Text may not, unless it is one of a few words: it could be a secret in the wrong place."""
+    """Messages for the rules of ``names`` that ``options`` breaks. They repeat numbers but no text
+    (besides ``recovery``), which could be a secret in the wrong place."""
     wrong: list[str] = []
     for name in rules:
         if name in names and not rules[name][0](value := getattr(options, name)):
@@ -122,10 +121,10 @@ def _refuse(wrong: list[str]) -> None:
 
 
 def _problems_of_targets(name: str, targets: Sequence[CallbackSpec | CallbackTarget]) -> list[str]:
-    """By the rules of a workflow's ``callbacks``."""
+    """Checked by the rules of a workflow's ``callbacks``."""
     if not targets:
         return []
-    from tenure.workflow.parse import read_targets  # the workflow's grammar, for those in need
+    from tenure.workflow.parse import read_targets  # imported only if needed
 
     try:
         read_targets([_spec_of(each) for each in targets])
@@ -150,15 +149,15 @@ def _spec_of(target: CallbackSpec | CallbackTarget) -> CallbackSpec:
 
 
 def _problems_of_values(name: str, values: Mapping[str, Any]) -> list[str]:
-    """What no record can hold, by its place: ``vars.x[0].y``."""
+    """Values that cannot be stored, by their place: ``vars.x[0].y``."""
     try:
-        # A number that is none is written as null.
+        # NaN and infinity are written as null.
         if not values or b"null" not in encode(dict(values)):
             return []
     except UNSTORABLE:
         pass
     try:
-        return list(islice(_faults(name, dict(values)), _MOST_FAULTS))
+        return list(islice(_faults(name, dict(values)), _MAX_FAULTS))
     except RecursionError:
         return [f"{name} holds something nested without end"]
 
@@ -189,9 +188,9 @@ def _faults(place: str, value: Any) -> Iterator[str]:
 
 
 class RunOptions(Struct, frozen=True, kw_only=True):
-    """What is particular to one run. What is left out, the workflow or the runner says.
+    """The options of one run; defaults come from the workflow and the runner.
 
-    ``InvalidOptions`` names everything that is not of its type, before anything is executed.
+    ``InvalidOptions`` names everything of a wrong type, before anything is executed.
     """
 
     run_id: str | None = None
@@ -199,27 +198,27 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     notifier: RunStateNotifier | None = None
     vars: Mapping[str, Any] = {}
     secrets: Mapping[str, str] = {}
-    """Variables that are kept nowhere."""
+    """Variables that are not stored."""
     labels: Mapping[str, str] = {}
     callbacks: Sequence[CallbackSpec | CallbackTarget] = ()
-    """Besides those of the workflow."""
+    """In addition to those of the workflow."""
     queue: str | None = None
     priority: int | None = None
     run_after: datetime | None = None
     recovery: Recovery | None = None
     timeout: float | None = None
-    """Seconds for the whole run; zero: as long as it takes."""
+    """Seconds for the whole run; zero: no limit."""
     limit: Sequence[str] = ()
-    """Hosts and groups to touch; none: all."""
+    """Only these hosts and groups; empty: all."""
     local: bool = False
-    """Every host is this machine: for trying things."""
+    """Run the tasks of all hosts on this machine, for trials."""
     retry_of: str | None = None
     approved_by: str | None = None
     requested_by: str | None = None
-    """Who wants it, for the journal."""
+    """The requester, for the journal."""
     files: Mapping[str, bytes] | None = None
-    """Those its actions need, by the names their arguments give them; ``None``: they are read from
-    the folder of the workflow."""
+    """Files for its actions, by the names in their arguments; ``None``: read from the folder of the
+    workflow."""
 
     def __post_init__(self) -> None:
         given = {name for name in _OF_RUNS if getattr(self, name) is not None}
@@ -230,7 +229,7 @@ class RunOptions(Struct, frozen=True, kw_only=True):
                 *_problems_of_targets("callbacks", self.callbacks),
             ]
         )
-        if self.recovery is not None:  # its name will do
+        if self.recovery is not None:  # given by name
             force_setattr(self, "recovery", Recovery(self.recovery))
 
 
@@ -266,16 +265,16 @@ _NEVER_NONE = frozenset({"vars", "secrets", "labels", "callbacks", "limit", "loc
 # Callbacks
 
 _JITTER = 0.2
-"""Share of a wait that chance may take away, so that what failed together does not return so."""
+"""Random share of a wait that is cut, so that callbacks that failed together spread out."""
 
 
 class CallbackSettings(Struct, frozen=True, kw_only=True):
-    """Times are seconds."""
+    """Callbacks: targets, retries and limits. Times are seconds."""
 
     targets: tuple[CallbackSpec | CallbackTarget, ...] = ()
-    """Told of every run, before those its workflow and its options name."""
+    """Targets for every run, besides those of its workflow and its options."""
     attempts: int = 8
-    """In all; then it is a dead letter."""
+    """In all; after that the callback is a dead letter."""
     delay: float = 5.0
     backoff: float = 4.0
     max_delay: float = 3600.0
@@ -287,7 +286,7 @@ class CallbackSettings(Struct, frozen=True, kw_only=True):
     """How long closing waits until each callback was tried. The rest stays in the outbox."""
 
     def __post_init__(self) -> None:
-        """``InvalidOptions`` names everything that cannot be meant."""
+        """``InvalidOptions`` names all invalid options."""
         _refuse(broken(_OF_CALLBACKS, self, _OF_CALLBACKS))
         _refuse(_problems_of_targets("targets", self.targets))
         force_setattr(self, "targets", tuple(self.targets))
@@ -320,14 +319,14 @@ _OF_CALLBACKS: Rules = {
 
 
 class RelayTiming(Struct, frozen=True, kw_only=True):
-    """Seconds. How long a claim lasts follows from what must fit into it."""
+    """Times of the relay in seconds; the duration of a claim follows from them."""
 
     send: float = 15.0
-    """What the sender grants an attempt at most."""
+    """Time-out of an attempt in the sender."""
     begin: float = 10.0
-    """How long a claimed callback may wait for its turn."""
+    """How long a claimed callback may wait for a free slot."""
     margin: float = 2.5
-    """For a sender that overruns its time, and for cutting it off before the claim ends."""
+    """For a sender that overruns its time-out, and for cancelling it before the claim ends."""
     poll: float = 1.0
 
     def __post_init__(self) -> None:
@@ -339,8 +338,7 @@ class RelayTiming(Struct, frozen=True, kw_only=True):
         return self.begin + self.send + 2 * self.margin
 
     def limits(self, sent_at: float) -> tuple[float, float]:
-        """When what is claimed may begin and must end at the latest, if the claim was sent at that
-        time of the loop."""
+        """Loop times by which deliveries of a claim sent at ``sent_at`` must begin and end."""
         return sent_at + self.begin, sent_at + self.claim - self.margin
 
 
@@ -348,7 +346,7 @@ class RelayTiming(Struct, frozen=True, kw_only=True):
 
 
 class LeaseRule(NamedTuple):
-    """What times of leases must obey to work together."""
+    """A condition on several lease options."""
 
     text: str
     why: str
@@ -360,7 +358,7 @@ class LeaseRule(NamedTuple):
         return self.fits(*(getattr(values, name) for name in self.names))
 
     def broken_by(self, shown: Callable[[str], str]) -> str:
-        """The refusal; ``shown`` tells what a name stands for."""
+        """The message; ``shown`` returns the value of a name."""
         facts = (f"{name} is {shown(name)}" for name in self.names)
         return f"{self.text} does not hold: {', '.join(facts)}"
 
@@ -389,13 +387,13 @@ LEASE_RULES = (
 
 
 def hidden_for(lease: float, renew: float) -> float:
-    """``visibility_timeout`` unless it is set: half the lease, and longer if that is hardly more
-    than a renewal. It keeps its rule whenever ``renew`` keeps the first one."""
+    """The default of ``visibility_timeout``: half the lease, or longer if that is hardly more than
+    a renewal interval. It obeys its rule whenever ``renew`` obeys the first one."""
     return min(max(lease / 2, renew * 1.5), lease)
 
 
 def broken_together(values: Any) -> list[str]:
-    """Of the rules that are about what ``values`` has."""
+    """Messages for the lease rules that ``values`` breaks, of those whose names it has."""
     return [
         rule.broken_by(lambda name: f"{getattr(values, name):g}s")
         for rule in LEASE_RULES
@@ -404,29 +402,29 @@ def broken_together(values: Any) -> list[str]:
 
 
 class Timing(Struct, frozen=True, kw_only=True):
-    """Seconds."""
+    """Times of leases, in seconds."""
 
     lease_duration: float = 60.0
     renew_interval: float = 20.0
     control_interval: float = 0.5
     margin: float | None = None
-    """To end tasks in, before the lease can expire. ``None``: eight seconds, and of a short lease a
-    quarter."""
+    """For ending tasks before the lease can expire. ``None``: eight seconds, at most a quarter of
+    the lease."""
 
     def __post_init__(self) -> None:
-        """``InvalidOptions`` names everything that cannot work."""
+        """``InvalidOptions`` names all invalid options."""
         given = _OF_LEASES if self.margin is not None else _OF_LEASES.keys() - {"margin"}
         _refuse(broken(_OF_LEASES, self, given) or broken_together(self))
 
     @property
     def trust(self) -> float:
-        """Seconds a renewal is trusted for: room for a whole renewal to be missed, at least."""
+        """Seconds a renewal is trusted for; at least one renewal may be missed."""
         margin = min(8.0, self.lease_duration / 4) if self.margin is None else self.margin
         return max(self.lease_duration - margin, self.renew_interval * 1.5)
 
     @property
     def pace(self) -> float:
-        """Seconds between two looks at the store, at most."""
+        """Seconds between two polls of the store, at most."""
         return min(self.control_interval, self.renew_interval)
 
 
@@ -441,22 +439,22 @@ _OF_LEASES: Rules = {
 # Retention
 
 _BATCHES_PER_SECOND = 4
-_LARGEST_BATCH = 100
-_NOTHING_LEFT_S = 60.0
-"""Until the next look, once nothing old is left."""
+_MAX_BATCH = 100
+_IDLE_INTERVAL_S = 60.0
+"""Until the next batch, once no old run is left."""
 
 
 class PruneRate(NamedTuple):
-    """A budget of so many runs a second."""
+    """A budget of runs removed per second."""
 
     per_second: int
 
     @property
     def batch(self) -> int:
-        return max(1, min(_LARGEST_BATCH, self.per_second // _BATCHES_PER_SECOND))
+        return max(1, min(_MAX_BATCH, self.per_second // _BATCHES_PER_SECOND))
 
     def seconds_for(self, removed: int) -> float:
-        """What a batch that removed so many has used up, counted from its beginning."""
+        """Seconds of the budget used by a batch of ``removed`` runs, from its start."""
         return removed / self.per_second
 
 
@@ -464,10 +462,10 @@ class RetentionPolicy(Struct, frozen=True, kw_only=True):
     seconds: float
     """How long a run is kept after its end."""
     per_second: int = 100
-    """Runs that one process removes in a second, at most."""
+    """Runs that one process removes per second, at most."""
 
     def __post_init__(self) -> None:
-        """``InvalidOptions`` names everything that cannot be meant."""
+        """``InvalidOptions`` names all invalid options."""
         _refuse(broken(_OF_RETENTION, self, _OF_RETENTION))
 
     @property
@@ -475,9 +473,9 @@ class RetentionPolicy(Struct, frozen=True, kw_only=True):
         return PruneRate(self.per_second).batch
 
     def wait_after(self, removed: int) -> float:
-        """Seconds until the next batch may begin, after one that removed so many began."""
+        """Seconds from the start of a batch that removed ``removed`` runs to the next."""
         if removed < self.batch:
-            return min(_NOTHING_LEFT_S, max(self.seconds, 1.0))
+            return min(_IDLE_INTERVAL_S, max(self.seconds, 1.0))
         return PruneRate(self.per_second).seconds_for(removed)
 
 

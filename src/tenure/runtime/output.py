@@ -1,5 +1,5 @@
-"""What a task prints, secrets masked: its tail for the record, all of it for the log, live for who
-looks on."""
+"""The output of a task, with secrets masked: its tail for the record, all of it (up to a cap) for
+the log, chunks for recorders, and copies in files where a workflow asks for them."""
 
 from __future__ import annotations
 
@@ -20,29 +20,26 @@ from tenure.ports.execution import OutputChunk
 from tenure.ports.store import LogKey, LogStore
 from tenure.runtime.masking import MaskedStream, Masks
 
-# A copy of what a task prints, in files of its own, where a workflow asks for one.
-
-
 STREAMS = ("stdout", "stderr")
-_ODD = re.compile(r"[^\w.@:+-]+")
-_LONGEST_NAME = 200
+_UNSAFE = re.compile(r"[^\w.@:+-]+")
+_MAX_STEM_BYTES = 200
 
 
 def file_stem(*parts: object) -> str:
-    """One name for a file, whatever the names it is made of: never a path, never too long."""
-    stem = "-".join(_ODD.sub("_", str(part)) for part in parts)
-    if len(stem.encode()) <= _LONGEST_NAME:
+    """A file name made of ``parts``: never a path, never too long."""
+    stem = "-".join(_UNSAFE.sub("_", str(part)) for part in parts)
+    if len(stem.encode()) <= _MAX_STEM_BYTES:
         return stem
     digest = sha256(stem.encode()).hexdigest()[:12]
-    return stem.encode()[: _LONGEST_NAME - 13].decode(errors="ignore") + f"-{digest}"
+    return stem.encode()[: _MAX_STEM_BYTES - 13].decode(errors="ignore") + f"-{digest}"
 
 
 class OutputFiles:
-    """``STEM-stdout.log`` and ``STEM-stderr.log`` in a folder, both there from the beginning.
+    """A copy of the output in ``STEM-stdout.log`` and ``STEM-stderr.log``, created at the start.
 
-    A disk that fails later does not end the task: what it prints is in the log all the same, and
-    ``problem`` says what the files lack. All writing is done beside the event loop; the lock keeps
-    a cancelled write, which nobody waits for any more, from meeting a closed file.
+    A later disk error does not end the task: the output is in the log too, and ``problem`` holds
+    the error. Writes are made in threads; the lock keeps a cancelled write, which still runs, from
+    meeting a closed file.
     """
 
     def __init__(self, files: dict[str, BinaryIO], masks: Masks | None) -> None:
@@ -55,7 +52,7 @@ class OutputFiles:
 
     @classmethod
     async def open(cls, folder: str, stem: str, masks: Masks | None) -> OutputFiles:
-        """``OSError``."""
+        """Raises ``OSError``."""
         return cls(await asyncio.to_thread(_opened, Path(folder), stem), masks)
 
     async def write(self, stream: str, data: bytes) -> None:
@@ -92,15 +89,13 @@ def _opened(folder: Path, stem: str) -> dict[str, BinaryIO]:
     return {stream: (folder / f"{stem}-{stream}.log").open("ab") for stream in STREAMS}
 
 
-# Full output into the log, as it comes: under the owner's fence, in order, up to a cap.
-
-
 _log = logging.getLogger("tenure.runtime")
 
 
 class LogWriter:
-    """The streams of one attempt. A store that is away holds the task's pipe, not our memory. One
-    that cannot keep the output costs the log, never the task its result: the tails remain."""
+    """Writes the streams of one attempt to the log, in order, under the owner's fence, up to
+    ``cap`` bytes each. While the store is away the task's pipe blocks, so that memory stays
+    bounded. If the store refuses output, the log ends there; task and tails are not affected."""
 
     def __init__(
         self,
@@ -117,12 +112,12 @@ class LogWriter:
         self._cap = cap
         self._written: dict[str, int] = {}
         self._dropped: dict[str, int] = {}
-        self._unsure: dict[str, bytes] = {}
-        """Sent by a task that was cancelled before it was answered."""
+        self._unacknowledged: dict[str, bytes] = {}
+        """By stream: data that was sent and not acknowledged before the task was cancelled."""
         self._broken = False
 
     async def keep(self, stream: str, data: bytes) -> None:
-        """``LeaseLost`` ends the task: its output is another owner's business now."""
+        """Raises ``LeaseLost`` if the run has another owner."""
         written = self._written.get(stream, 0)
         kept = data[: max(self._cap - written, 0)]
         if len(kept) < len(data):
@@ -131,22 +126,26 @@ class LogWriter:
             await self._append(stream, kept)
 
     async def close(self) -> None:
-        """Say what was dropped, where it is missing."""
-        for stream in tuple(self._unsure):
+        """Append a note where output was dropped."""
+        for stream in tuple(self._unacknowledged):
             await self._send(stream)
         for stream, dropped in self._dropped.items():
             await self._append(stream, b"\n[tenure: %d more bytes were dropped here]\n" % dropped)
 
     async def _append(self, stream: str, data: bytes) -> None:
-        if stream in self._unsure:
+        if stream in self._unacknowledged:
             await self._send(stream)
-        self._unsure[stream] = data
+        self._unacknowledged[stream] = data
         await self._send(stream)
 
     async def _send(self, stream: str) -> None:
         if self._broken:
             return
-        offset, data, key = self._written.get(stream, 0), self._unsure[stream], self._key_of(stream)
+        offset, data, key = (
+            self._written.get(stream, 0),
+            self._unacknowledged[stream],
+            self._key_of(stream),
+        )
         try:
             self._written[stream] = await until_answered(
                 lambda: self._store.append(self._run_id, self._fencing, key, offset, data),
@@ -154,9 +153,9 @@ class LogWriter:
             )
         except LeaseLost:
             raise
-        except Exception as error:  # noqa: BLE001  somebody else's store may raise anything
+        except Exception as error:  # noqa: BLE001  an integrator's store may raise anything
             self._give_up(error)
-        del self._unsure[stream]
+        del self._unacknowledged[stream]
 
     def _give_up(self, error: Exception) -> None:
         self._broken = True
@@ -204,8 +203,8 @@ class Tail:
 
 
 class TaskOutput:
-    """Takes the output of one attempt. ``begin`` is called when there is any: most print nothing,
-    and cost nothing then."""
+    """The output of one attempt; ``begin`` creates its sink on first use, since most tasks print
+    nothing."""
 
     __slots__ = ("_begin", "printed")
 
@@ -226,10 +225,11 @@ class TaskOutput:
 
 
 class Printed:
-    """What one attempt prints. ``open_log`` is called when there is something to keep.
+    """The sink for the output of one attempt. ``open_log`` is called when there is something to
+    keep; ``stem`` returns the stem of files with a copy.
 
-    Of a stream that may end in a secret the last bytes are held back until ``end`` says that
-    nothing follows; ``close`` brings them to the log. ``stem`` says how files with a copy begin.
+    The last bytes of a stream are held back while they may begin a secret, until ``end``; ``close``
+    writes them to the log.
     """
 
     def __init__(
@@ -259,7 +259,7 @@ class Printed:
                 masked = self._masked[stream] = self._masks.stream()
             data = masked.feed(data)
         if data:
-            self._see(stream, data)
+            self._show_part(stream, data)
             await self._keep(stream, data)
 
     async def copy_into(self, folder: str) -> OutputFiles:
@@ -272,7 +272,7 @@ class Printed:
         for stream, masked in self._masked.items():
             rest = masked.finish()
             if rest:
-                self._see(stream, rest)
+                self._show_part(stream, rest)
                 self._unlogged.append((stream, rest))
 
     async def close(self) -> None:
@@ -285,7 +285,7 @@ class Printed:
         if self._log is not None:
             await self._log.close()
 
-    def _see(self, stream: str, data: bytes) -> None:
+    def _show_part(self, stream: str, data: bytes) -> None:
         self._tail(stream).add(data)
         if self._show is not None:
             self._show(stream, data)

@@ -1,4 +1,4 @@
-"""Whether a run's owner still drives it, who has runs at all, and what to call an owner."""
+"""Owners of runs: whether one still drives its run, which owners have runs, and how to show one."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from tenure.ports.store import RunStateStore
 
 _OWNER_PARTS = 6
 NO_LONGER = (Presence.GONE, Presence.ENDING)
-"""Of processes that do nothing any more."""
+"""Processes that run no more tasks."""
 
 
 HANDED_OVER = "ended by its worker, which was told to stop"
-"""Of a task whose run is given back."""
+"""The message of a task whose run is given back."""
 
 
 class OwnerDoubt(Enum):
-    """Why nobody may be driving a run any more. A lease that ran out proves nothing: its owner
-    may be frozen or cut off from the store, and goes on if it is back before anybody claims."""
+    """Why a run may have no live owner. An expired lease proves nothing: its owner may be frozen or
+    cut off from the store, and continues if it is back before another worker claims the run."""
 
     GONE = "gone"
-    """Its process is gone for certain."""
+    """The owner's process is gone."""
     SILENT = "silent"
-    """Its process is there, and its lease is over."""
+    """The owner's process is alive, but its lease has expired."""
     UNHEARD = "unheard"
-    """Its lease is over; whether its process lives cannot be seen from here."""
+    """The lease has expired; whether the process lives cannot be seen from here."""
 
 
 def doubt_about(run: RunSummary, presence: Callable[[str], Presence]) -> OwnerDoubt | None:
-    """``None``: as far as anybody can tell the run is driven, or needs nobody to drive it."""
+    """``None``: the run has a live owner as far as can be seen, or needs none."""
     if run.ended:
         return None
-    if run.owner_id is None:  # given back: whoever works next goes on, if the run allows it
+    if run.owner_id is None:  # given back: the next worker continues it if it resumes
         stuck = run.owner_lost and run.recovery is Recovery.INTERRUPT
         return OwnerDoubt.UNHEARD if stuck else None
     seen = presence(run.owner_id)
@@ -52,28 +52,27 @@ def doubt_about(run: RunSummary, presence: Callable[[str], Presence]) -> OwnerDo
 
 UNFINISHED = frozenset({RunStatus.QUEUED, RunStatus.RUNNING})
 HELD = RunFilter(held=True, statuses=UNFINISHED)
-"""Few, however many runs are queued. (The statuses go without saying. They are said for stores of
-others, written before there was this condition: what such a store lists besides is left alone.)
-"""
+"""Runs with an owner. (The statuses are implied; they limit what integrators' stores list that do
+not know the ``held`` condition.)"""
 
 
 async def owned_runs(store: RunStateStore, where: RunFilter = HELD) -> list[Ownership]:
-    """One question, where the store can answer it; else every run that is meant is read."""
+    """One call where the store has ``list_owners``; else all runs of ``where`` are read."""
     if isinstance(store, OwnerListing):
         return await until_answered(store.list_owners)
     return ownerships([run async for run in all_runs(store, where)])
 
 
 class Unattended(NamedTuple):
-    """How many runs there is a doubt about, as ``doubt_about`` has it for one; by who is to come:
-    a reconciler, or a worker."""
+    """Number of runs without a live owner (see ``doubt_about``), by what they wait for: a
+    reconciler to end them, or a worker to resume them."""
 
     to_end: int = 0
     to_resume: int = 0
 
 
 def unattended(owned: Iterable[Ownership], presence: Callable[[str], Presence]) -> Unattended:
-    """Of an owner's lost runs those that were asked to stop count first."""
+    """Of an owner's lost runs, those with a cancel request count as lost first."""
     found = Unattended()
     for each in owned:
         gone = each.owner_id is not None and presence(each.owner_id) in NO_LONGER
@@ -96,9 +95,9 @@ async def all_runs(store: RunStateStore, where: RunFilter) -> AsyncIterator[RunS
 
 
 def owner_label(owner_id: str | None) -> str:
-    """Which process that is, without the parts that only programs compare."""
+    """An owner id as shown to operators: process, machine and name."""
     if owner_id is None:
-        return "nobody"
+        return "no owner"
     parts = owner_id.split("/")
     if len(parts) != _OWNER_PARTS:
         return owner_id

@@ -1,4 +1,7 @@
-"""Workflows with everything done to them that all their runs share."""
+"""Preparing runs: compiled workflows, reused between runs (``ReadyWorkflows``), the record of a new
+run (``planned_run``), the files that travel with it, and checks that it has all variables and
+secrets and records no secret.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +31,12 @@ from tenure.workflow.spec import CallbackSpec, Handler, PlanMode, Step, Workflow
 from tenure.workflow.undefined import not_supplied
 from tenure.workflow.wording import called
 
-# Files that travel with a run: read when it is created, kept in its definition.
-#
-# Whoever executes the run, now, after a takeover or for a retry, has them as they were; no folder
-# is looked at again. A name that depends on what a step exports, or on a secret, is known only
-# while the run lasts, and a file may be made by an earlier step: a run that is executed at once
-# reads such files where the workflow file is. One that waits for somebody else could not have them:
-# it is refused.
+# Files that travel with a run are read when it is created and kept in its definition, so that a
+# takeover or a retry has them as they were. A name that depends on an export or a secret is known
+# only while the run lasts, and a file may be made by an earlier step: a run that is executed at
+# once reads such files from the workflow's folder; one that waits for a worker is refused.
 
-
-MOST_FILES = 10_000
+MAX_FILES = 10_000
 MAX_FILES_BYTES = 32 * 1024 * 1024
 """Of all files of a run together."""
 
@@ -49,7 +48,7 @@ class FileArgument(Struct, frozen=True, kw_only=True):
     """An argument that names a file, in a step or handler."""
 
     path: str
-    """Where in the workflow, for mistakes."""
+    """Its place in the workflow, for mistakes."""
     argument: Argument
     text: str
     hosts: tuple[str, ...]
@@ -57,7 +56,7 @@ class FileArgument(Struct, frozen=True, kw_only=True):
     loop: CompiledLoop | None = None
 
     def names(self, exports: Exports) -> Iterator[str | None]:
-        """``None`` for one that is not known yet."""
+        """The file names it renders to; ``None`` for one that is not known yet."""
         if _VARIABLE not in self.text:
             yield self.text
             return
@@ -77,7 +76,7 @@ class FileArgument(Struct, frozen=True, kw_only=True):
 
 
 def file_arguments(plan: Plan, catalogue: Catalogue) -> tuple[FileArgument, ...]:
-    """All there are; most workflows have none."""
+    """All file arguments of a plan."""
     found: list[FileArgument] = []
     for step in plan.steps:
         found += _of(step.step, f"steps[{step.index}]", step.hosts, catalogue)
@@ -106,8 +105,8 @@ def _of(
 
 
 class FilePlace(NamedTuple):
-    """Where the workflow is, and what mistakes in it call it. With ``files`` these are all there
-    are, and no folder is looked at."""
+    """The folder of the workflow and its name in mistakes. ``files``, if given, replaces the
+    folder."""
 
     folder: str
     source: str
@@ -117,8 +116,8 @@ class FilePlace(NamedTuple):
 def gather_files(
     wanted: tuple[FileArgument, ...], exports: Exports, place: FilePlace, *, strict: bool
 ) -> dict[str, bytes]:
-    """The files by the names the arguments give them; blocking. ``InvalidWorkflow`` for those that
-    are too large, or all together too many, and if ``strict`` for those that cannot travel."""
+    """The files by name; blocking. ``InvalidWorkflow`` for files that are too large or too many,
+    and if ``strict`` for those that cannot be read or named now."""
     gathering = _Gathering(place, strict)
     for each in wanted:
         for name in each.names(exports):
@@ -159,13 +158,13 @@ class _Gathering:
             return
         self._bytes += len(data)
         self.found[name] = data
-        if len(self.found) > MOST_FILES or self._bytes > MAX_FILES_BYTES:
-            most_of_all = f"{MOST_FILES:,} files or {MAX_FILES_BYTES // 1024**2} MiB"
-            self._mistake(by, f"more than {most_of_all} would travel with the run", _LARGE)
+        if len(self.found) > MAX_FILES or self._bytes > MAX_FILES_BYTES:
+            limits = f"{MAX_FILES:,} files or {MAX_FILES_BYTES // 1024**2} MiB"
+            self._mistake(by, f"more than {limits} would travel with the run", _LARGE)
             raise InvalidWorkflow(self.mistakes)
 
     def _content(self, name: str, most: int) -> bytes:
-        """``OSError``, ``ValueError``."""
+        """Raises ``OSError`` or ``ValueError``."""
         if self._given is None:
             return _content(Path(self._folder, name), most)
         if name not in self._given:
@@ -178,14 +177,15 @@ class _Gathering:
 
 
 def _content(path: Path, most: int) -> bytes:
-    """Of a regular file: a pipe can be read once, if at all. ``OSError``, ``ValueError``."""
+    """The content of a regular file; others may be readable only once. Raises ``OSError`` or
+    ``ValueError``."""
     if path.exists() and not path.is_file():
         raise OSError(EINVAL, "it is no regular file")
     with path.open("rb") as file:
         return file.read(most)
 
 
-_MOST = 64
+_MAX_READY = 64
 _TO_RUN = "give it with --secret {name} (secrets=… in Python)"
 _TO_WORKER = (
     "runs carry no secrets: start every worker of the queue with tenure worker --secret {name}, or "
@@ -194,7 +194,7 @@ _TO_WORKER = (
 
 
 class Source(Protocol):
-    """A workflow and where it came from."""
+    """A workflow, its text and its file."""
 
     @property
     def workflow(self) -> Workflow: ...
@@ -209,24 +209,27 @@ class Source(Protocol):
 
 
 class Ready(Struct, frozen=True, kw_only=True):
+    """A compiled workflow, with everything that its runs share."""
+
     given: object
-    """Kept, so that its identity stays its own."""
+    """Kept alive, since its ``id`` is the cache key."""
     source: Source
     prepared: Prepared
     definition: Definition
     encoded: str
-    """The definition without files, which may change from run to run."""
+    """The definition without files, which may differ between runs."""
     files: tuple[FileArgument, ...]
     wanted: tuple[Wanted, ...]
-    usual: RunSnapshot
-    """Of every run, what the workflow alone says of it: a copy costs a tenth of a new record."""
+    template: RunSnapshot
+    """The fields of a run that follow from the workflow: copying it costs a tenth of a new
+    record."""
 
 
 Given = TypeVar("Given")
 
 
 class ReadyWorkflows(Generic[Given]):
-    """Workflows are values: one that was run before needs no second look."""
+    """Compiles workflows, and keeps the most recent ones (workflows are values)."""
 
     def __init__(
         self,
@@ -238,24 +241,24 @@ class ReadyWorkflows(Generic[Given]):
         self._ready: OrderedDict[tuple[object, ...], Ready] = OrderedDict()
 
     def of(self, given: Given, options: RunOptions) -> Ready:
-        """``InvalidOptions``; ``InvalidWorkflow`` with all its mistakes."""
+        """Raises ``InvalidOptions``, or ``InvalidWorkflow`` with all mistakes."""
         if not isinstance(options, RunOptions):
             raise InvalidOptions([f"options must be RunOptions, and is {called(options)}"])
         key = (id(given), tuple(options.limit), options.local)
         ready = self._ready.get(key)
         if ready is None:
-            ready = self._ready[key] = self._made_ready(given, options)
-            if len(self._ready) > _MOST:
+            ready = self._ready[key] = self._prepare_given(given, options)
+            if len(self._ready) > _MAX_READY:
                 self._ready.popitem(last=False)
         else:
             self._ready.move_to_end(key)
         return ready
 
     def stored(self, given: Given, definition: Definition) -> Ready:
-        """What a run executes that was stored before."""
+        """Compile what a stored run executes."""
         return self._prepared(given, definition)
 
-    def _made_ready(self, given: Given, options: RunOptions) -> Ready:
+    def _prepare_given(self, given: Given, options: RunOptions) -> Ready:
         source = self._source_of(given)
         definition = Definition(
             workflow=source.text,
@@ -280,11 +283,11 @@ class ReadyWorkflows(Generic[Given]):
             encoded=definition.encode(),
             files=file_arguments(plan, catalogue),
             wanted=parsed.wanted,
-            usual=_usual(source, prepared),
+            template=_template(source, prepared),
         )
 
 
-def _usual(source: Source, prepared: Prepared) -> RunSnapshot:
+def _template(source: Source, prepared: Prepared) -> RunSnapshot:
     workflow = source.workflow
     return RunSnapshot(
         run_id="",
@@ -300,7 +303,7 @@ def _usual(source: Source, prepared: Prepared) -> RunSnapshot:
 
 
 def check_secrets(file: Source, given: Collection[str]) -> None:
-    """``InvalidWorkflow`` names each that somebody must give before anything is executed."""
+    """``InvalidWorkflow`` names each secret that is missing."""
     missing = _secrets_not_given(file, given)
     if missing:
         raise InvalidWorkflow(missing)
@@ -313,8 +316,8 @@ def check_complete(
     *,
     by_worker: bool = False,
 ) -> None:
-    """That a run is given all it needs. ``InvalidWorkflow`` names what it is not: all at once, and
-    ``by_worker`` that the worker is who secrets are to be given to."""
+    """``InvalidWorkflow`` names all variables and secrets that are missing. ``by_worker``: the
+    message says to give secrets to the worker."""
     missing = _secrets_not_given(ready.source, secrets, by_worker=by_worker)
     if ready.wanted:
         missing += not_supplied(ready.wanted, ready.prepared.plan, {*variables, *secrets})
@@ -327,11 +330,11 @@ def _secrets_not_given(
 ) -> list[Mistake]:
     if not file.workflow.secrets:
         return []
-    whom, advice = (" to the worker", _TO_WORKER) if by_worker else ("", _TO_RUN)
+    to, advice = (" to the worker", _TO_WORKER) if by_worker else ("", _TO_RUN)
     missing = [
         (
             ("secrets", place),
-            f"the secret {name!r} is not given{whom}",
+            f"the secret {name!r} is not given{to}",
             advice.format(name=name, variable=f"TENURE_SECRET_{name.upper()}"),
         )
         for place, name in enumerate(file.workflow.secrets)
@@ -341,7 +344,7 @@ def _secrets_not_given(
 
 
 def _checked(source: Source, catalogue: Catalogue) -> Parsed:
-    """The text is read again only to say where in it something stands."""
+    """Check the workflow. The text is parsed again only to locate mistakes in it."""
     try:
         parsed = check_workflow(source.workflow, catalogue)
     except InvalidWorkflow:
@@ -353,15 +356,9 @@ def _checked(source: Source, catalogue: Catalogue) -> Parsed:
     return parsed
 
 
-# What a caller gives a run and the record keeps: no secret's value may be in it.
-#
-# What stands in the workflow file is not looked at, also if it is given once more: whoever has the
-# file has it anyway, and the definition is kept as it is.
-
-
 Kept = tuple[str, str, Any, str]
-"""Kind and name of what is given, what of it is kept, and why the secret ``{name}`` must not be in
-it, with what to do if it was meant to be."""
+"""Kind and name of an option, the part of it that is recorded, and the reason why the secret
+``{name}`` must not be in it, with what to do instead."""
 _VARIABLES = (
     "variables are kept with the run; if it is meant to be there, put it together in the step that "
     "uses it, with ${{{{ {name} }}}}"
@@ -376,8 +373,9 @@ _LONGER = f", of {SHORTEST_TELLING} characters at least"
 
 
 def check_secrets_kept_out(options: RunOptions, workflow: Workflow) -> None:
-    """``InvalidOptions`` names each place, and never the value. Who queues a run for workers may
-    not know its secrets; then there is nothing to look for."""
+    """``InvalidOptions`` names each recorded option that has a secret's value in it, never the
+    value. What the workflow file itself has is not checked. A client that queues a run for workers
+    may not know its secrets; then there is nothing to look for."""
     by_name = {name: options.vars[name] for name in workflow.secrets if name in options.vars}
     secrets = {**by_name, **options.secrets}
     if not secrets:
@@ -393,7 +391,7 @@ def check_secrets_kept_out(options: RunOptions, workflow: Workflow) -> None:
 
 
 def _kept(options: RunOptions, workflow: Workflow, by_name: Mapping[str, Any]) -> Iterator[Kept]:
-    """``by_name`` are variables that stay out of the record by their names alone."""
+    """``by_name``: variables that are not recorded because they are named as secrets."""
     for name, value in options.vars.items():
         if name not in by_name:
             yield "variable", name, _new(name, value, workflow.vars), _VARIABLES
@@ -406,7 +404,7 @@ def _kept(options: RunOptions, workflow: Workflow, by_name: Mapping[str, Any]) -
 
 
 def _new(name: str, value: Any, in_file: Mapping[str, Any]) -> Any:
-    """What of it the file does not have."""
+    """The value, unless the workflow file has it too."""
     if name not in in_file:
         return {name: value}
     return None if value == in_file[name] else value
@@ -421,9 +419,6 @@ def _problem(value: Any, why: str, secrets: Mapping[str, Any]) -> str:
     return f"the value of the secret {name} is in it, and {why}; {_BY_CHANCE}{longer}"
 
 
-# A new run's record, before anything of it has happened.
-
-
 def planned_run(
     run_id: str,
     ready: Ready,
@@ -433,14 +428,14 @@ def planned_run(
     embedded: bool,
     kept: bool = True,
 ) -> RunSnapshot:
-    """``embedded`` is to be executed here and now, unless it waits for approval; the others by
-    whoever claims them. ``kept``: in a store, where others read it.
+    """The record of a new run. ``embedded``: executed by this process at once, unless it waits for
+    approval; others by the worker that claims them. ``kept``: in a store that others can read.
+    ``targets``: callbacks of every run.
 
-    ``targets`` are told of every run. ``InvalidRunId``; ``InvalidWorkflow`` for one to be executed
-    here that lacks a secret, and for any that lacks a variable; ``InvalidOptions`` if the record
-    would have a secret's value in it.
+    Raises ``InvalidRunId``; ``InvalidWorkflow`` for a missing variable, and for a missing secret of
+    a run that is executed here; ``InvalidOptions`` if a secret's value would be recorded.
     """
-    workflow, usual = ready.prepared.plan.workflow, ready.usual
+    workflow, template = ready.prepared.plan.workflow, ready.template
     approval = _approval(workflow, options.approved_by)
     begins = embedded and _may_begin(approval)
     given = {**options.vars, **options.secrets}
@@ -448,16 +443,16 @@ def planned_run(
     if kept:
         check_secrets_kept_out(options, workflow)
     return replace(
-        usual,
+        template,
         run_id=check_run_id(run_id),
         status=RunStatus.RUNNING if begins else RunStatus.QUEUED,
         recovery=_recovery(options, workflow, embedded=embedded),
         approval=approval,
-        queue=options.queue or usual.queue,
-        priority=usual.priority if options.priority is None else options.priority,
+        queue=options.queue or template.queue,
+        priority=template.priority if options.priority is None else options.priority,
         run_after=options.run_after,
-        timeout=usual.timeout if options.timeout is None else options.timeout,
-        labels={**usual.labels, **options.labels},
+        timeout=template.timeout if options.timeout is None else options.timeout,
+        labels={**template.labels, **options.labels},
         retry_of=options.retry_of,
         vars=_shown({**workflow.vars, **options.vars}, workflow.secrets),
         callbacks=_targets((*targets, *workflow.callbacks, *options.callbacks)),
@@ -467,7 +462,8 @@ def planned_run(
 def planned_retry(
     old: RunSnapshot, run_id: str, ready: Ready, approved_by: str | None
 ) -> RunSnapshot:
-    """A new run like ``old``, for what ``ready`` has left of it. It wants its own approval."""
+    """The record of a retry: like ``old``, with the steps of ``ready``. It needs its own
+    approval."""
     approval = _approval(ready.source.workflow, approved_by)
     return RunSnapshot(
         run_id=check_run_id(run_id),
@@ -490,7 +486,7 @@ def planned_retry(
 def queued_retry(
     old: RunSnapshot, run_id: str, ready: Ready, approved_by: str | None
 ) -> RunSnapshot:
-    """``planned_retry`` for workers: whoever loses it, another goes on."""
+    """``planned_retry`` for workers; it resumes unless the workflow says otherwise."""
     planned = planned_retry(old, run_id, ready, approved_by)
     recovery = ready.source.workflow.recovery or Recovery.RESUME
     return replace(planned, status=RunStatus.QUEUED, recovery=recovery)
@@ -507,15 +503,15 @@ def _may_begin(approval: Approval) -> bool:
 
 
 def cannot_wait(file: Source, why: str) -> InvalidWorkflow:
-    """For a workflow that wants approval where nobody could go on with it later."""
-    message = f"manual-approve: {why}, so a run cannot wait for somebody's approval"
+    """For a workflow that needs approval where no process could continue it later."""
+    message = f"manual-approve: {why}, so a run cannot wait for approval"
     hint = "approve it with --approve (approved_by=… in Python), or use a sqlite store"
     found = [(("plan", "mode"), message, hint)]
     return InvalidWorkflow(placed(found, file.source, file.text))
 
 
 def _recovery(options: RunOptions, workflow: Workflow, *, embedded: bool) -> Recovery:
-    """An embedded run ends with its process, whatever its file says: nobody else executes it."""
+    """An embedded run ends with its process, whatever its file says: no worker executes it."""
     if embedded:
         return Recovery.INTERRUPT
     return options.recovery or workflow.recovery or Recovery.RESUME
@@ -524,12 +520,12 @@ def _recovery(options: RunOptions, workflow: Workflow, *, embedded: bool) -> Rec
 def secret_values(
     variables: Mapping[str, Any], workflow: Workflow, secrets: Collection[str]
 ) -> list[Any]:
-    """What must be masked: whatever was given as a secret, or under the name of one."""
+    """Values to mask: those given as secrets, or under the name of one."""
     return [variables[name] for name in {*secrets, *workflow.secrets} if name in variables]
 
 
 def _shown(variables: dict[str, Any], secrets: Sequence[str]) -> dict[str, Any]:
-    """A secret stays out of the record, whichever way it was given."""
+    """Variables without secrets, however these were given."""
     if not secrets:
         return variables
     return {name: value for name, value in variables.items() if name not in secrets}
@@ -552,11 +548,8 @@ def _targets(given: Sequence[CallbackSpec | CallbackTarget]) -> tuple[CallbackTa
     )
 
 
-# What is stored with a new run, so that whoever executes it needs nothing else.
-
-
 class Packed(Struct, frozen=True, gc=False):
-    """A definition with its files, as it is stored and as it is used."""
+    """A definition with its files, as stored with a run, and the files."""
 
     encoded: str
     files: Mapping[str, bytes]
@@ -569,9 +562,9 @@ async def packed(
     *,
     waits: bool,
 ) -> Packed:
-    """``InvalidWorkflow`` for files that are too large; of a run that ``waits`` also for files that
-    cannot be had now. No name of a file holds a secret: such names are not known yet. ``given`` are
-    the files there are; ``None``: those of the workflow's folder."""
+    """``InvalidWorkflow`` for files that are too large; for a run that ``waits`` for a worker also
+    for files that cannot be read now. File names that depend on secrets count as unknown.
+    ``given``: the files; ``None``: those of the workflow's folder."""
     if not ready.files:
         return Packed(ready.encoded, {})
     source = ready.source

@@ -1,4 +1,5 @@
-"""A workflow made ready to run: everything that is the same for each run of it, done once."""
+"""A workflow compiled for execution (``prepare``), the order of its steps, and the definition that
+is stored with a run."""
 
 from __future__ import annotations
 
@@ -19,18 +20,16 @@ from tenure.workflow.expressions import Condition, compile_condition
 from tenure.workflow.plan import Plan, PlannedStep
 from tenure.workflow.spec import Handler, OnTakeover, Rolling, Step
 
-# Which steps may begin now: a pure choice.
-
 
 class Order(Struct, frozen=True):
-    """Who waits for whom; the same for each run of a plan."""
+    """Dependencies of the steps of a plan."""
 
     needs: tuple[int, ...]
-    """For how many steps each one waits."""
+    """By step: how many steps it waits for."""
     followers: tuple[tuple[int, ...], ...]
-    """Which steps wait for each one."""
+    """By step: the steps that wait for it."""
     first: tuple[int, ...]
-    """Those that wait for none."""
+    """Steps that wait for none."""
 
 
 def order_of(steps: Sequence[PlannedStep]) -> Order:
@@ -46,8 +45,8 @@ def order_of(steps: Sequence[PlannedStep]) -> Order:
 
 
 class ReadySteps:
-    """A step may begin when all it needs have ended: well, skipped, or failed where the run goes
-    on nevertheless."""
+    """The steps that may begin now: those whose needs have all ended (succeeded, skipped, or failed
+    with ``continue_on_error``)."""
 
     __slots__ = ("_followers", "_missing", "left", "ready")
 
@@ -55,9 +54,9 @@ class ReadySteps:
         self._missing = list(order.needs)
         self._followers = order.followers
         self.ready = list(order.first)
-        """May begin, and have not been taken."""
+        """Steps that may begin and were not taken yet."""
         self.left = len(self._missing)
-        """Steps that have not begun."""
+        """Number of steps that have not begun."""
 
     def take_ready(self) -> list[int]:
         """In the order of the file."""
@@ -73,7 +72,7 @@ class ReadySteps:
 
 
 class Recipe(Struct, frozen=True, kw_only=True, gc=False):
-    """What one step or handler does, ready to be executed."""
+    """One step or handler, compiled."""
 
     name: str
     action: Action
@@ -90,15 +89,15 @@ class Recipe(Struct, frozen=True, kw_only=True, gc=False):
     rolling: Rolling | None = None
     become: str | None = None
     on_takeover: OnTakeover = OnTakeover.RERUN
-    """What to do where it was begun and nobody knows how it ended."""
+    """What to do with a task whose result is unknown after its worker was lost."""
     probe: Recipe | None = None
-    """Tells whether its work is done."""
+    """Checks whether its work is done (``verify``)."""
     short: bool = False
-    """It starts no process and has one attempt: nothing is to be told of it before it ends."""
+    """It starts no process and has one attempt: it reports nothing before its end."""
 
 
 class Prepared(Struct, frozen=True, kw_only=True):
-    """A plan with its recipes, and the steps as a new run's record shows them."""
+    """A plan with its recipes, and the steps of a new run's record."""
 
     plan: Plan
     endpoints: dict[str, Endpoint]
@@ -108,17 +107,17 @@ class Prepared(Struct, frozen=True, kw_only=True):
     order: Order
     planned_steps: tuple[StepState, ...]
     in_all: tuple[int, ...]
-    """By step: how many hosts it has, with those that are not left for a retry."""
+    """By step: the number of its hosts, with those that are not left for a retry."""
     past: Mapping[int, StepPast] = {}
     owed: Mapping[int, Mapping[str, tuple[str, ...]]] = {}
-    """By step: handlers an earlier run notified, and the hosts on which they are still due."""
+    """By step: handlers notified by an earlier run, with the hosts on which they are still due."""
 
 
 def prepare(
     plan: Plan, actions: Mapping[str, Action], continues: Continuation | None = None
 ) -> Prepared:
-    """``continues`` is what earlier runs leave to do of the plan. ``InvalidWorkflow`` if an action
-    is not there; the file was checked before."""
+    """Compile a checked plan. ``continues``: what earlier runs have left of it. ``InvalidWorkflow``
+    if an action is not registered."""
     past: Mapping[int, StepPast] = {}
     owed: dict[int, Mapping[str, tuple[str, ...]]] = {}
     in_all = tuple(len(step.hosts) for step in plan.steps)
@@ -206,12 +205,10 @@ def _probe(step: Step, plan: Plan, actions: Mapping[str, Action]) -> Recipe | No
     )
 
 
-# What a run executes, exactly: the workflow's own text and the choices made at its start.
-#
-# Stored with the run, so that whoever continues or retries it needs nothing else.
-
-
 class Definition(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a run executes: the workflow's text and the options of its start. It is stored with the
+    run; a takeover or retry needs nothing else."""
+
     workflow: str
     """The file's text; of a workflow built in Python its JSON, which is YAML too."""
     source: str | None = None
@@ -219,9 +216,9 @@ class Definition(Struct, frozen=True, kw_only=True, omit_defaults=True):
     limit: tuple[str, ...] = ()
     local: bool = False
     files: dict[str, bytes] = {}
-    """Those its actions need, by the names their arguments give them."""
+    """Files for its actions, by the names in their arguments."""
     continues: Continuation | None = None
-    """Of a retry."""
+    """For a retry."""
 
     def encode(self) -> str:
         return msgspec.json.encode(self).decode()

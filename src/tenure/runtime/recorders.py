@@ -1,9 +1,9 @@
-"""Whoever looks on: the recorders.
+"""Passes the events of one run to recorders, in the order of its journal, once they are durable.
 
-They get the events of one run in the order of its journal, each after it is durable, from a task of
-their own: neither a slow nor a failing one holds up or changes the run. What its owner writes needs
-no reading. Where somebody else wrote in between (an operator's request, approval or annotation),
-an answer was lost, or they are far behind, the journal itself is asked, if the store has one.
+A task of its own does this: a slow or failing recorder neither delays nor changes the run. Events
+written by the owner need no reading. Where another process wrote in between (an operator's request,
+approval or annotation), an answer was lost, or the recorders are far behind, the journal is read,
+if the store has one.
 """
 
 from __future__ import annotations
@@ -21,14 +21,6 @@ from tenure.model.update import Event, Position, Receipt, RecordedEvent, record
 from tenure.ports.execution import OutputChunk, OutputRecorder, Recorder, RunBeginning
 from tenure.ports.store import EventLog, RunStateStore
 
-# What recorders have not been told yet, in bounded memory.
-#
-# A recorder that is slow, or hangs, must neither hold up the run nor let it eat the machine. Beyond
-# ``MOST_KEPT`` events only the versions are remembered: the journal has the rest, and is read when
-# the recorder comes to it. A store without a journal has no second copy: there they are dropped,
-# counted, and the log says so.
-
-
 MOST_KEPT = 10_000
 
 
@@ -39,49 +31,53 @@ class Stretch(NamedTuple):
     last: int
     ours: list[RecordedEvent]
     complete: bool = True
-    """``ours`` are all there is; else somebody else wrote too, or they were too many to keep."""
+    """``ours`` are all events; else another process wrote too, or there were too many to keep."""
     dropped: int = 0
-    """Events that stand behind ``ours`` and are kept nowhere."""
+    """Number of events after ``ours`` that are kept nowhere."""
 
 
 class EventBacklog:
-    """First in, first out; ``None`` is the end."""
+    """Events that recorders have not received yet, in bounded memory; ``None`` is the end.
+
+    Beyond ``MOST_KEPT`` events only versions are remembered, and the journal is read later. In a
+    store without a journal further events are dropped, counted and logged.
+    """
 
     def __init__(self, *, journal: bool) -> None:
         self._journal = journal
         self._waiting: deque[Stretch | None] = deque()
-        self._news = asyncio.Event()
+        self._added = asyncio.Event()
         self.events = 0
-        """Kept in memory."""
+        """Number of events in memory."""
 
-    def add(self, told: Stretch) -> None:
+    def add(self, stretch: Stretch) -> None:
         newest = self._waiting[-1] if self._waiting else None
-        if newest is not None and self.events + len(told.ours) > MOST_KEPT:
-            self._waiting[-1] = self._merged(newest, told)
+        if newest is not None and self.events + len(stretch.ours) > MOST_KEPT:
+            self._waiting[-1] = self._merged(newest, stretch)
             return
-        self.events += len(told.ours)
-        self._waiting.append(told)
-        self._news.set()
+        self.events += len(stretch.ours)
+        self._waiting.append(stretch)
+        self._added.set()
 
     def end(self) -> None:
         self._waiting.append(None)
-        self._news.set()
+        self._added.set()
 
     async def next(self) -> Stretch | None:
         while not self._waiting:
-            self._news.clear()
-            await self._news.wait()
-        told = self._waiting.popleft()
-        if told is not None:
-            self.events -= len(told.ours)
-        return told
+            self._added.clear()
+            await self._added.wait()
+        stretch = self._waiting.popleft()
+        if stretch is not None:
+            self.events -= len(stretch.ours)
+        return stretch
 
-    def _merged(self, newest: Stretch, told: Stretch) -> Stretch:
+    def _merged(self, newest: Stretch, stretch: Stretch) -> Stretch:
         if not self._journal:
-            dropped = newest.dropped + len(told.ours)
-            return newest._replace(last=told.last, dropped=dropped)
+            dropped = newest.dropped + len(stretch.ours)
+            return newest._replace(last=stretch.last, dropped=dropped)
         self.events -= len(newest.ours)
-        return Stretch(newest.first, told.last, [], complete=False)
+        return Stretch(newest.first, stretch.last, [], complete=False)
 
 
 T = TypeVar("T")
@@ -90,7 +86,7 @@ _log = logging.getLogger("tenure.runtime")
 
 
 class RecorderQueue:
-    """The onlookers of one run, from when it begins here; what was before is in the journal."""
+    """The recorders of one run, from when it begins in this process."""
 
     def __init__(
         self,
@@ -102,26 +98,26 @@ class RecorderQueue:
         self._planned = planned
         self._journal: EventLog | None = None
         self._version = 0
-        """Up to which they have been told, or will be."""
+        """The last version that was queued for the recorders."""
         self._listeners: list[OutputRecorder] = []
         self.wants_output = False
-        self._telling: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
         if not recorders:
             return
         self._journal = store if isinstance(store, EventLog) else None
-        self._heard = EventBacklog(journal=self._journal is not None)
+        self._backlog = EventBacklog(journal=self._journal is not None)
         self._listeners = [each for each in recorders if isinstance(each, OutputRecorder)]
         self.wants_output = bool(self._listeners)
-        self._telling = asyncio.create_task(self._tell())
+        self._task = asyncio.create_task(self._run())
 
     def join(self, version: int) -> None:
-        """Up to there the run is past: they look on from now."""
+        """Start after this version."""
         self._version = version
 
     def hear(self, events: tuple[Event, ...], receipt: Receipt, *, repeated: bool = False) -> None:
-        """``events`` are durable. ``repeated`` if the answer is not the first: it then tells no
-        longer when that was."""
-        if self._telling is None or receipt.updated_at is None:
+        """Queue durable events. ``repeated``: the receipt answers a repeated write, and its time is
+        not that of the events."""
+        if self._task is None or receipt.updated_at is None:
             return
         ours = [
             record(
@@ -136,76 +132,78 @@ class RecorderQueue:
         ]
         first, self._version = self._version + 1, receipt.version
         complete = first == receipt.version and not repeated
-        self._heard.add(Stretch(first, receipt.version, ours, complete))
+        self._backlog.add(Stretch(first, receipt.version, ours, complete))
 
     def output(self, chunk: OutputChunk) -> None:
         for listener in self._listeners:
-            self._quietly(listener.output, chunk)
+            self._call_safely(listener.output, chunk)
 
-    async def leave(self, patience: float) -> None:
-        """Let them finish what they were told, for ``patience`` seconds at most."""
-        if self._telling is None:
+    async def leave(self, seconds: float) -> None:
+        """Wait at most ``seconds`` until the recorders have received all events."""
+        if self._task is None:
             return
-        self._heard.end()
-        _, late = await asyncio.wait([self._telling], timeout=patience)
+        self._backlog.end()
+        _, late = await asyncio.wait([self._task], timeout=seconds)
         for task in late:
             _log.warning(
                 "recorders are still busy %.1f s after the run ended: at least %d events are not "
-                "told",
-                patience,
-                self._heard.events,
+                "passed to them",
+                seconds,
+                self._backlog.events,
             )
             task.cancel()
 
-    async def _tell(self) -> None:
-        told = await self._heard.next()
-        if told is not None:  # it was born
+    async def _run(self) -> None:
+        stretch = await self._backlog.next()
+        if stretch is not None:  # the run was created
             for recorder in self._recorders:
                 if isinstance(recorder, RunBeginning):
-                    self._quietly(recorder.begin, self._planned)
-        while told is not None:
-            async for event in self._events_of(told):
-                await self._tell_all(event)
-            if told.dropped:
+                    self._call_safely(recorder.begin, self._planned)
+        while stretch is not None:
+            async for event in self._events_of(stretch):
+                await self._record(event)
+            if stretch.dropped:
                 _log.warning(
                     "run %s: recorders are too slow and the store has no journal: %d events up to "
-                    "version %d are not told",
+                    "version %d are not passed to them",
                     self._planned.run_id,
-                    told.dropped,
-                    told.last,
+                    stretch.dropped,
+                    stretch.last,
                 )
-            told = await self._heard.next()
+            stretch = await self._backlog.next()
 
-    async def _events_of(self, told: Stretch) -> AsyncIterator[RecordedEvent]:
-        reached = Position(told.first)
-        if not told.complete and self._journal is not None:
+    async def _events_of(self, stretch: Stretch) -> AsyncIterator[RecordedEvent]:
+        reached = Position(stretch.first)
+        if not stretch.complete and self._journal is not None:
             try:
-                async for event in _read(self._journal, self._planned.run_id, reached, told.last):
+                async for event in _read(
+                    self._journal, self._planned.run_id, reached, stretch.last
+                ):
                     reached = event.position
                     yield event
-            except Exception as error:  # noqa: BLE001  a foreign store's driver may raise anything
+            except Exception as error:  # noqa: BLE001  an integrator's store may raise anything
                 _log.warning(
                     "run %s: cannot read what was written up to version %d; recorders miss some of "
                     "it: %s",
                     self._planned.run_id,
-                    told.last,
+                    stretch.last,
                     error,
                 )
             else:
                 return
-        for event in told.ours:
+        for event in stretch.ours:
             if event.position > reached:
                 yield event
 
-    async def _tell_all(self, event: RecordedEvent) -> None:
+    async def _record(self, event: RecordedEvent) -> None:
         for recorder in self._recorders:
             try:
                 await recorder.record(event)
-            except Exception:  # noqa: BLE001  an onlooker never changes the run
+            except Exception:  # noqa: BLE001  a recorder never changes the run
                 _log.exception("recorder %r failed on %s", recorder, event.type)
 
     @staticmethod
-    def _quietly(call: Callable[[T], None], value: T) -> None:
+    def _call_safely(call: Callable[[T], None], value: T) -> None:
         try:
             call(value)
         except Exception:  # noqa: BLE001
@@ -215,7 +213,7 @@ class RecorderQueue:
 async def _read(
     journal: EventLog, run_id: str, after: Position, last: int
 ) -> AsyncIterator[RecordedEvent]:
-    """The events behind ``after``, up to version ``last``."""
+    """Events after ``after``, up to version ``last``."""
     while True:
         page = await until_answered(partial(journal.read_events, run_id, after))
         for event in page:

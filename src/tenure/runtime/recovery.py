@@ -1,16 +1,16 @@
-"""Runs whose owner is gone are ended: as canceled if they were asked to stop, else as interrupted
-unless they resume. Those that nobody approved in time are canceled.
+"""Ends runs whose owner is gone: as canceled if a cancel was requested, else as interrupted unless
+they resume. Runs that were not approved in time are canceled.
 
-*With leases*: claim first (the fence rises, a waking owner is refused), then end and release in one
-update. A run whose owner renews cannot be claimed, hence never be hit. A lease of an owner that is
-provably dead on this boot of this machine counts as ended at once; so does one of another boot, in
-a store that can tell (see ``LeaseRequest``).
+*With leases* the reconciler claims a run first (the fence rises, a waking owner is refused), then
+ends and releases it in one update. A run whose owner renews cannot be claimed. The lease of an
+owner that is known to be dead on this boot of this machine counts as expired at once; so does one
+of another boot, in a store that can tell (see ``LeaseRequest``).
 
-*Without leases* nobody can claim. A run is ended only if its owner is provably gone: its process on
-this boot of this machine, or its OS lock (``LiveRuns``), or it carries this runner's name and the
-application says that only one process has that name at a time. None of it counts while the owner's
-process is seen to live: locks can be lost, and names be given twice. It is written under the dead
-owner's own fence: whoever else might own it by then makes the write fail.
+*Without leases* there are no claims. A run is ended only if its owner is known to be gone: its
+process on this boot of this machine, or its OS lock (``LiveRuns``), or it has this runner's name
+and the application guarantees that only one process has that name at a time. None of this counts
+while the owner's process is alive: locks can be lost, and names be given twice. The end is written
+under the dead owner's fence, and refused if the run has another owner by then.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ _log = logging.getLogger("tenure.runtime")
 ON_START = "the process that ran it is gone"
 
 _UNAPPROVED = RunFilter(unapproved=True, statuses=frozenset({RunStatus.QUEUED}))
-"""Few, however many runs are queued. (The status goes without saying, as with ``HELD``.)"""
-_BATCH = 100
-_CLAIM_SECONDS = 30.0
-_TASKS_END = 15.0
-"""Seconds that tasks of a dead process are waited for; longer ones keep their run for later."""
-_LOOK_AGAIN = 0.05
-_AT_WORK = (Presence.ALIVE, Presence.ENDING)
+"""(The status is implied, as with ``HELD``.)"""
+_CLAIM_LIMIT = 100
+_CLAIM_DURATION_S = 30.0
+_TASKS_END_TIMEOUT_S = 15.0
+"""For tasks of dead processes to end; runs of longer ones are ended by a later reconcile."""
+_POLL_INTERVAL_S = 0.05
+_STILL_ALIVE = (Presence.ALIVE, Presence.ENDING)
 
 
 class EndedRuns(NamedTuple):
-    """By their ids: those whose owner is gone, those that nobody approved in time, and those that
-    were asked to stop by the time their owner was gone."""
+    """Ids of the runs ended: ``interrupted`` and ``canceled`` (a cancel was requested) ones whose
+    owner was gone, and ``expired`` ones that were not approved in time."""
 
     interrupted: tuple[str, ...] = ()
     expired: tuple[str, ...] = ()
@@ -70,8 +70,8 @@ class EndedRuns(NamedTuple):
 
 
 class Reconciler:
-    """``presence`` tells of an owner id what can be seen of its process. ``touch`` hears how claims
-    went; ``None``: nobody judges others by it later."""
+    """``presence`` tells whether the process of an owner id lives. ``touch`` notes how claims went.
+    ``told`` is called with each write."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Reconciler:
         touch: InTouch | None = None,
     ) -> None:
         self._store = store
-        self._told = told
+        self._on_committed = told
         self._owner_id = owner_id
         self._new_id = new_id
         self._presence = presence
@@ -93,23 +93,23 @@ class Reconciler:
         self._approvals = Approvals(store, new_id, told)
 
     async def mark_at_start(self) -> None:
-        """What a dead process left behind, before anything else is written. Only where the store
-        itself can tell the dead from the living, or this runner has a name."""
+        """End what dead processes left, before anything else is written. Only where the store can
+        tell dead owners from live ones, or this runner has a name."""
         can_tell = isinstance(self._store, LeaseStore | LiveRuns)
         if can_tell or self._runner_id is not None:
             for line in told_of(await self.end_abandoned(), "process"):
                 _log.warning(line)
 
     async def end_abandoned(self) -> EndedRuns:
-        """Runs whose process is gone for certain, once what it had started is gone too."""
+        """End runs whose process is known to be gone, after its tasks have ended too."""
         await self.let_tasks_end()
         return await self.reconcile(ON_START, expired=lambda: False)
 
     async def reconcile(
         self, reason: str, *, expired: Callable[[], bool] = lambda: True
     ) -> EndedRuns:
-        """``expired``, asked when it comes to it: false leaves leases alone that merely ran out,
-        for a process that cannot know whether their owners only wait for the store to return."""
+        """``expired``, called when needed: whether to take leases that merely ran out. False for a
+        process that cannot know whether their owners only wait for the store to return."""
         unapproved = await self._expire()
         if isinstance(self._store, LeaseStore):
             ended = await self._with_leases(self._store, reason, expired)
@@ -138,9 +138,9 @@ class Reconciler:
         while owners or expired:
             request = ClaimRequest(
                 owner_id=self._owner_id,
-                seconds=_CLAIM_SECONDS,
+                seconds=_CLAIM_DURATION_S,
                 claim_id=self._new_id(),
-                limit=_BATCH,
+                limit=_CLAIM_LIMIT,
                 purpose=Purpose.RECONCILE,
                 expired=expired,
                 dead_owners=dead,
@@ -151,17 +151,17 @@ class Reconciler:
                 for claim in claimed
                 if await self._end(claim.snapshot, claim.lease.fencing, reason)
             ]
-            if len(claimed) < _BATCH:
+            if len(claimed) < _CLAIM_LIMIT:
                 break
         return ended
 
     async def _claim(
         self, store: LeaseStore, request: ClaimRequest
     ) -> tuple[list[ClaimedRun], bool]:
-        """Also whether expired leases may still be claimed: not after an error, for then their
-        owners may have met it too, and get the chance to come back first."""
+        """Also whether expired leases may still be claimed: not after an error, which their owners
+        may have met too; they get the chance to renew first."""
 
-        def be_careful(_: StoreUnavailable) -> None:
+        def leave_expired(_: StoreUnavailable) -> None:
             nonlocal request
             request = replace(request, expired=False)
 
@@ -169,7 +169,7 @@ class Reconciler:
             claim = store.claim_runs(request)
             return claim if self._touch is None else self._touch.asked(claim)
 
-        claimed = await until_answered(send, failed=be_careful)
+        claimed = await until_answered(send, failed=leave_expired)
         return claimed, request.expired
 
     async def _without_leases(self, reason: str) -> list[RunSnapshot]:
@@ -190,7 +190,7 @@ class Reconciler:
     async def _gone(self, run_id: str, owner_id: str) -> bool:
         if owner_id == self._owner_id:
             return False
-        if self._presence(owner_id) in _AT_WORK:
+        if self._presence(owner_id) in _STILL_ALIVE:
             return False
         if isinstance(self._store, LiveRuns):
             return not await until_answered(partial(self._store.is_live, run_id))
@@ -204,15 +204,15 @@ class Reconciler:
         return self._presence(owner_id) is Presence.GONE
 
     async def let_tasks_end(self) -> None:
-        """Of owners that are gone: whoever comes next must not find them still running."""
+        """Wait until the tasks of dead owners have ended, at most ``_TASKS_END_TIMEOUT_S``."""
         owners = await self._owners()
-        for _ in range(int(_TASKS_END / _LOOK_AGAIN)):
+        for _ in range(int(_TASKS_END_TIMEOUT_S / _POLL_INTERVAL_S)):
             if not any(self._presence(owner) is Presence.ENDING for owner in owners):
                 return
-            await pause(_LOOK_AGAIN)
+            await pause(_POLL_INTERVAL_S)
 
     async def _owners(self) -> set[str]:
-        """All others who have runs that nobody would go on with without them."""
+        """Other owners with runs that no worker would continue."""
         owned = await owned_runs(self._store)
         return {
             each.owner_id
@@ -236,18 +236,18 @@ class Reconciler:
                 error=error,
                 last_error=error,
             )
-        return await end_run(self._store, self._new_id, self._told, run, fencing, change)
+        return await end_run(self._store, self._new_id, self._on_committed, run, fencing, change)
 
 
-def told_of(ended: EndedRuns, who: str) -> Iterator[str]:
-    """A line for the log about those whose ``who`` is gone, for each way in which they ended."""
+def told_of(ended: EndedRuns, holder: str) -> Iterator[str]:
+    """Log lines about the runs ended; ``holder`` ("owner", "process") is what was gone."""
     for status, run_ids in (("interrupted", ended.interrupted), ("canceled", ended.canceled)):
         if run_ids:
             runs, whose = ("run", "its") if len(run_ids) == 1 else ("runs", "their")
-            of = f"{len(run_ids)} {runs} as {status}: {whose} {who} is gone"
+            of = f"{len(run_ids)} {runs} as {status}: {whose} {holder} is gone"
             yield f"marked {of} ({listed(run_ids)})"
 
 
 def _process_of(owner_id: str) -> str:
-    """An owner id is that of a process, and something unique behind the last slash."""
+    """The process part of an owner id: all before the last slash."""
     return owner_id.rpartition("/")[0]

@@ -1,37 +1,35 @@
-"""Gets callbacks from the outbox to their receivers: each at least once, and in order.
+"""Delivers callbacks from the outbox to their receivers: each at least once, and in order.
 
-A callback is, at any moment, in one of these hands:
+A callback is always in one of these states:
 
-*waiting*    in the outbox, due or not. Nobody's; any relay may claim it.
-*queued*     claimed under a token by this relay, in the lane of its receiver (``runtime.lanes``).
-             Nothing was sent. What has no place, or does not begin within ``begin`` seconds of
-             the claim, is put back: it waits as before.
-*under way*  one attempt (``runtime.carrying``), over within ``send`` seconds.
-*ended*      we know how it went, the store does not yet (``runtime.settling``).
+*waiting*    in the outbox, due or not. Any relay may claim it.
+*queued*     claimed under a token by this relay, in the lane of its receiver (``Lanes``). Nothing
+             was sent. Without a free slot, or if it does not begin within ``begin`` seconds of the
+             claim, it is put back and waits as before.
+*under way*  one attempt (``AttemptTasks``), over within ``send`` seconds.
+*ended*      the outcome is known here and not yet settled in the store (``SettlementBatch``).
 *settled*    delivered; or waiting again, later; or a dead letter.
 
-The claim outlasts all of this: ``begin + send + 2 margin`` seconds from the moment it was *sent*,
-not answered. So while our clock runs nobody else claims what we may still be sending, and the
-next one of the same run and target does not overtake it.
+The claim outlasts all of this: ``begin + send + 2 margin`` seconds from when it was *sent*, not
+answered. So no other relay claims a callback that may still be sent here, and the next one of the
+same run and target does not overtake it.
 
-A relay that closes (*ending*, then *closed*) has some seconds left. It goes on for the runs that
-its process owes callbacks for, but begins nothing that would not be over by then, going by how long
-that receiver took last. When those runs were tried, or nothing more can begin, it claims no more,
-puts back what is queued, and lets everything under way end, whosever it is, until the seconds are
-over. So also commands that live for a moment deliver what others left: what they began when they
-opened gets the same time as what they owe. What is then *cut short* was an attempt like any other:
-it counts, the waits grow, and the last one makes a dead letter.
+A closing relay has some seconds left. It continues with the runs that its process owes callbacks
+for, and begins no attempt that would end too late, by how long the receiver took last. When these
+runs were tried, or nothing more can begin, it claims no more, puts back what is queued, and waits
+for all attempts under way. So short-lived commands also deliver callbacks that other processes
+left. An attempt that is *cut short* at the end counts like any other.
 
-If the process dies, whatever it held runs out of its claim and is claimed anew: what was queued had
-cost no attempt; what was under way or ended may arrive twice, under the same id. The same if it was
-frozen: on waking it may finish a send that another relay repeats, and its settlement is refused.
-If only an answer of the store is lost: a claim is sent again under the same token and returns what
-it held; a settlement is sent again and changes nothing.
+If the process dies, its claims expire and are claimed again: a queued callback has cost no attempt;
+one under way or ended may arrive twice, under the same id. The same holds if the process was
+frozen: after waking it may finish a request that another relay repeats, and its settlement is
+refused. If only an answer of the store is lost, a claim is sent again under the same token and
+returns the same callbacks; a settlement is sent again and changes nothing.
 
-One loop talks to the store: it settles what ended and claims what there is room for, in one commit
-where the store can. Whatever ends meanwhile shares the next. Settling makes the next callback of
-that run and target eligible, and the claim right behind it takes it: a run's callbacks follow each
-other without any polling. Polling finds what other processes wrote, and what falls due.
+One loop calls the store: it settles what has ended and claims what there is room for, in one commit
+where the store can. Settling makes the next callback of that run and target eligible, and the claim
+after it takes it, so that a run's callbacks follow each other without polling. Polling finds what
+other processes wrote, and what falls due.
 """
 
 from __future__ import annotations
@@ -63,21 +61,9 @@ from tenure.runtime.attempts import (
 )
 from tenure.runtime.options import RelayTiming
 
-# How many places those may take of whom nobody knows whether they answer.
-#
-# A receiver is *proven* if it answered last time, *new* if nothing is known of it, *doubtful* if it
-# failed last time. An attempt at a silent one holds its place until its time is over, and one run
-# can name any number of them. So of all places
-#
-# - the last fifth is for the proven: who answers is never held up by those who do not;
-# - the doubtful take a quarter at most: those who failed do not keep the new from being tried;
-# - one run has a fifth at most for those not proven: whatever it names, other runs get theirs
-# tried;
-# - when half of what those not proven may take is gone, each gets one at a time.
-
 
 class Standing(Enum):
-    """Of a receiver, by how the last attempt there ended."""
+    """A receiver is proven if its last attempt was answered, doubtful if it failed, else new."""
 
     PROVEN = "proven"
     NEW = "new"
@@ -85,24 +71,33 @@ class Standing(Enum):
 
 
 class Shares:
-    """Counts attempts under way, by their delivery's id. Every share is one place at least."""
+    """Limits the slots of receivers that may not answer; counts attempts by their delivery's id.
+
+    An attempt at a silent receiver occupies its slot until it times out, and one run can name any
+    number of receivers. So of all slots (and at least one each)
+
+    - the last fifth is for proven receivers: they are never delayed by silent ones;
+    - doubtful receivers get a quarter at most, so that new ones are tried;
+    - the unproven receivers of one run get a fifth at most, so that other runs' are tried;
+    - once half of the slots for unproven receivers are taken, each gets one at a time.
+    """
 
     def __init__(self, places: int) -> None:
-        self._most_unproven = max(places * 4 // 5, 1)
-        self._most_doubtful = max(places // 4, 1)
-        self._most_of_a_run = max(places // 5, 1)
+        self._max_unproven = max(places * 4 // 5, 1)
+        self._max_doubtful = max(places // 4, 1)
+        self._max_per_run = max(places // 5, 1)
         self._unproven: dict[str, tuple[Standing, str]] = {}
         self._doubtful = 0
         self._of_run: Counter[str] = Counter()
 
     def allow(self, standing: Standing, run_id: str, under_way: int) -> bool:
-        """Whether one more may begin for a receiver that has so many ``under_way``."""
+        """Whether a receiver with ``under_way`` attempts may get one more."""
         if standing is Standing.PROVEN:
             return True
-        if standing is Standing.DOUBTFUL and self._doubtful >= self._most_doubtful:
+        if standing is Standing.DOUBTFUL and self._doubtful >= self._max_doubtful:
             return False
-        most = self._most_unproven if under_way == 0 else self._most_unproven // 2
-        return len(self._unproven) < most and self._of_run[run_id] < self._most_of_a_run
+        limit = self._max_unproven if under_way == 0 else self._max_unproven // 2
+        return len(self._unproven) < limit and self._of_run[run_id] < self._max_per_run
 
     def begin(self, delivery_id: str, standing: Standing, run_id: str) -> None:
         if standing is Standing.PROVEN:
@@ -112,7 +107,7 @@ class Shares:
         self._of_run[run_id] += 1
 
     def end(self, delivery_id: str) -> bool:
-        """Whether that gave back a place which others who are not proven may wait for."""
+        """Whether this freed a slot that other unproven receivers may wait for."""
         standing, run_id = self._unproven.pop(delivery_id, (Standing.PROVEN, ""))
         if standing is Standing.PROVEN:
             return False
@@ -123,46 +118,17 @@ class Shares:
         return True
 
 
-# Whom to send to next: one lane for each receiver, so that a bad one holds up nobody else.
-#
-# A lane is what this relay has claimed for one origin: some under way, the rest queued. These rules
-# share the places among lanes:
-#
-# *The window.* A lane begins with two under way, gains one with every answer and loses half with
-# every failure, between one and the most per origin. So one that hangs from the start never gets
-# more than two, and one that went bad is soon down to one.
-#
-# *What is left.* A lane never has more under way than there are places left for others. So lanes
-# that were good until a moment ago and all hang now cannot take the last places.
-#
-# *The shares.* Those who did not answer last time, or were never asked, get a part of the places
-# only
-# (``runtime.shares``). So however many origins are silent, those who answer have places.
-#
-# *No more than can be used.* A lane that has enough queued to go on with is ``full``: nothing more
-# is
-# claimed for it. If all places could be filled from the queues, nothing is claimed at all.
-#
-# *No more than there is time for.* When the end is near, nothing is begun that would be cut short:
-# a
-# receiver needs as long as its last attempt took.
-#
-# What has no share, no time, or could not begin soon enough is passed over: it goes back to the
-# outbox at once, where another relay may have room for it, and its origin is left out of our claims
-# until a place is given back, or for a while. So we see what waits behind it.
-
-
 _FIRST_WINDOW = 2
-_ENOUGH = 2
-"""Windows. One goes out while the store is asked for the next."""
-_REMEMBERED = 10_000
-_PASSED_OVER = 30.0
-"""Seconds at most. What we have no place for is looked at again by then: some of it may be of
-another run, with a share of its own."""
+_QUEUED_WINDOWS = 2
+"""Queue length of a full lane, in windows: one is sent while the next is claimed."""
+_MAX_REMEMBERED = 10_000
+_PASS_OVER_S = 30.0
+"""An origin is left out of claims for no longer: its next callback may be of another run, with a
+share of its own."""
 
 
 class Held(NamedTuple):
-    """A claimed delivery, and by the loop's time when it may begin and must end at the latest."""
+    """A claimed delivery, and the loop times by which it must begin and end."""
 
     delivery: Delivery
     begin_by: float
@@ -170,10 +136,10 @@ class Held(NamedTuple):
 
 
 class Deadline(NamedTuple):
-    """When all attempts must have ended, and how long to allow for a receiver never heard of."""
+    """When all attempts must have ended, and the duration assumed for unknown receivers."""
 
     end_by: float = inf
-    unheard_of: float = 0.0
+    default_took: float = 0.0
 
 
 class _Lane:
@@ -181,16 +147,35 @@ class _Lane:
 
     def __init__(self, window: int, standing: Standing) -> None:
         self.queue: dict[str, Held] = {}
-        """By the delivery's id: one that is claimed anew keeps its turn."""
+        """By the delivery's id: one that is claimed again keeps its position."""
         self.under_way = 0
         self.window = window
         self.standing = standing
         self.took: float | None = None
-        """Seconds, the last attempt."""
+        """Seconds of the last attempt."""
 
 
 class Lanes:
-    """``places`` in all, at most ``per_origin`` of them for one receiver."""
+    """Claimed deliveries by receiver (origin), so that a bad receiver delays no other; decides what
+    is sent next. ``places`` concurrent attempts in all, at most ``per_origin`` for one receiver.
+
+    *Window.* A lane starts with two attempts at once, gains one with every answer and loses half
+    with every failure, between one and ``per_origin``.
+
+    *Remaining slots.* A lane has no more attempts under way than there are free slots. So lanes
+    that were good and all hang now cannot take the last slots.
+
+    *Shares.* Receivers that did not answer last time, or are new, get only a part (``Shares``).
+
+    *Demand.* A lane with enough queued is full: nothing more is claimed for it. If all slots could
+    be filled from the queues, nothing is claimed at all.
+
+    *Time.* Near the end no attempt begins that would be cut short.
+
+    A delivery that has no share, no time, or could not begin soon enough is passed over: it goes
+    back to the outbox at once, and its origin is left out of claims until a slot is freed, or for a
+    while, so that what waits behind it is seen.
+    """
 
     def __init__(self, places: int, per_origin: int) -> None:
         if not 1 <= per_origin <= places:
@@ -203,11 +188,11 @@ class Lanes:
         self._shares = Shares(places)
         self._lanes: dict[str, _Lane] = {}
         self._empty: dict[str, _Lane] = {}
-        """Remembered for what they tell of their receivers, the latest last."""
+        """Lanes without deliveries, kept for their window and standing, the latest last."""
         self._begun_at: dict[str, float] = {}
         """By the delivery's id."""
         self._passed_over: dict[str, float] = {}
-        """Origins, and until when; the one that waits for longest is first."""
+        """Origins and until when (loop time), the oldest first."""
 
     def __bool__(self) -> bool:
         """Whether anything is queued or under way."""
@@ -218,17 +203,17 @@ class Lanes:
         return self._places - self._free
 
     @property
-    def most_to_claim(self) -> int:
-        """Of one origin at once."""
-        return _ENOUGH * self._per_origin
+    def claim_limit_per_origin(self) -> int:
+        """Deliveries of one origin in a claim."""
+        return _QUEUED_WINDOWS * self._per_origin
 
     @property
     def passed_over(self) -> bool:
-        """Whether something may be due that we have no place for."""
+        """Whether something may be due for which there is no slot."""
         return bool(self._passed_over)
 
     def queued(self) -> Iterator[Held]:
-        """Of all lanes."""
+        """The queued deliveries of all lanes."""
         return chain.from_iterable(lane.queue.values() for lane in self._lanes.values())
 
     def put(self, held: Held) -> None:
@@ -241,7 +226,7 @@ class Lanes:
         lane.queue[held.delivery.id] = held
 
     def take(self, now: float, deadline: Deadline = Deadline()) -> list[Held]:
-        """What goes out now; each holds a place until ``ended``."""
+        """What is sent now; each occupies a slot until ``ended``."""
         taken = []
         for lane in self._lanes.values():
             if not self._free:
@@ -249,7 +234,7 @@ class Lanes:
             if not _has_time(lane, now, deadline):
                 continue
             while lane.queue and lane.under_way < min(lane.window, self._free):
-                ready = (each for each in lane.queue.values() if self._goes(lane, each, now))
+                ready = (each for each in lane.queue.values() if self._may_begin(lane, each, now))
                 held = next(ready, None)
                 if held is None:
                     break
@@ -258,7 +243,7 @@ class Lanes:
         return taken
 
     def ended(self, held: Held, now: float, *, answered: bool) -> None:
-        """``answered`` if the receiver works: it took the callback, or refused it for good."""
+        """``answered``: the receiver took the callback, or refused it for good."""
         delivery = held.delivery
         origin = origin_of(delivery.target)
         lane = self._lanes[origin]
@@ -273,7 +258,7 @@ class Lanes:
         self._close_if_empty(origin, lane)
 
     def pass_over(self, now: float, deadline: Deadline = Deadline()) -> list[Held]:
-        """What is queued and cannot begin: no longer ours."""
+        """Remove and return what is queued and cannot begin."""
         passed = []
         for origin, lane in list(self._lanes.items()):
             time, proven = _has_time(lane, now, deadline), lane.standing is Standing.PROVEN
@@ -283,12 +268,12 @@ class Lanes:
                 del lane.queue[held.delivery.id]
                 passed.append(held)
                 self._passed_over.pop(origin, None)
-                self._passed_over[origin] = now + _PASSED_OVER
+                self._passed_over[origin] = now + _PASS_OVER_S
             self._close_if_empty(origin, lane)
         return passed
 
-    def give_up_queued(self) -> list[Held]:
-        """All that is queued; it is no longer ours to send."""
+    def drop_queued(self) -> list[Held]:
+        """Remove and return all that is queued."""
         queued = list(self.queued())
         for origin, lane in list(self._lanes.items()):
             lane.queue.clear()
@@ -296,9 +281,9 @@ class Lanes:
         return queued
 
     def room(self) -> int:
-        """How many more to claim. What is queued behind its lane's window is nobody's hindrance;
-        when too many are passed over to be left out by name, some must have their turn first."""
-        if len(self._passed_over) >= _REMEMBERED:
+        """How many more to claim. Deliveries beyond their lane's window do not count. Zero while
+        too many origins are passed over to be left out by name."""
+        if len(self._passed_over) >= _MAX_REMEMBERED:
             return 0
         ready = sum(
             min(len(lane.queue), max(lane.window - lane.under_way, 0))
@@ -306,7 +291,7 @@ class Lanes:
         )
         return max(self._places - ready, 0)
 
-    def left_out(self, now: float) -> list[str]:
+    def excluded_origins(self, now: float) -> list[str]:
         """Origins for which nothing more should be claimed: full, or passed over."""
         while self._passed_over:
             origin = next(iter(self._passed_over))
@@ -316,7 +301,7 @@ class Lanes:
         full = (
             origin
             for origin, lane in self._lanes.items()
-            if len(lane.queue) >= _ENOUGH * lane.window
+            if len(lane.queue) >= _QUEUED_WINDOWS * lane.window
         )
         return list(dict.fromkeys(chain(full, self._passed_over)))
 
@@ -324,13 +309,13 @@ class Lanes:
         standing = Standing.DOUBTFUL if delivery.attempts else Standing.NEW
         return _Lane(min(_FIRST_WINDOW, self._per_origin), standing)
 
-    def _goes(self, lane: _Lane, held: Held, now: float) -> bool:
+    def _may_begin(self, lane: _Lane, held: Held, now: float) -> bool:
         return now <= held.begin_by and self._shares.allow(
             lane.standing, held.delivery.run_id, lane.under_way
         )
 
     def _has_a_share(self, lane: _Lane, held: Held) -> bool:
-        """Or will have one without our doing: what waits behind its lane's window does."""
+        """Whether it has a share, or waits behind its lane's window and will get one."""
         return lane.under_way >= lane.window or self._shares.allow(
             lane.standing, held.delivery.run_id, lane.under_way
         )
@@ -350,31 +335,24 @@ class Lanes:
         if lane.took is None:
             return
         self._empty[origin] = lane
-        if len(self._empty) > _REMEMBERED:
+        if len(self._empty) > _MAX_REMEMBERED:
             del self._empty[next(iter(self._empty))]
 
 
 def _has_time(lane: _Lane, now: float, deadline: Deadline) -> bool:
-    took = deadline.unheard_of if lane.took is None else lane.took
+    took = deadline.default_took if lane.took is None else lane.took
     return now + took <= deadline.end_by
 
 
-# Attempts under way.
-#
-# Each is made by a task that goes on with the next one when it has ended: a task for each attempt,
-# and a timer, would cost as much as all the rest we do for it. One alarm watches over all of them,
-# set to the soonest moment at which one of them must have ended.
-
-
 class Interruption(Enum):
-    """An attempt that we ended ourselves."""
+    """An attempt that was ended by the relay."""
 
     STOPPED = "the target may have got it"
     NOT_BEGUN = "nothing was sent"
 
 
 Ending = NotTaken | Interruption | None
-"""``None``: the target has it."""
+"""``None``: delivered."""
 
 
 class _Attempt(NamedTuple):
@@ -383,32 +361,36 @@ class _Attempt(NamedTuple):
 
 
 class AttemptTasks:
-    """``following`` says what may go out now; ``ended`` hears of each attempt, before that is asked
-    again."""
+    """Attempts under way. ``take_next`` returns what may be sent now; ``ended`` is called with each
+    attempt, before ``take_next`` is called again.
+
+    A task continues with the next attempt when one has ended, since a task and a timer for each
+    would cost as much as the rest of the work. One timer, for the earliest deadline, serves all.
+    """
 
     def __init__(
         self,
         sender: CallbackSender,
-        following: Callable[[], list[Held]],
+        take_next: Callable[[], list[Held]],
         ended: Callable[[Held, Ending], None],
     ) -> None:
         self._sender = sender
-        self._following = following
+        self._take_next = take_next
         self._ended = ended
         self._under_way: dict[str, _Attempt] = {}
         """By the delivery's id."""
-        self._alarm: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def __iter__(self) -> Iterator[Held]:
         return (attempt.held for attempt in self._under_way.values())
 
     def begin(self) -> None:
-        for held in self._following():
+        for held in self._take_next():
             self._start(held)
 
     def renew(self, held: Held) -> bool:
-        """Whether it is under way already. So it is if the machine slept, and our clock with it,
-        but not the store's: the attempt goes on under the new claim."""
+        """Whether it is under way already: the machine slept, and its clock with it, but not the
+        store's. The attempt continues under the new claim."""
         attempt = self._under_way.get(held.delivery.id)
         if attempt is None:
             return False
@@ -419,15 +401,15 @@ class AttemptTasks:
         """End all of them now."""
         for attempt in self._under_way.values():
             attempt.task.cancel()
-        if self._alarm is not None:
-            self._alarm.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _start(self, held: Held) -> None:
-        task = asyncio.create_task(self._carry(held))
+        task = asyncio.create_task(self._send(held))
         self._note(held, task)
         task.add_done_callback(partial(self._gone, held))
 
-    async def _carry(self, held: Held) -> None:
+    async def _send(self, held: Held) -> None:
         while True:
             try:
                 answer = await ask(self._sender, held.delivery)
@@ -439,77 +421,75 @@ class AttemptTasks:
                 return
             task = self._under_way[held.delivery.id].task
             self._end(held, answer)
-            following = self._following()
-            if not following:
+            take_next = self._take_next()
+            if not take_next:
                 return
-            held, *others = following
+            held, *others = take_next
             self._note(held, task)
             for other in others:
                 self._start(other)
 
     def _note(self, held: Held, task: asyncio.Task[None]) -> None:
         self._under_way[held.delivery.id] = _Attempt(held, task)
-        if self._alarm is None or held.end_by < self._alarm.when():
-            self._set_alarm(held.end_by)
+        if self._timer is None or held.end_by < self._timer.when():
+            self._set_timer(held.end_by)
 
     def _end(self, held: Held, ending: Ending) -> None:
-        """With the claim that it was made under last."""
+        """Report the end, with the newest claim of the delivery."""
         self._ended(self._under_way.pop(held.delivery.id).held, ending)
 
     def _gone(self, held: Held, task: asyncio.Task[None]) -> None:
         if task.cancelled():  # before it could begin
             self._end(held, Interruption.NOT_BEGUN)
 
-    def _set_alarm(self, at: float) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm = asyncio.get_running_loop().call_at(at, self._cut_off)
+    def _set_timer(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(at, self._cancel_overdue)
 
-    def _cut_off(self) -> None:
-        """End what must have ended by now, and be back for the next."""
-        now, self._alarm = asyncio.get_running_loop().time(), None
+    def _cancel_overdue(self) -> None:
+        """Cancel attempts past their deadline, and set the timer for the next."""
+        now, self._timer = asyncio.get_running_loop().time(), None
         for attempt in self._under_way.values():
             if attempt.held.end_by <= now:
                 attempt.task.cancel()
         left = [held.end_by for held in self if held.end_by > now]
         if left:
-            self._set_alarm(min(left))
-
-
-# Waiting for what the turns of a loop come to.
+            self._set_timer(min(left))
 
 
 class LoopTurns:
-    """The loop says when a turn begins and how it ended. Who waits, waits for a turn that began
-    afterwards: the one under way may have missed what they wait for."""
+    """Lets callers wait for a result of the relay's loop, which reports the begin and end of its
+    turns. Only turns count that begin after the call: the one under way may have missed what the
+    caller waits for."""
 
     def __init__(self) -> None:
         self._number = 0
         self._over = asyncio.Event()
-        self._at_rest_in = -1
+        self._idle_in = -1
         """The last turn that found nothing and left nothing to do."""
         self._too_late_in = -1
-        """The last turn that left nothing to wait for: there is no time to begin anything."""
+        """The last turn after which no more attempt can begin in time."""
 
     def begin(self) -> None:
         self._number += 1
 
-    def end(self, *, at_rest: bool = False, too_late: bool = False) -> None:
-        if at_rest:
-            self._at_rest_in = self._number
+    def end(self, *, idle: bool = False, too_late: bool = False) -> None:
+        if idle:
+            self._idle_in = self._number
         if too_late:
             self._too_late_in = self._number
         self._over.set()
         self._over = asyncio.Event()
 
-    async def come_to_rest(self) -> None:
+    async def wait_until_idle(self) -> None:
         """``TimeoutError`` if it is too late."""
         asked_in = self._number
-        while self._at_rest_in <= asked_in:
+        while self._idle_in <= asked_in:
             await self._next(asked_in, self._over)
 
-    async def bring_about(self, what: Callable[[], Awaitable[bool]]) -> None:
-        """Asks for it now and after each turn. ``TimeoutError`` if it is too late."""
+    async def wait_until(self, what: Callable[[], Awaitable[bool]]) -> None:
+        """Check ``what`` now and after each turn. ``TimeoutError`` if it is too late."""
         asked_in = self._number
         while True:
             over = self._over
@@ -525,11 +505,11 @@ class LoopTurns:
 
 _log = logging.getLogger("tenure.runtime")
 
-_A_MOMENT = 1.0
-"""Seconds for what takes none if all is well."""
-_LOCKED_AGAIN = 0.25
-"""Seconds until the next try to settle what somebody else keeps the store from."""
-_NAMED_AT_ONCE = 500
+_GRACE_S = 1.0
+"""For the loop to end, which takes no time if all is well."""
+_LOCKED_RETRY_S = 0.25
+"""Until the next try to settle deliveries whose rows are locked."""
+_MAX_IDS_PER_CLAIM = 500
 _SILENT = "the store does not answer about callbacks (%s); they wait until it does"
 _LOST = "no callbacks are sent any more: %s"
 
@@ -538,9 +518,9 @@ class Relay:
     """Any number of relays may share an outbox, in one process or in many.
 
     ``concurrency`` attempts at once in all, ``per_target`` to one receiver (scheme, host, port).
-    ``settled`` hears of each attempt whose outcome the store has taken. ``only`` callbacks with
-    these ids are sent; who gives it may take out of it what need not be sent any more. The sender
-    stays its maker's to close, after the relay.
+    ``settled`` is called with each delivery whose outcome the store has taken. ``only``: callbacks
+    with these ids are sent; the caller may remove ids meanwhile. The caller closes the sender,
+    after the relay.
     """
 
     def __init__(
@@ -562,52 +542,52 @@ class Relay:
         self._only = only
         self._timing = timing
         self._lanes = Lanes(concurrency, per_target)
-        self._settling = SettlementBatch(outbox, settled)
-        self._carrying = AttemptTasks(send, self._following, self._ended)
+        self._settlements = SettlementBatch(outbox, settled)
+        self._attempts = AttemptTasks(send, self._take_next, self._ended)
         self._token: str | None = None
-        """Of a claim that was not answered."""
-        self._news = asyncio.Event()
+        """The token of a claim that was not answered."""
+        self._wakeup = asyncio.Event()
         self._deadline = Deadline()
         self._closing = asyncio.Event()
         self._turns = LoopTurns()
         self._failures = 0
-        self._asked = False
-        """Whether this turn had a question for the store: one without proves nothing of it."""
-        self._going: asyncio.Task[None] | None = None
+        self._store_called = False
+        """Whether this turn has called the store."""
+        self._task: asyncio.Task[None] | None = None
 
     def open(self) -> None:
-        self._going = asyncio.create_task(self._go_on())
+        self._task = asyncio.create_task(self._run())
 
     def wake(self) -> None:
         """A hint that something may be due; carries no state, may be lost."""
-        self._news.set()
+        self._wakeup.set()
 
     async def flush(self, seconds: float, run_ids: Collection[str] | None = None) -> bool:
-        """Wait until every callback of these runs was tried once or stands behind one that failed;
-        whether that was so before ``seconds`` were over. The rest stays in the outbox.
+        """Wait until every callback of these runs was tried once or waits behind one that failed;
+        false if that took longer than ``seconds``. The rest stays in the outbox.
 
-        Without ``run_ids``: until nothing is due, as far as one can tell from here.
+        Without ``run_ids``: until nothing is due, as far as can be seen from here.
         """
         self.wake()
         try:
             async with asyncio.timeout(seconds):
                 if run_ids is None:
-                    await self._turns.come_to_rest()
+                    await self._turns.wait_until_idle()
                 else:
                     for run_id in run_ids:
-                        await self._turns.bring_about(partial(self._has_tried, run_id))
+                        await self._turns.wait_until(partial(self._has_tried, run_id))
         except TimeoutError:
             return False
         return True
 
     async def close(self, seconds: float = 5.0, run_ids: Collection[str] | None = ()) -> None:
-        """``flush`` for these runs, claim no more, and let what is under way end: all within
-        ``seconds``. Cancelled, it waits for nothing more.
+        """``flush`` these runs, claim no more, and let attempts under way end, all within
+        ``seconds``. Cancelled, it stops waiting.
 
-        What is then cut short is settled as an attempt that failed, so that people see why. What
-        was only queued is put back: another relay may have it at once.
+        What is then cut short is settled as a failed attempt, with this reason. What was only
+        queued is put back, for another relay to claim at once.
         """
-        if self._going is None:
+        if self._task is None:
             self._closing.set()
             return
         self._deadline = Deadline(self._time() + seconds, seconds / 2)
@@ -615,104 +595,103 @@ class Relay:
             if run_ids is None or run_ids:
                 await self.flush(seconds, run_ids)
             self._claim_no_more()
-            await _ends(self._going, max(self._deadline.end_by - self._time(), 0.0))
+            await _ends(self._task, max(self._deadline.end_by - self._time(), 0.0))
         finally:
             self._claim_no_more()
-            self._carrying.stop()
-            await self._let_go(self._going)
+            self._attempts.stop()
+            await self._end_task(self._task)
 
     def _claim_no_more(self) -> None:
         self._closing.set()
         self.wake()
 
-    async def _let_go(self, going: asyncio.Task[None]) -> None:
+    async def _end_task(self, task: asyncio.Task[None]) -> None:
         try:
-            await _ends(going, _A_MOMENT)
+            await _ends(task, _GRACE_S)
         finally:
-            await cancel_and_wait(going)
-        if self._settling:
+            await cancel_and_wait(task)
+        if self._settlements:
             _log.warning(
                 "%d callbacks were sent and the store could not be told: they will be sent again",
-                len(self._settling),
+                len(self._settlements),
             )
 
     # The loop
 
-    async def _go_on(self) -> None:
+    async def _run(self) -> None:
         while True:
-            self._news.clear()  # what comes from now on may be missed by this turn
+            self._wakeup.clear()  # later hints may be missed by this turn
             wait: float | None = None
             try:
                 more = await self._settle_and_claim()
             except Exception as error:  # noqa: BLE001  whatever it is, callbacks must be tried again
                 more, wait = False, self._wait_after(error)
             else:
-                if self._asked:
-                    self._back_in_touch()
-            if self._closing.is_set() and not (self._lanes or self._settling):
+                if self._store_called:
+                    self._note_answer()
+            if self._closing.is_set() and not (self._lanes or self._settlements):
                 return
             if wait is not None:
                 await self._pause(wait)
-            elif not (more or self._settling.at_once):
-                await wait_for_event(self._news, self._until_the_next_look())
+            elif not (more or self._settlements.at_once):
+                await wait_for_event(self._wakeup, self._poll_interval())
 
-    def _until_the_next_look(self) -> float:
-        return min(self._timing.poll, _LOCKED_AGAIN) if self._settling else self._timing.poll
+    def _poll_interval(self) -> float:
+        return min(self._timing.poll, _LOCKED_RETRY_S) if self._settlements else self._timing.poll
 
     async def _pause(self, seconds: float) -> None:
-        """Unless closing begins meanwhile: then there is one more try, and perhaps nothing left to
-        wait for."""
+        """Sleep, unless closing begins meanwhile: then there is one more try."""
         if self._closing.is_set():
             await pause(seconds)
         else:
             await wait_for_event(self._closing, seconds)
 
     async def _settle_and_claim(self) -> bool:
-        """Whether to go on at once: there may be more that we have room for."""
+        """One turn; whether to continue at once, since more may be due that there is room for."""
         self._turns.begin()
-        at_rest = too_late = False
+        idle = too_late = False
         try:
             more = await self._claim()
-            self._carrying.begin()
+            self._attempts.begin()
             self._put_back(self._lanes.pass_over(self._time(), self._deadline))
-            if not (more or self._lanes or self._settling):
-                at_rest = not self._lanes.passed_over
-                too_late = not at_rest and self._ending
+            if not (more or self._lanes or self._settlements):
+                idle = not self._lanes.passed_over
+                too_late = not idle and self._ending
         finally:
-            self._turns.end(at_rest=at_rest, too_late=too_late)
+            self._turns.end(idle=idle, too_late=too_late)
         return more
 
     async def _claim(self) -> bool:
-        """As much as there is room for, and settle what ended before."""
+        """Claim as much as there is room for, and settle what has ended."""
         sent_at = self._time()
         if self._closing.is_set():
-            self._put_back(self._lanes.give_up_queued())
+            self._put_back(self._lanes.drop_queued())
         room = self._lanes.room()
         claims = bool(room) and not self._closing.is_set()
-        self._asked = claims or bool(self._settling)
+        self._store_called = claims or bool(self._settlements)
         if not claims:
-            await self._settling.settle()
+            await self._settlements.settle()
             return False
         self._token = self._token or self._new_id()
-        claimed = await self._settling.settle_and_claim(
+        claimed = await self._settlements.settle_and_claim(
             DeliveryClaim(
                 self._token,
                 limit=room,
                 seconds=self._timing.claim,
-                per_origin=self._lanes.most_to_claim,
-                except_origins=self._lanes.left_out(sent_at),
-                only=None if self._only is None else list(islice(self._only, _NAMED_AT_ONCE)),
+                per_origin=self._lanes.claim_limit_per_origin,
+                except_origins=self._lanes.excluded_origins(sent_at),
+                only=None if self._only is None else list(islice(self._only, _MAX_IDS_PER_CLAIM)),
             )
         )
         self._token = None
         limits = self._timing.limits(sent_at)
         for delivery in claimed:
             held = Held(delivery, *limits)
-            if not self._carrying.renew(held):
+            if not self._attempts.renew(held):
                 self._lanes.put(held)
         return len(claimed) == room
 
-    def _following(self) -> list[Held]:
+    def _take_next(self) -> list[Held]:
         if self._closing.is_set():
             return []
         return self._lanes.take(self._time(), self._deadline)
@@ -721,7 +700,7 @@ class Relay:
         self._settle(held, self._outcome(held.delivery, ending))
         answered = ending is None or (isinstance(ending, NotTaken) and not ending.again)
         self._lanes.ended(held, self._time(), answered=answered)
-        self._news.set()
+        self._wakeup.set()
 
     def _put_back(self, untried: list[Held]) -> None:
         for held in untried:
@@ -729,7 +708,7 @@ class Relay:
 
     def _settle(self, held: Held, outcome: Outcome) -> None:
         delivery = held.delivery
-        self._settling.add(Settlement(delivery.id, delivery.token or "", outcome))
+        self._settlements.add(Settlement(delivery.id, delivery.token or "", outcome))
 
     def _outcome(self, delivery: Delivery, ending: Ending) -> Outcome:
         match ending:
@@ -744,11 +723,11 @@ class Relay:
     def _wait_after(self, error: Exception) -> float:
         self._failures += 1
         if self._failures == 1:
-            lost = isinstance(error, StoreLost)  # for good: nothing waits in it
+            lost = isinstance(error, StoreLost)  # for good
             _log.warning(_LOST if lost else _SILENT, str(error) or type(error).__name__)
         return ENDLESS.wait_after(self._failures, luck=random.random()) or 0.0  # noqa: S311
 
-    def _back_in_touch(self) -> None:
+    def _note_answer(self) -> None:
         if self._failures:
             _log.warning("the store answers about callbacks again")
             self._failures = 0
@@ -756,8 +735,9 @@ class Relay:
     # Waiting for an end
 
     async def _has_tried(self, run_id: str) -> bool:
-        """While we hold anything of this run there is more to come: the store is not asked."""
-        held = chain(self._lanes.queued(), self._carrying)
+        """Whether the run's callbacks were all tried. Without a call of the store while any is
+        queued or under way here."""
+        held = chain(self._lanes.queued(), self._attempts)
         if any(each.delivery.run_id == run_id for each in held):
             return False
         try:

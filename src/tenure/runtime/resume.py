@@ -1,13 +1,13 @@
-"""Going on with a run from its record: what its earlier owners did is played once more, on paper.
+"""Continues a run from its record, by replaying what its earlier owners did.
 
-``Schedule`` is a pure machine: given the same results in the same order it says the same. The
-record has the results, and their times have the order: each accepted update moves a run's time
-forward and holds one turn of its owner. So the machine is asked turn by turn what it would do, and
-is told what the record says became of it, until it says something that the record does not have.
-That is where the last owner was lost; from there on the machine goes on for real.
+``Schedule`` is pure: the same results in the same order lead to the same decisions. The record has
+the results, and their times give the order: each accepted update moves the run's time forward and
+holds one turn of its owner. So the schedule is fed the recorded results turn by turn until it
+decides something that the record does not have: there the last owner was lost, and from there the
+run continues.
 
-What had been started by then and has no result is *in doubt*: perhaps it ran, wholly, halfway, or
-not at all. That is never guessed: the step's ``on_takeover`` decides.
+A task that was started by then and has no result is *unknown*: it may have run wholly, in part or
+not at all. The step's ``on_takeover`` decides what is done about it.
 """
 
 from __future__ import annotations
@@ -34,74 +34,75 @@ from tenure.workflow.wording import listed
 _PENDING = ItemState()
 _NEVER = datetime.max.replace(tzinfo=UTC)
 _UNKNOWN = HostChange(
-    status=HostStatus.UNKNOWN, message="its worker was lost while it ran; nobody saw it end"
+    status=HostStatus.UNKNOWN, message="its worker was lost while it ran; its end was not recorded"
 )
 
 
 class UnknownTask(NamedTuple):
-    """A task that was started, and of which nobody knows how it ended."""
+    """A task that was started and has no result."""
 
     start: Start
     attempts: int
-    """Made so far, the one in doubt included."""
+    """Made so far, the one without a result included."""
 
 
 class Resumed(NamedTuple):
     missing: Changes
-    """What is to be recorded before anything else is done."""
-    doubts: list[UnknownTask]
+    """Changes to record before anything else is done."""
+    unknown_tasks: list[UnknownTask]
 
 
-def resume(unfolding: Schedule, run: RunSnapshot) -> Resumed:
-    """Bring ``unfolding``, which has not begun, to where ``run`` is. What it wants to start then
-    starts for the first time. ``NotRunnable`` if the record cannot come from this definition."""
+def resume(schedule: Schedule, run: RunSnapshot) -> Resumed:
+    """Bring ``schedule``, which has not begun, to the state of ``run``. What it starts after that
+    starts for the first time. Raises ``NotRunnable`` if the record cannot come from this
+    definition."""
     begun: dict[Start, ItemState] = {}
-    draft = PendingChanges()
-    unfolding.proceed(draft)
-    if run.status is RunStatus.QUEUED and (first := draft.changes()).steps:
-        return Resumed(first, [])  # the record has nothing of it
-    while not (missing := _missing(draft.changes(), run)).steps:
-        begun.update((start, _state(run, start)) for start in _taken(unfolding))
+    pending = PendingChanges()
+    schedule.proceed(pending)
+    if run.status is RunStatus.QUEUED and (first := pending.changes()).steps:
+        return Resumed(first, [])  # nothing is recorded yet
+    while not (missing := _missing(pending.changes(), run)).steps:
+        begun.update((start, _state(run, start)) for start in _taken(schedule))
         ended = _first_to_end(begun)
-        draft = PendingChanges()
-        if not ended and not unfolding.impatient:
+        pending = PendingChanges()
+        if not ended and not schedule.next_turn_due:
             break
         for start in ended:
-            unfolding.settle(start, _outcome(begun.pop(start)), draft)
-        unfolding.proceed(draft)
-    for start in _taken(unfolding):
+            schedule.settle(start, _outcome(begun.pop(start)), pending)
+        schedule.proceed(pending)
+    for start in _taken(schedule):
         state = _state(run, start)
         if state.status is HostStatus.PENDING:
-            unfolding.starts.append(start)
+            schedule.starts.append(start)
         else:
             begun[start] = state
     if _first_to_end(begun) or any(state.status is HostStatus.PENDING for state in begun.values()):
         raise NotRunnable(run.run_id, "its record does not follow from its definition")
     return Resumed(
-        _with_doubts(missing, begun),
+        _mark_unknown(missing, begun),
         [UnknownTask(start, state.attempts) for start, state in begun.items()],
     )
 
 
-def _taken(unfolding: Schedule) -> list[Start]:
-    starts, unfolding.starts = unfolding.starts, []
+def _taken(schedule: Schedule) -> list[Start]:
+    starts, schedule.starts = schedule.starts, []
     return starts
 
 
 def _state(run: RunSnapshot, start: Start) -> ItemState:
-    """What the record has of one task."""
-    course, name, position = start
-    if course.index >= len(run.steps):
+    """The recorded state of a task."""
+    progress, name, position = start
+    if progress.index >= len(run.steps):
         return _PENDING
-    host = run.steps[course.index].hosts.get(name, _PENDING)
-    if position is None or course.items is None or not course.items[name]:
+    host = run.steps[progress.index].hosts.get(name, _PENDING)
+    if position is None or progress.items is None or not progress.items[name]:
         return host
     items = host.items if isinstance(host, HostState) else ()
     return items[position] if position < len(items) else _PENDING
 
 
 def _first_to_end(begun: dict[Start, ItemState]) -> list[Start]:
-    """Those that ended in the earliest update: its writer took them in together."""
+    """Tasks that ended in the earliest update: its writer settled them together."""
     ended = [(start, state) for start, state in begun.items() if state.status in ENDED_HOST]
     if not ended:
         return []
@@ -114,7 +115,7 @@ def _end_of(state: ItemState) -> datetime:
 
 
 def _outcome(state: ItemState) -> Outcome:
-    """(Of an export that held a secret only its name was kept.)"""
+    """The recorded outcome; of exports that held a secret only the names were kept."""
     return Outcome(
         status=state.status,
         message=state.message,
@@ -127,9 +128,6 @@ def _outcome(state: ItemState) -> Outcome:
         stderr=state.stderr,
         truncated=state.truncated,
     )
-
-
-# What of a turn the record does not have
 
 
 def _missing(changes: Changes, run: RunSnapshot) -> Changes:
@@ -182,82 +180,80 @@ def _is_there(state: ItemState, change: ItemChange) -> bool:
     return state.status in ENDED_HOST
 
 
-def _with_doubts(missing: Changes, begun: dict[Start, ItemState]) -> Changes:
-    """Also say of what is in doubt that it is, unless an earlier owner did."""
-    draft = PendingChanges()
-    draft.take(missing)
-    for (course, host, _), state in begun.items():
+def _mark_unknown(missing: Changes, begun: dict[Start, ItemState]) -> Changes:
+    """Also mark tasks without a result as unknown, unless an earlier owner did."""
+    pending = PendingChanges()
+    pending.take(missing)
+    for (progress, host, _), state in begun.items():
         if state.status is HostStatus.RUNNING:
-            draft.host(course.index, host, _UNKNOWN)
-    return draft.changes()
-
-
-# Tasks that were begun by an owner that is lost: what is done about each, as its step says.
-#
-# ========  ======================================================================================
-# rerun     it begins anew, as a further attempt
-# verify    its probe is asked, and it stays ``unknown`` meanwhile: done is a success; else it
-#           begins anew
-# fail      it failed
-# ask       the run ends as interrupted: a person looks
-# ========  ======================================================================================
-#
-# Where the run is to end before that is decided, they stay ``unknown``, and their hosts are listed
-# as unconfirmed.
+            pending.host(progress.index, host, _UNKNOWN)
+    return pending.changes()
 
 
 class UnknownTasks:
-    """``probe`` executes the probe of what is in doubt."""
+    """Tasks that were begun by a lost owner, handled as ``on_takeover`` of their step says:
 
-    def __init__(self, crew: HostTasks, unfolding: Schedule, probe: Execute) -> None:
-        self._crew = crew
-        self._unfolding = unfolding
+    ========  =====================================================================================
+    rerun     a further attempt
+    verify    its probe runs and it stays ``unknown`` meanwhile; unless the work is done, a further
+              attempt
+    fail      it failed
+    ask       the run ends as interrupted, for an operator to look
+    ========  =====================================================================================
+
+    If the run ends before that is decided, they stay ``unknown`` and their hosts are listed as
+    unconfirmed. ``probe`` executes the probe of a task.
+    """
+
+    def __init__(self, tasks: HostTasks, schedule: Schedule, probe: Execute) -> None:
+        self._tasks = tasks
+        self._schedule = schedule
         self._probe = probe
         self._probed: dict[Start, int] = {}
-        """Those that are looked at now, and how many attempts they have had."""
+        """Tasks whose probe runs now, with the number of their attempts."""
         self._before: dict[Start, int] = {}
 
     def attempts(self, start: Start) -> int:
-        """That earlier owners made of it."""
+        """Attempts made by earlier owners."""
         return self._before.get(start, 0)
 
-    def decide(self, doubts: Sequence[UnknownTask], draft: PendingChanges) -> None:
-        for start, attempts in doubts:
-            recipe = start.course.recipe
+    def decide(self, unknown_tasks: Sequence[UnknownTask], pending: PendingChanges) -> None:
+        for start, attempts in unknown_tasks:
+            recipe = start.progress.recipe
             if attempts and recipe.on_takeover is OnTakeover.ASK:
-                self._crew.stop(asked(recipe.name, start.host))
-        for start, attempts in doubts:
-            recipe = start.course.recipe
-            if self._crew.stopped is not None:
+                self._tasks.stop(asked(recipe.name, start.host))
+        for start, attempts in unknown_tasks:
+            recipe = start.progress.recipe
+            if self._tasks.stopped is not None:
                 if attempts:
-                    self._crew.unconfirmed.add(start.host)
-            elif not attempts:  # it was to begin when its owner was told to stop
-                self._again(start, attempts, draft)
+                    self._tasks.unconfirmed.add(start.host)
+            elif not attempts:  # its owner was told to stop before it began
+                self._again(start, attempts, pending)
             elif recipe.on_takeover is OnTakeover.FAIL:
-                self._crew.arrive(start, _failed(attempts))
+                self._tasks.arrive(start, _failed(attempts))
             elif recipe.on_takeover is OnTakeover.VERIFY and recipe.probe is not None:
                 self._probed[start] = attempts
-                self._crew.begin(start, self._probe)
+                self._tasks.begin(start, self._probe)
             else:
-                self._again(start, attempts, draft)
+                self._again(start, attempts, pending)
 
-    def settled(self, start: Start, outcome: Outcome, draft: PendingChanges) -> bool:
-        """Take in what a probe says; whether it was one."""
+    def settled(self, start: Start, outcome: Outcome, pending: PendingChanges) -> bool:
+        """Settle the result of a probe; false if ``start`` is not being probed."""
         attempts = self._probed.pop(start, None)
         if attempts is None:
             return False
-        if outcome.cut_short or self._crew.stopped is not None:
-            self._crew.unconfirmed.add(start.host)
+        if outcome.cut_short or self._tasks.stopped is not None:
+            self._tasks.unconfirmed.add(start.host)
         elif outcome.status is HostStatus.SUCCESS:
-            self._unfolding.settle(start, _found_done(attempts), draft)
+            self._schedule.settle(start, _found_done(attempts), pending)
         else:
-            self._again(start, attempts, draft)
+            self._again(start, attempts, pending)
         return True
 
-    def _again(self, start: Start, attempts: int, draft: PendingChanges) -> None:
+    def _again(self, start: Start, attempts: int, pending: PendingChanges) -> None:
         self._before[start] = attempts
-        started_again(start, attempts + 1, draft)
-        self._unfolding.starts.append(start)
+        started_again(start, attempts + 1, pending)
+        self._schedule.starts.append(start)
 
 
 def _failed(attempts: int) -> Outcome:
@@ -277,16 +273,13 @@ def _found_done(attempts: int) -> Outcome:
     )
 
 
-# What whoever claims a run decides before going on with it: may it go on at all, and how long?
-
-
-_LEAST = 0.001
+_MIN_TIMEOUT_S = 0.001
 _OPEN = (HostStatus.RUNNING, HostStatus.UNKNOWN)
 
 
 def early_end(run: RunSnapshot, max_takeovers: int) -> Stop | None:
-    """How it ends at once: somebody wants it canceled, it has cost one worker after another, or it
-    needs what only the lost one knew."""
+    """Why a claimed run ends at once: a cancel request, too many lost workers in a row, or a secret
+    export that only the lost worker knew. ``None``: it continues."""
     if run.cancel_requested_at is not None:
         return REQUESTED
     lost = run.takeovers_without_progress
@@ -316,12 +309,12 @@ def cannot_go_on(why: str) -> Stop:
 
 
 def unconfirmed(run: RunSnapshot) -> set[str]:
-    """Hosts with a task that nobody saw end."""
+    """Hosts with a task whose end is not recorded."""
     return {name for step in run.steps for name, host in step.hosts.items() if host.status in _OPEN}
 
 
 def time_left(run: RunSnapshot) -> float | None:
-    """Of the run's own time-out, by the store's clock."""
+    """Seconds left of the run's time-out, by the store's clock; ``None`` without one."""
     if run.timeout is None or run.started_at is None or run.updated_at is None:
         return run.timeout
-    return max(run.timeout - (run.updated_at - run.started_at).total_seconds(), _LEAST)
+    return max(run.timeout - (run.updated_at - run.started_at).total_seconds(), _MIN_TIMEOUT_S)

@@ -1,10 +1,9 @@
-"""Forgets runs that ended long ago, a few at a time.
+"""Removes runs that ended long ago, in small batches.
 
-Others that work on the store must not notice. So a batch is small, and is followed by a pause that
-keeps what one process removes below ``per_second`` runs a second, however much there is to remove.
-Several processes may do this to one store: they take different runs, and each keeps its own budget.
-What is removed, and that a run which has not ended never is, is the store's business
-(``ports.retention``).
+Other users of the store should not notice: each batch is followed by a pause, so that one process
+removes at most ``per_second`` runs a second. Several processes may prune one store: they take
+different runs, each with its own budget. The store decides what may be removed (never a run that
+has not ended; see ``ports.store.Retention``).
 """
 
 from __future__ import annotations
@@ -25,10 +24,11 @@ async def remove_old(
     store: Retention,
     older_than: float,
     rate: PruneRate,
-    told: Callable[[int], None],
+    progress: Callable[[int], None],
     wait: Callable[[float], Awaitable[None]] = pause,
 ) -> int:
-    """All that ended so long ago, batch after batch: how many. ``told`` hears how many so far."""
+    """Remove all runs that ended ``older_than`` seconds ago; their number. ``progress`` is called
+    with the number so far."""
     loop, count = asyncio.get_running_loop(), 0
     while True:
         began = loop.time()
@@ -36,17 +36,17 @@ async def remove_old(
         if not removed:
             return count
         count += removed
-        told(count)
+        progress(count)
         await wait(max(rate.seconds_for(removed) - (loop.time() - began), 0.0))
 
 
-class _Look(NamedTuple):
+class _Next(NamedTuple):
     wait: float
     failures: int
 
 
 class PruneLoop:
-    """The loop. Begins at once, so that commands which live for a moment take their part too."""
+    """Prunes at intervals. Begins at once, so that short-lived commands take part too."""
 
     def __init__(
         self,
@@ -57,25 +57,25 @@ class PruneLoop:
         self._store = store
         self._policy = policy
         self._wait = wait
-        self._going: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
 
     def open(self) -> None:
-        self._going = asyncio.create_task(self._go_on())
+        self._task = asyncio.create_task(self._run())
 
     async def close(self) -> None:
-        """A batch under way is left to the store: it removes each run whole, or not at all."""
-        if self._going is not None:
-            await end(self._going)
+        """Stop. The store removes each run of a batch under way completely or not at all."""
+        if self._task is not None:
+            await end(self._task)
 
-    async def _go_on(self) -> None:
-        look = _Look(0.0, 0)
+    async def _run(self) -> None:
+        next_ = _Next(0.0, 0)
         while True:
             began = asyncio.get_running_loop().time()
-            look = await self._look(look.failures)
+            next_ = await self._prune(next_.failures)
             took = asyncio.get_running_loop().time() - began
-            await self._wait(max(look.wait - took, 0.0))
+            await self._wait(max(next_.wait - took, 0.0))
 
-    async def _look(self, failures: int) -> _Look:
+    async def _prune(self, failures: int) -> _Next:
         try:
             removed = await self._store.prune_runs(self._policy.seconds, limit=self._policy.batch)
         except Exception as error:  # noqa: BLE001  whatever it is, it must be tried again
@@ -84,7 +84,7 @@ class PruneLoop:
                     "runs that ended long ago cannot be removed (%s); it is tried again",
                     str(error) or type(error).__name__,
                 )
-            return _Look(ENDLESS.wait_after(failures + 1, luck=0.0) or 0.0, failures + 1)
+            return _Next(ENDLESS.wait_after(failures + 1, luck=0.0) or 0.0, failures + 1)
         if failures:
             _log.warning("runs that ended long ago can be removed again")
-        return _Look(self._policy.wait_after(removed), 0)
+        return _Next(self._policy.wait_after(removed), 0)

@@ -1,4 +1,5 @@
-"""A retry: a new run, linked to an old one, that does what the old one left."""
+"""Retries: a new run, linked to an old one, that does what the old one left; and what a retry
+cannot do because secrets are not stored."""
 
 from __future__ import annotations
 
@@ -25,17 +26,15 @@ from tenure.workflow.plan import Plan, PlannedStep, make_plan
 from tenure.workflow.spec import Workflow
 from tenure.workflow.wording import instead_of, listed
 
-# What a retry would miss: exports that held a secret, and so were kept nowhere.
-#
-# Every variable reaches every process of a later step, and what its script does with it nobody can
-# see from here. So whatever comes after such an export may need it, on any host, and nobody but the
-# very host that exported it is known to export it again: a retry that would go on without is
-# refused, and says which step to run again, and where. It does not run that step by itself: to do
-# again what was done is for somebody to decide who knows what it does.
-
 
 def what_is_missing(plan: Plan, by: Continuation) -> str | None:
-    """Why the retry cannot do without what was withheld, and what to do; ``None`` if it can."""
+    """Why the retry is impossible without an export that held a secret, and what to do; ``None`` if
+    it is possible.
+
+    Such exports are not stored. Every later step may use them on any host, and only the host that
+    made one can make it again. The retry does not run that step again by itself: whether work may
+    be repeated is for the operator to decide.
+    """
     said = [said for step in plan.steps if (said := _missing_of(step, plan, by))]
     return "; ".join(said) or None
 
@@ -49,8 +48,10 @@ def _missing_of(step: PlannedStep, plan: Plan, by: Continuation) -> str | None:
     if not gone:
         return None
     names = listed(sorted({name for names in gone.values() for name in names}), 5)
-    told = f"step {step.step.name!r} exported {names} with a secret in it on {listed(gone, 5)}"
-    return f"{told}: that is kept nowhere, and what is left may need it; {_advice(step, gone, by)}"
+    message = f"step {step.step.name!r} exported {names} with a secret in it on {listed(gone, 5)}"
+    return (
+        f"{message}: that is kept nowhere, and what is left may need it; {_advice(step, gone, by)}"
+    )
 
 
 def _advice(step: PlannedStep, gone: Iterable[str], by: Continuation) -> str:
@@ -66,8 +67,8 @@ def _advice(step: PlannedStep, gone: Iterable[str], by: Continuation) -> str:
 
 
 def _goes_on_after(step: PlannedStep, plan: Plan, by: Continuation) -> bool:
-    """Whether the retry runs anything that may see what the step exported: of every step that it
-    does not wait for. (Its own handlers see what their host exported, and nothing of others.)"""
+    """Whether the retry runs any step that may see the exports of ``step``: any other that it does
+    not itself wait for. (Its handlers see only the exports of their own host.)"""
     before = _waited_for(step, plan)
     return any(
         by.left(other) or by.owed(other.index)
@@ -77,7 +78,7 @@ def _goes_on_after(step: PlannedStep, plan: Plan, by: Continuation) -> bool:
 
 
 def _waited_for(step: PlannedStep, plan: Plan) -> set[int]:
-    """Steps that have ended when it begins."""
+    """Steps that have ended when ``step`` begins."""
     found: set[int] = set()
     asked = list(step.needs)
     while asked:
@@ -89,24 +90,24 @@ def _waited_for(step: PlannedStep, plan: Plan) -> set[int]:
 
 
 class RetryOptions(Struct, frozen=True, kw_only=True):
-    """What is particular to one retry. All the rest is as the old run has it."""
+    """The options of a retry; the rest is taken from the old run."""
 
     run_id: str | None = None
     only_failed: bool = False
-    """Only hosts on which something went wrong, in this run or one that it retries, and is not made
-    good yet; not those that were never reached."""
+    """Only hosts on which a task failed, in this run or one that it retries, and has not succeeded
+    since; not hosts that no step has reached."""
     from_step: str | None = None
-    """This step and all that wait for it run again, also where they succeeded; no other does. A
-    name, or the step's index."""
+    """This step (name or index) and all that wait for it run again, also where they succeeded; no
+    other does."""
     again: Sequence[str] = ()
-    """These steps run again too, also where they succeeded: something they exported is needed."""
+    """These steps run again too, also where they succeeded, for example for their exports."""
     limit: Sequence[str] = ()
     """Only these hosts and groups."""
     secrets: Mapping[str, str] = {}
-    """They are kept nowhere: to be given again."""
+    """Secrets are not stored and must be given again."""
     approved_by: str | None = None
     requested_by: str | None = None
-    """Who wants it, for the journal."""
+    """The requester, for the journal."""
     store: RunStateStore | None = None
     notifier: RunStateNotifier | None = None
 
@@ -114,8 +115,8 @@ class RetryOptions(Struct, frozen=True, kw_only=True):
 def definition_of_retry(
     stored: StoredRun, workflow: Workflow, options: RetryOptions = RetryOptions()
 ) -> Definition:
-    """``NotRunnable`` if the old run goes on, leaves nothing to do, or something that cannot be
-    done without what it kept nowhere; ``InvalidWorkflow`` for a step or host that is not there."""
+    """``NotRunnable`` if the old run has not ended, leaves nothing to do, or needs an export that
+    was not stored; ``InvalidWorkflow`` for an unknown step or host."""
     run, definition = stored
     if not run.ended:
         raise NotRunnable(run.run_id, f"is {run.status}: it can be retried once it has ended")
@@ -146,7 +147,7 @@ def definition_of_retry(
 
 
 def work_left(definition: Definition, workflow: Workflow) -> int:
-    """Hosts of steps that the retry will run, and handlers it owes them."""
+    """The number of tasks of the retry: hosts of its steps, and handlers owed to them."""
     plan = make_plan(workflow, limit=definition.limit, local=definition.local)
     by = definition.continues or Continuation()
     owed = (hosts for step in plan.steps for hosts in by.owed(step.index).values())
@@ -154,7 +155,7 @@ def work_left(definition: Definition, workflow: Workflow) -> int:
 
 
 def _index_of(word: str, option: str, plan: Plan) -> int:
-    """A name counts more than an index."""
+    """The step of that name, or else index."""
     steps = {str(step.index): step.index for step in plan.steps}
     steps |= {step.step.name: step.index for step in plan.steps}
     if word not in steps:

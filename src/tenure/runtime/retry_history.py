@@ -1,23 +1,21 @@
-"""What a retry does: set arithmetic on the hosts of each step, over all the runs before it.
+"""What a retry has to do: set arithmetic on the hosts of each step, over all runs before it.
 
-A run's *past* is what the runs it retries, and those they retried, have done: the hosts that came
-through each step, with what they exported, and the hosts on which a handler is still due. What is
-left of a step are its hosts without those. Three rules make that exact:
+A run's *past* is what the chain of runs it retries has done: the hosts that succeeded in each step,
+with their exports, and the hosts on which a handler is still due. The other hosts of a step are
+left for the retry. Three rules:
 
-* only ``success`` is done. A host that failed, could not be reached, was cut short, is unknown, or
-  was never reached runs again. One that its condition skipped is asked again: it sees what it would
-  have seen then, since what earlier runs exported counts from where their step ends.
-* a handler that was due and did not come through is owed, until it does, whatever else is run
-  again: to hosts that are through with its step first when that step's turn comes, to the others
-  after they have run it.
-* a step that failed although none of its hosts did (it exported less than it should) did not do its
-  work anywhere.
+* only ``success`` is done. A host that failed, was unreachable, was cut short, is unknown, or never
+  started runs again. For a skipped host the condition is evaluated again: it sees the same
+  variables, since exports of earlier runs count from the end of their step.
+* a handler that was due and did not succeed is owed until it does, whatever else runs again: to
+  hosts that are done with its step when that step starts, to the others after they have run it.
+* a step that failed although none of its hosts did (it exported too little) is done nowhere.
 
-A budget of failures is that of the step, over all its runs: a host counts as it last ended, so the
-past of a step that rolls also has the hosts that failed and have not come through since.
+A failure budget is that of the step over all its runs: a host counts as it last ended, so the past
+of a rolling step also has the hosts that failed and have not succeeded since.
 
-``hosts`` and ``steps`` narrow one retry. They do not enter the past: what a retry was not asked to
-do is still left for the next.
+``hosts`` and ``steps`` narrow one retry and are not part of the past: what a retry leaves out is
+left for the next.
 """
 
 from __future__ import annotations
@@ -41,19 +39,19 @@ class StepPast(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What earlier runs did of one step."""
 
     done: dict[str, dict[str, Any]] = {}
-    """Hosts that came through it, with what they exported."""
+    """Hosts that succeeded, with their exports."""
     owed: dict[str, tuple[str, ...]] = {}
-    """Handlers it notified, and the hosts on which they did not come through."""
+    """Handlers it notified, with the hosts on which they did not succeed."""
     withheld: dict[str, tuple[str, ...]] = {}
-    """What hosts exported with a secret in it: the names, for nobody keeps such values."""
+    """By host, names of exports with a secret in them, whose values are not stored."""
     failed: dict[str, HostStatus] = {}
-    """If it rolls: hosts that failed, how, and have not come through since."""
+    """For a rolling step: hosts that failed and have not succeeded since."""
     troubled: tuple[str, ...] = ()
-    """Hosts on which something of it, or of its handlers, began and did not end well, or that it
-    failed as a whole; and that is not made good yet."""
+    """Hosts on which the step or one of its handlers began and did not end well, or all if it
+    failed as a whole; without those that have succeeded since."""
 
     def exported(self) -> set[str]:
-        """Names that those who are done exported, whether or not the values are known."""
+        """Names exported by the hosts that are done, whether or not the values are stored."""
         return {
             name
             for host, said in self.done.items()
@@ -65,15 +63,15 @@ NO_PAST = StepPast()
 
 
 class Continuation(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a retry takes from the runs before it, and what of the rest it is to do."""
+    """The past of a retry, and the hosts and steps it is limited to."""
 
     past: dict[int, StepPast] = {}
     hosts: tuple[str, ...] | None = None
-    """Only these; ``None``: all that are left."""
+    """Only these; ``None``: all."""
     steps: tuple[int, ...] | None = None
 
     def owed(self, index: int) -> dict[str, tuple[str, ...]]:
-        """Handlers this retry begins the step with."""
+        """Handlers that this retry runs before the step, with their hosts."""
         if self.steps is not None and index not in self.steps:
             return {}
         owed = {
@@ -94,18 +92,18 @@ class Continuation(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def narrowed(plan: Plan, by: Continuation) -> Plan:
-    """What is left of the plan; every step keeps its place."""
+    """The plan with only the hosts that are left; every step keeps its index."""
     steps = tuple(replace(step, hosts=by.left(step)) for step in plan.steps)
     return replace(plan, steps=steps)
 
 
 def is_empty(plan: Plan, by: Continuation) -> bool:
-    """Nothing is left to do."""
+    """Whether nothing is left to do."""
     return not any(by.left(step) or by.owed(step.index) for step in plan.steps)
 
 
 def past_of(plan: Plan, run: RunSnapshot, before: Mapping[int, StepPast]) -> dict[int, StepPast]:
-    """The past of whoever retries ``run``, which executed ``plan`` with the past ``before``."""
+    """The past of a retry of ``run``, which executed ``plan`` with the past ``before``."""
     handlers = _handlers_by_step(run)
     past = {
         step.index: _after(
@@ -146,13 +144,13 @@ def _after(
 
 
 def _not_made_good(troubled: Iterable[str], past: StepPast) -> tuple[str, ...]:
-    """Of hosts with trouble: something is still left for them."""
+    """The hosts with trouble that still have something left to do."""
     owing = {host for hosts in past.owed.values() for host in hosts}
     return tuple(sorted(host for host in troubled if host not in past.done or host in owing))
 
 
 def _failed(state: StepState, before: StepPast) -> dict[str, HostStatus]:
-    """One that was cut short, or not reached, is as it was before."""
+    """Hosts whose last end was a failure; one that was cut short or not started keeps its state."""
     ended = {name: host.status for name, host in state.hosts.items()}
     failed = {name: status for name, status in ended.items() if status in _BAD}
     stays = {
@@ -166,8 +164,8 @@ def _failed(state: StepState, before: StepPast) -> dict[str, HostStatus]:
 def _owed(
     name: str, state: StepState, handlers: list[StepState], before: StepPast
 ) -> tuple[str, ...]:
-    """Hosts on which the handler came through less often than it was due. One that was owed to a
-    host is due once, whether or not the host is notified anew."""
+    """Hosts on which the handler succeeded less often than it was due. An owed handler is due once,
+    whether or not the host notifies it again."""
     due = dict.fromkeys(before.owed.get(name, ()), 1)
     for host, at in state.hosts.items():
         due[host] = max(due.get(host, 0), _times_notified(at))
@@ -179,7 +177,7 @@ def _owed(
 
 
 def _times_notified(host: HostState) -> int:
-    """As the step itself counts: once, or once for each item; not where nothing changed."""
+    """How often the host notified: once, or once for each item; not if nothing changed."""
     return sum(
         item.status is HostStatus.SUCCESS and item.changed is not False
         for item in host.items or (host,)
@@ -187,13 +185,13 @@ def _times_notified(host: HostState) -> int:
 
 
 def _handled(handler: StepState, host: HostState) -> bool:
-    """It ran, or its condition kept it from running."""
+    """Whether the handler ran, or was skipped by its condition."""
     skipped = host.status is HostStatus.SKIPPED and handler.status in _WELL
     return host.status is HostStatus.SUCCESS or skipped
 
 
 def _trouble_on(*steps: StepState) -> set[str]:
-    """Hosts on which something began and did not end well."""
+    """Hosts on which a task began and did not end well."""
     return {name for step in steps for name, host in step.hosts.items() if _went_wrong(host)}
 
 
@@ -211,7 +209,7 @@ def _handlers_by_step(run: RunSnapshot) -> dict[int, list[StepState]]:
 
 
 def followers(plan: Plan, index: int) -> tuple[int, ...]:
-    """The step, and every one that waits for it, directly or not."""
+    """The step and every step that waits for it, directly or indirectly."""
     chosen = {index}
     grown = True
     while grown:
@@ -224,10 +222,10 @@ def followers(plan: Plan, index: int) -> tuple[int, ...]:
 def forgotten(
     past: Mapping[int, StepPast], steps: Collection[int], hosts: Collection[str] | None
 ) -> dict[int, StepPast]:
-    """The past of a retry that runs these steps again on these hosts; ``None``: on any.
+    """The past of a retry that runs these steps again on these hosts; ``None``: on all.
 
-    They are not done any more, and that is all: who failed has failed until it comes through, and a
-    handler is owed until it does.
+    Only ``done`` changes: a failed host has failed until it succeeds, and a handler is owed until
+    it does.
     """
     return {
         index: each if index not in steps else _not_done(each, hosts)

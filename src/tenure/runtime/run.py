@@ -1,4 +1,5 @@
-"""Execute a run in this process, from its birth, or from when it is claimed, to its end."""
+"""Executing a run in this process to its end (``RunExecution``, ``Executions``), submitting a run
+for workers (``submit``), and loading a stored run (``stored_run``, ``stored_work``)."""
 
 from __future__ import annotations
 
@@ -37,20 +38,18 @@ from tenure.runtime.stop import HAND_OVER, PROCESS_STOPPED, REQUESTED, WORKER_ST
 from tenure.runtime.writer import RunTracker, not_born
 from tenure.workflow.plan import Exports
 
-# Where the output of each attempt of a run goes.
-
 
 class Outputs:
-    """Logs and onlookers are looked for when there is something to keep or to show.
+    """Creates the sink for the output of each attempt of a run: record, log and recorders.
 
-    Holds nothing of who asks for an output: the objects of a run form no cycle, so that they go
-    when it ends and not when the garbage collector comes by.
+    Holds no reference to its callers: the objects of a run form no cycle, so that they are freed
+    when it ends and not by the garbage collector.
     """
 
     def __init__(
         self,
         tracker: RunTracker,
-        audience: RecorderQueue,
+        recorder_queue: RecorderQueue,
         masks: Masks | None,
         log_store: LogStore | None,
         *,
@@ -58,7 +57,7 @@ class Outputs:
         log_cap: int,
     ) -> None:
         self._tracker = tracker
-        self._audience = audience
+        self._recorder_queue = recorder_queue
         self._masks = masks
         self._log_store = log_store
         self._summary_bytes = summary_bytes
@@ -66,9 +65,9 @@ class Outputs:
 
     def printed(self, assignment: Assignment, attempt: int) -> Printed:
         show = None
-        if self._audience.wants_output and not assignment.probe:
+        if self._recorder_queue.wants_output and not assignment.probe:
             show = shown_to(
-                self._audience.output,
+                self._recorder_queue.output,
                 assignment.run_id,
                 assignment.index,
                 assignment.recipe.name,
@@ -96,7 +95,7 @@ class Outputs:
 
 
 def _stem(assignment: Assignment, attempt: int) -> str:
-    """Of files with a copy of the output: each attempt has its own."""
+    """The stem of the files with a copy of the output: each attempt has its own."""
     parts = [assignment.recipe.name, assignment.run_id, assignment.index, assignment.host.name]
     if assignment.item is not None:
         parts.append(f"item{assignment.item}")
@@ -124,133 +123,142 @@ class Surroundings(Struct, frozen=True, kw_only=True):
     progress_interval: float = 0.0
     summary_bytes: int = 4096
     log_cap: int = 10 * 1024 * 1024
-    patience: float = 5.0
-    """How long the end of a run waits for recorders and notifier."""
+    recorder_timeout: float = 5.0
+    """Seconds that the end of a run waits for recorders and notifier."""
     max_takeovers: int = 5
-    """In a row without a host finishing: then a run is left to people."""
+    """In a row without a host finishing; then the run ends as interrupted."""
 
 
 class RunClaim(NamedTuple):
-    """A run that this process has got, and the loop's time when it asked."""
+    """A run claimed by this process, and the loop's time when the claim was sent."""
 
     run: ClaimedRun
     sent_at: float
 
 
 class Work(Struct, frozen=True, kw_only=True, gc=False):
-    """One run: what it is to do, and with what."""
+    """One run to execute, with everything it needs."""
 
     prepared: Prepared
     planned: RunSnapshot
     definition: str | None = None
-    """With which it is to be created; ``None``: it is there."""
+    """With which it is created; ``None``: it is stored already."""
     claim: RunClaim | None = None
-    """How this process got it; of a run that is there and has none it is made first."""
+    """``None``: a stored run is claimed first."""
     waits: Beginnings | None = None
-    """Its store, if it was seen to wait and is to be claimed in the commit that begins it."""
+    """Its store, if the run is queued and is to be claimed in the commit that begins it."""
     by_worker: bool = False
-    """Who stops this process does not mean this run."""
+    """Stopping this process does not cancel the run."""
     variables: Mapping[str, Any] = {}
     secrets: Sequence[object] = ()
     """Values to be masked."""
     folder: str | None = None
-    """Where files are looked up that did not travel with the run; ``None``: nowhere."""
+    """Where files are looked up that are not stored with the run; ``None``: nowhere."""
     files: Mapping[str, bytes] = {}
 
 
 class RunExecution:
     """Holds a renewed lease from the first commit on."""
 
-    def __init__(self, session: Session, around: Surroundings, work: Work) -> None:
+    def __init__(self, session: Session, surroundings: Surroundings, work: Work) -> None:
         planned, prepared = work.planned, work.prepared
         self._session = session
-        self._around = around
+        self._surroundings = surroundings
         self._planned = planned
         self._definition = work.definition
         self._claimed = work.claim
-        self._waits = work.waits
+        self._waiting_in = work.waits
         self._by_worker = work.by_worker
         self.began = False
-        """Something of it may have been executed here."""
+        """A task of it may have been executed here."""
         masks = Masks(work.secrets) if work.secrets else None
         self._masks: Masking = masks or NOTHING_SECRET
-        told = session.callbacks.told_of(planned, around.notifier) if session.callbacks else None
-        self._looked_on = told is not None or bool(around.recorders)
-        self._audience = RecorderQueue(around.recorders, planned, session.store)
+        on_committed = (
+            session.callbacks.listener_for(planned, surroundings.notifier)
+            if session.callbacks
+            else None
+        )
+        self._has_recorders = on_committed is not None or bool(surroundings.recorders)
+        self._recorder_queue = RecorderQueue(surroundings.recorders, planned, session.store)
         self._tracker = RunTracker(
-            planned, session.combiner.write, session.identity.new_id, self._audience, told
+            planned,
+            session.combiner.write,
+            session.identity.new_id,
+            self._recorder_queue,
+            on_committed,
         )
         outputs = Outputs(
             self._tracker,
-            self._audience,
+            self._recorder_queue,
             masks,
             session.log_store,
-            summary_bytes=around.summary_bytes,
-            log_cap=around.log_cap,
+            summary_bytes=surroundings.summary_bytes,
+            log_cap=surroundings.log_cap,
         )
         self._engine = Engine(
             planned.run_id,
             prepared,
             Exports(prepared.plan, work.variables),
-            Executor(around.transport, outputs.printed, masks),
+            Executor(surroundings.transport, outputs.printed, masks),
             self._tracker,
             folder=work.folder,
             files=work.files,
-            progress_interval=around.progress_interval,
+            progress_interval=surroundings.progress_interval,
             resumes=planned.recovery is Recovery.RESUME,
             masks=self._masks,
             now=session.identity.now,
         )
 
     async def execute(self) -> RunStatus:
-        """Cancelled once, it does what ``stop`` says, and lets the cancellation out when the record
-        says so; cancelled twice, it stops at once and leaves the record as it is."""
+        """Cancelled once, it calls ``stop`` and raises the cancellation when the end is recorded;
+        cancelled twice, it stops at once and leaves the record as it is."""
         try:
-            return await run_with_graceful_cancel(self._whole(), self.stop)
+            return await run_with_graceful_cancel(self._drive(), self.stop)
         finally:
             holding, self._tracker.holding = self._tracker.holding, None
             if holding is not None:
                 self._session.keeper.drop(holding)
-            if self._looked_on:
-                await self._onlookers_leave()
+            if self._has_recorders:
+                await self._finish_recorders()
 
-    def _whole(self) -> Coroutine[Any, Any, RunStatus]:
+    def _drive(self) -> Coroutine[Any, Any, RunStatus]:
         if self._definition is not None:
             return self._engine.drive(self._create, self._planned.timeout)
-        return self._go_on() if self._waits is None else self._take(self._waits)
+        return (
+            self._continue() if self._waiting_in is None else self._begin_waiting(self._waiting_in)
+        )
 
-    async def _onlookers_leave(self) -> None:
+    async def _finish_recorders(self) -> None:
         time = asyncio.get_running_loop().time
-        end_by = time() + self._around.patience
-        await self._audience.leave(self._around.patience)
+        end_by = time() + self._surroundings.recorder_timeout
+        await self._recorder_queue.leave(self._surroundings.recorder_timeout)
         if self._session.callbacks is not None:
             left = max(end_by - time(), 0.0)
             await self._session.callbacks.notified(self._planned.run_id, left)
 
     def trace(self, error: Exception) -> str:
-        """Of what ``execute`` raised, fit for a log."""
+        """The masked traceback of an error raised by ``execute``."""
         return self._masks.text("".join(format_exception(error)))
 
     @property
     def fencing(self) -> Fencing:
-        """The right to write as its owner, once this process has it."""
+        """The right to write as the run's owner, once this process has it."""
         return self._tracker.fencing
 
     @property
     def cancel_requested(self) -> bool:
-        """As far as the store has told."""
+        """Whether the store has reported a cancel request."""
         return self._tracker.cancel_requested_at is not None
 
     def stop(self) -> None:
-        """The process, or who uses the runner, wants to end. A run that resumes is given back. What
-        nobody else would go on with ends as interrupted if a worker has it, else as canceled: then
-        it is what was stopped."""
+        """The process ends, or the user of the runner stops it. A run that resumes is given back.
+        Others end as interrupted in a worker, else as canceled."""
         if self._planned.recovery is Recovery.RESUME:
             self._engine.stop(HAND_OVER)
         else:
             self._engine.stop(WORKER_STOPPED if self._by_worker else PROCESS_STOPPED)
 
-    # From its birth
+    # A new run
 
     async def _create(self, changes: Changes) -> Changes:
         sent_at = asyncio.get_running_loop().time()
@@ -258,10 +266,10 @@ class RunExecution:
         self._hold(lease, sent_at)
         return not_born(changes)
 
-    # From where it waits
+    # A queued run
 
-    async def _take(self, store: Beginnings) -> RunStatus:
-        """What ``begin_run`` raises if somebody else was faster."""
+    async def _begin_waiting(self, store: Beginnings) -> RunStatus:
+        """Raises what ``begin_run`` raises if another worker was faster."""
 
         def begin_run(beginning: Beginning) -> Awaitable[Receipt]:
             return self._session.writing.asked(store.begin_run(beginning))
@@ -271,22 +279,22 @@ class RunExecution:
             lease = await self._tracker.take(_begun(changes), begin_run, request)
             self._hold(lease, sent_at)
             if self._planned.recovery is Recovery.RESUME and not self._tracker.is_trusted:
-                self.stop()  # what was to begin does so elsewhere
+                self.stop()  # it begins in another process
             else:
                 self._check_trusted()
             return Changes()
 
         return await self._engine.drive(begin, self._planned.timeout, self._planned)
 
-    # From where somebody left it
+    # A run that was claimed, perhaps from an earlier owner
 
-    async def _go_on(self) -> RunStatus:
+    async def _continue(self) -> RunStatus:
         claimed, sent_at = self._claimed or await self._claim()
         run = claimed.snapshot
         self._tracker.own(claimed)
         self._hold(claimed.lease, sent_at)
         self._check_trusted()
-        end = early_end(run, self._around.max_takeovers)
+        end = early_end(run, self._surroundings.max_takeovers)
         try:
             if end is None:
                 return await self._engine.drive(self._begin, time_left(run), run)
@@ -296,7 +304,7 @@ class RunExecution:
         return end.status
 
     def _check_trusted(self) -> None:
-        """This process may have been frozen since it claimed: then it begins nothing."""
+        """``LeaseLost`` if this process was frozen since the claim: then nothing is begun."""
         if not self._tracker.is_trusted:
             raise LeaseLost(self._planned.run_id, fence=self.fencing.fence, owner_id=None)
         self.began = True
@@ -309,16 +317,16 @@ class RunExecution:
         return Changes()
 
     async def _claim(self) -> RunClaim:
-        """``LeaseHeld`` or ``NotRunnable`` if somebody else was faster."""
+        """``LeaseHeld`` or ``NotRunnable`` if another process was faster."""
         store, run_id = self._session.store, self._planned.run_id
         if not isinstance(store, LeaseStore):
-            raise NotRunnable(run_id, "its store keeps no leases: only who creates a run has it")
+            raise NotRunnable(run_id, "its store keeps no leases: only its creator can run it")
         request, sent_at = self._request(), asyncio.get_running_loop().time()
         claimed = await until_answered(lambda: store.claim_run(run_id, request))
         if claimed.snapshot.status is not RunStatus.QUEUED:
             fencing, release_id = claimed.lease.fencing, self._session.identity.new_id()
             await until_answered(lambda: store.release_lease(run_id, fencing, release_id))
-            raise NotRunnable(run_id, "somebody began it before: only a worker goes on with it")
+            raise NotRunnable(run_id, "it has begun before: only a worker can continue it")
         return RunClaim(claimed, sent_at)
 
     def _request(self) -> LeaseRequest:
@@ -344,17 +352,18 @@ def _begun(changes: Changes) -> Changes:
     return replace(changes, run=replace(changes.run, status=RunStatus.RUNNING))
 
 
-# The runs that this process executes now.
-
-
 class Executions:
+    """The runs that this process executes now."""
+
     def __init__(self) -> None:
         self._runs: set[RunExecution] = set()
         self._last_ended: asyncio.Event | None = None
 
-    async def perform(self, session: Session, around: Surroundings, work: Work) -> RunSnapshot:
-        """To the end; the record as it then is."""
-        run = RunExecution(session, around, work)
+    async def perform(
+        self, session: Session, surroundings: Surroundings, work: Work
+    ) -> RunSnapshot:
+        """Execute a run to its end; its final record."""
+        run = RunExecution(session, surroundings, work)
         self._runs.add(run)
         try:
             with about(work.planned.run_id):
@@ -366,7 +375,7 @@ class Executions:
                 self._last_ended.set()
 
     async def stop(self) -> None:
-        """End those that have not ended, as canceled."""
+        """Stop all runs and wait for their end."""
         if self._runs:
             self._last_ended = asyncio.Event()
             for run in self._runs:
@@ -374,15 +383,12 @@ class Executions:
             await self._last_ended.wait()
 
 
-# A run for whoever claims it: stored, with all that is needed to execute it, and left alone.
-
-
 USE_INSTEAD = "SQLite (sqlite:///runs.db) and PostgreSQL (postgresql://…) have what workers need"
 
 
 def check_takeable(store: RunStateStore) -> None:
-    """``NotSupported`` for a store from which no worker could ever take a run: it would wait for
-    ever, and everybody would say that it waits for a worker."""
+    """``NotSupported`` for a store from which no worker can take a run: it would stay queued for
+    ever."""
     if not isinstance(store, LeaseStore):
         raise not_takeable(type(store).__name__)
     if not isinstance(store, Definitions):
@@ -397,13 +403,13 @@ def not_takeable(kind: str, lacks: str = "leases") -> NotSupported:
 
 
 def not_servable(kind: str) -> NotSupported:
-    """Of a worker for such a store."""
+    """For a worker of such a store."""
     return NotSupported(f"workers need a store with leases, and {kind} has none: {USE_INSTEAD}")
 
 
 def nobody_could_submit(store: str) -> NotSupported:
-    """Of a worker for a store that no other process can see."""
-    seen = f"{store} is seen by this process alone: nobody could submit a run to it"
+    """For a worker of a store that no other process can see."""
+    seen = f"{store} is seen by this process alone: no run can be submitted to it"
     return NotSupported(f"{seen}; {USE_INSTEAD}; tenure run executes one here and now")
 
 
@@ -417,10 +423,11 @@ async def submit(
     update_id: str | None = None,
     by: str | None = None,
 ) -> RunSnapshot:
-    """The run as it was stored; where an answer was lost, as it is by now. ``approval_seconds`` is
-    how long it may wait for approval, if it does. ``update_id`` names this very request: sent
-    again, with the same ``run_id``, it finds the run that it made. ``by`` is who wants the run, for
-    the journal."""
+    """Store a run for workers; the run as stored, or as it is now if an answer was lost.
+
+    ``approval_seconds``: how long it may wait for approval. ``update_id`` identifies the request:
+    sent again with the same ``run_id``, it finds the run it created. ``by``: the requester, for the
+    journal."""
     new_id = session.identity.new_id
     creation = new_run(
         planned,
@@ -437,9 +444,9 @@ async def submit(
         doubtful = True
 
     receipt = await until_answered(lambda: session.combiner.write(creation), failed=note)
-    told = session.callbacks and session.callbacks.told_of(planned, notifier)
-    if told:
-        told(planned, creation.events, creation.deliveries, receipt)
+    on_committed = session.callbacks and session.callbacks.listener_for(planned, notifier)
+    if on_committed:
+        on_committed(planned, creation.events, creation.deliveries, receipt)
     await hint_at(session, planned)
     if doubtful or receipt.updated_at is None:
         return await until_answered(lambda: session.store.get_run(planned.run_id))
@@ -447,8 +454,8 @@ async def submit(
 
 
 async def hint_at(session: Session, run: RunSnapshot) -> None:
-    """If a worker could claim it now; when its time comes, or somebody approves it, is told by the
-    store and by who approves."""
+    """Give workers a hint if the run can be claimed now. Later start times are announced by the
+    store, approvals by the approving process."""
     if session.hinting is None or run.status is not RunStatus.QUEUED:
         return
     waits = waits_for_approval(run) and run.approval.by is None
@@ -456,16 +463,15 @@ async def hint_at(session: Session, run: RunSnapshot) -> None:
         await session.hinting.hint(run.queue, run.run_id)
 
 
-# A run that is there already, with what it executes: for whoever goes on with it.
-
-
 class StoredRun(NamedTuple):
+    """A stored run with the definition it executes."""
+
     snapshot: RunSnapshot
     definition: Definition
 
 
 async def stored_run(store: RunStateStore, run_id: str) -> StoredRun:
-    """``RunNotFound``; ``NotRunnable`` if its store does not know what it executes."""
+    """Raises ``RunNotFound``; ``NotRunnable`` if its store keeps no definition of it."""
     run = await until_answered(lambda: store.get_run(run_id))
     text = None
     if isinstance(store, Definitions):
@@ -478,7 +484,7 @@ async def stored_run(store: RunStateStore, run_id: str) -> StoredRun:
 def stored_work(
     ready: Ready, planned: RunSnapshot, secrets: Mapping[str, str], *, by_worker: bool = False
 ) -> Work:
-    """For a run executed as it was stored. ``InvalidWorkflow`` if a secret is missing."""
+    """The work of a stored run. ``InvalidWorkflow`` if a secret is missing."""
     check_complete(ready, planned.vars.keys(), secrets.keys(), by_worker=by_worker)
     variables = {**planned.vars, **secrets}
     return Work(

@@ -1,8 +1,8 @@
-"""How a run unfolds: results go in; changes for the next update and tasks to start come out.
+"""How a run progresses: results go in; changes for the next update and tasks to start come out.
 
-A pure machine: no task, no clock, no store. ``Engine`` feeds it and does what it says. One draft
-never says two statuses of one thing, since the journal must show every status: what starts and ends
-without anything being executed takes two turns.
+Pure: no task, no clock, no store. ``Engine`` feeds it and executes what it decides. One update
+never sets two statuses of one thing, since the journal has to show every status: what starts and
+ends without executing anything takes two turns.
 """
 
 from __future__ import annotations
@@ -30,9 +30,6 @@ from tenure.runtime.retry_history import NO_PAST
 from tenure.runtime.steps import StepProgress, Trouble, open_step
 from tenure.workflow.plan import NO_ITEM, Exports
 
-# What will go into the next update: results and starts that are ready at the same moment.
-
-
 Item = TypeVar("Item", HostChange, ItemChange)
 
 
@@ -40,17 +37,18 @@ _SUCCEEDED = HostChange(status=HostStatus.SUCCESS)
 
 
 class PendingChanges:
-    """Gathers changes. Of one step or host the later word is added to the earlier one; the engine
-    never says two statuses of one thing in one draft, or the journal would miss one.
+    """The changes of the next update: results and starts that are ready at the same moment. Later
+    changes of a step or host are merged into earlier ones; the engine never sets two statuses of
+    one thing in one update, or the journal would miss one.
 
-    ``changes`` gives out what was gathered, not a copy of it: then a new draft is begun.
+    ``changes`` returns what was gathered, not a copy: use a new object after it.
     """
 
     __slots__ = ("_steps", "run")
 
     def __init__(self) -> None:
         self._steps: dict[int, StepChange] = {}
-        """Each with a map of hosts that is ours to fill."""
+        """Each has its own, mutable map of hosts."""
         self.run = NO_RUN_CHANGE
 
     def __bool__(self) -> bool:
@@ -85,7 +83,7 @@ class PendingChanges:
         self.run = change if self.run is NO_RUN_CHANGE else replace(self.run, **_given(change))
 
     def take(self, changes: Changes) -> None:
-        """What was said elsewhere, as if it were said here."""
+        """Merge changes that were gathered elsewhere."""
         for index, change in changes.steps.items():
             step = self._steps.get(index) or StepChange()
             both = {"hosts": step.hosts | change.hosts, "plan": change.plan or step.plan}
@@ -107,12 +105,12 @@ def _given(change: HostChange | StepChange | RunChange) -> dict[str, Any]:
 
 
 def change_of(kind: type[Item], outcome: Outcome) -> Item:
-    """An outcome as a change of a host, or of an item of it. Only what is worth saying: defaults
-    are left out of rows and journal."""
+    """An outcome as a change of a host, or of one of its items. Defaults are left out, to keep rows
+    and journal small."""
     if outcome == PLAIN_SUCCESS and kind is HostChange:
-        return _SUCCEEDED  # there is nothing else to say, as of most
+        return _SUCCEEDED  # the usual case
     given: dict[str, Any] = {"status": outcome.status}
-    if outcome.message is not None or outcome.attempts != 1:  # else what an earlier one said stays
+    if outcome.message is not None or outcome.attempts != 1:  # else keep the earlier one
         given["message"] = outcome.message
     if outcome.exit_code is not None:
         given["exit_code"] = outcome.exit_code
@@ -147,9 +145,9 @@ _STEP_FAILED = StepStatus.FAILED
 
 
 class Start(NamedTuple):
-    """One host of one step, for one item, to be executed once this is durable."""
+    """A task to execute (a step on one host, for one item) once its start is durable."""
 
-    course: StepProgress
+    progress: StepProgress
     host: str
     position: int | None
 
@@ -159,93 +157,88 @@ class Schedule:
         self._prepared = prepared
         self._exports = exports
         self._steps = len(prepared.plan.steps)
-        """With the handlers that have run."""
-        self._schedule = ReadySteps(prepared.order)
+        """Number of steps, with the handlers that have run."""
+        self._ready_steps = ReadySteps(prepared.order)
         self._open: dict[int, StepProgress] = {}
-        self._broken: list[StepProgress] = []
-        """Steps that were begun only to be seen failing in the next turn."""
-        self._culprit: StepProgress | None = None
-        """The first step whose failure fails the run: no further step begins, those that run come
-        to their end."""
+        self._failed_at_start: list[StepProgress] = []
+        """Steps that fail without any task: they start in this turn and fail in the next."""
+        self._failed_step: StepProgress | None = None
+        """The first step whose failure fails the run: no further step starts, running ones
+        finish."""
         self._halted = False
-        self._handlers_first = False
-        """A step has begun with handlers, which wait for the next turn: a run is born with steps
+        self._handlers_due = False
+        """A step starts with handlers, which wait for the next turn: a run is created with steps
         only."""
         self.starts: list[Start] = []
 
     @property
     def finished(self) -> bool:
-        """Every step has come to an end of its own, or a failure keeps the rest from beginning."""
-        return not self._open and (self._culprit is not None or not self._schedule.left)
+        """Every step has ended, or a failure keeps the rest from starting."""
+        return not self._open and (self._failed_step is not None or not self._ready_steps.left)
 
     @property
-    def impatient(self) -> bool:
-        """Whether the next turn is due although nothing will arrive."""
-        return bool(self._broken) or (self._handlers_first and not self._halted)
+    def next_turn_due(self) -> bool:
+        """Whether the next turn is due although no result will arrive."""
+        return bool(self._failed_at_start) or (self._handlers_due and not self._halted)
 
     def halt(self) -> None:
-        """Nothing starts any more; what has done all its work still comes to its end."""
+        """Start nothing more; a step whose work is done still ends."""
         self._halted = True
 
-    def cut_short(self, status: RunStatus, outcome: Outcome, draft: PendingChanges) -> None:
-        """The run ends here as ``status``: so do steps that began and hosts that are between two
-        items of their loop. Whoever was told that a step began hears of its end too, of a handler's
-        before that of its step."""
+    def cut_short(self, status: RunStatus, outcome: Outcome, pending: PendingChanges) -> None:
+        """End the run as ``status``, with the steps that began and the hosts that are between two
+        loop items. Every started step gets an end event, a handler before its step."""
         said, kind = outcome.message, outcome.kind
-        for course in reversed(self._open.values()):
-            for host in course.halfway:
-                draft.host(course.index, host, change_of(HostChange, outcome))
-            name = course.recipe.name
+        for progress in reversed(self._open.values()):
+            for host in progress.between_items:
+                pending.host(progress.index, host, change_of(HostChange, outcome))
+            name = progress.recipe.name
             error = ErrorInfo(kind=kind, message=said or "", step=name) if kind else UNSET
-            draft.step(course.index, STEP_CUT_SHORT[status], said, error)
+            pending.step(progress.index, STEP_CUT_SHORT[status], said, error)
 
-    def scope(self, course: StepProgress, host: str) -> Mapping[str, Any]:
-        """The variables a task sees; a handler's include the item its step notified it for, and
-        what its host exported there."""
-        step = course.parent or course
+    def scope(self, progress: StepProgress, host: str) -> Mapping[str, Any]:
+        """The variables of a task; a handler's include the item its step notified it for, and what
+        its host exported there."""
+        step = progress.parent or progress
         item = NO_ITEM
         if step.items is not None and step.position is not None and step.items[host]:
             item = step.items[host][step.position]
         exported = None
-        if course.parent is not None:
+        if progress.parent is not None:
             exported = step.exported.get(host) or step.past.done.get(host)
         return self._exports.scope(host, item, exported)
 
-    # What ended
-
-    def settle(self, start: Start, outcome: Outcome, draft: PendingChanges) -> None:
-        course, host, position = start
-        end = course.settle(host, outcome)
+    def settle(self, start: Start, outcome: Outcome, pending: PendingChanges) -> None:
+        progress, host, position = start
+        end = progress.settle(host, outcome)
         if position is None:
-            draft.host(course.index, host, change_of(HostChange, outcome))
+            pending.host(progress.index, host, change_of(HostChange, outcome))
             return
-        if _looped(course, host):
-            draft.item(course.index, host, position, change_of(ItemChange, outcome))
+        if _looped(progress, host):
+            pending.item(progress.index, host, position, change_of(ItemChange, outcome))
         if end is not None:
             said = outcome.message if end is outcome.status else None
             kind = outcome.kind if end is outcome.status else None
-            exported = course.shown_exports(host)
+            exported = progress.shown_exports(host)
             change = HostChange(status=end, message=said, kind=kind, **exported)
-            draft.host(course.index, host, change)
+            pending.host(progress.index, host, change)
 
-    # What may start
-
-    def proceed(self, draft: PendingChanges) -> None:
-        """After results were settled: further hosts, waves, handlers, steps."""
-        self._handlers_first = False
-        if self._broken:
-            broken, self._broken = self._broken, []
-            for course in broken:
-                self._close(course, draft)
-        for course in tuple(self._open.values()):
-            if course.index in self._open:  # no other has closed it meanwhile
-                self._continue(course, draft)
-        while self._schedule.ready and not self._halted and self._culprit is None:
-            for index in self._schedule.take_ready():
-                self._begin(self._course(index), draft)
+    def proceed(self, pending: PendingChanges) -> None:
+        """After results were settled: start further hosts, waves, handlers, steps."""
+        self._handlers_due = False
+        if self._failed_at_start:
+            failed_at_start, self._failed_at_start = self._failed_at_start, []
+            for progress in failed_at_start:
+                self._close(progress, pending)
+        for progress in tuple(self._open.values()):
+            if progress.index in self._open:  # not closed by another step meanwhile
+                self._continue(progress, pending)
+        while self._ready_steps.ready and not self._halted and self._failed_step is None:
+            for index in self._ready_steps.take_ready():
+                self._begin(self._course(index), pending)
 
     def _course(self, index: int) -> StepProgress:
-        """Made when its turn comes: of the many runs in flight each holds only what goes on."""
+        """Created when the step starts, so that a run holds only its running steps in memory."""
         prepared = self._prepared
         return StepProgress(
             index,
@@ -256,144 +249,149 @@ class Schedule:
             prepared.in_all[index],
         )
 
-    def _begin(self, course: StepProgress, draft: PendingChanges) -> None:
-        opening = open_step(course.recipe, course.hosts, partial(self.scope, course))
-        if not opening.hosts and not course.owed:
-            if course.past.done:
-                self._exports.add(course.past.done)
-            draft.step(course.index, _STEP_SKIPPED, opening.message)
-            if course.parent is None:
-                self._schedule.ended(course.index)
+    def _begin(self, progress: StepProgress, pending: PendingChanges) -> None:
+        opening = open_step(progress.recipe, progress.hosts, partial(self.scope, progress))
+        if not opening.hosts and not progress.owed:
+            if progress.past.done:
+                self._exports.add(progress.past.done)
+            pending.step(progress.index, _STEP_SKIPPED, opening.message)
+            if progress.parent is None:
+                self._ready_steps.ended(progress.index)
             return
-        draft.step(course.index, _STEP_RUNNING)
+        pending.step(progress.index, _STEP_RUNNING)
         for host in opening.skipped:
-            draft.host(course.index, host, _SKIPPED)
-        self._open[course.index] = course
+            pending.host(progress.index, host, _SKIPPED)
+        self._open[progress.index] = progress
         if opening.trouble is not None:
-            course.trouble = opening.trouble
-            self._broken.append(course)
+            progress.trouble = opening.trouble
+            self._failed_at_start.append(progress)
             return
-        course.doomed = opening.doomed
-        course.begin(opening.hosts, opening.items)
-        if course.owed:
-            self._handlers_first = True
-        self._fill(course, draft)
+        progress.unrunnable = opening.unrunnable
+        progress.begin(opening.hosts, opening.items)
+        if progress.owed:
+            self._handlers_due = True
+        self._fill(progress, pending)
 
-    def _fill(self, course: StepProgress, draft: PendingChanges) -> None:
+    def _fill(self, progress: StepProgress, pending: PendingChanges) -> None:
         if self._halted:
             return
-        position = course.position
-        for host in course.start():
+        position = progress.position
+        for host in progress.start():
             if not position:
-                draft.host(course.index, host, _STARTED)
-            if position is not None and _looped(course, host):
-                draft.item(course.index, host, position, _ITEM_STARTED)
-            self.starts.append(Start(course, host, position))
+                pending.host(progress.index, host, _STARTED)
+            if position is not None and _looped(progress, host):
+                pending.item(progress.index, host, position, _ITEM_STARTED)
+            self.starts.append(Start(progress, host, position))
 
-    def _continue(self, course: StepProgress, draft: PendingChanges) -> None:
-        if course.waiting:
-            self._fill(course, draft)
-        if course.running or course.waiting or course.cut_short or course.handler is not None:
+    def _continue(self, progress: StepProgress, pending: PendingChanges) -> None:
+        if progress.waiting:
+            self._fill(progress, pending)
+        if (
+            progress.running
+            or progress.waiting
+            or progress.cut_short
+            or progress.handler is not None
+        ):
             return
-        due = course.handlers_due()
+        due = progress.handlers_due()
         if due:
-            course.handlers = iter(due)
-            self._next_handler(course, draft)
+            progress.handlers = iter(due)
+            self._next_handler(progress, pending)
         else:
-            self._next_wave(course, draft)
+            self._next_wave(progress, pending)
 
-    def _next_wave(self, course: StepProgress, draft: PendingChanges) -> None:
-        if course.trouble is None and course.next_wave():
-            self._fill(course, draft)
+    def _next_wave(self, progress: StepProgress, pending: PendingChanges) -> None:
+        if progress.trouble is None and progress.next_wave():
+            self._fill(progress, pending)
         else:
-            self._close(course, draft)
+            self._close(progress, pending)
 
-    def _next_handler(self, course: StepProgress, draft: PendingChanges) -> None:
-        """One after another, in the order given; the step goes on when the last has ended."""
-        while course.trouble is None and (due := next(course.handlers, None)) is not None:
+    def _next_handler(self, progress: StepProgress, pending: PendingChanges) -> None:
+        """Handlers run one after another, in order; the step continues after the last."""
+        while progress.trouble is None and (due := next(progress.handlers, None)) is not None:
             if self._halted:
-                course.cut_short = True
+                progress.cut_short = True
                 return
-            handler = self._add_handler(course, *due, draft)
-            self._begin(handler, draft)
+            handler = self._add_handler(progress, *due, pending)
+            self._begin(handler, pending)
             if handler.index in self._open:
-                course.handler = handler
+                progress.handler = handler
                 return
-        course.handler = None
-        self._next_wave(course, draft)
+        progress.handler = None
+        self._next_wave(progress, pending)
 
     def _add_handler(
-        self, course: StepProgress, name: str, hosts: tuple[str, ...], draft: PendingChanges
+        self, progress: StepProgress, name: str, hosts: tuple[str, ...], pending: PendingChanges
     ) -> StepProgress:
         recipe = self._prepared.handlers[name]
-        handler = StepProgress(self._steps, recipe, hosts, parent=course)
+        handler = StepProgress(self._steps, recipe, hosts, parent=progress)
         self._steps += 1
-        draft.added(
+        pending.added(
             StepState(
                 index=handler.index,
                 name=name,
                 kind=StepKind.HANDLER,
                 action=recipe.action.spec.name,
-                notified_by=course.index,
+                notified_by=progress.index,
                 hosts={host: HostState() for host in hosts},
             )
         )
         return handler
 
-    # What has come to its end
-
-    def _close(self, course: StepProgress, draft: PendingChanges) -> None:
-        status = course.verdict()
+    def _close(self, progress: StepProgress, pending: PendingChanges) -> None:
+        status = progress.verdict()
         failed = status is _STEP_FAILED
-        message = course.message()
-        for host in course.halfway:
-            # Its step fails between two of its items: it did not do all it should.
-            draft.host(course.index, host, HostChange(status=HostStatus.FAILED, message=message))
-        if (course.exported or course.past.done) and course.parent is None:
-            note = self._exports.add(course.exports())
+        message = progress.message()
+        for host in progress.between_items:
+            # Its step fails before all of its items are done.
+            pending.host(
+                progress.index, host, HostChange(status=HostStatus.FAILED, message=message)
+            )
+        if (progress.exported or progress.past.done) and progress.parent is None:
+            note = self._exports.add(progress.exports())
             message = "; ".join(filter(None, (message, note))) or None
-        draft.step(course.index, status, message, course.error() if failed else UNSET)
-        del self._open[course.index]
-        if course.parent is not None:
-            self._handler_ended(course, course.parent, failed, draft)
+        pending.step(progress.index, status, message, progress.error() if failed else UNSET)
+        del self._open[progress.index]
+        if progress.parent is not None:
+            self._handler_ended(progress, progress.parent, failed, pending)
             return
-        self._schedule.ended(course.index)
-        if failed and not course.recipe.continue_on_error:
-            self._culprit = self._culprit or course
-        elif course.failed or course.trouble:
-            draft.run_changes(RunChange(last_error=course.error()))
+        self._ready_steps.ended(progress.index)
+        if failed and not progress.recipe.continue_on_error:
+            self._failed_step = self._failed_step or progress
+        elif progress.failed or progress.trouble:
+            pending.run_changes(RunChange(last_error=progress.error()))
 
     def _handler_ended(
-        self, handler: StepProgress, course: StepProgress, failed: bool, draft: PendingChanges
+        self, handler: StepProgress, progress: StepProgress, failed: bool, pending: PendingChanges
     ) -> None:
-        course.handler = None
+        progress.handler = None
         if failed:
-            course.trouble = Trouble(
+            progress.trouble = Trouble(
                 "handler", f"handler {handler.recipe.name!r} {handler.message() or 'failed'}"
             )
-        self._next_handler(course, draft)
+        self._next_handler(progress, pending)
 
-    def end(self, draft: PendingChanges) -> RunStatus:
-        """The run's own end, once ``finished``."""
-        if self._culprit is None:
-            draft.run_changes(_SUCCESS)
+    def end(self, pending: PendingChanges) -> RunStatus:
+        """The status of a run that is ``finished``."""
+        if self._failed_step is None:
+            pending.run_changes(_SUCCESS)
             return RunStatus.SUCCESS
-        error = self._culprit.error()
-        draft.run_changes(
+        error = self._failed_step.error()
+        pending.run_changes(
             RunChange(status=RunStatus.FAILED, message=error.message, error=error, last_error=error)
         )
         return RunStatus.FAILED
 
 
-def started_again(start: Start, attempt: int, draft: PendingChanges) -> None:
-    """A task that was begun before and is in doubt begins anew."""
-    course, host, position = start
+def started_again(start: Start, attempt: int, pending: PendingChanges) -> None:
+    """A task whose result is unknown starts again."""
+    progress, host, position = start
     again = HostChange(status=HostStatus.RUNNING, attempts=attempt, message=None)
-    if position is not None and _looped(course, host):
+    if position is not None and _looped(progress, host):
         item = ItemChange(status=HostStatus.RUNNING, attempts=attempt)
         again = HostChange(status=HostStatus.RUNNING, message=None, items={position: item})
-    draft.host(course.index, host, again)
+    pending.host(progress.index, host, again)
 
 
-def _looped(course: StepProgress, host: str) -> bool:
-    return course.items is not None and bool(course.items[host])
+def _looped(progress: StepProgress, host: str) -> bool:
+    return progress.items is not None and bool(progress.items[host])

@@ -1,4 +1,5 @@
-"""Everything one process shares for one store: group commit, leases, reconciling, operators."""
+"""What one process shares for one store (``Session``): group commit, leases, reconciling,
+operators, callbacks, hints to workers; and the sessions of all its stores (``Sessions``)."""
 
 from __future__ import annotations
 
@@ -26,44 +27,43 @@ from tenure.runtime.options import RetentionPolicy, Timing
 from tenure.runtime.recovery import Reconciler, told_of
 from tenure.runtime.retention import PruneLoop
 
-# Saying that a run may be claimed, without ever standing in the way of who says it.
-
-
-_AT_MOST = 2.0
-"""Seconds that a hint may hold up who gives it."""
-_SILENCE = 5.0
-"""Seconds without an attempt after one that failed: what follows is not held up again."""
+_HINT_TIMEOUT_S = 2.0
+"""A hint delays its sender for no longer."""
+_HINT_PAUSE_S = 5.0
+"""After a failed hint none is sent for this time, so that no sender is delayed again."""
 
 
 class Hinting:
-    """Best effort: what was not hinted at is found by looking."""
+    """Hints that a run can be claimed, through a broker. Best effort: workers also poll."""
 
     def __init__(self, broker: Callable[[], Awaitable[Broker | None]], name: str) -> None:
-        """``broker`` opens it, if need be; ``name`` is for messages, without a password."""
+        """``broker`` opens the broker if needed; ``name``: for messages, without a password."""
         self._broker = broker
         self._name = name
-        self._silent_until = 0.0
+        self._paused_until = 0.0
         self._failing = False
 
     async def hint(self, queue: str, run_id: str) -> None:
-        """Once the store has the run as it can be claimed, not before. Raises nothing."""
+        """Call it once the run can be claimed in the store. Raises nothing."""
         time = asyncio.get_running_loop().time
-        if time() < self._silent_until:
+        if time() < self._paused_until:
             return
-        limit = asyncio.timeout(_AT_MOST)
+        limit = asyncio.timeout(_HINT_TIMEOUT_S)
         try:
             async with limit:
                 broker = await self._broker()
                 if broker is not None:
                     await broker.publish(queue, run_id)
-        except Exception as error:  # noqa: BLE001  a broker of somebody else's may raise anything
-            self._silent_until = time() + _SILENCE
+        except Exception as error:  # noqa: BLE001  an integrator's broker may raise anything
+            self._paused_until = time() + _HINT_PAUSE_S
             if not self._failing:
                 self._failing = True
-                said = str(error) or type(error).__name__
+                message = str(error) or type(error).__name__
                 if limit.expired():
-                    said = f"the broker {self._name} did not answer for {_AT_MOST:g} s"
-                _log.warning("workers are not told of new runs and find them by looking: %s", said)
+                    message = f"the broker {self._name} did not answer for {_HINT_TIMEOUT_S:g} s"
+                _log.warning(
+                    "workers are not told of new runs and find them by looking: %s", message
+                )
         else:
             self._failing = False
 
@@ -74,7 +74,7 @@ LATER = "its lease ended without a renewal"
 
 
 class Identity(Struct, frozen=True, kw_only=True):
-    """Who this process is, and how it tells that another one is gone."""
+    """The identity of this process, and how it detects that another one is gone."""
 
     owner_id: str
     new_id: Callable[[], str]
@@ -95,41 +95,42 @@ class Session:
         retention: RetentionPolicy | None = None,
         hinting: Hinting | None = None,
     ) -> None:
-        """``callbacks`` becomes ours to open and to close. ``windows`` ends tasks if we cannot."""
+        """``callbacks`` is opened and closed by the session. ``windows`` ends tasks when this
+        process cannot."""
         self.store = store
         self.log_store = store if isinstance(store, LogStore) else None
         self.identity = identity
         self.timing = timing
         self.callbacks = callbacks
         self.hinting = hinting
-        told = callbacks.told if callbacks is not None else None
+        on_committed = callbacks.told if callbacks is not None else None
         self.contact = StoreContact(timing.renew_interval)
         self.writing = InTouch(self.contact)
         self.combiner = GroupCommit(store, self.writing)
         self.keeper = LeaseRenewer(store, identity.owner_id, timing, InTouch(self.contact), windows)
-        self.operators = Operators(store, identity.new_id, told)
+        self.operators = Operators(store, identity.new_id, on_committed)
         self.reconciler = Reconciler(
             store,
             identity.owner_id,
             identity.new_id,
             identity.presence,
             identity.runner_id,
-            told,
+            on_committed,
             InTouch(self.contact),
         )
-        self._forgetting = _forgetting(store, retention)
+        self._prune_loop = _prune_loop(store, retention)
         self._has_leases = isinstance(store, LeaseStore)
         self.lease_seconds = timing.lease_duration if self._has_leases else MAX_LEASE_SECONDS
-        """One that cannot be renewed lasts until reconcile finds its owner gone."""
+        """Without leases a claim lasts until reconcile finds its owner gone."""
         self.attended = isinstance(store, Attended)
-        """Somebody else marks what is abandoned, here and from now on."""
+        """The process behind the store marks abandoned runs and prunes; this one does not."""
         self._interval = reconcile_interval
         self._reconciling: asyncio.Task[None] | None = None
         self._listening = AsyncExitStack()
 
     async def open(self) -> None:
-        """Mark what a dead process left behind, then keep looking. Callbacks begin after that: a
-        store that cannot be used is complained of once."""
+        """Mark runs abandoned by dead processes, now and at intervals. Callbacks start after that,
+        so that an unusable store is reported once."""
         try:
             if not self.attended:
                 await self.reconciler.mark_at_start()
@@ -138,8 +139,8 @@ class Session:
             raise
         if self.callbacks is not None:
             self.callbacks.open()
-        if self._forgetting is not None:
-            self._forgetting.open()
+        if self._prune_loop is not None:
+            self._prune_loop.open()
         if isinstance(self.store, Wakeups):
             topics = [topic_of_owner(self.identity.owner_id)]
             await self._listening.enter_async_context(
@@ -149,7 +150,7 @@ class Session:
             self._reconciling = asyncio.create_task(self._keep_reconciling())
 
     async def close(self) -> None:
-        """All of it, also if one part fails or somebody no longer wants to wait."""
+        """Close every part, also if one fails or the caller is cancelled."""
         cancelled_before = times_cancelled()
 
         async def close_callbacks() -> None:
@@ -161,8 +162,8 @@ class Session:
             closing.push_async_callback(self.combiner.close)
             closing.push_async_callback(self.keeper.close)
             closing.push_async_callback(self._listening.aclose)
-            if self._forgetting is not None:
-                closing.push_async_callback(self._forgetting.close)
+            if self._prune_loop is not None:
+                closing.push_async_callback(self._prune_loop.close)
             if self._reconciling is not None:
                 await end(self._reconciling)
 
@@ -176,7 +177,7 @@ class Session:
                 ended = await self.reconciler.reconcile(LATER, expired=lambda: touch.long_enough)
             except Exception as error:  # noqa: BLE001  whatever it is, it must be tried again
                 if isinstance(error, StoreUnavailable) or not isinstance(error, TenureError):
-                    touch.lost()  # else it has answered, if only that it refuses
+                    touch.lost()  # else the store has answered, with a refusal
                 if not complained:
                     why = str(error) or type(error).__name__
                     _log.warning("cannot look for abandoned runs (%s); it is tried again", why)
@@ -189,7 +190,7 @@ class Session:
                     _log.info(line)
 
 
-def _forgetting(store: RunStateStore, policy: RetentionPolicy | None) -> PruneLoop | None:
+def _prune_loop(store: RunStateStore, policy: RetentionPolicy | None) -> PruneLoop | None:
     if policy is None or isinstance(store, Attended):
         return None
     if not isinstance(store, Retention):
@@ -198,13 +199,11 @@ def _forgetting(store: RunStateStore, policy: RetentionPolicy | None) -> PruneLo
     return PruneLoop(store, policy)
 
 
-# The stores one process uses, each opened once, however many ask for it at once.
-
-
 class Sessions:
-    """``open_main`` opens the store that is meant when none is named.
+    """The sessions of one process, one for each store, opened once under concurrent calls.
 
-    Whoever asks for a session after ``refuse`` is refused: it would never be closed.
+    ``open_main`` opens the default store. After ``refuse`` no session is opened: it would never be
+    closed.
     """
 
     def __init__(
@@ -227,7 +226,7 @@ class Sessions:
             async with self._opening:
                 self.check_open()
                 session = await self._opened(await self._main_store() if store is None else store)
-            self.check_open()  # who closes has waited for us, and closes it now
+            self.check_open()  # ``refuse`` has waited for this, and it is closed now
         return session
 
     async def _main_store(self) -> RunStateStore:
@@ -253,15 +252,15 @@ class Sessions:
         self._refusing = False
 
     async def refuse(self) -> None:
-        """Returns when nobody is opening anything any more."""
+        """Open no more sessions; returns when none is being opened."""
         self._refusing = True
         async with self._opening:
             pass
 
     async def close(self) -> None:
-        """All of them, also if one cannot be closed. The stores themselves stay open."""
-        open_ones, self._open, self._main = self._open, {}, None
-        self._opening = asyncio.Lock()  # the next to ask may live in another event loop
+        """Close all sessions, also if one fails. The stores stay open."""
+        sessions, self._open, self._main = self._open, {}, None
+        self._opening = asyncio.Lock()  # the next caller may live in another event loop
         async with AsyncExitStack() as closing:
-            for session in open_ones.values():
+            for session in sessions.values():
                 closing.push_async_callback(session.close)

@@ -1,8 +1,8 @@
-"""How far one step, or one run of a handler, has come in this process. Decides; does nothing.
+"""The progress of one step, or of one run of a handler: which hosts start next, how the step ends,
+and the failure budget of rolling steps. Pure decisions, nothing is executed here.
 
-A step goes through waves: a batch of hosts (all of them, unless it rolls) and one loop item at a
-time. A wave is over when none of its hosts waits or runs; then its handlers run, then the next
-wave begins.
+A step runs in waves: a batch of hosts (all of them, unless it rolls) and one loop item at a time.
+When no host of a wave waits or runs, its handlers run, then the next wave starts.
 """
 
 from __future__ import annotations
@@ -22,21 +22,29 @@ from tenure.runtime.stop import MOST_FAILED_HOSTS
 from tenure.workflow.spec import Rolling
 from tenure.workflow.wording import listed
 
-# How many hosts of a rolling step may fail: one budget over all the runs of a chain of retries.
-#
-# A host counts as it last ended. One that this run tries again counts only if it fails again; one
-# that failed before, and that this run leaves alone, counts with the first host that fails here.
-# (By itself it stops nothing: a retry may begin with one host to see whether the cause is mended.)
-
-
 _UNREACHABLE = HostStatus.UNREACHABLE
 
 
 class Budget:
-    """``in_all`` is how many hosts the step has, ``hosts`` are those of this run, ``before`` all
-    that an earlier run left failed."""
+    """How many hosts of a rolling step may fail: one budget for a run and all its retries.
 
-    __slots__ = ("_again", "_apart", "_before", "_elsewhere", "_failures", "_most", "_unreachable")
+    A host counts as it last ended. One that this run tries again counts only if it fails again; one
+    that failed before and is not retried counts with the first host that fails here. (By itself it
+    stops nothing: a retry may begin with one host to see whether the cause is fixed.)
+
+    ``in_all``: number of hosts of the step; ``hosts``: those of this run; ``before``: hosts that an
+    earlier run left failed.
+    """
+
+    __slots__ = (
+        "_again",
+        "_before",
+        "_failures",
+        "_limit",
+        "_not_retried",
+        "_unreachable",
+        "_unreachable_limit",
+    )
 
     def __init__(
         self,
@@ -45,46 +53,48 @@ class Budget:
         hosts: Collection[str],
         before: Mapping[str, HostStatus],
     ) -> None:
-        self._most = rolling.failure_budget(in_all)
-        self._apart = rolling.unreachable_budget(in_all)
+        self._limit = rolling.failure_budget(in_all)
+        self._unreachable_limit = rolling.unreachable_budget(in_all)
         self._before = before
         self._failures = self._unreachable = 0
         self._again = False
         """Whether a host failed that had failed before."""
-        self._elsewhere = sorted(before.keys() - set(hosts)) if before else []
-        for host in self._elsewhere:
+        self._not_retried = sorted(before.keys() - set(hosts)) if before else []
+        for host in self._not_retried:
             self._count(before[host])
 
     def take(self, host: str, status: HostStatus) -> bool:
-        """A host of this run failed; whether these are too many now."""
+        """Count a failed host; whether the budget is exceeded."""
         self._count(status)
         self._again |= host in self._before
-        return self._failures > self._most or (
-            self._apart is not None and self._unreachable > self._apart
+        return self._failures > self._limit or (
+            self._unreachable_limit is not None and self._unreachable > self._unreachable_limit
         )
 
     def _count(self, status: HostStatus) -> None:
-        if status is _UNREACHABLE and self._apart is not None:
+        if status is _UNREACHABLE and self._unreachable_limit is not None:
             self._unreachable += 1
         else:
             self._failures += 1
 
-    def bears(self, through: int) -> bool:
-        """Whether failures that are not too many are borne, ``through`` hosts having come through.
+    def tolerates(self, completed: int) -> bool:
+        """Whether failures within the budget are tolerated, ``completed`` hosts having succeeded.
 
-        A budget is for hosts that fail on the way, not for those that somebody takes up because
-        they failed: a retry that helps none of them has failed.
+        A budget is for hosts that fail on the way, not for those that are retried because they
+        failed: a retry in which no host succeeds has failed.
         """
-        return not self._again or through > 0
+        return not self._again or completed > 0
 
-    def explained(self, *, spent: bool, through: int) -> str:
+    def explained(self, *, spent: bool, completed: int) -> str:
         """Why the step fails, where the hosts that failed in this run do not explain it."""
         if not spent:
-            return "" if self.bears(through) else "; failed before, and no host came through now"
-        if not self._elsewhere:
+            return (
+                "" if self.tolerates(completed) else "; failed before, and no host came through now"
+            )
+        if not self._not_retried:
             return ""
-        counts = "counts" if len(self._elsewhere) == 1 else "count"
-        return f"; {listed(self._elsewhere, 5)} failed before and {counts} too"
+        counts = "counts" if len(self._not_retried) == 1 else "count"
+        return f"; {listed(self._not_retried, 5)} failed before and {counts} too"
 
 
 Wave = tuple[int | None, tuple[str, ...]]
@@ -112,16 +122,15 @@ class Trouble(NamedTuple):
 class StepProgress:
     __slots__ = (
         "_budget",
+        "_completed",
+        "_deferred_handlers",
         "_done",
-        "_later",
-        "_through",
         "_waves",
         "_worked",
+        "between_items",
         "cut_short",
-        "doomed",
         "exported",
         "failed",
-        "halfway",
         "handler",
         "handlers",
         "hosts",
@@ -135,6 +144,7 @@ class StepProgress:
         "running",
         "spent",
         "trouble",
+        "unrunnable",
         "waiting",
         "withheld",
     )
@@ -149,60 +159,60 @@ class StepProgress:
         in_all: int | None = None,
         parent: StepProgress | None = None,
     ) -> None:
-        """``owed`` are handlers that an earlier run notified, each with its hosts; ``in_all`` is
-        how many hosts the step has, with those that are not left for this run."""
+        """``owed``: handlers that an earlier run notified, each with its hosts; ``in_all``: number
+        of hosts of the step, with those that are not left for this run."""
         self.index = index
         self.recipe = recipe
         self.hosts = hosts
         self.past = past
         self._budget: Budget | None = None
-        """Without one a failing host never stops its siblings."""
+        """Without one a failing host never stops the others."""
         if recipe.rolling is not None:
             number = len(hosts) if in_all is None else in_all
             self._budget = Budget(recipe.rolling, number, hosts, past.failed)
         self.owed = owed
-        """Handlers to begin with, before the first wave, each with its hosts."""
-        self._later: dict[str, tuple[str, ...]] = {}
-        """Hosts on which the step runs again first, and the handlers owed to them: a handler comes
-        after the work it is for, and sees what that exported."""
+        """Handlers that run before the first wave, each with its hosts."""
+        self._deferred_handlers: dict[str, tuple[str, ...]] = {}
+        """Hosts on which the step runs again first, and the handlers owed to them: a handler runs
+        after the work it is for and sees its exports."""
         self.parent = parent
-        """The step that notified this handler, and still is at the item it did so with."""
+        """The step that notified this handler, still at the item it notified it for."""
         self.waiting: list[str] = []
-        """Last first."""
+        """In reverse order."""
         self.running: set[str] = set()
         self.failed: dict[str, Outcome] = {}
-        self.halfway: dict[str, bool] = {}
-        """Hosts that wait for their next item of the loop, and whether one before was no skip."""
+        self.between_items: dict[str, bool] = {}
+        """Hosts that wait for their next loop item, and whether an earlier item was not skipped."""
         self.spent = False
-        """More hosts failed than ``rolling`` allows: none is started any more."""
+        """More hosts failed than ``rolling`` allows: no further host starts."""
         self.cut_short = False
-        """The run ends before this step could: it comes to no end of its own."""
+        """The run ends before the step does."""
         self.exported: dict[str, dict[str, Any]] = {}
         self.withheld: dict[str, frozenset[str]] = {}
-        """Names of exports that hold a secret: passed on, and not shown."""
-        self.doomed: dict[str, Outcome] = {}
-        """Hosts on which nothing can be executed: their end is known before they start."""
+        """Names of exports that hold a secret: passed on to later steps, not recorded."""
+        self.unrunnable: dict[str, Outcome] = {}
+        """Hosts on which nothing can be executed, with their outcome."""
         self.position: int | None = None
-        """Of the present wave in the loop."""
+        """Loop position of the current wave."""
         self.items: Mapping[str, Sequence[Any]] | None = None
         self.trouble: Trouble | None = None
         self.handlers = _NO_HANDLERS
-        """Those still to run after the present wave."""
+        """Those still to run after the current wave."""
         self.handler: StepProgress | None = None
         """The handler that runs now; the step waits for it."""
         self._waves = _NO_WAVES
         self._done: dict[str, tuple[str, ...]] = {}
-        """Hosts after whose work in the present wave handlers run, and which."""
-        self._through = 0
-        """Hosts that came through."""
+        """Handlers to run for each host after the current wave."""
+        self._completed = 0
+        """Number of hosts that succeeded."""
         self._worked = False
-        """Whether any host succeeded with anything."""
+        """Whether any host succeeded with any item."""
 
     def begin(self, hosts: tuple[str, ...], items: Mapping[str, Sequence[Any]] | None) -> None:
         """Run on ``hosts``; ``items`` by host if it loops."""
         self.items = items
         if self.owed:
-            self._put_off(frozenset(hosts))
+            self._defer_handlers(frozenset(hosts))
         if items is None and self.recipe.rolling is None and not self.owed:
             self.waiting = list(hosts[::-1])
         else:
@@ -210,11 +220,11 @@ class StepProgress:
             if not self.owed:
                 self.next_wave()
 
-    def _put_off(self, again: frozenset[str]) -> None:
+    def _defer_handlers(self, again: frozenset[str]) -> None:
         first: dict[str, tuple[str, ...]] = {}
         for name, hosts in self.owed.items():
             for host in again.intersection(hosts):
-                self._later[host] = (*self._later.get(host, ()), name)
+                self._deferred_handlers[host] = (*self._deferred_handlers.get(host, ()), name)
             if rest := tuple(host for host in hosts if host not in again):
                 first[name] = rest
         self.owed = first
@@ -233,7 +243,8 @@ class StepProgress:
                 yield position, tuple(host for host in batch if position < self._loops(host))
 
     def _loops(self, host: str) -> int:
-        """An empty loop still starts the host, to say that nothing was to be done."""
+        """Number of items; at least one, since an empty loop still starts the host, which is then
+        recorded as skipped."""
         return max(1, len(self.items[host])) if self.items is not None else 1
 
     def next_wave(self) -> bool:
@@ -245,10 +256,10 @@ class StepProgress:
         return False
 
     def _may_go_on(self, host: str) -> bool:
-        return host not in self.failed and (not self.spent or host in self.halfway)
+        return host not in self.failed and (not self.spent or host in self.between_items)
 
     def start(self) -> list[str]:
-        """The hosts that start now: as many of those that wait as may run at once."""
+        """The hosts that start now, up to the step's concurrency."""
         room = self.recipe.concurrency - len(self.running)
         if not room:
             return []
@@ -259,12 +270,12 @@ class StepProgress:
         return started
 
     def settle(self, host: str, outcome: Outcome) -> HostStatus | None:
-        """Take a result in: the host's own end, or ``None`` if it goes on with its next item."""
+        """Settle a result: the host's final status, or ``None`` if it has a next item."""
         self.running.discard(host)
         status = self._settled(host, outcome)
-        self._through += status is _SUCCESS
-        if host in self._later and (status is _SUCCESS or status is _SKIPPED):
-            self._done[host] = self._later.pop(host)
+        self._completed += status is _SUCCESS
+        if host in self._deferred_handlers and (status is _SUCCESS or status is _SKIPPED):
+            self._done[host] = self._deferred_handlers.pop(host)
             self._worked = True
         return status
 
@@ -283,14 +294,14 @@ class StepProgress:
             if self._budget is not None and self._budget.take(host, status):
                 self.spent = True
                 self.waiting = list(filter(self._may_go_on, self.waiting))
-        self.halfway.pop(host, None)
+        self.between_items.pop(host, None)
         return status
 
     def _note_success(self, host: str, outcome: Outcome) -> None:
         self._worked = True
         if self.recipe.notify and outcome.changed is not False:
             self._done[host] = self.recipe.notify
-            self._later.pop(host, None)
+            self._deferred_handlers.pop(host, None)
         if outcome.vars:
             self.exported.setdefault(host, {}).update(outcome.vars)
         if outcome.secret_vars or host in self.withheld:
@@ -298,17 +309,17 @@ class StepProgress:
             self.withheld[host] = before - outcome.vars.keys() | outcome.secret_vars
 
     def _item_done(self, host: str, position: int, worked: bool) -> HostStatus | None:
-        worked = self.halfway.pop(host, False) or worked
+        worked = self.between_items.pop(host, False) or worked
         if position + 1 < self._loops(host):
-            self.halfway[host] = worked
+            self.between_items[host] = worked
             return None
         return _SUCCESS if worked else _SKIPPED
 
     def handlers_due(self) -> list[Notice]:
-        """Handlers that are to run now, and on which hosts: those an earlier run owes to hosts that
-        have no more to do, then after each wave those it notifies or its hosts are owed.
+        """Handlers to run now, with their hosts: first those an earlier run owes to hosts that are
+        done, then after each wave those that were notified in it or are owed to its hosts.
 
-        A step that fails runs no handler. A failure that its budget bears fails nobody else.
+        A step that fails runs no handler. A failure within the budget affects no other host.
         """
         if self.owed:
             owed, self.owed = self.owed, {}
@@ -328,17 +339,17 @@ class StepProgress:
         return self.spent or (bool(self.failed) and self._budget is None)
 
     def verdict(self) -> StepStatus:
-        """How the step ends, now that nothing of it is left to do."""
+        """The step's status, once all its work is done."""
         if self.recipe.expect_vars:
             self._miss_exports()
         if self.trouble is not None or self._fails:
             return _STEP_FAILED
-        if self._budget is not None and not self._budget.bears(self._through):
+        if self._budget is not None and not self._budget.tolerates(self._completed):
             return _STEP_FAILED
         return _STEP_SUCCESS if self._worked or self.failed else _STEP_SKIPPED
 
     def exports(self) -> Mapping[str, Mapping[str, Any]]:
-        """Of hosts that came through the whole step, in this run or before."""
+        """Exports by host, of hosts that succeeded in the whole step, in this run or before."""
         exports: dict[str, Mapping[str, Any]] = dict(self.past.done)
         exports.update(
             (host, said) for host, said in self.exported.items() if host not in self.failed
@@ -346,7 +357,7 @@ class StepProgress:
         return exports
 
     def shown_exports(self, host: str) -> dict[str, Any]:
-        """As the record has them: ``vars``, and the names that are ``withheld`` if there are."""
+        """Exports as recorded: ``vars``, and the names that are ``withheld``, if any."""
         exported, withheld = self.exported.get(host, {}), self.withheld.get(host)
         if not withheld:
             return {"vars": exported}
@@ -354,7 +365,7 @@ class StepProgress:
         return {"vars": shown, "withheld": tuple(sorted(withheld))}
 
     def _miss_exports(self) -> None:
-        """Nothing is expected of a step that fails anyway, or had nothing to do."""
+        """Fail a step that worked but did not export all of ``expect_vars``."""
         if not self._worked or self._fails or self.trouble:
             return
         found = self.past.exported().union(*self.exported.values())
@@ -375,11 +386,11 @@ class StepProgress:
         where = names[0] if len(self.hosts) == 1 else number
         said = f"failed on {where}: {first}"
         if self._budget is not None:
-            said += self._budget.explained(spent=self.spent, through=self._through)
+            said += self._budget.explained(spent=self.spent, completed=self._completed)
         return said
 
     def error(self) -> ErrorInfo:
-        """For the run's record; of a step that failed."""
+        """The error of a failed step, for the run's record."""
         names = sorted(self.failed)
         first = self.failed[names[0]] if names else None
         kind = self.trouble.kind if self.trouble else (first.kind if first else None)
@@ -395,19 +406,18 @@ class StepProgress:
         )
 
 
-# What a step finds when its turn comes: hosts to run on, hosts to skip, reasons to fail.
-
-
 Scopes = Callable[[str], Mapping[str, Any]]
 """The variables of each host."""
 
 
 class StepOpening(Struct, frozen=True, kw_only=True):
+    """What a step has to do when it starts: hosts to run on, hosts to skip, reasons to fail."""
+
     hosts: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
     items: Mapping[str, Sequence[Any]] | None = None
-    doomed: dict[str, Outcome] = {}
-    """Hosts on which nothing can be executed: their end is known before they start."""
+    unrunnable: dict[str, Outcome] = {}
+    """Hosts on which nothing can be executed, with their outcome."""
     trouble: Trouble | None = None
     message: str | None = None
 
@@ -417,8 +427,8 @@ def open_step(recipe: Recipe, hosts: tuple[str, ...], scopes: Scopes) -> StepOpe
         return StepOpening(message="no host is left for it")
     if recipe.when is None and recipe.loop is None and not recipe.must_vars:
         return StepOpening(hosts=hosts)
-    doomed: dict[str, Outcome] = {}
-    wanted = tuple(host for host in hosts if _wanted(recipe, host, scopes, doomed))
+    unrunnable: dict[str, Outcome] = {}
+    wanted = tuple(host for host in hosts if _wanted(recipe, host, scopes, unrunnable))
     if not wanted:
         return StepOpening(message="its condition holds on no host")
     chosen = set(wanted)
@@ -426,12 +436,12 @@ def open_step(recipe: Recipe, hosts: tuple[str, ...], scopes: Scopes) -> StepOpe
     missing = _missing(recipe, wanted, scopes)
     if missing is not None:
         return StepOpening(hosts=wanted, skipped=skipped, trouble=missing)
-    items = _items(recipe, wanted, scopes, doomed)
-    return StepOpening(hosts=wanted, skipped=skipped, items=items, doomed=doomed)
+    items = _items(recipe, wanted, scopes, unrunnable)
+    return StepOpening(hosts=wanted, skipped=skipped, items=items, unrunnable=unrunnable)
 
 
 def item_unwanted(recipe: Recipe, scope: Mapping[str, Any]) -> Outcome | None:
-    """How an item ends that its condition keeps from starting; ``None`` if it may start."""
+    """The outcome of an item whose condition does not hold; ``None`` if it may start."""
     if recipe.when is None or "item" not in recipe.when.names:
         return None
     try:
@@ -443,7 +453,7 @@ def item_unwanted(recipe: Recipe, scope: Mapping[str, Any]) -> Outcome | None:
 
 
 def _missing(recipe: Recipe, hosts: tuple[str, ...], scopes: Scopes) -> Trouble | None:
-    """Asked only of hosts the step runs on, and of each of them: all that is missing is told."""
+    """Checks ``must_vars`` on every host the step runs on, and reports all that are missing."""
     missing: dict[str, None] = {}
     lacking: list[str] = []
     for host in hosts if recipe.must_vars else ():
@@ -460,19 +470,19 @@ def _missing(recipe: Recipe, hosts: tuple[str, ...], scopes: Scopes) -> Trouble 
     return Trouble("must_vars", f"required vars missing for {where}: {', '.join(missing)}")
 
 
-def _wanted(recipe: Recipe, host: str, scopes: Scopes, doomed: dict[str, Outcome]) -> bool:
-    """A condition that names ``item`` is asked for each item instead."""
+def _wanted(recipe: Recipe, host: str, scopes: Scopes, unrunnable: dict[str, Outcome]) -> bool:
+    """Whether the step's condition holds; one that uses ``item`` is evaluated for each item."""
     if recipe.when is None or (recipe.loop is not None and "item" in recipe.when.names):
         return True
     try:
         return recipe.when.holds(scopes(host))
     except ExpressionError as error:
-        doomed[host] = _failed(error)
+        unrunnable[host] = _failed(error)
         return True
 
 
 def _items(
-    recipe: Recipe, hosts: tuple[str, ...], scopes: Scopes, doomed: dict[str, Outcome]
+    recipe: Recipe, hosts: tuple[str, ...], scopes: Scopes, unrunnable: dict[str, Outcome]
 ) -> Mapping[str, Sequence[Any]] | None:
     if recipe.loop is None:
         return None
@@ -482,7 +492,7 @@ def _items(
             items[host] = recipe.loop.items(scopes(host))
         except ExpressionError as error:
             items[host] = ()
-            doomed[host] = _failed(error)
+            unrunnable[host] = _failed(error)
     return items
 
 

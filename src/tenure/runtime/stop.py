@@ -1,4 +1,4 @@
-"""Ending a run before its steps do: why, and as what."""
+"""Reasons to end a run early, and the status and message it then gets."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ class Stop(Struct, frozen=True, kw_only=True):
     message: str
     kind: str | None = None
     host_status: HostStatus = HostStatus.CANCELED
-    """Of hosts whose task is ended for it, or that have not begun theirs."""
+    """For hosts whose task is cancelled, or has not begun."""
     hands_over: bool = False
-    """The run goes on elsewhere: it is given back as far as it has come."""
+    """The run is given back, for another worker to continue."""
     yields: bool = False
-    """A cancel request that comes before the end is written takes its place: who made it was told
+    """A cancel request that arrives before the end is written replaces it: its requester was told
     that the run would be canceled."""
 
     def outcome(self, error: asyncio.CancelledError | None = None) -> Outcome:
-        """Of a host whose task was ended for it (``error``), or has none."""
+        """The outcome of a task that was cancelled (``error``) or not begun."""
         seen = error.seen if isinstance(error, CutShort) else Outcome(status=self.host_status)
         return self.instead_of(seen)
 
     def instead_of(self, seen: Outcome) -> Outcome:
-        """The same task, ended for this reason."""
+        """``seen`` with this reason as its end."""
         return replace(
             seen, status=self.host_status, message=self.message, kind=self.kind, cut_short=True
         )
 
     def change(self, ended: Sequence[EndedTask], unconfirmed: Iterable[str]) -> RunChange:
-        """``ended`` are the tasks that were ended for it; ``unconfirmed`` hosts whose task nobody
-        saw end."""
+        """``ended``: the tasks cancelled for it; ``unconfirmed``: hosts whose task was not
+        confirmed to have ended."""
         fields: dict[str, Any] = {"status": self.status, "message": self.message}
         if self.kind is not None:
             failed = ended if self.host_status is HostStatus.FAILED else ()
@@ -80,7 +80,7 @@ def _error(kind: str, message: str, failed: Sequence[EndedTask]) -> ErrorInfo:
 
 
 REQUESTED = Stop(status=RunStatus.CANCELED, message="canceled on request")
-"""The request's own reason is in the record already."""
+"""The reason given with the request is in the record already."""
 PROCESS_STOPPED = Stop(status=RunStatus.CANCELED, message="the process that ran it was stopped")
 HAND_OVER = Stop(
     status=RunStatus.RUNNING,
@@ -96,10 +96,10 @@ WORKER_STOPPED = Stop(
     host_status=HostStatus.INTERRUPTED,
     yields=True,
 )
-"""Whoever stops a worker says nothing about its runs. (Who stops the command that executes one
-wants it to end: ``PROCESS_STOPPED``.)"""
+"""Stopping a worker is no decision about its runs; stopping the command that executes a run is
+(``PROCESS_STOPPED``)."""
 RUN_FAILED = Stop(status=RunStatus.FAILED, message="canceled: its run failed")
-"""Of tasks that run while their run turns out to be unable to go on."""
+"""For tasks that are cancelled because their run has failed."""
 
 
 def timed_out(seconds: float) -> Stop:
@@ -112,11 +112,11 @@ def timed_out(seconds: float) -> Stop:
 
 
 def asked(step: str, host: str) -> Stop:
-    """A person is to decide: the step says so, for what nobody saw end."""
+    """``on_takeover: ask``: an operator decides about a task whose end is not recorded."""
     return Stop(
         status=RunStatus.INTERRUPTED,
         kind="takeover",
-        message=f"step {step!r} ran on {host} when its worker was lost, and nobody saw it end; "
+        message=f"step {step!r} ran on {host} when its worker was lost, with no recorded end; "
         "on_takeover says ask: look, then tenure retry",
         host_status=HostStatus.INTERRUPTED,
     )
@@ -126,7 +126,7 @@ NOT_RENEWED = "its lease could not be renewed in time"
 
 
 def not_trusted(why: str) -> Stop:
-    """The run may be somebody else's by now."""
+    """The run may have another owner by now."""
     return Stop(
         status=RunStatus.INTERRUPTED,
         kind="lease",

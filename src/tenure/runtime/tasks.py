@@ -1,4 +1,4 @@
-"""The tasks of one run in this process: begins them, ends them early, gathers their results."""
+"""The asyncio tasks of one run: starting them, ending them early, collecting their results."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ Result = tuple[Start, Outcome]
 Execute = Callable[[Start], Awaitable[Outcome]]
 
 _NOT_ENDED = frozenset({HostStatus.UNKNOWN, HostStatus.INTERRUPTED})
-"""Said of a task whose end nobody saw, or that is not ours any more."""
+"""Of a task that may still run, or whose run has another owner."""
 _LEASE_LOST = Outcome(status=HostStatus.INTERRUPTED, cut_short=True)
 
 
 class HostTasks:
-    """Used by one asyncio task, the engine's. Who cancels that one wants no more of the run."""
+    """Used by one asyncio task, the engine's. Cancelling that one abandons the run."""
 
     def __init__(self, masks: Masking) -> None:
         self._masks = masks
         self._tasks: dict[Start, asyncio.Task[None]] = {}
         self._results: list[Result] = []
-        self._news = asyncio.Event()
+        self._wakeup = asyncio.Event()
         self._busy_here: asyncio.Task[object] | None = None
         self._stopped_here = False
         self.stopped: Stop | None = None
         self.lost: LeaseLost | None = None
-        """What a task was told when it wanted to write its output."""
+        """Raised to a task by the store when it wrote its output."""
         self.unconfirmed: set[str] = set()
-        """Hosts whose task was told to end, and nobody saw it end."""
+        """Hosts whose task was told to end and was not confirmed to have ended."""
 
     @property
     def busy(self) -> bool:
         return bool(self._tasks)
 
     def begin(self, start: Start, execute: Execute, *, first: bool = False) -> None:
-        """In a task of its own. ``first``: it was never begun before. If it is not begun now
-        either, whoever goes on need not wonder what became of it: it has had no attempt."""
+        """Run in a task of its own. ``first``: it has had no attempt yet; if the run is handed over
+        before it begins, this is recorded, so that the next owner does not treat it as unknown."""
         if self.stopped is not None:
             outcome = self.stopped.outcome()
             never = first and self.stopped.hands_over
@@ -62,7 +62,7 @@ class HostTasks:
             outcome = await execute(start)
             if outcome.status in _NOT_ENDED:
                 outcome = self._not_ended(start, outcome)
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  told by _raised
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  _raised decides
             outcome = self._raised(start, error, by_us=self.stopped is not None)
         del self._tasks[start]
         self.arrive(start, outcome)
@@ -70,14 +70,14 @@ class HostTasks:
     async def do_here(
         self, start: Start, execute: Execute, here: asyncio.Task[object] | None
     ) -> None:
-        """In the engine's own task, ``here``. ``stop`` reaches it by cancelling that one, once,
-        and takes it back; a cancel of others goes through."""
+        """Run in the engine's own task, ``here``. ``stop`` cancels that one once, which is taken
+        back here; a cancellation by others is passed on."""
         self._busy_here = here
         try:
             outcome = await execute(start)
             if outcome.status in _NOT_ENDED:
                 outcome = self._not_ended(start, outcome)
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  told by _raised
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  _raised decides
             by_us = self._stopped_here and times_cancelled() == 1
             outcome = self._raised(start, error, by_us=by_us)
         finally:
@@ -93,7 +93,7 @@ class HostTasks:
         return replace(outcome, cut_short=self.stopped is not None)
 
     def _raised(self, start: Start, error: BaseException, *, by_us: bool) -> Outcome:
-        """What a task that raised came to. Cancelled by others, it raises that on."""
+        """The outcome of a task that raised. A cancellation by others is raised again."""
         if isinstance(error, LeaseLost):
             self.lost = error
             return _LEASE_LOST
@@ -101,36 +101,35 @@ class HostTasks:
             if self.stopped is None or not by_us:
                 raise error
             return self.stopped.outcome(error)
-        # A task that is lost would leave its run waiting.
+        # Without an outcome the run would wait for the task for ever.
         trace = self._masks.text("".join(format_exception(error)))
-        _log.error("host %s of step %r\n%s", start.host, start.course.recipe.name, trace)
+        _log.error("host %s of step %r\n%s", start.host, start.progress.recipe.name, trace)
         message = self._masks.text(repr(error))[:2000]
         return Outcome(status=HostStatus.FAILED, kind="internal", message=message)
 
     def arrive(self, start: Start, outcome: Outcome) -> None:
         self._results.append((start, outcome))
-        self._news.set()
+        self._wakeup.set()
 
     def wake(self) -> None:
-        """There is something to tell although nothing has ended."""
-        self._news.set()
+        """Wake the engine although nothing has ended."""
+        self._wakeup.set()
 
-    async def anything_new(self) -> None:
-        await self._news.wait()
-        self._news.clear()
+    async def wait(self) -> None:
+        await self._wakeup.wait()
+        self._wakeup.clear()
 
     def results(self) -> list[Result]:
         results, self._results = self._results, []
         return results
 
     def take_back(self, results: list[Result]) -> None:
-        """Nothing was made of them."""
+        """Put back results that were not settled."""
         self._results[:0] = results
 
     def stop(self, why: Stop) -> None:
-        """End every task. The first reason stands, but for those that yield to a request: whoever
-        asked for the run to be canceled was told that it would be, and the next owner may be long
-        in coming."""
+        """Cancel every task. The first reason stands, unless it ``yields`` to a cancel request: its
+        requester was told that the run would be canceled, and the next owner may take long."""
         if self.stopped is not None:
             if self.stopped.yields and why is REQUESTED:
                 self.stopped = why
@@ -141,10 +140,10 @@ class HostTasks:
         if self._busy_here is not None:
             self._stopped_here = True
             self._busy_here.cancel()
-        self._news.set()
+        self._wakeup.set()
 
     async def abandon(self) -> list[Result]:
-        """End every task without grace; what they came to, and whatever was not taken before."""
+        """End every task without grace; all results that were not taken before."""
         self.stopped = self.stopped or RUN_FAILED
         # Cancelled once, a task ends its processes gently; again, it kills them.
         await end(*self._tasks.values())

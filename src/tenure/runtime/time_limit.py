@@ -1,4 +1,4 @@
-"""The time-out of an attempt: what others take before it may begin is not its time."""
+"""The time-out of an attempt, which excludes the time its commands wait for a free slot."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from tenure.ports.store import TakesTurns
 
 
 class TimeLimit:
-    """Like ``asyncio.timeout``, but it stands still while all commands of the attempt wait for
-    their turn.
+    """Like ``asyncio.timeout``, but paused while all commands of the attempt wait for a slot of
+    the transport.
 
-    While one of them has its turn time counts, whatever the others do: one that hangs would else
-    keep the turn that they wait for.
+    It runs while any of them has a slot: a command that hangs would else keep the slot that the
+    others wait for.
     """
 
     def __init__(self, seconds: float) -> None:
         self._timeout = asyncio.timeout(seconds)
         self._left: float | None = None
-        """While it stands still."""
+        """Seconds left while it is paused."""
         self._waiting = self._begun = 0
 
     def timed(self, transport: Transport) -> Transport:
-        """For the attempt: tells this limit when its commands wait."""
+        """The transport for the attempt, which reports waiting commands to this limit."""
         return _TimedTransport(transport, self) if isinstance(transport, TakesTurns) else transport
 
     @property
@@ -38,11 +38,11 @@ class TimeLimit:
         self._begun += begun
         stands_still = bool(self._waiting and not self._begun)
         if stands_still is (self._left is None):
-            with suppress(RuntimeError):  # it is over: it expired, or the attempt left this behind
+            with suppress(RuntimeError):  # it has expired, or the attempt has ended
                 self._turn(asyncio.get_running_loop().time())
 
     def _turn(self, now: float) -> None:
-        """Stop, or go on."""
+        """Pause, or continue."""
         if self._left is not None:
             self._timeout.reschedule(now + self._left)
             self._left = None

@@ -1,26 +1,26 @@
-"""One run's way into the store: one durable update at a time, in order.
+"""Writes one run to the store as its owner: one durable update at a time, in order.
 
-What may happen to a write, and what the tracker then does:
+What a write may raise, and what the tracker then does:
 
 ======================  ========================================================================
 ``StoreUnavailable``    the outcome is unknown: the same write again under the same ``update_id``,
-                        after a pause that grows; nothing else of this run is written meanwhile
-                        (a run that could not be created is given up after a while)
-``VersionConflict``     an operator wrote (cancel, approval, annotation); owner and operator
-                        commute: the same delta on the newer version
+                        after a growing pause; nothing else of this run is written meanwhile
+                        (creating a run is given up after a while)
+``VersionConflict``     an operator wrote (cancel, approval, annotation); both writes commute: the
+                        same changes on the newer version
 ``LeaseLost``           another owner has the run: raised, never retried
-anything else           the record refuses what we say: raised; the engine ends the run
+anything else           the store refuses the changes: raised; the engine ends the run
 ======================  ========================================================================
 
-The answer to a write says whether a cancel was requested: the owner needs no question for it.
+The answer to a write says whether a cancel was requested.
 
-*An owner that no longer trusts its lease* writes what its tasks came to and no start. If an update
-that has both was sent while it did, and not answered, nobody knows whether it was applied:
+*An owner that no longer trusts its lease* writes results of its tasks and no starts. If an update
+with both was sent before and not answered, it is unknown whether it was applied:
 
-- the results alone are sent, on the same version. Accepted, they shut the other one out: that names
-  a version that is gone, also if it is still on its way;
-- refused for the version, the other one is sent once more as it was. The store recognises what it
-  has applied; else it is refused for its version too, and the results follow on the newer one.
+- the results alone are sent on the same version. If accepted, the earlier update can no longer be
+  applied, even if it is still on its way: its version is outdated;
+- if refused for the version, the earlier update is sent again unchanged. The store recognises it if
+  it was applied; else it is refused for its version too, and the results follow on the newer one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ from tenure.aio import ENDLESS, PATIENCE, bear, until_answered
 from tenure.model.compose import effect_of, new_run
 from tenure.model.errors import Refused, StoreUnavailable, VersionConflict
 from tenure.model.leases import Beginning, ClaimedRun, Lease, beginning_of, released
-from tenure.model.retry import RetryPolicy
 from tenure.model.snapshot import HostState, RunSnapshot
 from tenure.model.status import HostStatus, RunStatus, StepStatus
 from tenure.model.update import (
@@ -61,17 +60,12 @@ from tenure.runtime.callbacks import OnCommitted
 from tenure.runtime.leases import HeldLease
 from tenure.runtime.recorders import RecorderQueue
 
-# What of an update may be written by an owner that no longer trusts its lease.
-#
-# What its tasks came to: that is true whoever has the run next, and nobody else knows it. Not that
-# something starts: it will not start here, and whoever goes on would have to wonder whether it did.
-
-
 _NOTHING = StepChange()
 
 
 def without_starts(changes: Changes) -> Changes:
-    """``changes`` itself if nothing starts in it."""
+    """What an owner that no longer trusts its lease may write: results, which stay true under the
+    next owner, and no starts, since nothing will start here. ``changes`` itself if it has none."""
     steps = {index: _ended(change) for index, change in changes.steps.items()}
     if steps == changes.steps:
         return changes
@@ -102,18 +96,12 @@ def _of_host(host: HostChange) -> HostChange | None:
     return replace(host, items=items)
 
 
-# The first changes of a run, as far as they can be part of its birth.
-#
-# A run is born with what starts at once already running, so that it costs no update of its own and
-# is never up for grabs. What ends without starting (a step its condition skips) cannot be born: it
-# follows in the first update.
-
-
 _STARTED = HostState(status=HostStatus.RUNNING, attempts=1)
 
 
 def with_intents(planned: RunSnapshot, changes: Changes) -> RunSnapshot:
-    """The planned run with what starts at once already running."""
+    """The planned run with the first tasks already running, so that starting them needs no update
+    of its own and no other process can claim the run."""
     steps = list(planned.steps)
     for index, change in changes.steps.items():
         if change.status is not StepStatus.RUNNING:
@@ -128,7 +116,8 @@ def with_intents(planned: RunSnapshot, changes: Changes) -> RunSnapshot:
 
 
 def not_born(changes: Changes) -> Changes:
-    """What of the changes was not part of the birth."""
+    """The changes that cannot be part of a new run (a step that ends without starting); they follow
+    in the first update."""
     left: dict[int, StepChange] = {}
     for index, change in changes.steps.items():
         if change.status is not StepStatus.RUNNING:
@@ -148,44 +137,42 @@ _log = logging.getLogger("tenure.runtime")
 
 
 class RunTracker:
-    """Writes a run as its owner."""
+    """Writes a run as its owner, one durable update at a time."""
 
     def __init__(
         self,
         planned: RunSnapshot,
         write: Callable[[Write], Awaitable[Receipt]],
         new_id: Callable[[], str],
-        audience: RecorderQueue,
+        recorders: RecorderQueue,
         told: OnCommitted | None = None,
     ) -> None:
         self._known = planned
         self._write = write
         self._new_id = new_id
         self._ids: Iterator[str] = iter(new_id, "")
-        self._audience = audience
-        self._told = told
+        self._recorders = recorders
+        self._on_committed = told
         self.fencing = Fencing("", 0)
-        """The right to write as this run's owner, once it has begun."""
+        """The right to write as this run's owner, once it was created or claimed."""
         self.holding: HeldLease | None = None
-        """How long the right is trusted; ``None``: there is nothing to lose in time."""
+        """Says how long the right is trusted; ``None``: without limit."""
         self.version = 0
         self.cancel_requested_at: datetime | None = None
         self._stuck_since: float | None = None
-        """Loop time since when the store has not taken a write; ``None`` while it does."""
+        """Loop time of the first unanswered write; ``None`` while the store answers."""
 
     @property
     def is_trusted(self) -> bool:
-        """Whether the run is ours for certain. Else nothing of it may start."""
+        """Whether no other owner can have the run. Else nothing of it may start."""
         holding = self.holding
         return holding is None or asyncio.get_running_loop().time() < holding.trusted_until
 
     async def begin(
         self, changes: Changes, definition: str | None, request: LeaseRequest
     ) -> Lease | None:
-        """Create the run, owned, with its first intents, in one commit.
-
-        Of ``changes`` only what starts can be born with it; ``intents.not_born`` is the rest.
-        """
+        """Create the run with its owner and first starts in one commit. The changes in ``not_born``
+        are left to be recorded."""
         born = with_intents(self._known, changes)
         creation = new_run(born, self._new_id(), self._ids, definition=definition, lease=request)
         send = partial(self._write, creation)
@@ -200,29 +187,29 @@ class RunTracker:
         begin_run: Callable[[Beginning], Awaitable[Receipt]],
         request: LeaseRequest,
     ) -> Lease | None:
-        """Claim the run, which waits, with its first intents, in one commit. What ``begin_run``
+        """Claim the queued run with its first starts in one commit. Raises what ``begin_run``
         raises."""
         run = self._known
         beginning = beginning_of(run, changes, request, self._new_id(), self._ids)
         send = partial(begin_run, beginning)
         receipt = await until_answered(send, ENDLESS, self._note_stuck)
         self.fencing = beginning.fencing
-        self._audience.join(run.version)
+        self._recorders.join(run.version)
         effect = beginning.effect
         self._take(receipt, effect.events, effect.deliveries)
         return _lease_of(receipt, request.owner_id)
 
     def own(self, claimed: ClaimedRun) -> None:
-        """Write from here on as the owner of a run that was there before."""
+        """Write from now on as the owner of a stored run."""
         self.fencing = claimed.lease.fencing
         self.version = claimed.snapshot.version
         self.cancel_requested_at = claimed.snapshot.cancel_requested_at
         begun = claimed.snapshot.status is RunStatus.RUNNING
-        self._audience.join(self.version - begun)  # who goes on hears first from whom it was taken
+        self._recorders.join(self.version - begun)  # a takeover is the first event for recorders
 
     async def record(self, changes: Changes, *, release: bool = False) -> None:
-        """Durable when it returns; of an owner that no longer trusts its lease, what ended is.
-        ``LeaseLost`` and what else the store refuses."""
+        """Durable when it returns; without starts if the lease is no longer trusted. Raises
+        ``LeaseLost`` and other refusals of the store."""
         update = self._update_of(changes, release=release)
         failures = 0
         while True:
@@ -245,7 +232,7 @@ class RunTracker:
     async def _record_ended(
         self, changes: Changes, in_doubt: Update | None, *, release: bool
     ) -> None:
-        """``in_doubt`` has starts besides, and perhaps the store has it."""
+        """``in_doubt``: an update with starts that the store may have applied."""
         if in_doubt is not None:
             ended = self._update_of(changes, release=release)
             for update in (replace(ended, base_version=in_doubt.base_version), in_doubt):
@@ -279,9 +266,9 @@ class RunTracker:
         stuck_since = self._stuck_since
         if stuck_since is not None:
             self._note_answered(stuck_since)
-        self._audience.hear(events, receipt, repeated=stuck_since is not None)
-        if self._told is not None:
-            self._told(self._known, events, deliveries, receipt)
+        self._recorders.hear(events, receipt, repeated=stuck_since is not None)
+        if self._on_committed is not None:
+            self._on_committed(self._known, events, deliveries, receipt)
 
     def _note_stuck(self, error: StoreUnavailable) -> None:
         if self._stuck_since is None:
@@ -310,9 +297,6 @@ def _lease_of(receipt: Receipt, owner_id: str) -> Lease | None:
     )
 
 
-# Ending a run as its owner, in one update that also gives it up.
-
-
 async def end_run(
     store: RunStateStore,
     new_id: Callable[[], str],
@@ -320,9 +304,9 @@ async def end_run(
     run: RunSnapshot,
     fencing: Fencing,
     change: RunChange,
-    patience: RetryPolicy = PATIENCE,
 ) -> bool:
-    """False if somebody else was faster."""
+    """End a run as its owner, in one update that also releases it. False if another process was
+    faster."""
     update = Update(
         run_id=run.run_id,
         update_id=new_id(),
@@ -333,8 +317,8 @@ async def end_run(
     )
     while True:
         try:
-            receipt = await until_answered(partial(store.update_run, update), patience)
-        except VersionConflict as conflict:  # an annotation, say: the end stands all the same
+            receipt = await until_answered(partial(store.update_run, update))
+        except VersionConflict as conflict:  # for example an annotation
             update = replace(update, base_version=conflict.version)
         except Refused:
             return False

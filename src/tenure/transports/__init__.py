@@ -1,9 +1,8 @@
-"""How hosts are reached.
+"""Transports: how tasks reach hosts.
 
-``routing`` picks by address; ``local`` starts processes on this machine, and leaves to a starter
-(``commands``) whose child a process becomes: this program's (``children``) or its supervisor's
-(``supervisor``). ``streams`` is what goes in and comes out, ``scratch`` where ``$TENURE_OUTPUT``
-is.
+``routing`` chooses by address. ``local`` runs processes on this machine, as children of this
+program (``children``) or of its supervisor (``supervisor``). ``commands`` has their protocols and
+process images, ``streams`` their pipes, ``scratch`` the files of ``$TENURE_OUTPUT``.
 """
 
 from __future__ import annotations

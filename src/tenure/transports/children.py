@@ -1,12 +1,11 @@
-"""Processes as children of this program: no helper process, and nothing watches over them.
+"""Processes as children of this program, without a supervisor.
 
-For systems where there is no supervisor, or it is not wanted. Cancel and time-out reach the whole
-process group; what left it on purpose (``setsid``, a daemon) lives on, and so does everything when
+For systems where no supervisor is available or wanted. Cancellation and time-out end the whole
+process group; processes that left it on purpose (``setsid``, a daemon) live on, and all do when
 this program is killed.
 
-A group may be signalled while its leader was not reaped, and after that as long as it was seen
-alive a moment ago: numbers are handed out in turn, and the turn does not come round within a
-moment.
+A group may be signalled until its leader is reaped, and after that while it was seen alive a moment
+ago: pids are reused in turn, not within a moment.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ from tenure.transports.streams import Ends, Streams, UntilItFails, lay_pipes
 from tenure.transports.supervisor.processes import all_processes
 
 _KILL_TIMEOUT_S = 5.0
-"""For the system to carry out a KILL. A process it cannot end (stuck in a driver, another user's)
-is reported rather than waited for."""
+"""After a KILL. A process that still lives (stuck in a driver, another user's) is reported."""
 _FIRST_LOOK_S, _LAST_LOOK_S = 0.005, 0.1
 
 
@@ -66,7 +64,7 @@ class StartedChild:
         self._end = asyncio.ensure_future(process.wait())
         self._end.add_done_callback(lambda _: self._streams.note_end())
         self._outlived = False
-        """Whether it ended, and what it started had to be killed."""
+        """Whether its leader ended and other processes of its group had to be killed."""
         self._over = False
         self._streams.begin()
 
@@ -95,7 +93,7 @@ class StartedChild:
         self._streams.close()
 
     async def _kill(self) -> None:
-        """Without grace. ``StillRunning``: it could not be ended."""
+        """End it without grace. Raises ``StillRunning`` if that fails."""
         try:
             async with asyncio.timeout(_KILL_TIMEOUT_S):
                 if not self._end.done() or _runs(self._group):
@@ -108,8 +106,8 @@ class StartedChild:
             ) from None
 
     async def _gone(self) -> None:
-        """The kernel does not tell when a group becomes empty: it has to be looked at. The thorough
-        look is for groups that do not become empty soon."""
+        """Wait until the group is empty, by polling, since the kernel does not report it. The
+        thorough check is for groups that do not become empty soon."""
         pause = _FIRST_LOOK_S
         while not self._end.done() or _is_there(self._group, thorough=pause >= _LAST_LOOK_S):
             await asyncio.sleep(pause)  # noqa: TID251 - see above
@@ -120,7 +118,7 @@ class StartedChild:
         _send(self._group, number)
 
     def _cut_off(self) -> None:
-        """It ended, and its streams are still held open after the grace."""
+        """The leader has ended, and its streams are still open after the grace."""
         self._outlived = _runs(self._group)
         self._streams.warn_if_held(self._group, killed=self._outlived)
         if self._outlived:
@@ -129,9 +127,9 @@ class StartedChild:
 
 
 async def signal_as(user: str | None, group: int, number: int) -> None:
-    """To a whole process group of another user, sent by that user: of sudo and that user's
-    processes this program may reach sudo only, which would leave them behind. A failure is not
-    raised: then they are still running, and said to be."""
+    """Signal a process group that runs as another user, as that user: this program may only signal
+    sudo itself, which would leave the user's processes behind. Errors are ignored: the processes
+    are then reported as still running."""
     if user is None or os.geteuid() == 0:
         return
     with suppress(TransportError, OSError):
@@ -144,7 +142,7 @@ async def signal_as(user: str | None, group: int, number: int) -> None:
 
 
 async def until_done(work: Coroutine[Any, Any, None]) -> None:
-    """Wait for work that being cancelled could not make any faster."""
+    """Wait for ``work``, ignoring cancellations meanwhile, which could not make it faster."""
     task = asyncio.ensure_future(work)
     while not task.done():
         with suppress(asyncio.CancelledError):
@@ -153,8 +151,8 @@ async def until_done(work: Coroutine[Any, Any, None]) -> None:
 
 
 async def _start(image: Image, streams: Ends | None) -> Process:
-    """In a session of its own, so that its whole group can be signalled and no terminal of ours
-    reaches it. ``streams`` are closed here as soon as it has them."""
+    """Start a process in a session of its own, so that its group can be signalled and it has no
+    terminal. ``streams`` are closed here once it has them."""
     stdin, stdout, stderr = streams or (DEVNULL, DEVNULL, DEVNULL)
     try:
         return await asyncio.create_subprocess_exec(
@@ -200,8 +198,8 @@ def _is_there(group: int, *, thorough: bool) -> bool:
 
 
 def _runs(group: int) -> bool:
-    """Zombies do not, though they may never be reaped: in many containers the first process does
-    not care for orphans."""
+    """Whether a process of the group is alive. Zombies do not count: in many containers the first
+    process never reaps orphans."""
     if not _is_there(group, thorough=False):
         return False
     try:

@@ -1,4 +1,5 @@
-"""What becomes a process of this machine, why it cannot, and how one is begun and ended."""
+"""Commands as local processes: the protocols of starters and started processes, the process image
+of a command, and running as another user."""
 
 from __future__ import annotations
 
@@ -13,47 +14,45 @@ from tenure.ports.execution import Command, Output
 
 
 class Started(Protocol):
-    """One process and what it starts. The caller closes it, whatever happens."""
+    """A process and its descendants. The caller has to close it."""
 
     async def see_through(self, output: Output) -> int:
-        """Hand over all it prints until it is over; its exit code, negative for a signal.
+        """Pass its output on until it has ended; its exit code, negative for a signal.
 
-        ``NotStarted``: it never ran. ``StillRunning``: something of it lives that should not.
-        Any other ``TransportError``: it is gone, and how it ended is not its own doing.
+        Raises ``NotStarted`` if it never ran, ``StillRunning`` if a descendant could not be ended,
+        and other ``TransportError``s if it was ended from outside.
         """
         ...
 
     async def end(self, output: Output | None) -> None:
-        """TERM, grace, KILL; back when everything is gone. What it still prints goes to ``output``
-        if there is one. Being cancelled ends the grace at once. ``StillRunning``: it is not gone.
+        """TERM, grace, KILL; returns when all its processes have ended. Further output goes to
+        ``output``, if given. A cancellation ends the grace at once. Raises ``StillRunning``.
         """
         ...
 
     def kill(self) -> None:
-        """At once, and without waiting: this program is being torn down."""
+        """Kill it without waiting, when this program is being torn down."""
         ...
 
     def close(self) -> None:
-        """Let go of its streams."""
+        """Close its streams."""
         ...
 
 
 class Starter(Protocol):
     async def start(self, command: Command) -> Started:
-        """``argv`` is started as it stands: where ``become`` is set, it holds the sudo already.
-        ``NotStarted``: nothing runs and nothing stays open."""
+        """``argv`` is started unchanged: with ``become`` it contains sudo already. Raises
+        ``NotStarted``; then nothing runs and nothing stays open."""
         ...
 
     async def close(self) -> None: ...
 
 
-# What becomes a process
-
 _OURS = b"TENURE_"
 
 
 class Image(NamedTuple):
-    """What becomes a process, as the system takes it."""
+    """The arguments of ``exec``: bytes without zero bytes."""
 
     argv: list[bytes]
     env: dict[bytes, bytes]

@@ -1,6 +1,6 @@
-"""Processes on this machine, each in a session of its own, with no shell the command does not ask
-for. What their parent is, and so what ends them, is the starter's part: this program itself
-(``children``) or its supervisor (``supervisor``)."""
+"""The transport for this machine: each process in a session of its own, without a shell unless the
+command starts one. Their parent, which ends them, is this program (``children``) or its supervisor
+(``supervisor``)."""
 
 from __future__ import annotations
 
@@ -18,30 +18,29 @@ from tenure.transports.scratch import ExportFile, Scratch
 
 EXPORTS = "TENURE_OUTPUT"
 _FILES_PER_PROCESS = 4  # stdin, stdout, stderr, pidfd
-_FILES_FOR_THE_REST = 128
-_MOST = 10_000
+_RESERVED_FILES = 128
+_MAX_PROCESSES = 10_000
 
 
 class LocalTransport:
     """``Transport`` for this machine.
 
     A command that cannot be started (no such program or directory, not permitted, too much
-    environment) is ``NotStarted``. More commands at once than the limit of open files bears wait
-    for their turn.
+    environment) raises ``NotStarted``. Commands beyond the limit of open files wait for a slot.
     """
 
     def __init__(
         self, starter: Starter | None = None, *, most_processes: int | None = None
     ) -> None:
         if most_processes is None:
-            most_processes = bearable(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+            most_processes = max_processes(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         self._starter = starter or ChildStarter()
         self._windows = self._starter if isinstance(self._starter, TrustWindows) else None
         self._turns = asyncio.Semaphore(most_processes)
         self._scratch = Scratch()
 
     async def run(self, host: Endpoint, command: Command, output: Output) -> Exit:
-        return await self.run_in_turn(host, command, output, _nobody_asks)
+        return await self.run_in_turn(host, command, output, _ignore)
 
     async def run_in_turn(
         self, host: Endpoint, command: Command, output: Output, begins: Callable[[], None]
@@ -80,7 +79,7 @@ class LocalTransport:
             raise NotStarted(f"no place for ${EXPORTS}: {error}") from error
 
 
-def _nobody_asks() -> None: ...
+def _ignore() -> None: ...
 
 
 def _to_start(command: Command, exports: str) -> Command:
@@ -102,7 +101,7 @@ async def _to_the_end(started: Started, output: Output) -> int:
     except Exception:
         await started.end(None)
         raise
-    except BaseException:  # this program is being torn down; nothing can be waited for
+    except BaseException:  # this program is being torn down
         started.kill()
         raise
 
@@ -114,8 +113,8 @@ def _exit(code: int, exports: ExportFile) -> Exit:
     return Exit(code=code, exported=exported, exported_cut=cut)
 
 
-def bearable(open_files: int) -> int:
-    """How many processes at once leave files for the rest of the program."""
+def max_processes(open_files: int) -> int:
+    """How many concurrent processes a limit of open files allows."""
     if open_files == resource.RLIM_INFINITY:
-        return _MOST
-    return min(_MOST, max(1, (open_files - _FILES_FOR_THE_REST) // _FILES_PER_PROCESS))
+        return _MAX_PROCESSES
+    return min(_MAX_PROCESSES, max(1, (open_files - _RESERVED_FILES) // _FILES_PER_PROCESS))

@@ -1,4 +1,4 @@
-"""Which transport reaches which host: the kind of its address decides."""
+"""Chooses the transport of a host by the kind of its address."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tenure.model.errors import HostUnreachable
 from tenure.ports.execution import Command, Endpoint, Exit, Output, Transport, TrustWindows
 from tenure.ports.store import TakesTurns
 
-_HERE = frozenset({"local", "localhost", "127.0.0.1"})
+_LOCAL_ADDRESSES = frozenset({"local", "localhost", "127.0.0.1"})
 
 
 def kind_of(address: str) -> str:
-    """``local``, or what stands before ``://``; a bare name is reached by ``ssh``."""
-    if address in _HERE:
+    """``local``, or the scheme of the address; ``ssh`` for a bare name."""
+    if address in _LOCAL_ADDRESSES:
         return "local"
     scheme, separator, _ = address.partition("://")
     return scheme.lower() if separator else "ssh"
@@ -47,7 +47,7 @@ class RoutingTransport:
             transport.forget(run_id)
 
     async def close(self) -> None:
-        """Closes them all, also when one of them fails to."""
+        """Close all transports, also if one fails."""
         async with AsyncExitStack() as closing:
             for transport in self._all():
                 closing.push_async_callback(transport.close)
@@ -60,7 +60,7 @@ class RoutingTransport:
 
 
 class UnreachableTransport:
-    """Truth instead of a guess: such a host is ``unreachable``, never silently run elsewhere."""
+    """For hosts without a transport: they are ``unreachable``, never silently run elsewhere."""
 
     async def run(self, host: Endpoint, command: Command, output: Output) -> Exit:
         raise HostUnreachable(

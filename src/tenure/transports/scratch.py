@@ -1,12 +1,12 @@
-"""Where processes leave what they export: the file ``$TENURE_OUTPUT`` names.
+"""The files for exports of processes, named by ``$TENURE_OUTPUT``.
 
-One private folder per transport, made when it is first needed. A file comes into being when a
-process writes to it, so a task that exports nothing costs one failed ``open``.
+Each transport has a private folder, created when it is first needed. A file is created by the
+process that writes to it, so a task without exports costs one failed ``open``.
 
-A living program holds a lock on its folder, which the system releases however the program ends. So
-folders of programs that were killed are told from those in use, also across containers that share a
-folder for temporary files and cannot see each other's processes. Supervisors load this module: what
-they have no use for is imported where it is needed.
+A program holds a lock on its folder, which the system releases when the program ends in any way. So
+folders of killed programs can be told from those in use, even by containers that share a temporary
+folder and cannot see each other's processes. Supervisors load this module: imports that they do not
+need are made inside functions.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from math import inf
 PREFIX = "tenure-exports-"
 _RANDOM = 32
 _YOUNG_S = 60.0
-"""Seconds in which a folder may have been made and not been locked yet."""
+"""A younger folder may not be locked yet."""
 
 
 def hold(folder: str) -> int:
-    """A descriptor that keeps ``folder`` ours until it is closed."""
+    """Lock ``folder`` until the returned descriptor is closed."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    with suppress(OSError):  # without locks it is not taken for abandoned either
+    with suppress(OSError):  # where locks fail, ``sweep`` removes nothing either
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     return fd
 
 
 def sweep(own: str) -> None:
-    """Remove abandoned folders beside ``own``. Whatever does not look like ours is left alone."""
+    """Remove abandoned folders beside ``own``."""
     before = os.stat(own).st_mtime - _YOUNG_S
     with suppress(OSError), os.scandir(os.path.dirname(own)) as entries:
         for entry in entries:
@@ -43,8 +43,8 @@ def sweep(own: str) -> None:
 
 
 def remove_if_abandoned(folder: str, before: float = inf) -> None:
-    """Not if it was touched later than that: it may not have been locked yet. ``OSError`` if it is
-    in use, or not all of it can be removed."""
+    """Remove an abandoned folder last changed before ``before``; a later one may not be locked yet.
+    ``OSError`` if it is in use or cannot be removed completely."""
     if not os.path.basename(folder).startswith(PREFIX):
         return
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -55,7 +55,7 @@ def remove_if_abandoned(folder: str, before: float = inf) -> None:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for name in os.listdir(fd):
             if _is_ours(name):
-                with suppress(IsADirectoryError):  # a task's own idea; the rest goes all the same
+                with suppress(IsADirectoryError):  # made by a task; remove the rest
                     os.unlink(name, dir_fd=fd)
         os.rmdir(folder)
     finally:
@@ -63,7 +63,7 @@ def remove_if_abandoned(folder: str, before: float = inf) -> None:
 
 
 def _is_ours(name: str) -> bool:
-    """A number, or random hexadecimal digits. Told without ``re``, which no supervisor loads."""
+    """A number, or random hexadecimal digits. Without ``re``, which supervisors do not load."""
     if name.isascii() and name.isdecimal():
         return True
     return len(name) == _RANDOM and set(name) <= set("0123456789abcdef")
@@ -80,10 +80,10 @@ class Scratch:
         self._numbers = count()
 
     def file(self, *, for_another_user: bool = False) -> ExportFile:
-        """``OSError`` if there is no place for it."""
+        """Raises ``OSError`` if none can be created."""
         if not for_another_user:
             return ExportFile(f"{self._private.path()}/{next(self._numbers)}")
-        # That user may pass through the folder, not look into it: the name is the secret.
+        # The other user may traverse the folder but not list it: the file name is secret.
         path = f"{self._passable.path()}/{os.urandom(_RANDOM // 2).hex()}"
         fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         try:
@@ -104,8 +104,8 @@ class ExportFile:
         self.path = path
 
     def read(self) -> tuple[bytes, bool]:
-        """What was written, at most ``MOST`` bytes, and whether that is not all. Anything that is
-        no plain file (a pipe that would block, a link) counts as nothing written."""
+        """The contents, at most ``MOST`` bytes, and whether they were cut. Empty for anything but a
+        regular file (a pipe that would block, a link)."""
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
@@ -131,8 +131,8 @@ class ExportFile:
 
 
 class _Folder:
-    """Made anew when it has vanished: cleaners of temporary files take what looks forgotten, and
-    a folder that took the name since then is not ours."""
+    """A folder that is created again if it has vanished (cleaners of temporary files remove old
+    ones) or was replaced by another."""
 
     def __init__(self, mode: int) -> None:
         self._mode = mode
@@ -158,7 +158,7 @@ class _Folder:
         held = hold(path)
         if self._removal is not None:
             self._removal()
-        # Also when close is not called: at the latest when the program ends.
+        # At the latest when the program ends, if close is not called.
         self._removal = weakref.finalize(self, _remove, path, held, os.getpid())
         os.chmod(path, self._mode)
         self._identity = _identity(path)
@@ -174,7 +174,7 @@ def _identity(path: str) -> tuple[int, int]:
 
 
 def _remove(path: str, held: int, maker: int) -> None:
-    """Only what we made: a forked child that ends leaves its parent's folder alone."""
+    """Remove the folder, but not from a forked child of the process that made it."""
     if os.getpid() != maker:
         return
     found = os.fstat(held)

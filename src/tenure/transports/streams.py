@@ -1,9 +1,8 @@
-"""What goes into a process and what comes out of it, over pipes that never block.
+"""Standard input, output and error of a process, over non-blocking pipes.
 
-Pipes are read in the event loop: no thread per process, and no copy beyond the chunk that is handed
-on. Three things can happen: the process prints, a stream of it closes, it ends. It is over when it
-has ended and both streams are closed. A descendant may hold the streams open after the end; it gets
-the grace period, then ``held_open`` is asked to do something about it.
+Pipes are read in the event loop: no thread per process, and no copy beyond the chunk that is passed
+on. A process is over when it has ended and both its streams are closed. A descendant may hold them
+open after the end: it gets the grace period, then ``held_open`` is called.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from tenure.ports.execution import Output
 
 
 class Ends(NamedTuple):
-    """One end of each of its streams: ours, or those it is given."""
+    """One end of each stream of a process."""
 
     stdin: int | None
     stdout: int
@@ -38,8 +37,8 @@ class Ends(NamedTuple):
 
 
 def lay_pipes(*, feed: bool) -> tuple[Ends, Ends]:
-    """Our ends, which never block, and the process's, to be closed here as soon as it has them.
-    ``OSError`` if there are no descriptors left; then nothing stays open."""
+    """This side's ends, which are non-blocking, and the process's, to be closed here once it has
+    them. Raises ``OSError`` if no descriptors are left; then nothing stays open."""
     opened: list[tuple[int, int]] = []
     try:
         opened.extend(os.pipe() for _ in range(3 if feed else 2))
@@ -57,14 +56,14 @@ def lay_pipes(*, feed: bool) -> tuple[Ends, Ends]:
 
 
 CHUNK = 64 * 1024
-"""What one read takes: as much as a pipe holds by default."""
+"""Bytes of one read: the default capacity of a pipe."""
 BUFFERED = 3 * CHUNK
-"""Reading pauses when this much waits to be taken, so a stream never holds more than one chunk
-beyond it: 256 KiB."""
+"""Reading pauses when so many bytes wait for the receiver, so a stream holds at most one chunk
+more: 256 KiB."""
 
 
 class Inflow:
-    """One stream of a process. ``arrived`` gets every chunk, and ``b""`` once at the end."""
+    """One output stream. ``arrived`` is called with every chunk, and with ``b""`` at the end."""
 
     __slots__ = ("_allowance", "_arrived", "_fd", "_loop", "_reading", "_waiting", "name")
 
@@ -93,7 +92,7 @@ class Inflow:
 
     @property
     def silent(self) -> bool:
-        """Open, and all it ever gave has been taken: it waits for a process, not for its reader."""
+        """Open and completely read: it waits for a process, not for the receiver."""
         return self.open and not self._waiting
 
     def taken(self, size: int) -> None:
@@ -103,7 +102,7 @@ class Inflow:
             self.begin()
 
     def end_with_what_is_there(self) -> None:
-        """Whatever is in the pipe now is still read; what is written later is not."""
+        """Read what is in the pipe now, and nothing that is written later."""
         if not self.open:
             return
         size = array.array("i", [0])
@@ -144,7 +143,7 @@ class Inflow:
 
 
 class Feed:
-    """Standard input: given as fast as the process reads it, closed at the end of the data."""
+    """Standard input: written as fast as the process reads it, closed at the end of the data."""
 
     __slots__ = ("_fd", "_left", "_loop", "_waiting")
 
@@ -198,7 +197,7 @@ class Streams:
         self._held_open = held_open
         self._arrived: deque[tuple[Inflow, bytes]] = deque()
         self._change: asyncio.Future[None] | None = None
-        self._patience: asyncio.TimerHandle | None = None
+        self._grace_timer: asyncio.TimerHandle | None = None
         self._inflows = (
             Inflow(loop, "stdout", pipes.stdout, self._took),
             Inflow(loop, "stderr", pipes.stderr, self._took),
@@ -216,7 +215,7 @@ class Streams:
         return self.ended and not self._inflows[0].open and not self._inflows[1].open
 
     async def hand_over(self, output: Output) -> None:
-        """Everything it prints, in the order it came, until it is over."""
+        """Pass all output on, in the order it arrived, until the process is over."""
         while True:
             while self._arrived:
                 inflow, data = self._arrived.popleft()
@@ -230,17 +229,17 @@ class Streams:
             await self._change
 
     def note_end(self) -> None:
-        """The process has ended; if its streams are open still, another one holds them."""
+        """The process has ended; if its streams are still open, a descendant holds them."""
         if self.ended:
             return
         self.ended = True
         if self.over:
             self._changed()
         else:
-            self._patience = self._loop.call_later(self._grace, self._held_open)
+            self._grace_timer = self._loop.call_later(self._grace, self._held_open)
 
     def end_with_what_is_there(self) -> None:
-        """What is in the pipes now is still handed over; what is written later is not."""
+        """Pass on what is in the pipes now, and nothing that is written later."""
         self.ended = True
         for inflow in self._inflows:
             inflow.end_with_what_is_there()
@@ -248,7 +247,8 @@ class Streams:
             self._changed()
 
     def warn_if_held(self, pid: int | None, *, killed: bool) -> None:
-        """Tell, before they are cut off, if it is a process that holds them, not their reader."""
+        """Log, before the streams are cut off, if a process holds them open and not a slow
+        receiver."""
         if killed or any(inflow.silent for inflow in self._inflows):
             _log.warning(
                 "process %s ended, but what it started kept its output open for another %g s: it "
@@ -263,8 +263,8 @@ class Streams:
             inflow.close()
         if self._feed is not None:
             self._feed.close()
-        if self._patience is not None:
-            self._patience.cancel()
+        if self._grace_timer is not None:
+            self._grace_timer.cancel()
 
     def _took(self, inflow: Inflow, data: bytes) -> None:
         if data:
@@ -279,8 +279,8 @@ class Streams:
 
 
 class UntilItFails:
-    """The receiver of the output may be the reason why the process is ended; that must not keep the
-    process from printing its last words and ending well."""
+    """Drops output once its receiver has raised: the process is ended for that reason, and can
+    still write its last output and end well."""
 
     def __init__(self, output: Output | None) -> None:
         self._output = output
@@ -290,5 +290,5 @@ class UntilItFails:
             return
         try:
             await self._output.write(stream, data)
-        except Exception:  # noqa: BLE001 - the first reason to end it is the one that is raised
+        except Exception:  # noqa: BLE001 - the first error is the one that is raised
             self._output = None

@@ -1,23 +1,21 @@
-"""The process that executes queued runs, and goes on with those whose worker was lost.
+"""The worker: executes queued runs, and continues those whose worker was lost.
 
-*The lease.* A worker claims a run in the store: from then on it is the run's owner, until a moment
-that renewing moves on. Every claim raises the run's *fence*, and the store refuses each write under
-an older one. So whatever a worker believes that was frozen, cut off, or slow: once somebody else
-has claimed its run, it cannot write a word of it. Renewing has a thread of its own, which nothing
-that a worker does can hold up; it stops when the worker itself no longer moves.
+*Lease.* A worker claims a run in the store and owns it until its lease ends, which it renews. Every
+claim raises the run's *fence*, and the store refuses writes under an older one: a worker that was
+frozen, cut off or slow cannot write to a run that was claimed by another. Leases are renewed in a
+thread of their own, which the worker's tasks cannot delay; it stops when the worker hangs.
 
-*Before the lease can end* a worker that could not renew in time stops the run's tasks by itself;
-its supervisor does so if the worker is frozen or dead. So no task runs beside its successor's. It
-leaves the lease to end and does not release it: whoever goes on with the run takes it over, and
-takeovers without progress are counted.
+*Before the lease can end* a worker that could not renew in time stops the run's tasks; its
+supervisor does so if the worker is frozen or dead. So no task runs beside its successor. The lease
+is left to expire and not released, so that the next owner counts as a takeover; takeovers without
+progress are limited.
 
-*What follows.* An expired lease gives others the right to claim, and nothing more: they go on from
-the record. Finished hosts do not run again. What had been started and has no result is unknown, and
-its step says what is done about it (``on_takeover``).
+*Takeover.* An expired lease only gives other workers the right to claim the run; they continue from
+its record. Finished hosts do not run again. A task that was started and has no result is unknown,
+and its step decides about it (``on_takeover``).
 
-``claiming`` asks the store for runs, ``neighbours`` misses who is gone from this machine, ``lone``
-sees whether just one waits, ``preparing`` makes one ready to be executed, ``shift`` executes it,
-``duty`` keeps all of that going, and drains.
+``worker`` has the public class, ``claims`` finds and claims runs, ``hints`` claims those a broker
+names, ``runs`` executes them.
 """
 
 from tenure.worker.runs import Pace

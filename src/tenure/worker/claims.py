@@ -1,4 +1,6 @@
-"""What a worker does all day: claim as much as there is room for, wait, and in the end drain."""
+"""Claiming runs: the claims themselves (``Claims``), the worker's free slots (``Capacity``), the
+fast path for a single queued run (``Lone``), and the loop that claims, sleeps and drains
+(``ClaimLoop``)."""
 
 from __future__ import annotations
 
@@ -24,15 +26,12 @@ from tenure.runtime.run import RunClaim, Work
 from tenure.runtime.session import Session
 from tenure.worker.runs import Pace, RunningRuns, RunPreparation
 
-# Owners whose process can be seen from here: that one of them is gone is noticed without asking
-# the store anything.
-
-
-_THERE = (Presence.ALIVE, Presence.ENDING)
+_NOT_GONE = (Presence.ALIVE, Presence.ENDING)
 
 
 class Neighbours:
-    """``gone`` are those whose process is gone for certain, with all that it had started here."""
+    """Owners on this machine, whose death is noticed without a call of the store. ``gone``: those
+    whose process is known to be gone, with its tasks."""
 
     def __init__(self, presence: Callable[[str], Presence]) -> None:
         self._presence = presence
@@ -40,25 +39,23 @@ class Neighbours:
         self.gone: frozenset[str] = frozenset()
 
     def meet(self, owners: Iterable[str]) -> None:
-        """Those that there are now. Whoever is not among them has nothing any more, and is
-        forgotten."""
+        """Replace the known owners; others have no runs any more."""
         seen = {owner: self._presence(owner) for owner in owners}
-        self._there = {owner for owner, how in seen.items() if how in _THERE}
+        self._there = {owner for owner, how in seen.items() if how in _NOT_GONE}
         self.gone = frozenset(owner for owner, how in seen.items() if how is Presence.GONE)
 
     def look(self) -> bool:
-        """Whether one of them has gone since. (Nobody comes back: an owner is one start of a
-        process.)"""
+        """Whether one of them has died since. (An owner id is one start of a process and never
+        returns.)"""
         gone = {owner for owner in self._there if self._presence(owner) is Presence.GONE}
         self._there -= gone
         self.gone |= gone
         return bool(gone)
 
 
-# Asking the store for runs to execute.
-
-
 class Claims:
+    """Claims runs in the store."""
+
     def __init__(
         self,
         session: Session,
@@ -74,8 +71,8 @@ class Claims:
         self._neighbours = Neighbours(session.identity.presence)
 
     async def look_for_the_dead(self) -> bool:
-        """Whether runs have an owner whose process is gone for certain: such leases count as ended
-        at once."""
+        """Whether any run has an owner whose process is known to be gone: such a lease counts as
+        expired at once."""
         owners = {
             each.owner_id
             for each in await owned_runs(self._session.store)
@@ -86,20 +83,20 @@ class Claims:
         return not owners.isdisjoint(self._neighbours.gone)
 
     def a_neighbour_died(self) -> bool:
-        """Since the last look, as far as can be seen without asking the store."""
+        """Whether an owner on this machine died since the last look, without asking the store."""
         return self._neighbours.look()
 
     async def _workers(self) -> set[str]:
-        """They may have runs by the time they die. (Where somebody else attends to the store, it
-        costs too much to ask for all of them: those that have runs must do.)"""
+        """Registered workers, which may own runs when they die. Empty behind a gateway, where
+        listing them costs too much: owners of runs have to do."""
         store = self._session.store
         if self._session.attended or not isinstance(store, WorkerRegistry):
             return set()
         return {worker.owner_id for worker in await store.list_workers()}
 
     async def next(self, limit: int) -> list[RunClaim]:
-        """Up to ``limit`` runs that are ours from now on. Sent again after an error it is the same
-        claim, and takes no expired lease: their owners may have met that error too."""
+        """Claim up to ``limit`` runs. Sent again after an error it is the same claim, without
+        expired leases, whose owners may have met that error too."""
         identity = self._session.identity
         request = ClaimRequest(
             owner_id=identity.owner_id,
@@ -111,24 +108,24 @@ class Claims:
             dead_owners=self._neighbours.gone,
         )
 
-        def be_careful(error: StoreUnavailable) -> None:
+        def leave_expired(error: StoreUnavailable) -> None:
             nonlocal request
             request = replace(request, expired=False)
-            self._note_trouble(error)
+            self._note_failure(error)
 
         def send() -> Awaitable[list[ClaimedRun]]:
             return self._touch.asked(self._store.claim_runs(request))
 
         sent_at = asyncio.get_running_loop().time()
         self._touch.asks()
-        claimed = await until_answered(send, ENDLESS, be_careful)
+        claimed = await until_answered(send, ENDLESS, leave_expired)
         if claimed or request.expired:
             self._answered()
         return [RunClaim(run, sent_at) for run in claimed]
 
     async def this_one(self, run_id: str) -> RunClaim:
-        """``RunNotFound``, ``LeaseHeld``, ``NotRunnable``, and ``StoreUnavailable`` at once: it is
-        found again."""
+        """Claim one run. Raises ``RunNotFound``, ``LeaseHeld``, ``NotRunnable``, and
+        ``StoreUnavailable`` without a retry."""
         identity = self._session.identity
         request = LeaseRequest(
             owner_id=identity.owner_id,
@@ -140,36 +137,33 @@ class Claims:
         try:
             claimed = await self._touch.asked(self._store.claim_run(run_id, request))
         except StoreUnavailable as error:
-            self._note_trouble(error)
+            self._note_failure(error)
             raise
         return RunClaim(claimed, sent_at)
 
     async def give_back(self, claims: Sequence[RunClaim]) -> None:
-        """Those we got when nobody wanted them any more: for others to claim at once."""
+        """Release claims that are not needed any more, for other workers to claim at once."""
         for lease in (claim.run.lease for claim in claims):
-            with suppress(TenureError):  # else they wait for the lease to end
+            with suppress(TenureError):  # else the leases expire
                 new_id = self._session.identity.new_id()
                 await self._store.release_lease(lease.run_id, lease.fencing, new_id)
 
-    def _note_trouble(self, error: StoreUnavailable) -> None:
+    def _note_failure(self, error: StoreUnavailable) -> None:
         if not self._out_of_touch:
             self._out_of_touch = True
             _log.warning("the store does not answer (%s); nothing is claimed until it does", error)
 
     def _answered(self) -> None:
-        """A claim that took nothing and left expired leases alone is no sign of it: it wrote
-        nothing, and of a full disk that goes well."""
+        """Not called for a claim that took nothing and left expired leases alone: it wrote nothing,
+        which succeeds even on a full disk."""
         if self._out_of_touch:
             self._out_of_touch = False
             _log.warning("the store answers again")
 
 
-# Who may claim, and how much.
-
-
 class Capacity:
-    """For ``most`` runs at once. Claims are made one after another, whether by looking at the store
-    or on a hint: so none takes room that another counts on, or what another just got."""
+    """Slots for ``most`` runs at once. Claims, by polling or on a hint, are made one after another,
+    so that they never compete for a slot or a run."""
 
     def __init__(self, shift: RunningRuns, most: int) -> None:
         self._shift = shift
@@ -184,43 +178,41 @@ class Capacity:
 
     @asynccontextmanager
     async def claiming(self) -> AsyncIterator[int]:
-        """For how many there is room meanwhile."""
+        """Locks out other claims; yields the number of free slots."""
         async with self._claiming:
             yield self.left
             if not self.left:
                 self._nothing_waits.clear()
 
     def looked(self, *, found_all: bool) -> None:
-        """At the store, with room. ``found_all``: nothing more was there."""
+        """The store was polled with a free slot. ``found_all``: no further run is queued."""
         if found_all and self.left:
             self._nothing_waits.set()
         else:
             self._nothing_waits.clear()
 
     async def for_hints(self) -> int:
-        """Waits until there is room that nothing in the store wants: what waits there has its
+        """Wait until there are free slots and no run is queued in the store: queued runs have an
         order, and a hint would jump the queue."""
         await self._nothing_waits.wait()
         return self.left
 
     def close(self) -> None:
-        """There is none from now on."""
+        """No slot is free from now on."""
         self.closed = True
         self._nothing_waits.clear()
 
     async def quiet(self) -> None:
-        """Nothing is being claimed any more when this returns."""
+        """Wait for the claim under way."""
         async with self._claiming:
             pass
 
 
-# A run that waits alone is begun in the very commit that claims it.
-#
-# That is how most runs meet an idle worker, and it spares them a commit and a trip. Where several
-# wait, or one that somebody has begun before, they are claimed: each worker then gets others.
-
-
 class Lone:
+    """Finds a run that is queued alone: it is claimed in the commit that begins it, which saves a
+    commit and a round trip, and is the usual case of an idle worker. Several queued runs, or one
+    that has begun before, are claimed first, so that each worker gets others."""
+
     def __init__(
         self,
         store: LeaseStore,
@@ -236,46 +228,47 @@ class Lone:
         self._touch = touch
 
     async def look(self) -> list[Work] | None:
-        """The run that waits, or none; ``None``: whatever it is, it is to be claimed."""
+        """The queued run, or an empty list; ``None``: make a normal claim."""
         if self._store is None:
             return None
         try:
             return await self._touch.asked(self._seen(self._store))
-        except Exception:  # noqa: BLE001  (whoever claims it says what is wrong)
+        except Exception:  # noqa: BLE001  (a normal claim reports what is wrong)
             return None
 
     async def _seen(self, store: Beginnings) -> list[Work] | None:
         found = await store.find_waiting(self._queues, limit=2)
-        if len(found) > 1:  # one may be about to begin here: the other waits all the same
+        if len(found) > 1:  # even if one is about to begin here
             return None
         if not found or found[0].snapshot.run_id in self._shift:
-            return []  # nothing, or what was seen before its beginning was written
+            return []  # no run, or one that is about to begin here
         if not self._can_begin(found[0].snapshot):
             return None
         return [replace(await self._preparing.work(found[0]), waits=store)]
 
     def _can_begin(self, run: RunSnapshot) -> bool:
-        """Else it is claimed first, and what becomes of it then is decided."""
+        """Else it is claimed first."""
         waits = run.status is RunStatus.QUEUED and run.cancel_requested_at is None
         return waits and not run.takeovers and not self._shift.has_tried(run.run_id)
 
 
 _log = logging.getLogger("tenure.worker")
 
-_A_MOMENT = 1.0
-"""Seconds for the answer to a claim once nothing more is to be claimed."""
+_LAST_CLAIM_TIMEOUT_S = 1.0
+"""For the claim under way when draining begins."""
 _GIVING_BACK = 15.0
-"""Seconds in which at least one more run is given back: tasks that are deaf to requests have their
-grace in it, and the store its time to answer."""
+"""In this time at least one more run has to be given back; it includes the grace of tasks that
+ignore requests to end, and the store's answer."""
 _LEFT_TO_OTHERS = (
-    "the next worker goes on with what it had: on this machine right away, on others when the "
+    "the next worker continues its runs: on this machine right away, on others when the "
     "leases have ended"
 )
-"""What is true of the runs of a worker that ends without giving them back."""
+"""For the log of a worker that ends without giving its runs back."""
 
 
 class ClaimLoop:
-    """``wake`` is set when there may be something to claim, or room for it."""
+    """Claims runs while there are free slots, until drained. ``wake`` is set when a run may be
+    queued or a slot free."""
 
     def __init__(
         self,
@@ -295,53 +288,54 @@ class ClaimLoop:
         self._pace = pace
         self._wake = wake
         self._claiming: asyncio.Task[bool] | None = None
-        self._giving_up: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
         self._draining = False
         self._at_once = False
         self._claim_by = 0.0
-        """Loop time from when on it is not enough to see whether a run waits alone: leases may have
-        ended."""
+        """Loop time of the next normal claim, which also finds expired leases."""
         self._look_by = 0.0
-        """Loop time from when on neighbours are looked for again."""
+        """Loop time of the next look at owners on this machine."""
 
     def drain(self, *, at_once: bool = False) -> None:
-        """Claim nothing more; ``at_once``: wait for nothing to end by itself."""
+        """Claim nothing more; ``at_once``: do not wait for runs to end."""
         self._draining = True
         self._at_once |= at_once
         self._room.close()
         self._wake.set()
         if self._claiming is not None:
-            asyncio.get_running_loop().call_later(_A_MOMENT, self._give_up, self._claiming)
+            asyncio.get_running_loop().call_later(
+                _LAST_CLAIM_TIMEOUT_S, self._give_up, self._claiming
+            )
 
     def heard(self) -> None:
         """A hint: there may be something to claim."""
         self._wake.set()
 
     async def run(self) -> bool:
-        """Until it is drained and nothing runs any more; whether the store took all runs back."""
+        """Until drained and no run is left here; false if the store did not take all runs back."""
         while not self._draining:
             self._wake.clear()
             if self._room.left and await self._claim():
                 continue
             if not self._draining:
-                await self._look_away()
+                await self._sleep()
         return await self._finish()
 
     def _give_up(self, claiming: asyncio.Task[bool]) -> None:
-        if self._giving_up is None:
-            self._giving_up = asyncio.create_task(end(claiming))
+        if self._ending is None:
+            self._ending = asyncio.create_task(end(claiming))
 
     async def _claim(self) -> bool:
         """Whether there may be more to claim."""
         claiming = self._claiming = asyncio.create_task(self._take())
         try:
-            # Not ``await claiming``: whoever cancels us would reach that one, which bears errors.
+            # Not ``await claiming``: a cancellation would reach it, and it ignores errors.
             await asyncio.wait([claiming])
         finally:
             self._claiming = None
             await end(claiming)
         if claiming.cancelled():
-            return False  # nobody knows whether we got any; their leases will end
+            return False  # unknown whether runs were claimed; their leases will expire
         return claiming.result()
 
     async def _take(self) -> bool:
@@ -350,7 +344,7 @@ class ClaimLoop:
             if not asked:
                 return False
             now = asyncio.get_running_loop().time()
-            if self._missed_a_neighbour(now):
+            if self._neighbour_died(now):
                 self._claim_by = 0.0
             alone = await self._lone.look() if now < self._claim_by else None
             if alone is not None:
@@ -366,9 +360,9 @@ class ClaimLoop:
             self._room.looked(found_all=len(claimed) < asked)
         return len(claimed) == asked
 
-    def _missed_a_neighbour(self, now: float) -> bool:
-        """Its leases have ended with it. Seeing that it is there takes a few files of the system,
-        which is too much for every claim."""
+    def _neighbour_died(self, now: float) -> bool:
+        """Whether an owner on this machine died, whose leases can be claimed. It reads some files
+        of /proc, which is too much for every claim."""
         if now < self._look_by:
             return False
         self._look_by = now + self._pace.poll_interval
@@ -381,22 +375,22 @@ class ClaimLoop:
             self._room.looked(found_all=True)
 
     def _interval(self) -> float:
-        """Workers that all looked at the same moment would take it from one another."""
+        """Randomised, so that workers do not poll at the same moment."""
         return self._pace.poll_interval * random.uniform(0.75, 1.25)  # noqa: S311
 
-    async def _look_away(self) -> None:
-        """Until it is time to claim, however many runs come with their hints meanwhile."""
+    async def _sleep(self) -> None:
+        """Until the next claim is due; runs that come with hints meanwhile do not postpone it."""
         now = asyncio.get_running_loop().time()
         wait = self._claim_by - now
-        if wait <= 0:  # there was no room
+        if wait <= 0:  # no slot was free
             wait = self._interval()
         self._touch.rests(now + wait)
         if not await wait_for_event(self._wake, wait):
             self._claim_by = 0.0
 
     async def _finish(self) -> bool:
-        with suppress(TimeoutError):  # who follows a hint may wait for the store in vain
-            async with asyncio.timeout(2 * _A_MOMENT):
+        with suppress(TimeoutError):  # a claim on a hint may wait for the store in vain
+            async with asyncio.timeout(2 * _LAST_CLAIM_TIMEOUT_S):
                 await self._room.quiet()
         time = asyncio.get_running_loop().time
         deadline = time() + self._pace.drain_timeout
@@ -416,7 +410,7 @@ class ClaimLoop:
         return await self._given_back()
 
     async def _given_back(self) -> bool:
-        """Whether all were, as soon as that can be said."""
+        """Wait until all runs are given back; false if the store takes none for too long."""
         time, left = asyncio.get_running_loop().time, len(self._shift)
         deadline = time() + _GIVING_BACK
         while left:

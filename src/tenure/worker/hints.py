@@ -1,8 +1,8 @@
-"""Claiming the runs that a broker names.
+"""Claiming the runs that a broker's hints name.
 
-*Claim in the store, then acknowledge, then work.* From the claim on the lease carries the
-ownership: a hint that comes again, since its worker was slow to acknowledge it or died, is answered
-by the store with ``LeaseHeld``, and runs nothing twice.
+A run is claimed in the store first, then the hint acknowledged, then the run executed. The lease
+alone is the ownership: a hint that is delivered again (its worker was slow to acknowledge it, or
+died) meets ``LeaseHeld`` in the store, and nothing runs twice.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from tenure.worker.runs import Pace, RunningRuns
 
 _log = logging.getLogger("tenure.worker")
 
-_WAIT = 5.0
-_AGAIN = RetryPolicy(attempts=2**62, delay=0.1, backoff=2.0, max_delay=5.0, jitter=0.5)
+_TAKE_TIMEOUT_S = 5.0
+_RETRIES = RetryPolicy(attempts=2**62, delay=0.1, backoff=2.0, max_delay=5.0, jitter=0.5)
 
 
 def delay_of(held: LeaseHeld, now: datetime, shortest: float, longest: float) -> float:
-    """Until the lease of another can have ended. It is the store's clock that says when, and ours
-    may be wrong: then it is asked too often or too late, within bounds."""
+    """Seconds until another owner's lease may have expired. The expiry is by the store's clock, so
+    a wrong local clock is limited by ``shortest`` and ``longest``."""
     left = longest if held.expires_at is None else (held.expires_at - now).total_seconds()
     return min(max(left, shortest), longest)
 
@@ -61,17 +61,17 @@ class HintListener:
         self._lease_seconds = lease_seconds
         self._now = now
         self.hears = False
-        """The broker answers."""
-        self._complained = False
+        """Whether the broker answers."""
+        self._warned = False
 
     async def run(self) -> None:
-        """Until it is cancelled. Without the broker nothing is heard, and nothing else happens."""
+        """Until cancelled. While the broker is away runs are found by polling only."""
         failures = 0
         while True:
             room = await self._room.for_hints()
             limit = min(room, self._pace.claim_batch)
             try:
-                hints = await self._broker.take(self._queues, limit=limit, wait=_WAIT)
+                hints = await self._broker.take(self._queues, limit=limit, wait=_TAKE_TIMEOUT_S)
                 failures = 0
                 self._note(None)
                 if hints:
@@ -79,7 +79,7 @@ class HintListener:
             except Exception as error:  # noqa: BLE001  whatever it is, it must be tried again
                 self._note(error)
                 failures += 1
-                await pause(_AGAIN.wait_after(failures, luck=random.random()) or 0.0)  # noqa: S311
+                await pause(_RETRIES.wait_after(failures, luck=random.random()) or 0.0)  # noqa: S311
 
     async def _follow(self, hints: Sequence[Hint]) -> None:
         claimed: dict[Hint, RunClaim] = {}
@@ -87,7 +87,7 @@ class HintListener:
         delays: dict[Hint, float] = {}
         async with self._room.claiming() as room:
             for hint in hints:
-                if len(claimed) >= room or self._room.closed:  # others may have some
+                if len(claimed) >= room or self._room.closed:  # for other workers
                     delays[hint] = 0.0
                     continue
                 try:
@@ -113,10 +113,9 @@ class HintListener:
                     self._shift.begin(claim)
 
     async def _claim(self, hint: Hint) -> RunClaim | None:
-        """``None``: nothing needs to be done on account of this hint. A run that has ended, that is
-        not in this store, that waits for its time or for approval: what becomes of it is in the
-        store, where it is found when the time comes, and approving it hints again. A broker that
-        kept it until then would be a second place where runs wait."""
+        """``None``: drop the hint. The run has ended, is not in this store, or waits for its time
+        or for approval: it is found in the store in time, and an approval hints again. Otherwise
+        the broker would be a second queue."""
         if hint.run_id in self._shift or self._shift.gave_up(hint.run_id):
             return None
         try:
@@ -131,13 +130,13 @@ class HintListener:
             for hint, delay in delays.items():
                 await self._broker.give_back(hint, delay)
         except TenureError as error:
-            self._note(error)  # they come again; who holds a run is known by then
+            self._note(error)  # they are delivered again, and meet ``LeaseHeld``
 
     def _note(self, error: Exception | None) -> None:
         self.hears = error is None
-        if error is not None and not self._complained:
+        if error is not None and not self._warned:
             said = str(error) or type(error).__name__
             _log.warning("runs are found by looking, an interval later: %s", said)
-        elif error is None and self._complained:
+        elif error is None and self._warned:
             _log.warning("the broker answers again")
-        self._complained = error is not None
+        self._warned = error is not None

@@ -1,4 +1,5 @@
-"""The runs that a worker executes now."""
+"""The runs that a worker executes (``RunningRuns``), their preparation from the store
+(``RunPreparation``), and the worker's options (``Pace``)."""
 
 from __future__ import annotations
 
@@ -46,16 +47,14 @@ from tenure.runtime.session import Session
 from tenure.runtime.stop import REQUESTED
 from tenure.runtime.writer import end_run
 
-# A run made ready to be executed: from what the store keeps of it, and nothing else.
-
-
-_MOST = 64
+_MAX_READY = 64
 
 MakeReady = Callable[[Definition], Ready]
 
 
 class RunPreparation:
-    """``secrets`` are this worker's: a run gets those that its workflow declares."""
+    """Prepares runs from what the store has of them. ``secrets``: this worker's; a run gets those
+    that its workflow declares."""
 
     def __init__(
         self, definitions: Definitions, make_ready: MakeReady, secrets: Mapping[str, str]
@@ -74,7 +73,7 @@ class RunPreparation:
         return stored_work(ready, run, secrets, by_worker=True)
 
     async def _ready_for(self, run_id: str, digest: str | None) -> Ready:
-        """Most runs of a queue are runs of a few workflows."""
+        """The compiled workflow, cached: most runs of a queue are of a few workflows."""
         if digest is not None and digest in self._ready:
             self._ready.move_to_end(digest)
             return self._ready[digest]
@@ -84,7 +83,7 @@ class RunPreparation:
         ready = self._make_ready(decode_definition(text))
         if digest is not None:
             self._ready[digest] = ready
-            if len(self._ready) > _MOST:
+            if len(self._ready) > _MAX_READY:
                 self._ready.popitem(last=False)
         return ready
 
@@ -93,7 +92,7 @@ _log = logging.getLogger("tenure.worker")
 
 
 class RunningRuns:
-    """``ended`` is called whenever one of them has come to its end here."""
+    """The runs a worker executes. ``ended`` is called whenever one has ended here."""
 
     def __init__(
         self,
@@ -112,9 +111,9 @@ class RunningRuns:
         self._runs: set[RunExecution] = set()
         self._closing = False
         self._given_up: dict[str, float] = {}
-        """Runs that were lost after they began, and the loop's time when their leases are over."""
+        """Runs lost after they began, and the loop time when their leases have expired."""
         self._tried = ""
-        """The run that was to be claimed as it began, and is no longer about to."""
+        """The run that ``take`` was last called for, once that has ended."""
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -123,20 +122,20 @@ class RunningRuns:
         return run_id in self._tasks.values()
 
     def gave_up(self, run_id: str) -> bool:
-        """Its lease may still be ours in the store, which would renew it if we claimed the run: it
-        would be done again, and nobody would count that."""
+        """Whether its lease may still belong to this worker in the store: claiming the run would
+        renew it, and the takeover would not be counted."""
         return asyncio.get_running_loop().time() < self._given_up.get(run_id, 0.0)
 
     def has_tried(self, run_id: str) -> bool:
-        """To claim it as it begins. If it waits all the same, that would fail again, at once and
-        for as long as anybody looks: it is to be claimed, and whoever has it ends it if need be."""
+        """Whether ``take`` was tried for it. If the run is queued nevertheless, trying again would
+        fail again at once, for ever: it has to be claimed first."""
         return run_id == self._tried
 
     def begin(self, claim: RunClaim) -> None:
         self._start(claim.run.snapshot.run_id, self._prepare_and_execute(claim))
 
     def take(self, work: Work) -> None:
-        """A run that waits, and is claimed when it begins; perhaps by somebody else."""
+        """Execute a queued run that is claimed as it begins, if no other worker is faster."""
         self._start(work.planned.run_id, self._take(work))
 
     def _start(self, run_id: str, execution: Coroutine[Any, Any, None]) -> None:
@@ -155,14 +154,13 @@ class RunningRuns:
             await asyncio.wait(self._tasks)
 
     def hand_over(self) -> None:
-        """Their tasks are ended, and others go on with them; with those that do not resume nobody
-        does."""
+        """End their tasks and give the runs back; those that do not resume end as interrupted."""
         self._closing = True
         for run in self._runs:
             run.stop()
 
     async def stop(self) -> None:
-        """Their tasks are killed; the record stays as it is."""
+        """Kill their tasks; the records stay as they are."""
         while self._tasks:
             for task in self._tasks:
                 task.cancel()
@@ -172,7 +170,7 @@ class RunningRuns:
         try:
             await self._execute(work)
         except (LeaseHeld, NotRunnable, RunNotFound, VersionConflict) as refusal:
-            _log.debug("somebody else was faster: %s", refusal)
+            _log.debug("another worker was faster: %s", refusal)
         finally:
             self._tried = work.planned.run_id
 
@@ -183,7 +181,7 @@ class RunningRuns:
         except StoreUnavailable as error:
             _log.warning("run %s is left to others: %s", run_id, error)
             return
-        except Exception as error:  # noqa: BLE001  (others would fare no better with it)
+        except Exception as error:  # noqa: BLE001  (it would fail in other workers too)
             _log.warning("run %s cannot be executed: %s", run_id, error)
             await self._fail(claim, error)
             return
@@ -191,9 +189,9 @@ class RunningRuns:
 
     async def _execute(self, work: Work) -> None:
         run_id = work.planned.run_id
-        if self._closing:  # it was made ready too late to begin here
+        if self._closing:  # it was prepared too late to begin here
             if work.claim is not None:
-                await self._let_go(work.planned, work.claim.run.lease.fencing)
+                await self._release(work.planned, work.claim.run.lease.fencing)
             return
         run = RunExecution(self._session, self._around, work)
         self._runs.add(run)
@@ -209,28 +207,28 @@ class RunningRuns:
             if run.began:
                 self._give_up(run_id)
             else:
-                await self._let_go(work.planned, run.fencing)
+                await self._release(work.planned, run.fencing)
         except (LeaseHeld, NotRunnable, RunNotFound, VersionConflict):
             raise
-        except Exception as error:  # noqa: BLE001  (the log has it; others go on)
+        except Exception as error:  # noqa: BLE001  (it is logged; other runs continue)
             _log.error("run %s\n%s", run_id, run.trace(error))
         finally:
             self._runs.discard(run)
 
     async def _fail(self, claim: RunClaim, error: Exception) -> None:
-        told = self._session.callbacks.told if self._session.callbacks is not None else None
+        on_committed = self._session.callbacks.told if self._session.callbacks is not None else None
         info = ErrorInfo(kind="definition", message=str(error) or repr(error))
         change = RunChange(
             status=RunStatus.FAILED, message=info.message, error=info, last_error=info
         )
         snapshot, fencing = claim.run.snapshot, claim.run.lease.fencing
         new_id = self._session.identity.new_id
-        with suppress(StoreUnavailable):  # then whoever claims it next says so
-            await end_run(self._session.store, new_id, told, snapshot, fencing, change)
+        with suppress(StoreUnavailable):  # then the next owner ends it so
+            await end_run(self._session.store, new_id, on_committed, snapshot, fencing, change)
 
     async def _cancel_given_back(self, run_id: str) -> None:
-        """The request came between our last look and the commit that gave the run back. Who made it
-        was told that we would see to it; perhaps no other worker comes."""
+        """Cancel a run whose cancel request came between the last poll and the commit that gave it
+        back: the requester was told that this worker would do it, and there may be no other."""
         new_id, callbacks = self._session.identity.new_id, self._session.callbacks
         request = LeaseRequest(
             owner_id=self._session.identity.owner_id,
@@ -238,41 +236,39 @@ class RunningRuns:
             claim_id=new_id(),
             expired=False,
         )
-        with suppress(TenureError):  # somebody else was faster, or will find it so
+        with suppress(TenureError):  # another worker was faster, or finds the request
             claimed = await self._store.claim_run(run_id, request)
-            told = callbacks.told if callbacks is not None else None
+            on_committed = callbacks.told if callbacks is not None else None
             change = REQUESTED.change((), unconfirmed(claimed.snapshot))
             fencing = claimed.lease.fencing
-            await end_run(self._session.store, new_id, told, claimed.snapshot, fencing, change)
+            await end_run(
+                self._session.store, new_id, on_committed, claimed.snapshot, fencing, change
+            )
 
     def _give_up(self, run_id: str) -> None:
-        """Its lease is left to end, also if it is still ours. Then whoever claims it next takes it
-        over, and a run that does this to one worker after another, or to the same one again and
-        again, is left to people (``max_takeovers``). One that is released is simply picked up. Its
-        price is that others wait for the rest of the lease: no longer than the margin."""
+        """Let its lease expire, also if it still belongs to this worker. The next claim then counts
+        as a takeover, so that a run that is lost again and again ends (``max_takeovers``); a
+        released run would be claimed again without limit. Other workers wait for the rest of the
+        lease, no longer than its margin."""
         now = asyncio.get_running_loop().time()
         self._given_up = {run: until for run, until in self._given_up.items() if now < until}
         self._given_up[run_id] = now + self._session.lease_seconds
 
-    async def _let_go(self, run: RunSnapshot, fencing: Fencing) -> None:
-        """Nothing of it has begun here: if it is still ours nobody needs to wait for the lease to
-        end."""
+    async def _release(self, run: RunSnapshot, fencing: Fencing) -> None:
+        """Release a run that has not begun here, so that no worker has to wait for its lease."""
         new_id = self._session.identity.new_id
         with suppress(TenureError):
             await self._store.release_lease(run.run_id, fencing, new_id())
             await self._hint(run)
 
     async def _hint(self, run: RunSnapshot) -> None:
-        """Others may have it from now on."""
+        """Other workers may claim it now."""
         if self._session.hinting is not None:
             await self._session.hinting.hint(run.queue, run.run_id)
 
 
-# How much a worker takes on, and how often it looks.
-
-
 class Pace(Struct, frozen=True, kw_only=True):
-    """``concurrency`` is how many runs at once; the rest is seconds."""
+    """How much a worker does: ``concurrency`` runs at once; times are seconds."""
 
     concurrency: int = 20
     claim_batch: int = 10
@@ -281,7 +277,7 @@ class Pace(Struct, frozen=True, kw_only=True):
     drain_timeout: float = 30.0
 
     def __post_init__(self) -> None:
-        """``InvalidOptions`` names everything that cannot work."""
+        """``InvalidOptions`` names all invalid options."""
         wrong = broken(_RULES, self, _RULES)
         if wrong:
             raise InvalidOptions(wrong)

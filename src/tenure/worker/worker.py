@@ -1,4 +1,4 @@
-"""``Worker``, the library's other door: executes queued runs until it is told to stop."""
+"""``Worker``: executes queued runs until it is told to stop."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ from tenure.worker.runs import Pace, RunningRuns, RunPreparation
 
 _log = logging.getLogger("tenure.worker")
 
-_LISTED_FOR = 3
-"""So many looks may fail before a worker is no longer listed."""
+_HEARTBEATS_LISTED = 3
+"""Heartbeats that may be missed before a worker is no longer listed."""
 _HIDDEN: Rules = {"visibility_timeout": MORE_SECONDS}
-_UNHEARD = (
-    "the store does not let this worker say that it is here, and while it is away no expired lease "
-    "is taken: %s"
+_NO_HEARTBEAT = (
+    "the store does not take this worker's heartbeat, and until it does no expired lease is taken: "
+    "%s"
 )
-_FAREWELL = 2.0
-"""Seconds for the store to hear that we are gone; else it finds out."""
-_CLOSING = 8.0
-"""Seconds in which everything can be let go of, besides those that callbacks have."""
-_A_MOMENT = 0.5
-_STOPPED = 2
-"""So many times cancelled."""
+_SIGN_OFF_TIMEOUT_S = 2.0
+"""For removing this worker from the register; else its entry expires."""
+_CLOSE_TIMEOUT_S = 8.0
+"""For closing everything, besides the time for callbacks."""
+_CLOSE_AT_ONCE_TIMEOUT_S = 0.5
+_CANCELS_TO_STOP = 2
+"""Cancellations after which nothing is waited for."""
 
 
 class Worker:
@@ -69,7 +69,7 @@ class Worker:
     ``pace`` says how many at once. ``secrets`` are values for the secrets that workflows declare,
     since runs carry none. With a ``broker`` (or its URL; then ``visibility_timeout`` is how long a
     hint that was handed out stays hidden; half the lease unless it is given) runs are also found by
-    its hints. The rest is as for ``Runner``. ``InvalidOptions`` names everything that cannot work.
+    its hints. The rest is as for ``Runner``. ``InvalidOptions`` names all invalid options.
     """
 
     def __init__(
@@ -127,16 +127,16 @@ class Worker:
         self._pace = pace
         self._secrets: Mapping[str, str] = {} if secrets is None else secrets
         self._look_interval = reconcile_interval
-        self._listed_for = reconcile_interval * _LISTED_FOR
+        self._listed_for = reconcile_interval * _HEARTBEATS_LISTED
         self._wake = asyncio.Event()
         self._duty: ClaimLoop | None = None
         self._store_answers = True
-        self._told_to_end: list[bool] = []
+        self._early_drains: list[bool] = []
         self._draining = asyncio.Event()
 
     @property
     def owner_id(self) -> str:
-        """This worker as the record names it."""
+        """The id of this worker in the records of its runs."""
         return self._parts.identity.owner_id
 
     def drain(self, *, at_once: bool = False) -> None:
@@ -145,23 +145,27 @@ class Worker:
         resume; then ``run`` returns."""
         self._draining.set()
         if self._duty is None:
-            self._told_to_end.append(at_once)
+            self._early_drains.append(at_once)
         else:
             self._duty.drain(at_once=at_once)
 
     async def run(self, on_duty: Callable[[], None] | None = None) -> None:
-        """Until it is drained. Cancelled once it drains at once; cancelled twice it stops: tasks
-        are killed, and their runs go on elsewhere: on this machine in a moment, on others when
-        their leases have ended. ``on_duty`` is called when store and broker have answered and the
-        first claim is about to be made.
+        """Execute runs until drained. Cancelled once, it drains at once; cancelled twice, it stops:
+        tasks are killed, and other workers continue the runs, on this machine at once, on others
+        when the leases have expired. ``on_duty`` is called when store and broker have answered,
+        before the first claim.
 
-        A store that does not answer holds it up by half a minute when it drains, besides the time
-        that callbacks have (``CallbackSettings.flush``), and by about a second when it stops."""
+        A store that does not answer delays draining by half a minute, besides the time for
+        callbacks (``CallbackSettings.flush``), and stopping by about a second."""
         try:
             await run_with_graceful_cancel(self._run(on_duty), lambda: self.drain(at_once=True))
         finally:
-            in_order = self._store_answers and times_cancelled() < _STOPPED
-            seconds = _CLOSING + self._parts.callbacks.flush if in_order else _A_MOMENT
+            in_order = self._store_answers and times_cancelled() < _CANCELS_TO_STOP
+            seconds = (
+                _CLOSE_TIMEOUT_S + self._parts.callbacks.flush
+                if in_order
+                else _CLOSE_AT_ONCE_TIMEOUT_S
+            )
             if not await finished_within(seconds, self._parts.close()) and in_order:
                 _log.warning("store and broker could not be let go of within %g s", seconds)
 
@@ -173,34 +177,34 @@ class Worker:
             raise not_servable(type(store).__name__)
         touch = InTouch(session.contact)
         claims = Claims(session, store, self._queues, touch)
-        preparing = RunPreparation(store, self._made_ready, self._secrets)
+        preparing = RunPreparation(store, self._compile, self._secrets)
         shift = RunningRuns(session, store, self._parts.around, preparing, self._wake.set)
         room = Capacity(shift, self._pace.concurrency)
         lone = Lone(store, self._queues, preparing, shift, InTouch(session.contact))
         self._duty = ClaimLoop(claims, lone, shift, room, touch, self._pace, self._wake)
-        hearing = await self._new_hearing(claims, shift, room)
-        for at_once in self._told_to_end:
+        hints = await self._hint_listener(claims, shift, room)
+        for at_once in self._early_drains:
             self._duty.drain(at_once=at_once)
         try:
             async with (
-                self._listening(store, hearing, self._duty),
-                self._tending(store, claims, shift, InTouch(session.contact)),
-                _going_on(hearing),
+                self._listening(store, hints, self._duty),
+                self._heartbeats(store, claims, shift, InTouch(session.contact)),
+                _running(hints),
             ):
                 if on_duty is not None:
                     on_duty()
                 try:
                     self._store_answers = await self._duty.run()
-                finally:  # before anything that waits for the store
+                finally:  # before any call of the store
                     await shift.stop()
         finally:
             self._duty = None
-            await shift.stop()  # a hint may have been followed until its ear was closed
+            await shift.stop()  # runs begun on hints until the listener ended
 
-    def _made_ready(self, definition: Definition) -> Ready:
+    def _compile(self, definition: Definition) -> Ready:
         return self._parts.ready.stored(self._parts.file_of(definition), definition)
 
-    async def _new_hearing(
+    async def _hint_listener(
         self, claims: Claims, shift: RunningRuns, room: Capacity
     ) -> HintListener | None:
         broker = await self._parts.broker()
@@ -211,13 +215,13 @@ class Worker:
 
     @asynccontextmanager
     async def _listening(
-        self, store: LeaseStore, hearing: HintListener | None, duty: ClaimLoop
+        self, store: LeaseStore, hints: HintListener | None, claim_loop: ClaimLoop
     ) -> AsyncIterator[None]:
         """The store wakes every worker of a queue; a broker that answers wakes one."""
 
         def heard() -> None:
-            if hearing is None or not hearing.hears:
-                duty.heard()
+            if hints is None or not hints.hears:
+                claim_loop.heard()
 
         if not isinstance(store, Wakeups):
             yield
@@ -226,11 +230,11 @@ class Worker:
             yield
 
     @asynccontextmanager
-    async def _tending(
+    async def _heartbeats(
         self, store: LeaseStore, claims: Claims, shift: RunningRuns, touch: InTouch
     ) -> AsyncIterator[None]:
-        """Look for owners that died, and say that we are here. At first the store must answer, or
-        nobody would notice a worker that has none."""
+        """Send heartbeats and look for owners that died. The first heartbeat must be answered: a
+        worker without a store fails at its start."""
         registry = store if isinstance(store, WorkerRegistry) else None
         if registry is not None:
             await until_answered(
@@ -238,23 +242,25 @@ class Worker:
             )
         with suppress(TenureError):
             await claims.look_for_the_dead()
-        tending = asyncio.create_task(self._tend(registry, claims, shift, touch))
+        task = asyncio.create_task(self._send_heartbeats(registry, claims, shift, touch))
         try:
             yield
         finally:
-            await end(tending)
+            await end(task)
             if registry is not None and not times_cancelled():
                 with suppress(TenureError):
-                    await finished_within(_FAREWELL, registry.heartbeat(self._info(shift), 0))
+                    await finished_within(
+                        _SIGN_OFF_TIMEOUT_S, registry.heartbeat(self._info(shift), 0)
+                    )
 
-    async def _tend(
+    async def _send_heartbeats(
         self, registry: WorkerRegistry | None, claims: Claims, shift: RunningRuns, touch: InTouch
     ) -> None:
-        """A store that does not take our word takes no renewal either (its disk may be full): then
-        its owners are not to be judged, though looks that find nothing to claim go well."""
-        unheard = False
+        """A store that takes no heartbeat takes no renewal either (its disk may be full): then no
+        expired lease is taken, even if claims that find nothing succeed."""
+        failing = False
 
-        async def say_and_look(info: WorkerInfo) -> bool:
+        async def heartbeat_and_look(info: WorkerInfo) -> bool:
             if registry is not None:
                 await registry.heartbeat(info, self._listed_for)
             return await claims.look_for_the_dead()
@@ -262,15 +268,15 @@ class Worker:
         while True:
             info = self._info(shift)
             try:
-                if await touch.asked(say_and_look(info)):
+                if await touch.asked(heartbeat_and_look(info)):
                     self._wake.set()
-                unheard = False
+                failing = False
             except Exception as error:  # noqa: BLE001  whatever it is, it must be tried again
-                _log.log(logging.DEBUG if unheard else logging.WARNING, _UNHEARD, error)
-                unheard = True
+                _log.log(logging.DEBUG if failing else logging.WARNING, _NO_HEARTBEAT, error)
+                failing = True
             if info.draining:
                 await pause(self._look_interval)
-            else:  # nobody shall wait for a worker that takes nothing more
+            else:  # a worker that drains is to be listed so at once
                 await wait_for_event(self._draining, self._look_interval)
 
     def _info(self, shift: RunningRuns) -> WorkerInfo:
@@ -284,11 +290,11 @@ class Worker:
 
 
 @asynccontextmanager
-async def _going_on(hearing: HintListener | None) -> AsyncIterator[None]:
-    if hearing is None:
+async def _running(hints: HintListener | None) -> AsyncIterator[None]:
+    if hints is None:
         yield
         return
-    task = asyncio.create_task(hearing.run())
+    task = asyncio.create_task(hints.run())
     try:
         yield
     finally:
@@ -302,8 +308,8 @@ def _problems_of_queues(queues: Sequence[str]) -> list[str]:
 
 
 def _problems_of_times(timing: Timing, pace: Pace, hidden: float) -> list[str]:
-    """``hidden`` is how long a broker hides a hint. It has to fit without a broker, too, or with
-    one that was opened elsewhere: as the settings of a command have to."""
+    """``hidden``: how long a broker hides a hint. Also checked without a broker, as the settings of
+    a command are."""
     times = SimpleNamespace(
         lease_duration=timing.lease_duration,
         renew_interval=timing.renew_interval,

@@ -1,4 +1,4 @@
-"""The broker: which calls make one of its verbs."""
+"""The Redis broker (``RedisStreams``), its URL (``Address``) and its connections (``Server``)."""
 
 from __future__ import annotations
 
@@ -26,17 +26,14 @@ from tenure.ports.environment import Hint
 from tenure.system import new_owner_id
 from tenure.wire.addresses import shown_address
 
-# ``redis://[user:password@]host[:port][/database][?namespace=…]``, and ``rediss://`` for TLS.
-#
-# The driver would take any setting of its own from a URL, and before those that are given to it
-# here: another protocol, other time-outs, text instead of bytes. So a URL has the options that say
-# where the server is and who comes, and no others.
-
+# ``redis://[user:password@]host[:port][/database][?namespace=…]``, and ``rediss://`` for TLS. The
+# driver takes any of its settings from a URL, with precedence over those given here (protocol,
+# time-outs, text instead of bytes). So only options for address, credentials and TLS are allowed.
 
 ANSWERS_WITHIN = 3.0
-"""Seconds, for one call; longer than a reader is left waiting on the server."""
-_CONNECTS_WITHIN = 2.0
-_CONNECTIONS = 8
+"""Seconds, for one call; longer than ``_MAX_BLOCK_S``."""
+_CONNECT_TIMEOUT_S = 2.0
+_MAX_CONNECTIONS = 8
 _EXAMPLE = "redis://localhost:6379/0"
 _NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 _DATABASE = re.compile(r"/?[0-9]*", re.ASCII)
@@ -60,11 +57,11 @@ class Address(Struct, frozen=True, kw_only=True):
 
 
 def read_address(url: str) -> Address:
-    """``UnknownBroker``, never repeating a password."""
+    """Raises ``UnknownBroker``, whose message never contains a password."""
     try:
         parts = urlsplit(url)
         place = f"{parts.scheme}://{parts.hostname}:{parts.port or 6379}"
-    except ValueError:  # whose message may repeat a part of a password
+    except ValueError:  # its message may contain a part of a password
         raise UnknownBroker(
             f"{shown_address(url)} is no Redis URL: its host or port cannot be read; write one "
             f"like {_EXAMPLE}"
@@ -97,18 +94,18 @@ def _check_options(url: str, names: Iterable[str], *, tls: bool) -> None:
 
 
 def open_pool(address: Address) -> BlockingConnectionPool:
-    """Connects when it is first used. ``UnknownBroker`` for values that the driver does not take.
+    """Connects at its first use. ``UnknownBroker`` for values that the driver refuses.
 
-    A connection that broke is made again once, at once: it may have been broken for long, as after
-    a restart of the server. More patience is for whoever calls.
+    A broken connection is replaced once, at once: it may have been broken for long, as after a
+    restart of the server. Further retries are the caller's.
     """
     try:
         pool = BlockingConnectionPool.from_url(
             address.url,
-            max_connections=_CONNECTIONS,
+            max_connections=_MAX_CONNECTIONS,
             timeout=ANSWERS_WITHIN,
             socket_timeout=ANSWERS_WITHIN,
-            socket_connect_timeout=_CONNECTS_WITHIN,
+            socket_connect_timeout=_CONNECT_TIMEOUT_S,
             retry=Retry(NoBackoff(), 1, supported_errors=(Disconnected,)),
             protocol=2,
         )
@@ -118,9 +115,6 @@ def open_pool(address: Address) -> BlockingConnectionPool:
     return pool
 
 
-# Calls to the server: bounded, one connection each, with errors in our words.
-
-
 _SCRIPTS = {
     name: (files(__package__) / f"{name}.lua").read_text(encoding="utf-8")
     for name in ("tend", "settle", "give_back", "put_back", "forget", "leave")
@@ -128,13 +122,15 @@ _SCRIPTS = {
 
 
 class NoGroup(BrokerUnavailable):
-    """The stream or its group is not there, or no longer: to be made again."""
+    """The stream or its group does not exist and has to be created."""
 
 
 class Server:
-    """An exchange that has begun is not cancelled until all is closed: a client that is interrupted
-    in one may lose the connection, or the cancellation. Who no longer waits leaves it behind, and
-    it ends soon."""
+    """Calls of the server, each with a time-out and a connection of its own.
+
+    An exchange is not cancelled until ``close``: interrupting the client may lose the connection,
+    or the cancellation. If its caller is cancelled, it ends in the background.
+    """
 
     def __init__(self, address: Address) -> None:
         self._place = address.place
@@ -144,8 +140,8 @@ class Server:
         self._closed = False
 
     async def call(self, *words: str | int) -> Any:
-        """``NoGroup``, ``BrokerUnavailable``."""
-        if self._closed:  # nobody would close what it opens
+        """Raises ``NoGroup``, ``BrokerUnavailable``."""
+        if self._closed:  # a new connection would never be closed
             raise BrokerUnavailable(f"the broker at {self._place} was closed here")
         exchange = asyncio.create_task(self._exchange(words))
         self._exchanges.add(exchange)
@@ -155,7 +151,7 @@ class Server:
     def _over(self, exchange: asyncio.Task[Any]) -> None:
         self._exchanges.discard(exchange)
         if not exchange.cancelled():
-            exchange.exception()  # perhaps nobody else asks any more
+            exchange.exception()  # retrieved, or asyncio logs it
 
     async def _exchange(self, words: Sequence[str | int]) -> Any:
         try:
@@ -168,16 +164,16 @@ class Server:
             raise BrokerUnavailable(f"the broker at {self._place}: {said}") from error
 
     async def run(self, script: str, keys: Sequence[str], *arguments: str | int) -> Any:
-        """Sent whole each time: a server that was restarted remembers none."""
+        """The script is sent each time: a restarted server has none."""
         return await self.call("EVAL", _SCRIPTS[script], len(keys), *keys, *arguments)
 
     async def left_behind(self) -> None:
-        """Returns when no exchange is under way any more."""
+        """Wait for the exchanges under way."""
         if self._exchanges:
             await asyncio.wait(self._exchanges)
 
     async def close(self) -> None:
-        """What is still under way ends without its answer."""
+        """Exchanges under way are cancelled."""
         self._closed = True
         await end(*self._exchanges)
         await self._client.aclose()
@@ -185,22 +181,22 @@ class Server:
 
 
 _GROUP = "workers"
-_MOST = 10_000
-"""Hints of one queue, about. A run whose hint was dropped is found by looking."""
-_LONGEST_READ = 0.5
-"""Seconds that the server lets a reader wait: well below the time-out of a call, and the longest
-that closing waits for one."""
-_FORGOTTEN_AFTER = 10
-"""Visibility time-outs without a word from a consumer."""
+_MAX_HINTS = 10_000
+"""Of one queue, approximately. A run whose hint was dropped is found by polling."""
+_MAX_BLOCK_S = 0.5
+"""The server blocks a reader for no longer: well below the time-out of a call, and the longest that
+closing waits."""
+_FORGOTTEN_AFTER_TIMEOUTS = 10
+"""A consumer that was silent for so many visibility time-outs is removed."""
 
 Entry = tuple[bytes, Iterable[tuple[bytes, bytes]]]
 
 
 class RedisStreams:
-    """``Broker``. Belongs to the event loop that uses it first."""
+    """``Broker`` in Redis or Valkey. Belongs to the event loop that uses it first."""
 
     def __init__(self, url: str, visibility_timeout: float = 30.0) -> None:
-        """``UnknownBroker``. Connects when it is first used."""
+        """Connects at its first use. Raises ``UnknownBroker``."""
         address = read_address(url)
         self._server = Server(address)
         self._namespace = address.namespace
@@ -217,22 +213,22 @@ class RedisStreams:
         await self.close()
 
     async def close(self) -> None:
-        """What was taken and not answered goes to others at once."""
+        """Hints that were taken and not answered are available to other consumers at once."""
         try:
-            if self._served:  # a reader that was left behind may still be handed something
+            if self._served:  # a cancelled reader may still receive hints
                 await self._server.left_behind()
             for queue in sorted(self._served):
                 with suppress(NoGroup):
                     keys = [self._stream(queue)]
                     await self._server.run("leave", keys, _GROUP, self._consumer)
         except BrokerUnavailable:
-            pass  # others forget this consumer in time
+            pass  # other consumers remove this one later
         finally:
             await self._server.close()
 
     async def publish(self, queue: str, run_id: str) -> None:
         stream = self._stream(queue)
-        await self._server.call("XADD", stream, "MAXLEN", "~", _MOST, "*", "run", run_id)
+        await self._server.call("XADD", stream, "MAXLEN", "~", _MAX_HINTS, "*", "run", run_id)
 
     async def take(self, queues: Sequence[str], *, limit: int, wait: float) -> list[Hint]:
         self._served.update(queues)
@@ -256,7 +252,7 @@ class RedisStreams:
     async def give_back(self, hint: Hint, delay: float) -> None:
         keys = [self._stream(hint.queue), self._later(hint.queue)]
         milliseconds = ceil(max(delay, 0.0) * 1000)
-        with suppress(NoGroup):  # purged: then nobody holds it
+        with suppress(NoGroup):  # purged
             await self._server.run(
                 "give_back",
                 keys,
@@ -265,7 +261,7 @@ class RedisStreams:
                 hint.receipt,
                 hint.run_id,
                 milliseconds,
-                _MOST,
+                _MAX_HINTS,
             )
 
     async def purge(self, queue: str) -> None:
@@ -277,17 +273,17 @@ class RedisStreams:
     # Taking
 
     def _in_turn(self, queues: Sequence[str]) -> list[str]:
-        """Another one first each time: a queue that is never empty keeps none from being served."""
+        """Rotated with each call, so that a queue that is never empty blocks no other."""
         first = self._turn % len(queues) if queues else 0
         self._turn += 1
         return [*queues[first:], *queues[:first]]
 
     async def _tend(self, queue: str, limit: int) -> tuple[list[Entry], float]:
-        """What others held for too long, then what nobody took yet, and in how many seconds
-        something given back is due."""
+        """Hints held for too long by other consumers, then new ones; and the seconds until the next
+        delayed one is due."""
         stream = self._stream(queue)
         keys = [stream, self._later(queue)]
-        arguments = (_GROUP, self._consumer, self._hidden_for, limit, _MOST)
+        arguments = (_GROUP, self._consumer, self._hidden_for, limit, _MAX_HINTS)
         try:
             taken, due = await self._server.run("tend", keys, *arguments)
         except NoGroup:
@@ -296,16 +292,16 @@ class RedisStreams:
         return [_from_script(entry) for entry in taken if entry], due / 1000 if due >= 0 else inf
 
     async def _make_group(self, stream: str) -> None:
-        """From the first entry on: hints may have come before anybody served their queue."""
+        """From the first entry on: hints may have come before the queue had a consumer."""
         try:
             await self._server.call("XGROUP", "CREATE", stream, _GROUP, "0", "MKSTREAM")
         except BrokerUnavailable as error:
-            if "BUSYGROUP" not in str(error):  # somebody else was faster
+            if "BUSYGROUP" not in str(error):  # another consumer was faster
                 raise
 
     async def _wait_for(self, queues: Sequence[str], limit: int, wait: float) -> list[Hint]:
-        """The server counts for each stream: of more queues than there is room for it may send more
-        than that, of which the rest goes back at once."""
+        """The server's COUNT is per stream: with many queues it may send more than ``limit``; the
+        rest is put back at once."""
         if wait <= 0:
             return []
         by_stream = {self._stream(queue).encode(): queue for queue in queues}
@@ -313,10 +309,10 @@ class RedisStreams:
             answer = await self._server.call(
                 "XREADGROUP", "GROUP", _GROUP, self._consumer,
                 "COUNT", max(1, limit // len(by_stream)),
-                "BLOCK", ceil(min(wait, _LONGEST_READ) * 1000),
+                "BLOCK", ceil(min(wait, _MAX_BLOCK_S) * 1000),
                 "STREAMS", *(stream.decode() for stream in by_stream), *[">"] * len(by_stream),
             )  # fmt: skip
-        except NoGroup:  # all of it vanished this very moment
+        except NoGroup:  # the streams vanished meanwhile
             return []
         hints: list[Hint] = []
         for stream, entries in answer or ():
@@ -327,12 +323,12 @@ class RedisStreams:
 
     async def _put_back(self, hints: Sequence[Hint]) -> None:
         for hint in hints:
-            with suppress(NoGroup):  # purged: then nobody holds it
+            with suppress(NoGroup):  # purged
                 keys = [self._stream(hint.queue)]
                 await self._server.run("put_back", keys, _GROUP, self._consumer, hint.receipt)
 
     async def _readable(self, queue: str, entries: Sequence[Entry]) -> list[Hint]:
-        """What is not ours is dropped, and so does not come again."""
+        """The hints of entries; foreign entries are removed, so that they do not come again."""
         hints = [_hint_of(queue, entry) for entry in entries]
         strange = [
             entry_id.decode()
@@ -344,7 +340,7 @@ class RedisStreams:
         return [hint for hint in hints if hint is not None]
 
     async def _settle(self, queue: str, receipts: Sequence[str]) -> None:
-        with suppress(NoGroup):  # purged: then nobody holds them
+        with suppress(NoGroup):  # purged
             await self._server.run(
                 "settle", [self._stream(queue)], _GROUP, self._consumer, *receipts
             )
@@ -357,7 +353,9 @@ class RedisStreams:
         for queue in queues:
             with suppress(NoGroup):
                 keys = [self._stream(queue)]
-                await self._server.run("forget", keys, _GROUP, self._hidden_for * _FORGOTTEN_AFTER)
+                await self._server.run(
+                    "forget", keys, _GROUP, self._hidden_for * _FORGOTTEN_AFTER_TIMEOUTS
+                )
 
     # Names on the server
 
@@ -369,7 +367,7 @@ class RedisStreams:
 
 
 def _from_script(entry: Any) -> Entry:
-    """As a script answers: fields and values in one list, or nothing for a deleted entry."""
+    """An entry as scripts return it: fields and values in one list, empty for a deleted one."""
     entry_id, words = entry
     words = words or ()
     return entry_id, zip(words[::2], words[1::2], strict=False)

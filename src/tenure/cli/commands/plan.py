@@ -204,8 +204,8 @@ class _Looking:
         for host in hosts:
             if opening.trouble is not None:
                 yield _known(self._lacking(index, host, opening.trouble.message))
-            elif host in opening.doomed:
-                yield _known(self._lacking(index, host, opening.doomed[host].message or ""))
+            elif host in opening.unrunnable:
+                yield _known(self._lacking(index, host, opening.unrunnable[host].message or ""))
             elif host not in opening.hosts:
                 yield _known(self._said(host, Decision.SKIP, "its condition does not hold"))
             elif opening.items is None:

@@ -1,9 +1,9 @@
-"""One small process per runner that owns the runner's local tasks, and ends them when it should.
+"""The supervisor: a small process per runner that owns the runner's local tasks and ends them.
 
-Why a process of its own: a runner that was killed or is frozen ends nothing. Why a subreaper: what
-a task starts and abandons (double fork, ``setsid``) becomes a child of the supervisor, not of the
-machine's first process, so nothing leaves its sight. Output never passes through it: the runner
-makes the pipes and hands over the ends.
+It is a process of its own since a runner that is killed or frozen cannot end anything, and a
+subreaper, so that processes a task abandons (double fork, ``setsid``) become its children and not
+those of the machine's first process. Output does not pass through it: the runner makes the pipes
+and passes their ends.
 
 The life of a task, as the supervisor sees it::
 
@@ -48,8 +48,8 @@ Which side may do what:
 - **gone** is said only after nothing of the task was found, nothing was in doubt, and no
   process had died meanwhile that could have left something; else the numbers of what is **left**
   are told.
-- A supervisor that was **stopped** goes on with the next thing its runner tells it, and when the
-  runner ends: both come with a CONT.
+- A supervisor that was **stopped** continues with its runner's next message, and when the runner
+  ends: both send a CONT.
 - If the **supervisor** is killed, its runner looks for groups and marks and ends what it finds
   (``client.rescue``). How those tasks would have ended is not known, and the error says so. The
   next task gets a new supervisor. If both are killed at once, nothing is left that could.
