@@ -9,10 +9,10 @@ from tenure.model.snapshot import RunSnapshot
 
 @runtime_checkable
 class LastRecords(Protocol):
-    """Without it the run is read once more after its end."""
+    """Without it a run is read once more after its end."""
 
     def last_record(self, run_id: str) -> RunSnapshot | None:
-        """As the update of this process that ended the run left it: what ``get_run`` would have
-        said at that instant. ``None`` if the store no longer has it at hand or never had. It is
-        given away: who asks again gets ``None``."""
+        """The record as left by the update of this process that ended the run, equal to what
+        ``get_run`` would have returned then. ``None`` if the store does not have it in memory. The
+        record is handed out once: a second call returns ``None``."""
         ...
