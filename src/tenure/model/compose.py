@@ -29,6 +29,10 @@ from tenure.model.update import (
     Update,
 )
 
+OPERATOR_EVENTS = frozenset(
+    {"cancel.requested", "run.approved", "run.annotated", "callback.redelivered"}
+)
+"""Events of actions by operators, not by the owner."""
 _ERROR_STATUSES = frozenset({"failed", "unreachable", "unknown", "interrupted"})
 """Statuses of a step or host whose events carry an error."""
 
