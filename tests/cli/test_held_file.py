@@ -33,7 +33,7 @@ def queued(cli: Cli) -> str:
 def stopped(
     cli: Cli, queued: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[subprocess.Popen[str]]:
-    monkeypatch.setattr(context, "PATIENCE", 0.5)
+    monkeypatch.setattr(context, "BUSY_TIMEOUT_S", 0.5)
     file = cli.home / ".local/share/tenure/runs.db"
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDS, str(file)],

@@ -166,7 +166,7 @@ def test_a_frozen_run_that_thaws_tells_the_end_it_was_given(
     done = finish(run)
     assert done.code == code
     assert words in done.out
-    assert "somebody else ended the run" in done.err
+    assert "another process ended the run" in done.err
 
 
 def test_a_store_that_is_removed_in_mid_run_is_noticed(cli: Cli) -> None:
@@ -296,7 +296,7 @@ def test_watch_ends_when_nobody_will_go_on_with_the_run(cli: Cli) -> None:
     done = finish(watch)
     assert done.code == 4
     assert done.err == (
-        f"process {run.pid} on {platform.node()} is gone: nobody goes on with this run; "
+        f"process {run.pid} on {platform.node()} is gone: no worker continues this run; "
         "tenure reconcile marks it as interrupted\n"
     )
     record = cli.call("status", "latest", "--json").json

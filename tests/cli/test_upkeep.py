@@ -219,7 +219,7 @@ def test_prune_keeps_its_budget(
 
 
 def test_long_prune_says_how_far_it_is(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "TELL_EVERY", 0.0)
+    monkeypatch.setattr(store, "PROGRESS_INTERVAL_S", 0.0)
     for _ in range(2):
         cli.call("run", cli.workflow(GREET), "-q")
     pruned = cli.call("store", "prune", "--older-than", "0s", "--rate", "4", "--json")
