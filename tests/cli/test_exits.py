@@ -131,4 +131,4 @@ def test_an_expected_error_shows_no_traceback(cli: Cli, monkeypatch: pytest.Monk
     monkeypatch.setattr(version.command, "callback", refusing)
     told = cli.call("version")
     assert told.code == 7
-    assert told.err.startswith("Error: run run-00001: owned by worker-1\n  ask again")
+    assert told.err.startswith("Error: run run-00001: owned by worker-1\n  try again")
