@@ -86,7 +86,8 @@ ROWS = [
     ),
     because(
         Why.ENDED,
-        "ended as canceled 5h ago: wrong release; the end of its tasks on web1, web2 was not confirmed",
+        "ended as canceled 5h ago: wrong release; "
+        "the end of its tasks on web1, web2 was not confirmed",
         run(
             status=RunStatus.CANCELED,
             finished_at=ago(hours=5),

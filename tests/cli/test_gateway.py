@@ -247,7 +247,7 @@ def test_a_token_is_revoked_by_name_by_id_or_by_itself(cli: Cli) -> None:
         (("create", "x y", "--role", "admin"), 2, "letters, digits"),
         (("create", "x", "--role", "king"), 2, "king"),
         (("create", "x"), 2, "--role"),
-        (("create", "x", "--role", "admin", "--expires", "2000-01-01T00:00Z"), 2, "over already"),
+        (("create", "x", "--role", "admin", "--expires", "2000-01-01T00:00Z"), 2, "in the past"),
         (("revoke", "nobody"), 5, "no token has the id or name 'nobody'"),
     ],
 )

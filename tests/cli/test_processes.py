@@ -180,7 +180,7 @@ def test_a_frozen_run_that_thaws_tells_the_end_it_was_given(
     done = finish(run)
     assert done.code == 4
     assert "! interrupted  wait" in done.out
-    assert "somebody else ended the run" in done.err
+    assert "another process ended the run" in done.err
 
 
 def test_a_store_that_is_removed_in_mid_run_is_noticed(cli: Cli) -> None:
@@ -268,7 +268,7 @@ def test_watch_ends_when_nobody_will_go_on_with_the_run(cli: Cli) -> None:
     done = finish(watch)
     assert done.code == 4
     assert done.err == (
-        f"process {run.pid} on {platform.node()} is gone: nobody goes on with this run; "
+        f"process {run.pid} on {platform.node()} is gone: no worker continues this run; "
         "tenure reconcile marks it as interrupted\n"
     )
     record = cli.call("status", "latest", "--json").json
@@ -330,7 +330,7 @@ def test_a_run_waits_for_a_store_that_is_held_and_says_so(cli: Cli) -> None:
 def test_a_store_that_stays_held_is_no_answer_and_looking_is_answered(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    monkeypatch.setattr(context, "PATIENCE", 0.2)
+    monkeypatch.setattr(context, "BUSY_TIMEOUT_S", 0.2)
     monkeypatch.setenv("TENURE_CALLBACK_FLUSH", "0s")
     flow = cli.workflow(GREET)
     queued = cli.call("submit", flow).out.strip()

@@ -98,7 +98,7 @@ def test_hints_are_for_workers_of_the_queue(
 def test_who_waits_for_too_much_takes_no_room_from_others(
     limited: Limited, worker: Client, operator: Client, queued: str, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(wakeups, "_MOST", 2)
+    monkeypatch.setattr(wakeups, "_MAX_SUBSCRIPTIONS_PER_TOKEN", 2)
     greedy = limited("worker", "x", "y", "z")
     first, second, third = (
         greedy.post("/v1/wakeups", {"topics": [f"queue:{queue}"], "wait": 0}) for queue in "xyz"
@@ -112,7 +112,7 @@ def test_a_lease_is_renewed_whoever_else_waits(
 ) -> None:
     lease = worker.post(f"/v1/runs/{queued}/lease", {"owner_id": "w-1", "lease_seconds": 60}).json
     held = {"run_id": queued, "owner_id": "w-1", "fence": lease["fence"]}
-    monkeypatch.setattr(wakeups, "_MOST", 0)
+    monkeypatch.setattr(wakeups, "_MAX_SUBSCRIPTIONS_PER_TOKEN", 0)
     answer = worker.post("/v1/renewals?wait=0.1", {"lease_seconds": 60, "leases": [held]})
     (renewal,) = answer.json["renewals"]
     assert renewal["ok"]

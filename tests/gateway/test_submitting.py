@@ -107,7 +107,7 @@ def test_a_key_stands_for_no_other_run_whatever_id_is_asked_for(
     for _ in range(2):
         refused = operator.post("/v1/runs", named, idempotency_key="either")
         assert (refused.status, refused.problem) == (422, "invalid-options")
-        assert "give one of them" in refused.json["detail"]
+        assert "give only one of them" in refused.json["detail"]
         assert operator.get(f"/v1/runs/{run_id}").status == 404
         assert operator.post("/v1/runs", body, idempotency_key="either").status == 201
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tenure.client import HttpStore
-from tenure.client.transport import _CONNECTIONS
+from tenure.client.transport import _MAX_CONNECTIONS
 from tenure.model.errors import StoreRejected
 from tenure.ports.store import LogKey
 from tenure.stores.memory import InMemoryStore
@@ -32,7 +32,7 @@ class Busy(InMemoryStore):
 
     async def append(self, *args: Any) -> int:
         self.begun += 1
-        if self.begun == _CONNECTIONS:
+        if self.begun == _MAX_CONNECTIONS:
             self.all_begun.set()
         await self.goes_on.wait()
         return await super().append(*args)
@@ -44,7 +44,7 @@ async def test_a_lease_is_renewed_however_much_output_waits() -> None:
         run = await claim(store, (await create(store)).run_id)
         output = [
             asyncio.create_task(store.append(run.run_id, fencing_of(run), OUT, 0, b"same"))
-            for _ in range(_CONNECTIONS + 5)
+            for _ in range(_MAX_CONNECTIONS + 5)
         ]
         async with asyncio.timeout(20):
             await kept.all_begun.wait()

@@ -156,7 +156,7 @@ class TestTooLate:
         with pytest.raises(InvalidTransition, match="not later"):
             await runner.approve(waiting.run_id, by="ada")
         run = await runner.get_run(waiting.run_id)
-        assert (run.status, run.message) == ("canceled", "canceled: nobody approved it in time")
+        assert (run.status, run.message) == ("canceled", "canceled: not approved in time")
         await runner.close()
         assert [payload.type for payload in inbox.payloads] == ["run.queued", "run.canceled"]
 
@@ -171,7 +171,7 @@ class TestTooLate:
         for run in ended:
             now = await runner.get_run(run.run_id)
             assert (now.status, now.fence) == (RunStatus.CANCELED, 1)
-            with pytest.raises(InvalidTransition, match="nobody approved it in time"):
+            with pytest.raises(InvalidTransition, match="not approved in time"):
                 await runner.approve(run.run_id, by="ada")
             told = (await queueing.list_deliveries(run_id=run.run_id)).items
             assert [each.event.type for each in told] == ["run.canceled", "run.queued"]

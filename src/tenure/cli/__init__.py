@@ -1,1 +1,1 @@
-"""The command line. Printing lives here and nowhere else."""
+"""The command line. All printing of Tenure is done here."""

@@ -1,4 +1,4 @@
-"""The verbs by name: what ``tenure --help`` shows."""
+"""All commands with their one-line helps, as ``tenure --help`` shows them."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ SECTIONS = {
         "list": "List runs, newest first.",
         "status": "Show one run, down to the hosts that failed.",
         "watch": "Follow a run that another process executes.",
-        "logs": "Print what tasks printed.",
+        "logs": "Print the output of tasks.",
         "explain": "Say in one line why a run is not moving.",
     },
     "Act": {
         "retry": "Run again what is left of a run: what failed and what was not reached.",
-        "approve": "Let a run begin that waits for approval, and run it.",
+        "approve": "Approve a run that waits for approval, and run it.",
         "cancel": "Stop a run.",
-        "annotate": "Note on a run what was found out later.",
+        "annotate": "Add a note to a run.",
         "reconcile": "End runs whose process is gone.",
         "callbacks": "List, show, redeliver and test callbacks.",
     },
     "Serve": {
-        "worker": "Execute queued runs, and go on with those whose worker was lost.",
+        "worker": "Execute queued runs, and resume those whose worker was lost.",
         "gateway": "Serve the HTTP API: for people, programs and remote workers.",
         "up": "Everything one machine needs, in one process.",
     },
@@ -40,7 +40,7 @@ SECTIONS = {
         "token": "Create, list and revoke tokens for the gateway.",
         "doctor": "Check settings, store, broker and machine; explain what is wrong.",
         "completion": "Print the completion script of a shell.",
-        "version": "Say which Tenure, Python and SQLite this is.",
+        "version": "Print the versions of Tenure, Python and SQLite.",
     },
 }
 

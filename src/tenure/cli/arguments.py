@@ -1,4 +1,4 @@
-"""Kinds of arguments: numbers, durations, moments, names, ``key=value`` pairs."""
+"""Types of arguments: numbers, durations, moments, names, ``key=value`` pairs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Whole(click.IntRange):
 
 
 class QueueName(click.ParamType[str]):
-    """By the rule that options of a run keep."""
+    """A queue, checked by the same rule as in run options."""
 
     name = "queue"
 
@@ -40,7 +40,7 @@ class Duration(click.ParamType[float]):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         try:
-            if isinstance(value, str) and value.strip() != "0":  # nothing needs no unit
+            if isinstance(value, str) and value.strip() != "0":  # zero needs no unit
                 return parse_duration(value)
             return float(value)
         except ValueError as error:
@@ -48,7 +48,7 @@ class Duration(click.ParamType[float]):
 
 
 class Moment(click.ParamType[float | datetime]):
-    """``1h`` (ago, or from now) or a time like ``2026-05-01T12:00:00Z``."""
+    """``1h`` (ago, or from now) or a time such as ``2026-05-01T12:00:00Z``."""
 
     name = "moment"
 
@@ -75,7 +75,7 @@ def moment_before(given: float | datetime | None, now: datetime) -> datetime | N
 
 
 def pairs(given: Iterable[str], option: str) -> dict[str, str]:
-    """``key=value`` each."""
+    """Parse ``key=value`` pairs."""
     found: dict[str, str] = {}
     for text in given:
         match = _PAIR.fullmatch(text)
@@ -86,7 +86,7 @@ def pairs(given: Iterable[str], option: str) -> dict[str, str]:
 
 
 def is_variable(name: str) -> bool:
-    """Whether a workflow could say ``${name}``."""
+    """Whether a workflow can use it as ``${name}``."""
     return _VARIABLE.fullmatch(name) is not None
 
 
@@ -96,7 +96,7 @@ NOT_A_VARIABLE = (
 
 
 def values(given: Iterable[str], option: str) -> dict[str, Any]:
-    """``key=text`` or ``key:=JSON`` each: ``count:=3``, ``hosts:=["a","b"]``."""
+    """Parse ``key=text`` or ``key:=JSON``: ``count:=3``, ``hosts:=["a","b"]``."""
     found: dict[str, Any] = {}
     for text in given:
         match = _PAIR.fullmatch(text)
@@ -110,7 +110,7 @@ def values(given: Iterable[str], option: str) -> dict[str, Any]:
 
 
 def _text(key: str, text: str, option: str) -> str:
-    """Bytes that are no text come from the shell as lone surrogates, which no record can hold."""
+    """Bytes that are not UTF-8 come from the shell as lone surrogates, which no record can hold."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -1,4 +1,4 @@
-"""What a shell may offer next. Silent whatever happens: a shell is no place for error messages."""
+"""Shell completion. Silent on every error: a prompt is no place for error messages."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from click.shell_completion import CompletionItem
 if TYPE_CHECKING:
     from tenure.bootstrap import OpenStore
 
-_MOST = 50
-_PATIENCE = 2.0
+_MAX_SUGGESTIONS = 50
+_TIMEOUT_S = 2.0
 _SUFFIXES = (".yaml", ".yml", ".json")
 
 
@@ -23,7 +23,7 @@ def run_ids(ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
     """The newest runs, each with its status and workflow."""
 
     async def ask(store: OpenStore) -> list[CompletionItem[str]]:
-        page = await store.list_runs(limit=_MOST)
+        page = await store.list_runs(limit=_MAX_SUGGESTIONS)
         return [
             CompletionItem(run.run_id, help=f"{run.status} {run.workflow_name}")
             for run in page.items
@@ -35,12 +35,12 @@ def run_ids(ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
 
 
 def callback_ids(ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
-    """The newest callbacks, each with what it says and how it stands."""
+    """The newest callbacks, each with its event and state."""
 
     async def ask(store: OpenStore) -> list[CompletionItem[str]]:
         from tenure.cli.commands.callbacks import outbox_of
 
-        page = await outbox_of(store).list_deliveries(limit=_MOST)
+        page = await outbox_of(store).list_deliveries(limit=_MAX_SUGGESTIONS)
         return [
             CompletionItem(each.id, help=f"{each.state} {each.event.type} of {each.run_id}")
             for each in page.items
@@ -64,13 +64,13 @@ def hosts(ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
         run = await store.get_run(await _typed_run(ctx, store))
         step = ctx.params.get("step")
         names = dict.fromkeys(n for each in run.steps if each.name == step for n in each.hosts)
-        return [CompletionItem(n) for n in names if n.startswith(incomplete)][:_MOST]
+        return [CompletionItem(n) for n in names if n.startswith(incomplete)][:_MAX_SUGGESTIONS]
 
     return _from_store(ctx, ask)
 
 
 def workflow_files(ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
-    """Workflow files, and folders they may be in."""
+    """Workflow files, and folders that may contain them."""
     folder, slash, start = incomplete.rpartition("/")
     found = []
     with suppress(OSError), os.scandir(folder + slash or ".") as entries:
@@ -99,10 +99,10 @@ def _from_store(
 
     async def asking() -> list[CompletionItem[str]]:
         settings = load_settings({"store": ctx.params.get("store")})
-        async with asyncio.timeout(_PATIENCE), open_to_read(settings) as store:
+        async with asyncio.timeout(_TIMEOUT_S), open_to_read(settings) as store:
             return await ask(store)
 
     try:
         return asyncio.run(asking())
-    except Exception:  # noqa: BLE001  see above
+    except Exception:  # noqa: BLE001  (silent, as said at the top)
         return []

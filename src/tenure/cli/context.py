@@ -1,4 +1,4 @@
-"""From settings to an open store or runner, as every command needs it."""
+"""From settings to an open store, runner or worker, as the commands need them."""
 
 from __future__ import annotations
 
@@ -27,23 +27,22 @@ if TYPE_CHECKING:
     from tenure.worker import Worker
 
 LATEST = "latest"
-PATIENCE = 10.0
-"""Seconds that a person waits for a file which another process holds: SQLite cannot take it away,
-and whoever reads why can."""
+BUSY_TIMEOUT_S = 10.0
+"""Seconds to wait for a SQLite file that another process has locked, before the command says so."""
 
 
 class NoSuchStore(StoreError):
-    """A store was named that is not there. To create it would hide the typing mistake."""
+    """The named store does not exist. Creating it would hide a typing mistake."""
 
 
 class NoRunsYet(StoreError):
-    """The default store comes into being with the first run."""
+    """The default store is created by the first run."""
 
 
 def settings_for(
     store: str | None, broker: str | None = None, listen: str | None = None
 ) -> Settings:
-    """``InvalidSettings``."""
+    """Settings with the options of the command line. ``InvalidSettings``."""
     show_warnings()
     settings = load_settings({"store": store, "broker": broker, "listen": listen})
     if settings.log_format == JSON_LOGS:
@@ -53,10 +52,10 @@ def settings_for(
 
 @asynccontextmanager
 async def open_to_read(settings: Settings) -> AsyncIterator[OpenStore]:
-    """The store itself, for commands that only look; nothing is created. ``NoSuchStore``,
+    """The store, for commands that only read; nothing is created. ``NoSuchStore``,
     ``NoRunsYet``."""
     must_be_there(settings)
-    async with open_store(settings.store, patience=PATIENCE) as store:
+    async with open_store(settings.store, patience=BUSY_TIMEOUT_S) as store:
         yield store
 
 
@@ -64,15 +63,14 @@ async def open_to_read(settings: Settings) -> AsyncIterator[OpenStore]:
 async def open_for_upkeep(
     settings: Settings, *, create: bool = False, migrate: bool = False
 ) -> AsyncIterator[OpenStore]:
-    """The store itself, for commands that write to it and execute nothing: what a dead process
-    left behind is marked first, as by every command that writes. ``create``: the store comes into
-    being if need be; else ``NoSuchStore``, ``NoRunsYet``. ``migrate``: with this version's
-    schema."""
+    """The store, for commands that write to it and execute nothing. Runs of dead processes are
+    marked first, as by every command that writes. ``create`` makes a missing store, otherwise
+    ``NoSuchStore``, ``NoRunsYet``. ``migrate`` brings it to this version's schema."""
     if create:
         make_room(settings)
     else:
         must_be_there(settings)
-    async with open_store(settings.store, patience=PATIENCE) as store:
+    async with open_store(settings.store, patience=BUSY_TIMEOUT_S) as store:
         if migrate and isinstance(store, Upkeep):
             await store.migrate_store()
         await _mark_abandoned(store, settings)
@@ -80,8 +78,8 @@ async def open_for_upkeep(
 
 
 async def _mark_abandoned(store: RunStateStore, settings: Settings) -> None:
-    """As opening a runner does, but callbacks are sent only if that made any: the command itself
-    may be about to send some."""
+    """As opening a runner does, but callbacks are sent only if this made any: the command may send
+    some itself."""
     from tenure.runtime.recovery import Reconciler
 
     if isinstance(store, Attended):
@@ -114,7 +112,7 @@ def must_be_there(settings: Settings) -> None:
 async def open_to_run(
     settings: Settings, recorders: Sequence[Recorder] = (), *, tracking: bool = True
 ) -> AsyncIterator[Runner]:
-    """For commands that execute: opening it marks what a dead process left behind."""
+    """A runner, for commands that execute: opening it marks runs of dead processes."""
     from tenure.runner import Runner
 
     if tracking:
@@ -127,7 +125,7 @@ async def open_to_run(
 
 
 def new_runner(settings: Settings, store: RunStateStore) -> Runner:
-    """As the settings want it, on a store that stays its owner's to close."""
+    """A runner with these settings; the store is not closed with it."""
     from tenure.runner import Runner
 
     return Runner(store, **_for_execution(settings))
@@ -143,7 +141,7 @@ def new_worker(
     name: str | None,
     recorders: Sequence[Recorder],
 ) -> Worker:
-    """As the settings want it; a ``store`` that is open already stays its owner's to close."""
+    """A worker with these settings; a given ``store`` is not closed with it."""
     from tenure.worker import Pace, Worker
 
     make_room(settings)
@@ -166,7 +164,7 @@ def new_worker(
 
 
 def _for_execution(settings: Settings) -> dict[str, Any]:
-    """What whoever executes runs takes from the settings, by the names of its parameters."""
+    """The settings that executing runs needs, as parameters of ``Runner`` and ``Worker``."""
     from tenure.runtime.options import Timing
 
     return {
@@ -188,7 +186,7 @@ def _for_execution(settings: Settings) -> dict[str, Any]:
 
 @asynccontextmanager
 async def open_to_send(store: RunStateStore, settings: Settings) -> AsyncIterator[Callbacks]:
-    """Whoever changes runs without a runner says so there; leaving it waits as a runner does."""
+    """Sends callbacks for commands that change runs without a runner; flushes them at the end."""
     from tenure.runtime.callbacks import Callbacks
 
     sending = callback_settings(settings)
@@ -226,18 +224,18 @@ def _retention(settings: Settings) -> RetentionPolicy | None:
 
 @asynccontextmanager
 async def open_to_submit(settings: Settings) -> AsyncIterator[Runner]:
-    """For commands that store something and answer: nobody waits for them for long."""
+    """A runner, for commands that store something and answer quickly."""
     from tenure.runner import Runner
 
     make_room(settings)
-    store = await asyncio.to_thread(open_store, settings.store, patience=PATIENCE)
+    store = await asyncio.to_thread(open_store, settings.store, patience=BUSY_TIMEOUT_S)
     async with store, Runner(store, **_for_execution(settings)) as runner:
         yield runner
 
 
 @asynccontextmanager
 async def open_to_change(settings: Settings) -> AsyncIterator[Runner]:
-    """For commands that change runs there are. ``NoSuchStore``, ``NoRunsYet``."""
+    """A runner, for commands that change existing runs. ``NoSuchStore``, ``NoRunsYet``."""
     must_be_there(settings)
     async with open_to_submit(settings) as runner:
         yield runner
@@ -252,8 +250,8 @@ class HasRuns(Protocol):
 
 
 async def meant_run(runs: HasRuns, word: str) -> str:
-    """The run id behind what was typed: ``latest`` is the newest run (no id is that short).
-    ``InvalidRunId``, ``RunNotFound``."""
+    """The run id for a word of the command line; ``latest`` is the newest run (no id is that
+    short). ``InvalidRunId``, ``RunNotFound``."""
     if word != LATEST:
         return _checked(word)
     page = await runs.list_runs(RunFilter(), limit=1)
@@ -272,29 +270,28 @@ def _checked(run_id: str) -> str:
 
 
 def this_user() -> str:
-    """Who asks, as far as the machine knows."""
+    """The user of this process, as the machine knows it."""
     try:
         return getuser()
-    except (OSError, KeyError):  # a container with a number and no name for its user
-        return "somebody"
+    except (OSError, KeyError):  # a container may have no name for its user
+        return "unknown"
 
 
 def must_be_able(settings: Settings, power: type, refusal: Callable[[str], Exception]) -> None:
-    """``refusal``, of the kind of store that was named, if none of that kind can do what is wanted:
-    before opening one would make it."""
+    """Raise ``refusal`` if this kind of store lacks the capability, before opening would create the
+    store."""
     kind = kind_of_store(settings.store)
     if kind is not None and not issubclass(kind, power):
         raise refusal(kind.__name__)
 
 
 def ends_with_us(settings: Settings) -> bool:
-    """Whether the store is of this process alone, and nobody else could ever see it."""
+    """Whether no other process can see the store."""
     return settings.store.partition(":")[0].lower() == "memory"
 
 
 def make_room(settings: Settings) -> None:
-    """The default store's folder comes into being with the first run; others are the user's
-    own business."""
+    """Create the folder of the default store; the folders of others are the user's business."""
     folder = data_folder()
     if folder is None or settings.source_of("store") != DEFAULT:
         return
@@ -302,6 +299,6 @@ def make_room(settings: Settings) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise StoreUnavailable(
-            f"the folder for runs, {folder}, cannot be made: {error.strerror}; name another "
+            f"the folder for runs, {folder}, cannot be created: {error.strerror}; name another "
             "store, for example --store sqlite:///runs.db"
         ) from error

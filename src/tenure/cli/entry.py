@@ -1,6 +1,6 @@
 """The ``tenure`` command: from arguments to an exit code.
 
-The cheapest question is answered without loading anything. No expected error shows a traceback.
+``--version`` is answered without loading anything. No expected error shows a traceback.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 COMPLETION = "_TENURE_COMPLETE"
-"""What completion scripts ask through."""
+"""Set by completion scripts."""
 
 
 def main() -> None:
@@ -22,7 +22,7 @@ def main() -> None:
         print(f"tenure {__version__}")
         return
     from tenure.cli.exit_codes import READER_LEFT
-    from tenure.cli.streams import let_go, prepare_streams
+    from tenure.cli.streams import discard, prepare_streams
 
     prepare_streams()
     code = 0
@@ -39,13 +39,13 @@ def main() -> None:
         from tenure.cli.errors import stopped
 
         code = stopped(as_json=as_json)
-    let_go(sys.stdout)
-    let_go(sys.stderr)
+    discard(sys.stdout)
+    discard(sys.stderr)
     sys.exit(code)
 
 
 def _run(arguments: list[str], *, as_json: bool) -> int:
-    """Not by click's own ``main``, which takes a reader that left for a failure."""
+    """Not with click's own ``main``, which treats a closed pipe as a failure."""
     import click
     from click.exceptions import Exit as Ended
 
@@ -82,7 +82,7 @@ def _run(arguments: list[str], *, as_json: bool) -> int:
 
 
 def _defect(*, as_json: bool) -> int:
-    """Says so with what is certain to be there: the defect may be in any other module."""
+    """Report a defect using only what is certain to work: it may be in any other module."""
     import json
     import traceback
 

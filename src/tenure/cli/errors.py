@@ -1,5 +1,4 @@
-"""How a command says that it could not do what it was asked: in words for people, or as one JSON
-object for programs; on stderr either way."""
+"""Errors on stderr: text for people, or one JSON object for programs."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from tenure.cli.exit_codes import Exit, verdict
 from tenure.model import errors
 from tenure.model.errors import InvalidWorkflow, Mistake, TenureError
 
-# Mistakes in workflow files as compilers show theirs: an editor can jump to each.
+# Mistakes in workflow files, in the format of compilers, so that editors can jump to them.
 
 
 def mistake_line(mistake: Mistake) -> str:
@@ -35,17 +34,17 @@ def how_many(mistakes: Iterable[object]) -> str:
 
 
 _FACTS = ("run_id", "delivery_id", "owner_id", "expires_at", "host", "address")
-"""What an error may know beyond its message that a program would otherwise cut out of it."""
+"""Attributes of errors that are shown to programs besides the message."""
 
 
 def type_of(kind: type[TenureError]) -> str:
-    """``run-not-found`` for ``RunNotFound``, and for what somebody's own store made of it."""
+    """``run-not-found`` for ``RunNotFound`` and for its subclasses in other packages."""
     ours = next(each for each in kind.__mro__ if each.__module__.startswith("tenure."))
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", ours.__name__).lower()
 
 
 def error_types() -> dict[str, Exit]:
-    """Every type a program may meet, with its exit code."""
+    """Every error type, with its exit code."""
     found = {
         "usage": Exit.USAGE,
         "answer-not-written": Exit.STORE,
@@ -58,7 +57,7 @@ def error_types() -> dict[str, Exit]:
 
 
 def error_kinds() -> list[type[TenureError]]:
-    """Every error a command may end with. Roots of the tree are raised by nobody."""
+    """Every error that a command may end with, without the abstract roots of the tree."""
     from tenure.cli.commands.logs import NoSuchOutput
     from tenure.cli.commands.token import NoSuchToken
     from tenure.cli.context import NoRunsYet, NoSuchStore

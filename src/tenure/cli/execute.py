@@ -1,4 +1,4 @@
-"""A run that a command executes: shown while it lasts, stopped by signals, told of in the end."""
+"""Executing a run in a command: shown while it lasts, stopped by signals, concluded at the end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tenure.cli.errors import tell
 from tenure.cli.exit_codes import OF_STATUS, Exit
 from tenure.cli.signals import LastWords, Stopped, stoppable
 from tenure.cli.streams import for_answers_only
-from tenure.cli.view import Style, View, conclude, showing, whoever_reads
+from tenure.cli.view import Style, View, closed_output_ignored, conclude, showing
 from tenure.config import Settings
 from tenure.model.errors import LeaseLost, RunNotFound
 from tenure.model.snapshot import RunSnapshot
@@ -29,29 +29,28 @@ from tenure.runtime.explain import serving
 from tenure.runtime.run import StoredRun, stored_run
 from tenure.workflow_file import WorkflowFile, read_workflow
 
-# A run that was taken away from the process that executed it: what became of it.
+# A run that was taken away from this process.
 #
-# Frozen, or cut off from the store, past its lease: a process then finds that somebody else has the
-# run. If that one ended it, as interrupted or canceled, the record says how, and the record is
-# right.
+# After being frozen, or cut off from the store, past its lease, a process finds that the run has
+# another owner. If that owner ended it, as interrupted or canceled, the record is right.
 
 
-_AGAIN = 0.1
-_PATIENCE = 5.0
-"""Seconds: who ends a run claims it first, and writes the end a moment later."""
+_POLL_INTERVAL_S = 0.1
+_END_TIMEOUT_S = 5.0
+"""An owner claims a run first, and writes its end a moment later."""
 
 
 async def end_of_lost_run(runner: Runner, lost: LeaseLost) -> RunSnapshot:
-    """The run with the end somebody else gave it; ``lost`` again if that one goes on with it."""
+    """The run as ended by another owner; raises ``lost`` again if that owner continues it."""
     time = asyncio.get_running_loop().time
-    end_by = time() + _PATIENCE
+    end_by = time() + _END_TIMEOUT_S
     while True:
         run = await runner.get_run(lost.run_id)
         if run.ended:
             return run
         if run.recovery is Recovery.RESUME or time() >= end_by:
             raise lost
-        await pause(_AGAIN)
+        await pause(_POLL_INTERVAL_S)
 
 
 _REASONS = {
@@ -59,9 +58,9 @@ _REASONS = {
     signal.SIGTERM: "canceled by SIGTERM",
     signal.SIGHUP: "canceled because its terminal was closed",
 }
-_SOON = 1.0
+_NOTICE_DELAY_S = 1.0
 _TAKEN_AWAY = (
-    "this process could not renew its lease in time, and somebody else ended the run; its tasks "
+    "this process could not renew its lease in time, and another process ended the run; its tasks "
     "were stopped here"
 )
 _SENDING = "callbacks are being sent; Ctrl-C ends the wait for them"
@@ -72,9 +71,9 @@ Work = Callable[[Runner], Coroutine[Any, Any, RunSnapshot]]
 def execute(
     settings: Settings, run_id: str, work: Work, style: Style, *, tracking: bool = True
 ) -> int:
-    """``work`` executes the run of that id; the exit code is the run's."""
+    """Execute a run with ``work``; returns the run's exit code."""
     place = f"store {place_of(settings.store)}" if tracking else "not tracked"
-    end = _End()
+    end = _EndRecorder()
     last_words = LastWords(partial(end.tell, run_id, style, tracking=tracking))
     try:
         aside = nullcontext() if style is Style.LIVE else for_answers_only()
@@ -90,8 +89,8 @@ def execute(
     return code
 
 
-class _End:
-    """Remembers how the run ended, for when the runner is stopped before it can say so."""
+class _EndRecorder:
+    """Remembers how the run ended, in case the runner is stopped before it returns."""
 
     def __init__(self) -> None:
         self.status: str | None = None
@@ -111,8 +110,8 @@ class _End:
                 facts={"run_id": run_id},
                 advice=later,
             )
-        if style is not Style.JSON:  # there the last event says it
-            with whoever_reads():
+        if style is not Style.JSON:  # its last event says it
+            with closed_output_ignored():
                 words = f"{sign(self.status)} {self.status}"
                 say(in_color(self.status, words), err=style is Style.QUIET)
         return OF_STATUS[self.status]
@@ -138,15 +137,15 @@ async def _execute(
         except LeaseLost as lost:
             run = await end_of_lost_run(runner, lost)
             view.notice(_TAKEN_AWAY)
-        if tracking:  # also for those of others, which this process took up
-            asyncio.get_running_loop().call_later(_SOON, view.notice, _SENDING)
-        with suppress(Stopped):  # it has ended as it did; a signal now ends the wait for callbacks
+        if tracking:  # also for the callbacks of resumed runs
+            asyncio.get_running_loop().call_later(_NOTICE_DELAY_S, view.notice, _SENDING)
+        with suppress(Stopped):  # the run has ended; a signal now ends the wait for callbacks
             await stoppable(runner.close(), last_words=last_words)
         return run
 
 
 async def _canceled(runner: Runner, run_id: str, reason: str) -> bool:
-    """Whether the run is there to be asked; before its birth there is nobody."""
+    """Whether the cancel request was stored; false before the run is created."""
     try:
         await runner.cancel(run_id, reason=reason, by=this_user())
     except RunNotFound:
@@ -154,19 +153,19 @@ async def _canceled(runner: Runner, run_id: str, reason: str) -> bool:
     return True
 
 
-# A run that is there, as commands need it that go on with it.
+# Existing runs, for commands that continue them.
 
 
 class Found(NamedTuple):
     stored: StoredRun
     file: WorkflowFile
     served: bool
-    """Whether a worker waits for such runs."""
+    """Whether a live worker serves its queue."""
 
 
 async def find(settings: Settings, word: str) -> Found:
-    """As it stands once what dead processes left behind is marked. ``RunNotFound``; ``NotRunnable``
-    if its store does not know what it executes."""
+    """The run, after runs of dead processes were marked. ``RunNotFound``; ``NotRunnable`` if the
+    store does not have its definition."""
     async with open_for_upkeep(settings) as store:
         stored = await stored_run(store, await meant_run(store, word))
         workers = await store.list_workers() if isinstance(store, WorkerRegistry) else ()

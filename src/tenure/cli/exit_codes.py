@@ -1,4 +1,4 @@
-"""Exit codes: one table for all commands, and what each error means to a script and a person."""
+"""Exit codes: one table for all commands, and the exit code and advice for each error."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ MEANING = {
     Exit.INTERRUPTED: "the run was interrupted: its process ended before it did",
     Exit.NOT_FOUND: "no such run, step, host, callback or token; no runs yet",
     Exit.STORE: "the store is not there, or it or the network did not answer",
-    Exit.REFUSED: "refused: run id in use, lease held by another process, not permitted, not a "
-    "thing that this kind of store can do; the run waits for approval",
+    Exit.REFUSED: "refused: run id in use, lease held by another process, not permitted, not "
+    "supported by this kind of store; the run waits for approval",
     Exit.DEFECT: "a defect of Tenure itself; please report it",
     Exit.HARD_STOP: "stopped at once by a second signal, or before anything began",
 }
 
 READER_LEFT = (errno.EPIPE, errno.EIO)
-"""How a closed pipe and a closed terminal answer. What was asked could be answered; nobody wants
-the rest: no failure."""
+"""Errors of a closed pipe and a closed terminal. The command could answer and the reader has left:
+no failure."""
 
 OF_STATUS = {
     "success": Exit.SUCCESS,
@@ -48,11 +48,11 @@ OF_STATUS = {
     "canceled": Exit.CANCELED,
     "interrupted": Exit.INTERRUPTED,
 }
-"""How a run ended, for the commands that wait for it."""
+"""Exit codes of commands that wait for a run, by how it ended."""
 
 
 def verdict(error: TenureError) -> tuple[Exit, str | None]:
-    """The exit code, and what to do next if the message itself does not say so."""
+    """The exit code, and advice if the message itself has none."""
     from tenure.cli.commands.logs import NoSuchOutput
     from tenure.cli.commands.token import NoSuchToken
     from tenure.cli.context import NoRunsYet, NoSuchStore
@@ -75,7 +75,7 @@ def verdict(error: TenureError) -> tuple[Exit, str | None]:
         (InvalidSettings, Exit.USAGE, "`tenure doctor` shows where each setting comes from"),
         (errors.InvalidCursor, Exit.USAGE, "start again without --cursor"),
         (errors.LeaseLost, Exit.REFUSED, "another process goes on with the run: tenure watch"),
-        (errors.LeaseHeld, Exit.REFUSED, "ask again after its lease ended: tenure explain"),
+        (errors.LeaseHeld, Exit.REFUSED, "try again after its lease has expired: tenure explain"),
         (errors.Refused, Exit.REFUSED, None),
         (errors.NotSupported, Exit.REFUSED, None),
         (errors.KeyReused, Exit.REFUSED, None),

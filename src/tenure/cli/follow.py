@@ -1,4 +1,4 @@
-"""Following a run that another process executes, by asking the store again and again."""
+"""Following a run that another process executes, by polling the store."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ from tenure.runtime.explain import explain_as_read, running_hosts
 from tenure.runtime.owners import owner_label
 from tenure.system import SystemClock, presence, proven_dead
 
-_PAGE = 1000
-_MOST_HOSTS = 4
-_WINDOW = 4096
-PATIENCE = 3.0
-"""Seconds. A queued run that a worker sees begins sooner; of one that does not, somebody who waits
-wants to know why."""
+_PAGE_EVENTS = 1000
+_MAX_HOSTS = 4
+_WINDOW_BYTES = 4096
+EXPLAIN_AFTER_S = 3.0
+"""Seconds. A queued run with a worker begins sooner; after that the view says what it waits for."""
 
 
 async def follow(
@@ -40,10 +39,10 @@ async def follow(
     interval: float,
     proven_dead: Callable[[str], bool],
     explain: Callable[[RunSnapshot], Awaitable[str]],
-    patience: float = PATIENCE,
+    explain_after_s: float = EXPLAIN_AFTER_S,
 ) -> RunSnapshot:
-    """Tell the view what happens, from the beginning, until the run has ended or will never move
-    again; the run as it then stands. ``explain`` says why one that nobody begins is not moving."""
+    """Pass a run's events to the view, from the beginning, until the run has ended or will not move
+    again; returns the run. ``explain`` says why a run that does not begin is not moving."""
     clock = asyncio.get_running_loop().time
     since = clock()
     run = await store.get_run(run_id)
@@ -51,8 +50,8 @@ async def follow(
         if isinstance(recorder, RunBeginning):
             recorder.begin(as_planned(run))
     listeners = [each for each in view.recorders if isinstance(each, OutputRecorder)]
-    glimpses = _Glimpses(store) if listeners and isinstance(store, LogStore) else None
-    told = _Told(store)
+    glimpses = _OutputReader(store) if listeners and isinstance(store, LogStore) else None
+    told = _EventReader(store)
     last_look = warned = explained = False
     while True:
         async for event in told.since(run):
@@ -71,7 +70,7 @@ async def follow(
             if not warned and (doubt := _doubt(run, proven_dead)):
                 warned = True
                 view.notice(doubt)
-            if not explained and _is_unbegun(run) and clock() - since >= patience:
+            if not explained and _is_unbegun(run) and clock() - since >= explain_after_s:
                 explained = True
                 view.notice(await explain(run))
             await pause(interval)
@@ -79,8 +78,8 @@ async def follow(
 
 
 def is_abandoned(run: RunSnapshot, proven_dead: Callable[[str], bool]) -> bool:
-    """Nobody will go on with it: its process is gone for certain, and it does not resume. Whoever
-    reads it once more after that knows all it will ever say by itself."""
+    """Its process is certainly gone, and it does not resume. One more read after that returns
+    everything the run has written."""
     return (
         not run.ended
         and run.recovery is Recovery.INTERRUPT
@@ -90,13 +89,13 @@ def is_abandoned(run: RunSnapshot, proven_dead: Callable[[str], bool]) -> bool:
 
 
 def _is_unbegun(run: RunSnapshot) -> bool:
-    """And nobody is about to begin it."""
+    """Queued, and no worker is about to begin it."""
     return run.status is RunStatus.QUEUED and run.owner_id is None
 
 
 def _doubt(run: RunSnapshot, proven_dead: Callable[[str], bool]) -> str | None:
-    """Why the run may take long, if its owner gives no sign of life. A lease that ran out proves
-    nothing: its owner may only be cut off from the store."""
+    """Why the run may take long, if its owner gives no sign of life. An expired lease proves
+    nothing: the owner may only be cut off from the store."""
     if run.owner_id is None:
         return None
     owner, resumes = owner_label(run.owner_id), run.recovery is Recovery.RESUME
@@ -110,7 +109,7 @@ def _doubt(run: RunSnapshot, proven_dead: Callable[[str], bool]) -> str | None:
 
 
 def as_planned(run: RunSnapshot) -> RunSnapshot:
-    """As it was before anything happened."""
+    """The run as it was before it began."""
     steps = tuple(
         StepState(
             index=step.index,
@@ -126,13 +125,13 @@ def as_planned(run: RunSnapshot) -> RunSnapshot:
 
 
 def _status_read(run: RunSnapshot, at: datetime) -> RecordedEvent:
-    """For stores that keep no journal: what is known is how the run stands."""
+    """For stores without a journal: the present status as an event."""
     said = Event(type=f"run.{run.status}", status=run.status, message=run.message, error=run.error)
     return record(said, run_id=run.run_id, version=run.version, seq=0, at=at, fence=run.fence)
 
 
-class _Told:
-    """What of a run has been told already."""
+class _EventReader:
+    """Reads the events that were not shown yet."""
 
     def __init__(self, store: RunStateStore) -> None:
         self._store = store
@@ -140,23 +139,23 @@ class _Told:
         self._status: RunStatus | None = None
 
     async def since(self, run: RunSnapshot) -> AsyncIterator[RecordedEvent]:
-        """A version that was read has all its events in the journal."""
+        """Every version that was read has all its events in the journal."""
         if not isinstance(self._store, EventLog):
             if run.status is not self._status and run.updated_at is not None:
                 self._status = run.status
                 yield _status_read(run, run.updated_at)
             return
         while True:
-            events = await self._store.read_events(run.run_id, self._position, limit=_PAGE)
+            events = await self._store.read_events(run.run_id, self._position, limit=_PAGE_EVENTS)
             for event in events:
                 self._position = event.position
                 yield event
-            if len(events) < _PAGE:
+            if len(events) < _PAGE_EVENTS:
                 return
 
 
-class _Glimpses:
-    """The newest output of a few hosts that run now; ``tenure logs`` has it all."""
+class _OutputReader:
+    """Reads the newest output of a few running hosts; ``tenure logs`` shows it all."""
 
     def __init__(self, store: LogStore) -> None:
         self._store = store
@@ -164,7 +163,7 @@ class _Glimpses:
 
     async def since(self, run: RunSnapshot) -> AsyncIterator[OutputChunk]:
         for step in run.steps:
-            for name, host in running_hosts(step)[-_MOST_HOSTS:]:
+            for name, host in running_hosts(step)[-_MAX_HOSTS:]:
                 for stream in ("stdout", "stderr"):
                     data = await self._newest(run.run_id, _key(step.index, name, host, stream))
                     if data:
@@ -180,9 +179,11 @@ class _Glimpses:
     async def _newest(self, run_id: str, key: LogKey) -> bytes:
         known = (key.step, key.host, key.item, key.attempt, key.stream)
         end = self._ends.get(known, 0)
-        found = await self._store.read(run_id, key, end, limit=_WINDOW)
-        if found.size - end > _WINDOW:
-            found = await self._store.read(run_id, key, found.size - _WINDOW, limit=_WINDOW)
+        found = await self._store.read(run_id, key, end, limit=_WINDOW_BYTES)
+        if found.size - end > _WINDOW_BYTES:
+            found = await self._store.read(
+                run_id, key, found.size - _WINDOW_BYTES, limit=_WINDOW_BYTES
+            )
         self._ends[known] = found.offset + len(found.data)
         return found.data
 
@@ -196,7 +197,7 @@ def _key(step: int, name: str, host: HostState, stream: str) -> LogKey:
 
 
 def watch(settings: Settings, word: str, stopped: str, *, as_json: bool) -> int:
-    """The exit code is the run's. ``stopped`` is said if somebody no longer wants to watch."""
+    """Returns the run's exit code. ``stopped`` is printed when Ctrl-C ends the watching."""
     style = style_of(as_json=as_json, quiet=False)
     place = f"store {place_of(settings.store)}"
     try:
@@ -217,6 +218,6 @@ async def _watch(settings: Settings, word: str, view: View) -> RunSnapshot:
 
 
 async def _explain(store: RunStateStore, run: RunSnapshot) -> str:
-    """As ``tenure explain`` does."""
+    """The sentence of ``tenure explain``."""
     now = SystemClock().now()
     return neutral((await explain_as_read(store, run, now=now, presence=presence)).text)

@@ -1,7 +1,7 @@
-"""Groups of commands that are imported when they are called, not before.
+"""Groups of commands that are imported when they are called.
 
-Names and one-line helps are written down where the group is made, so that ``tenure --help`` and
-completing a verb load no command at all.
+Names and one-line helps are listed where the group is defined, so that ``tenure --help`` and
+completing a command load no command at all.
 """
 
 from __future__ import annotations

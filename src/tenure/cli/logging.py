@@ -1,5 +1,4 @@
-"""What a process says besides its answers: for people a word of warning, for programs a line of
-JSON each, on stderr."""
+"""Logs on stderr: warnings as text for people, one JSON object per line for programs."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from tenure.config import JSON_LOGS, Settings
 _log = logging.getLogger("tenure.cli")
 
 _DRIVERS = ("psycopg",)
-"""What these complain of is the store's to say, in its words: that a call was given up, say."""
+"""The store reports errors of these itself, in its own words."""
 
 
 class ToPeople(logging.Handler):
@@ -30,15 +29,15 @@ class ToPeople(logging.Handler):
 
 
 class ToPrograms(logging.Handler):
-    """``at``, ``level``, ``logger``, ``message``; ``run_id`` where it is about one; ``traceback``;
-    and whatever facts came with it."""
+    """Writes ``at``, ``level``, ``logger``, ``message``; ``run_id`` if there is one; ``traceback``;
+    and the facts of the record."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             line = msgspec.json.encode(described(record)).decode()
             sys.stderr.write(f"{line}\n")
             sys.stderr.flush()
-        except Exception:  # noqa: BLE001  (a log that cannot be written stops nothing)
+        except Exception:  # noqa: BLE001  (a log that cannot be written must stop nothing)
             self.handleError(record)
 
 
@@ -69,11 +68,11 @@ def show_warnings(*, as_json: bool = False) -> None:
 
 
 def tell_everything(settings: Settings) -> None:
-    """Of a process that serves, programs hear more than warnings."""
+    """For a process that serves: programs get more than warnings."""
     if settings.log_format == JSON_LOGS:
         logging.getLogger("tenure").setLevel(logging.INFO)
 
 
 def announcer(settings: Settings) -> Callable[[str], None]:
-    """For what a process says of itself, in the form in which all else is said on stderr."""
+    """Prints a process's messages about itself, in the same form as its log."""
     return _log.info if settings.log_format == JSON_LOGS else note

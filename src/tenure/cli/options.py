@@ -1,4 +1,4 @@
-"""What all commands have in common: examples in their help, and the options they share."""
+"""Shared by all commands: examples in the help, and common options."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def broker_option(function: F) -> F:
     return click.option(
         "--broker",
         metavar="URL",
-        help="What tells workers of queued runs, like redis://localhost:6379/0; without it they "
-        "look.  [env: TENURE_BROKER; default: none]",
+        help="Notifies workers of queued runs, like redis://localhost:6379/0; without it they "
+        "poll.  [env: TENURE_BROKER; default: none]",
     )(function)
 
 
 def page_options(function: F) -> F:
-    """For lists, which may be long."""
+    """For lists."""
     from tenure.cli.arguments import (
         Whole,
     )  # not for the help of groups
@@ -90,14 +90,14 @@ def variable_options(function: F) -> F:
             "vars_files",
             metavar="FILE",
             multiple=True,
-            help="Variables from a YAML or JSON file; --var counts more.",
+            help="Variables from a YAML or JSON file; --var takes precedence.",
         ),
         click.option(
             "--var",
             "given",
             metavar="NAME=TEXT",
             multiple=True,
-            help="Set a variable; NAME:=JSON for numbers, lists and the like.",
+            help="Set a variable; NAME:=JSON for numbers, lists and so on.",
         ),
     ):
         function = option(function)
@@ -115,7 +115,7 @@ def limit_option(function: F) -> F:
 
 
 def workflow_options(function: F) -> F:
-    """What says how a workflow is to be read, for running it and for looking ahead."""
+    """How a workflow is read, for running and for planning."""
     for option in (
         click.option(
             "--local", is_flag=True, help="Every host is this machine: for trying things."
@@ -128,7 +128,7 @@ def workflow_options(function: F) -> F:
 
 
 def new_run_options(function: F) -> F:
-    """What may be said of a run that comes into being, wherever it is executed."""
+    """Options of a new run, wherever it is executed."""
     from tenure.cli.arguments import Duration  # not for the help of groups
 
     for option in (
@@ -140,7 +140,7 @@ def new_run_options(function: F) -> F:
             "callbacks",
             metavar="URL",
             multiple=True,
-            help="Tell this address of every status of the run, unsigned.",
+            help="Send every status of the run to this address, unsigned.",
         ),
         click.option(
             "--label",
@@ -167,26 +167,26 @@ def secrets_option(function: F) -> F:
 
 
 def secret_names_option(function: F) -> F:
-    """For looking ahead: so that the command line of a run can be used as it is."""
+    """For commands that do not run: so that the options of a run can be given unchanged."""
     return click.option(
         "--secret",
         "secrets",
         metavar="NAME[=@FILE]",
         multiple=True,
-        help="As for a run; only the name is looked at, no value is read or asked for.",
+        help="As for a run; only the name is used, no value is read or asked for.",
     )(function)
 
 
 def _split(ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
     names = tuple(name.strip() for text in given for name in text.split(",") if name.strip())
     if given and not names:
-        # Perhaps an empty variable of a script: to touch all hosts then would be a disaster.
+        # Perhaps an empty variable of a script: touching all hosts then would be a disaster.
         raise click.BadParameter("names no host; leave it out to mean all hosts.", ctx, param)
     return names
 
 
 def completes(what: str) -> Callable[[click.Context, click.Parameter, str], list[Any]]:
-    """Asks ``completing`` when a shell asks, and loads it no sooner."""
+    """Completes with the function ``what`` of ``completion``, imported only when needed."""
 
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
         completing = import_module("tenure.cli.completion")

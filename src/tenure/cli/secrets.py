@@ -1,4 +1,4 @@
-"""Secret values: from the environment, a file, or the keyboard; never from the command line, where
+"""Secret values from the environment, a file, or the keyboard; never from the command line, where
 every user of the machine could read them."""
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from tenure.workflow.wording import instead_of
 _log = logging.getLogger("tenure.cli")
 _PREFIX = "TENURE_SECRET_"
 _OPTION = "--secret"
-_LARGEST = 1 << 20
+_MAX_FILE_BYTES = 1 << 20
 
 
 def names_of(asked: Iterable[str]) -> set[str]:
-    """Of ``NAME`` or ``NAME=@file``; nothing is read."""
+    """The names in ``NAME`` or ``NAME=@file``; no value is read."""
     return {_asked(text)[0] for text in asked}
 
 
 def gather(asked: Sequence[str], declared: Sequence[str]) -> dict[str, str]:
-    """``asked`` are ``NAME`` or ``NAME=@file`` of the command line; ``declared`` names of the
-    workflow are taken from ``TENURE_SECRET_…`` if that is set."""
+    """``asked`` are ``NAME`` or ``NAME=@file`` of the command line; ``declared`` are names of the
+    workflow, taken from ``TENURE_SECRET_…`` if set."""
     check_declared(names_of(asked), declared)
     found = {name: _set(where) for name in declared if (where := _variable(name))}
     for text in asked:
@@ -43,7 +43,8 @@ def gather(asked: Sequence[str], declared: Sequence[str]) -> dict[str, str]:
 
 
 def for_worker(asked: Sequence[str]) -> Mapping[str, str]:
-    """For workflows that nobody knows yet: what was asked for, else ``TENURE_SECRET_…``."""
+    """Secrets of a worker, whose workflows are not known yet: those asked for, then
+    ``TENURE_SECRET_…``."""
     return _WorkerSecrets(gather(asked, sorted(names_of(asked))))
 
 
@@ -88,8 +89,8 @@ def check_declared(names: Iterable[str], declared: Sequence[str]) -> None:
 
 
 def undeclared(names: Iterable[str], declared: Sequence[str]) -> list[str]:
-    """What is wrong with secrets that the workflow does not know of: in a retry they would be
-    missing, and nobody would say so."""
+    """Mistakes for secrets that the workflow does not declare: in a retry they would be silently
+    missing."""
     return [
         f"{name} is not among the secrets of this workflow; "
         + (instead_of(name, declared) if declared else f"declare it there: secrets: [{name}]")
@@ -99,7 +100,7 @@ def undeclared(names: Iterable[str], declared: Sequence[str]) -> list[str]:
 
 
 def check_not_typed(given: Iterable[str], declared: Iterable[str]) -> None:
-    """``given`` are the ``NAME=…`` of ``--var``: what the workflow declares a secret is refused."""
+    """Refuse ``NAME=…`` of ``--var`` for names that the workflow declares as secrets."""
     names = {text.partition("=")[0].removesuffix(":") for text in given}
     for name in declared:
         if name in names:
@@ -134,7 +135,7 @@ def _set(variable: str) -> str:
 
 
 def _not_empty(value: str, where: str) -> str:
-    """An empty one is a mistake of whoever keeps it; nothing could be masked, and nobody let in."""
+    """An empty secret is a mistake: it could not be masked, and would open nothing."""
     if not value:
         raise click.BadParameter(f"{where} is empty.", param_hint=_OPTION)
     return value
@@ -148,7 +149,7 @@ def _from_keyboard(name: str) -> str:
     if not sys.stdin.isatty():
         raise click.BadParameter(
             f"{name} is set neither as {_PREFIX}{name.upper()} nor as {name} in the environment, "
-            f"and nobody can be asked here. A file works too: --secret {name}=@FILE.",
+            f"and there is no terminal to ask at. A file works too: --secret {name}=@FILE.",
             param_hint=_OPTION,
         )
     value: str = click.prompt(f"Secret {name}", hide_input=True, err=True)
@@ -158,7 +159,7 @@ def _from_keyboard(name: str) -> str:
 def _from_file(name: str, path: Path) -> str:
     try:
         with path.open("rb") as stream:
-            data = stream.read(_LARGEST + 1)
+            data = stream.read(_MAX_FILE_BYTES + 1)
         text = data.decode()
     except OSError as error:
         raise click.BadParameter(
@@ -166,6 +167,6 @@ def _from_file(name: str, path: Path) -> str:
         ) from error
     except UnicodeDecodeError as error:
         raise click.BadParameter(f"{name}: {path} is not text.", param_hint=_OPTION) from error
-    if len(data) > _LARGEST:
+    if len(data) > _MAX_FILE_BYTES:
         raise click.BadParameter(f"{name}: {path} is larger than 1 MiB.", param_hint=_OPTION)
     return _not_empty(text.removesuffix("\n").removesuffix("\r"), f"{name}: the file {path}")

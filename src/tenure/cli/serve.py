@@ -1,4 +1,4 @@
-"""A worker as a command runs it: signals drain it, and what it does is told run by run."""
+"""Worker and gateway as commands run them: options, signals, draining, and a line per run."""
 
 from __future__ import annotations
 
@@ -32,9 +32,6 @@ from tenure.runtime.run import nobody_could_submit, not_servable
 from tenure.system import settle_down
 from tenure.worker import Worker
 
-# A gateway as commands run it: from settings to an address.
-
-
 _log = logging.getLogger("tenure.cli")
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -57,7 +54,7 @@ def listen_options(function: F) -> F:
         click.option(
             "--listen",
             metavar="HOST:PORT",
-            help="Where to be reached; port 0 is any free one.  [env: TENURE_LISTEN; default: "
+            help="The address to serve; port 0 is any free one.  [env: TENURE_LISTEN; default: "
             "127.0.0.1:8080]",
         ),
     ):
@@ -79,7 +76,7 @@ def check_installed() -> None:
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """A faster event loop, for a process that only serves; ``None``: the usual one."""
+    """A faster event loop, for a process that only serves; ``None``: the default one."""
     try:
         import uvloop
     except ModuleNotFoundError:
@@ -90,7 +87,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 @asynccontextmanager
 async def fronting(settings: Settings, *, allow_anyone: bool) -> AsyncIterator[Front]:
-    """``NotSafe``, ``CannotListen``, and whatever opening the store raises."""
+    """Raises ``NotSafe``, ``CannotListen``, and the errors of opening the store."""
     from tenure.gateway.calls import Limits
     from tenure.gateway.metrics import Meters, measured
     from tenure.gateway_process import GatewayProcess
@@ -129,8 +126,8 @@ def serve(
     as_json: bool,
     front: Fronting | None = None,
 ) -> int:
-    """Until it is told to stop; ``opening`` is said once it serves. With ``front`` a gateway stands
-    before the same store, and serves until the worker has drained."""
+    """Run a worker until it is told to stop; ``opening`` is printed once it serves. ``front``: a
+    gateway on the same store serves until the worker has drained."""
     must_be_able(settings, LeaseStore, not_servable)
     if front is None and ends_with_us(settings):
         raise nobody_could_submit(place_of(settings.store))
@@ -192,7 +189,7 @@ async def _serve(
 
 
 class RunLines:
-    """A line for each run that begins and ends here, comes from another owner or goes back."""
+    """A line for each run that begins or ends here, is taken over or released."""
 
     def __init__(self, printer: Printer) -> None:
         self._printer = printer

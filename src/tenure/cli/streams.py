@@ -1,5 +1,4 @@
-"""The standard streams: whatever they are when the command begins, and when nobody takes any more
-what it has to say."""
+"""The standard streams: closed ones at the start, and readers that leave."""
 
 from __future__ import annotations
 
@@ -13,8 +12,8 @@ if TYPE_CHECKING:
 
 
 def prepare_streams() -> None:
-    """Somebody may have closed them (``>&-``); and a file name or a terminal that is not UTF-8
-    must not cost the answer."""
+    """Replace closed streams (``>&-``), and make file names and terminals that are not UTF-8
+    harmless."""
     for fd, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             while os.open(os.devnull, os.O_RDWR) < fd:
@@ -26,14 +25,14 @@ def prepare_streams() -> None:
 
 
 def for_answers_only() -> redirect_stdout[TextIO]:
-    """While a process executes tasks, only whoever had stdout before writes to it: what a Python
-    function prints goes to stderr, and programs can read each line of the answer."""
+    """Keep stdout for the command's answer while it executes tasks: prints of Python functions go
+    to stderr, so that programs can read each line of the answer."""
     return redirect_stdout(sys.stderr)
 
 
-def let_go(stream: TextIO) -> None:
-    """What cannot be written is thrown away. The interpreter would try again when it ends, and
-    make a failure of its own of it."""
+def discard(stream: TextIO) -> None:
+    """Discard what cannot be written. The interpreter would try again at exit, and report a
+    failure."""
     try:
         stream.flush()
     except OSError:

@@ -1,4 +1,4 @@
-"""Variables from the command line and from files."""
+"""Variables from the command line and from files, and ``--limit``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tenure.workflow.yaml import MAX_DOCUMENT_BYTES, Enough, Entries, Reading, p
 
 
 def variables(files: Iterable[str], given: Iterable[str]) -> dict[str, Any]:
-    """Those of files, the later file counting more; above them those of the command line."""
+    """Variables of files, later files first in precedence; those of the command line above them."""
     found: dict[str, Any] = {}
     for name in files:
         found.update(values_of_file(Path(name)))
@@ -30,7 +30,7 @@ def variables(files: Iterable[str], given: Iterable[str]) -> dict[str, Any]:
 
 
 def values_of_file(path: Path) -> dict[str, Any]:
-    """Variables from YAML or JSON, read as a workflow file is. ``InvalidWorkflow``."""
+    """Variables from YAML or JSON, parsed as a workflow file is. ``InvalidWorkflow``."""
     reading = Reading(str(path))
     root = None
     with suppress(Enough):
@@ -62,11 +62,8 @@ def _wrong(path: Path, message: str) -> InvalidWorkflow:
     return InvalidWorkflow([Mistake(source=str(path), message=message)])
 
 
-# ``--limit`` against the inventory, in the words of who typed it.
-
-
 def check_limit(workflow: Workflow, limit: Sequence[str]) -> None:
-    """The plan would find it too, and call it a mistake of the workflow."""
+    """Check ``--limit`` here: planning would report it as a mistake of the workflow."""
     if not limit:
         return
     roster = roster_of(workflow.inventory)

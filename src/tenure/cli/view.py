@@ -1,4 +1,4 @@
-"""Which view of a running run this is: live on a terminal, lines otherwise, JSON for programs."""
+"""The views of a running run: live on a terminal, lines otherwise, JSON for programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tenure.cli.display.json_lines import JsonView
 from tenure.cli.display.lines import PlainView, Printer
 from tenure.cli.display.text import complain, dim, note, say
 from tenure.cli.exit_codes import OF_STATUS, READER_LEFT, Exit
-from tenure.cli.streams import let_go
+from tenure.cli.streams import discard
 from tenure.model.decide import waits_for_approval
 from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import RunStatus
@@ -42,7 +42,7 @@ def style_of(*, as_json: bool, quiet: bool) -> Style:
 class View(NamedTuple):
     recorders: tuple[Recorder, ...]
     notice: Callable[[str], None]
-    """Says something beside the run's own events."""
+    """Shows a message besides the run's own events."""
     reader_left: Callable[[], bool] = lambda: False
 
 
@@ -69,8 +69,8 @@ def showing(style: Style, place: str) -> Iterator[View]:
 
 
 def conclude(run: RunSnapshot, style: Style, place: str, *, tracked: bool = True) -> int:
-    """Say what remains on the screen when the run has ended; its exit code, whoever still reads."""
-    with whoever_reads():
+    """Print the final report of a run; returns its exit code, even if the output is closed."""
+    with closed_output_ignored():
         _report(run, style, place, tracked=tracked)
     if run.ended:
         return OF_STATUS[run.status]
@@ -78,19 +78,19 @@ def conclude(run: RunSnapshot, style: Style, place: str, *, tracked: bool = True
         return Exit.REFUSED
     word = "canceled" if run.cancel_requested_at else "interrupted"
     owner = owner_label(run.owner_id)
-    note(f"{owner} is gone: nobody goes on with this run; tenure reconcile marks it as {word}")
+    note(f"{owner} is gone: no worker continues this run; tenure reconcile marks it as {word}")
     return OF_STATUS[word]
 
 
 @contextmanager
-def whoever_reads() -> Iterator[None]:
-    """How a run ended does not depend on whether somebody wants to read about it."""
+def closed_output_ignored() -> Iterator[None]:
+    """A closed output does not change the exit code."""
     try:
         yield
     except OSError as error:
         if error.errno not in READER_LEFT:
             complain(f"the report cannot be written: {error.strerror}")
-        let_go(sys.stdout)
+        discard(sys.stdout)
 
 
 def _report(run: RunSnapshot, style: Style, place: str, *, tracked: bool) -> None:

@@ -1,10 +1,9 @@
-"""Talking to a gateway: what programs ask of it, and a store that is at its other end.
+"""Clients of a gateway.
 
-``Gateway`` has a method for each thing people and programs ask. ``HttpStore`` is the store itself,
-as far as runners and workers can tell: the same ports, the same errors. Both send each request
-under the names that its caller gave it. After ``StoreUnavailable`` nobody knows whether it
-happened: that is for the caller to decide, and whoever sends the same again is answered as the
-first time.
+``Gateway`` has a method for each request of people and programs. ``HttpStore`` is a store behind a
+gateway, with the same ports and errors, for runners and workers. Requests carry the ids given by
+the caller. After ``StoreUnavailable`` it is unknown whether the request was executed; the same
+request sent again gets the first answer.
 """
 
 from tenure.client.gateway import Gateway

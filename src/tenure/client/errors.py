@@ -1,4 +1,4 @@
-"""Problem documents as the errors they were before they crossed the line."""
+"""Problem documents turned back into the errors they were made from."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tenure.model.status import RunStatus
 from tenure.wire.answers import PREFIX, Problem
 
 _problems = msgspec.json.Decoder(Problem)
-_LONGEST = 300
+_MAX_DETAIL_CHARACTERS = 300
 
 
 def problem_in(status: int, data: bytes) -> Problem:
-    """What the gateway says, or what stands between it and us."""
+    """The problem in an answer, of the gateway or of a proxy in between."""
     try:
         return _problems.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        text = data[:_LONGEST].decode("utf-8", "replace").strip()
+        text = data[:_MAX_DETAIL_CHARACTERS].decode("utf-8", "replace").strip()
         return Problem(type="about:blank", title="", status=status, detail=f"{status} {text}")
 
 
@@ -31,8 +31,8 @@ def name_of(problem: Problem) -> str:
 def error_of(
     problem: Problem, address: str, malformed: type[TenureError] = errors.StoreIncompatible
 ) -> TenureError:
-    """With the fields it had. What no row knows is told by its status: those who ask again later
-    get ``StoreUnavailable``."""
+    """The error with its fields. Unknown problems are mapped by their status: those worth a retry
+    become ``StoreUnavailable``."""
     made = _ROWS.get(name_of(problem))
     if made is not None:
         return made(problem)

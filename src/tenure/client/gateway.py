@@ -1,4 +1,4 @@
-"""``Gateway``: what programs ask of one, with types."""
+"""``Gateway``: a typed client of the HTTP API."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ from tenure.wire.runs import (
 class Gateway:
     """``async with Gateway("https://tenure.example.com") as gateway: …``
 
-    ``token`` or what ``TENURE_TOKEN`` holds. Raises the errors that ``Runner`` does, and
-    ``NotPermitted``; ``StoreUnavailable`` means that nobody knows whether it happened.
+    ``token`` defaults to ``TENURE_TOKEN``. Raises the errors that ``Runner`` does, and
+    ``NotPermitted``; after ``StoreUnavailable`` it is unknown whether the request was executed.
     """
 
     def __init__(self, url: str, token: str | None = None, *, timeout: float = TIMEOUT) -> None:
@@ -72,7 +72,7 @@ class Gateway:
     async def list_runnable(
         self, where: RunFilter = RunFilter(), *, limit: int = 50, cursor: str | None = None
     ) -> Page[RunSummary]:
-        """Those that a worker could claim now: highest priority first, then oldest."""
+        """Runs that a worker could claim now: highest priority first, then oldest."""
         return await listed(self._line, "/v1/runnable", where, limit, cursor)
 
     async def explain(self, run_id: str) -> Explanation:
@@ -80,7 +80,7 @@ class Gateway:
         return await self._line.ask("GET", f"/v1/runs/{known(run_id)}/explain", Explanation)
 
     async def get_definition(self, run_id: str) -> StoredDefinition | None:
-        """What a run executes; ``None`` for one that was created without."""
+        """What a run executes; ``None`` for one that was created without a definition."""
         return await self._records.definition(run_id)
 
     async def read_events(
@@ -89,14 +89,14 @@ class Gateway:
         return await self._records.read_events(run_id, after, limit=limit)
 
     async def list_output(self, run_id: str) -> tuple[OutputStream, ...]:
-        """Which output there is."""
+        """Every stream of output of the run."""
         path = f"/v1/runs/{known(run_id)}/logs"
         return (await self._line.ask("GET", path, OutputStreams)).streams
 
     async def read_output(
         self, run_id: str, step: int, host: str, query: OutputQuery = OutputQuery()
     ) -> Output:
-        """What a task printed, from ``query.offset`` on; ``next_offset`` of the answer goes on.
+        """Output of a task from ``query.offset`` on; continue with the answer's ``next_offset``.
         ``OutputNotFound`` for a step or host that the run does not have."""
         path, asked = _output(run_id, step, host), _written(query)
         return await self._line.ask("GET", path, Output, query=asked)
@@ -104,7 +104,7 @@ class Gateway:
     async def list_workers(self) -> tuple[PresentWorker, ...]:
         return (await self._line.ask("GET", "/v1/workers", Workers)).workers
 
-    # Following: what was, then what is, as it happens. See ``followed`` for lines that break.
+    # Following: what was, then what happens. ``followed`` reconnects.
 
     def follow_events(
         self, run_id: str, after: Position | None = None
@@ -115,15 +115,15 @@ class Gateway:
         return followed(self._line, Stream(path, query, RecordedEvent))
 
     def follow_changes(self, after: str | None = "now") -> AsyncGenerator[ChangePage]:
-        """What happens to all runs, a page at a time, without end. ``after`` is that of an earlier
-        page; ``None`` begins with the oldest run there is."""
+        """Changes of all runs, a page at a time, without end. ``after`` is that of an earlier page;
+        ``None`` begins with the oldest run."""
         query = [] if after is None else [("after", after)]
         return followed(self._line, Stream("/v1/events", query, ChangePage))
 
     def follow_output(
         self, run_id: str, step: int, host: str, query: OutputQuery = OutputQuery()
     ) -> AsyncGenerator[Output]:
-        """What a task prints, piece by piece, until the attempt has ended."""
+        """Output of a task, piece by piece, until the attempt has ended."""
         asked = [*_written(query), ("follow", "true")]
         return followed(self._line, Stream(_output(run_id, step, host), asked, Output))
 
@@ -137,33 +137,33 @@ class Gateway:
         files: Mapping[str, bytes] | None = None,
         key: str | None = None,
     ) -> RunSnapshot:
-        """``workflow`` is the text of a file, or the same as an object. ``key`` names this very
-        request: sent again with it, it answers with the run that the first one made. ``KeyReused``
-        for anything else under the same key."""
+        """``workflow`` is the text of a file, or the same as an object. ``key`` identifies this
+        request: a repetition is answered with the run that the first one created. ``KeyReused`` for
+        another request with the same key."""
         body = encoded(Submission(workflow=workflow, files=dict(files or {}), options=options))
         headers = key_header(key)
         return await self._line.ask("POST", "/v1/runs", RunSnapshot, body=body, headers=headers)
 
     async def cancel(self, run_id: str, *, reason: str | None = None) -> RunSnapshot:
-        return await self._told(run_id, "cancel", Cancellation(reason=reason))
+        return await self._post_verb(run_id, "cancel", Cancellation(reason=reason))
 
     async def approve(self, run_id: str, *, note: str | None = None) -> RunSnapshot:
-        return await self._told(run_id, "approve", ApproveRequest(note=note))
+        return await self._post_verb(run_id, "approve", ApproveRequest(note=note))
 
     async def annotate(self, run_id: str, data: dict[str, Any]) -> RunSnapshot:
-        return await self._told(run_id, "annotate", AnnotateRequest(data=data))
+        return await self._post_verb(run_id, "annotate", AnnotateRequest(data=data))
 
     async def retry(
         self, run_id: str, request: RetryRequest = RetryRequest(), *, key: str | None = None
     ) -> RunSnapshot:
-        """The new run. ``key`` as ``submit`` has it."""
-        return await self._told(run_id, "retry", request, key_header(key))
+        """Returns the new run. ``key`` as in ``submit``."""
+        return await self._post_verb(run_id, "retry", request, key_header(key))
 
     async def reconcile(self, *, reason: str = "its owner is gone") -> Reconciled:
         body = encoded(ReconcileRequest(reason=reason))
         return await self._line.ask("POST", "/v1/reconcile", Reconciled, body=body)
 
-    async def _told(
+    async def _post_verb(
         self, run_id: str, verb: str, request: object, headers: Mapping[str, str] = {}
     ) -> RunSnapshot:
         path, body = f"/v1/runs/{known(run_id)}/{verb}", encoded(request)
@@ -202,7 +202,7 @@ def _output(run_id: str, step: int, host: str) -> str:
 
 
 def _written(query: OutputQuery) -> list[tuple[str, str]]:
-    """``follow`` is the method's to say."""
+    """The query without ``follow``, which each method sets itself."""
     given = {
         "stream": query.stream.value,
         "item": query.item,

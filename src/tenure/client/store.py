@@ -1,4 +1,4 @@
-"""``HttpStore``: a gateway's store, from afar."""
+"""``HttpStore``: the store behind a gateway, over HTTP."""
 
 from __future__ import annotations
 
@@ -68,20 +68,20 @@ from tenure.wire.output import (
 )
 from tenure.wire.runs import EventPage, RunPage, Workers
 
-# Lists of runs, asked for a page at a time.
+# Lists of runs, read a page at a time.
 
 
 async def listed(
     line: HttpTransport, path: str, where: RunFilter, limit: int, cursor: str | None
 ) -> Page[RunSummary]:
-    """``InvalidCursor``."""
+    """A page of runs. ``InvalidCursor``."""
     query = [*asked_for(where), ("limit", str(bounded_limit(limit)))]
     if cursor is not None:
         query.append(("cursor", cursor))
     try:
         for pair in query:
             "=".join(pair).encode()
-    except UnicodeEncodeError:  # half a surrogate pair: nothing that is stored can be equal to it
+    except UnicodeEncodeError:  # half a surrogate pair, which equals nothing that is stored
         if cursor is not None and not cursor.isascii():
             raise InvalidCursor(f"{cursor!a} is not a cursor of this store") from None
         return Page()
@@ -114,26 +114,26 @@ def asked_for(where: RunFilter) -> Iterator[tuple[str, str]]:
 
 
 def _rest(where: RunFilter) -> bool:
-    """Something is left to be looked at here."""
+    """Whether a condition is left to be checked here."""
     return not all(map(_can_be_asked, where.labels))
 
 
 def _can_be_asked(label: str) -> bool:
-    """``key=value`` does not say where a key ends that is empty or holds the sign itself."""
+    """``key=value`` cannot express a label with an empty key, or with ``=`` in its key."""
     return bool(label) and "=" not in label
 
 
 # Records of runs: ``RunStateStore`` and ``BatchUpdates``.
 
 
-_ENOUGH = 8 << 20
-"""Bytes after which a batch goes on in another request; a single write may be larger."""
-_MOST = 500
+_BATCH_BYTES = 8 << 20
+"""A batch larger than this is split into several requests; a single write may be larger."""
+_MAX_BATCH_WRITES = 500
 
 
 class RunsOverHttp:
     durable = True
-    """They outlive this process, whatever the gateway keeps them in."""
+    """Runs outlive this process, whatever the gateway keeps them in."""
 
     def __init__(self, line: HttpTransport) -> None:
         self._line = line
@@ -151,7 +151,7 @@ class RunsOverHttp:
         return outcome
 
     async def update_runs(self, writes: Sequence[Write]) -> list[Receipt | TenureError]:
-        """What can never be stored is refused here, so that it harms no other on the way."""
+        """Values that can never be stored are refused here, so that they do not harm others."""
         prepared = dict(enumerate(_prepared(writes)))
         outcomes: dict[int, Receipt | TenureError] = {
             number: refused
@@ -167,7 +167,7 @@ class RunsOverHttp:
         self, writes: Sequence[Write], portion: dict[int, bytes]
     ) -> list[Receipt | TenureError]:
         body = b'{"writes":[%s]}' % b",".join(portion.values())
-        if len(body) > MAX_WRITES_BYTES:  # of one write alone
+        if len(body) > MAX_WRITES_BYTES:  # a single large write
             said = f"is too large to be sent: {len(body)} bytes, of {MAX_WRITES_BYTES} at most"
             return [StoreRejected(run_id_of(writes[number]), said) for number in portion]
         answer = await self._line.ask("POST", "/v1/updates", WriteOutcomes, body=body)
@@ -191,8 +191,8 @@ class RunsOverHttp:
 
 
 def known(run_id: str) -> str:
-    """As a part of a path. ``RunNotFound`` for an id against the rules: nobody can have created
-    it, and in a path it might mean something else."""
+    """The id as a part of a path. ``RunNotFound`` for an invalid id: no run can have it, and in a
+    path it might mean something else."""
     try:
         return part(check_run_id(run_id))
     except InvalidRunId:
@@ -200,11 +200,11 @@ def known(run_id: str) -> str:
 
 
 def _portions(written: dict[int, bytes]) -> Iterator[dict[int, bytes]]:
-    """In order; each for one request."""
+    """Split into requests, in order."""
     portion: dict[int, bytes] = {}
     size = 0
     for number, data in written.items():
-        if portion and (size + len(data) > _ENOUGH or len(portion) == _MOST):
+        if portion and (size + len(data) > _BATCH_BYTES or len(portion) == _MAX_BATCH_WRITES):
             yield portion
             portion, size = {}, 0
         portion[number] = data
@@ -214,7 +214,7 @@ def _portions(written: dict[int, bytes]) -> Iterator[dict[int, bytes]]:
 
 
 def _prepared(writes: Sequence[Write]) -> Iterator[bytes | TenureError]:
-    """At most one for each run; also one that was refused counts."""
+    """At most one for each run, refused ones included."""
     seen: set[str] = set()
     for write in writes:
         try:
@@ -235,7 +235,7 @@ def _prepared(writes: Sequence[Write]) -> Iterator[bytes | TenureError]:
 # Ownership of runs: ``LeaseStore``.
 
 
-_MOST_DEAD = 10_000
+_MAX_DEAD_OWNERS = 10_000
 
 
 class LeasesOverHttp:
@@ -269,7 +269,7 @@ class LeasesOverHttp:
             queues=request.queues,
             purpose=request.purpose,
             expired=request.expired,
-            dead_owners=tuple(sorted(request.dead_owners))[:_MOST_DEAD],
+            dead_owners=tuple(sorted(request.dead_owners))[:_MAX_DEAD_OWNERS],
         )
         given = await self._line.ask("POST", "/v1/claims", GivenLeases, body=encoded(asked))
         return [_claimed(lease) for lease in given.leases]
@@ -321,11 +321,10 @@ def _held(lease: Lease) -> HeldLease:
     return HeldLease(run_id=lease.run_id, owner_id=lease.owner_id, fence=lease.fence)
 
 
-# What belongs to a run besides its state: ``EventLog``, ``Definitions``, ``LogStore``,
-# ``LogListing``.
+# Journal, definition and output: ``EventLog``, ``Definitions``, ``LogStore``, ``LogListing``.
 
 
-_LARGEST_SEQ = 10**9
+_MAX_SEQ = 10**9
 
 
 class RecordsOverHttp:
@@ -361,7 +360,7 @@ class RecordsOverHttp:
     async def append(
         self, run_id: str, fencing: Fencing, key: LogKey, offset: int, data: bytes
     ) -> int:
-        """What is too much for one request goes in several: each can be sent again."""
+        """Large data is sent in several requests, each of which can be repeated."""
         path, place = f"/v1/runs/{known(run_id)}/logs/chunk", offset
         while True:
             piece = data[place - offset : place - offset + MAX_APPEND_BYTES]
@@ -413,19 +412,19 @@ class RecordsOverHttp:
 
 
 def _after(position: Position) -> list[tuple[str, str]]:
-    """A place before or behind all events of a version is a version as a whole."""
+    """A place before or after all events of a version is written as a whole version."""
     version, seq = position
     if seq < 0:
         return [("after", str(version - 1))] if version > 0 else []
-    return [("after", str(version) if seq >= _LARGEST_SEQ else str(position))]
+    return [("after", str(version) if seq >= _MAX_SEQ else str(position))]
 
 
-# Being there, and being told: ``WorkerRegistry`` and ``Wakeups``.
+# Workers and wake-ups: ``WorkerRegistry`` and ``Wakeups``.
 
 
 _log = logging.getLogger("tenure.client")
 
-_AGAIN = RetryPolicy(attempts=2**62, delay=0.2, backoff=2.0, max_delay=10.0, jitter=0.5)
+_RETRY = RetryPolicy(attempts=2**62, delay=0.2, backoff=2.0, max_delay=10.0, jitter=0.5)
 
 
 class PresenceOverHttp:
@@ -466,8 +465,8 @@ class PresenceOverHttp:
     async def listen(
         self, topics: Collection[str], heard: Callable[[], None]
     ) -> AsyncIterator[None]:
-        """Asks and asks again. Nothing is lost between two questions, as long as they reach the
-        same gateway; of a store that wakes nobody nothing is heard."""
+        """Long polling. Nothing is lost between two requests, as long as they reach the same
+        gateway. If its store has no wake-ups, nothing is heard."""
         listening = asyncio.create_task(self._listen(sorted(topics), heard))
         try:
             yield
@@ -487,7 +486,7 @@ class PresenceOverHttp:
                 _log.debug("hints are not heard: %s", error)
                 failures += 1
                 after = None
-                await pause(_AGAIN.wait_after(failures, luck=random.random()) or 0.0)  # noqa: S311
+                await pause(_RETRY.wait_after(failures, luck=random.random()) or 0.0)  # noqa: S311
                 continue
             failures = 0
             if said != after:
@@ -503,10 +502,10 @@ class PresenceOverHttp:
 
 
 class HttpStore(RunsOverHttp, LeasesOverHttp, RecordsOverHttp, PresenceOverHttp):
-    """Opened when it is first used. ``token`` or ``TENURE_TOKEN``; what it may not do, the gateway
-    refuses with ``NotPermitted``.
+    """A store behind a gateway. Connects when first used. ``token`` defaults to ``TENURE_TOKEN``;
+    the gateway refuses what it does not permit with ``NotPermitted``.
 
-    Callbacks are sent, abandoned runs marked and old ones forgotten at the gateway's side.
+    The gateway sends callbacks, marks abandoned runs and prunes old ones.
     """
 
     def __init__(self, url: str, token: str | None = None, *, timeout: float = TIMEOUT) -> None:
@@ -519,7 +518,7 @@ class HttpStore(RunsOverHttp, LeasesOverHttp, RecordsOverHttp, PresenceOverHttp)
 
     @asynccontextmanager
     async def keeping(self) -> AsyncIterator[Self]:
-        """With connections of its own: they belong to the loop that opens them."""
+        """With its own connections, which belong to the event loop that opens them."""
         url, token, timeout = self._opened_with
         async with type(self)(url, token, timeout=timeout) as apart:
             yield apart

@@ -1,4 +1,4 @@
-"""The line to a gateway, bounded in time, in connections and in what it takes in."""
+"""HTTP to a gateway, bounded in time, connections and size; server-sent events."""
 
 from __future__ import annotations
 
@@ -36,15 +36,13 @@ from tenure.model.errors import (
 from tenure.model.retry import RetryPolicy
 from tenure.wire.addresses import shown_address
 
-# Where a gateway is.
-
 
 def address_of(url: str) -> str:
-    """Without the slash at its end. ``UnknownStore``, which never shows a password."""
+    """``url`` without a trailing slash. ``UnknownStore``, whose message never has a password."""
     try:
         parts = urlsplit(url)
         port = parts.port
-    except ValueError:  # whose message may repeat a part of a password
+    except ValueError:  # its message may repeat a part of a password
         raise _no_gateway(url) from None
     if parts.username is not None or parts.password is not None:
         raise UnknownStore(
@@ -58,36 +56,36 @@ def address_of(url: str) -> str:
 
 
 def _no_gateway(url: str) -> UnknownStore:
-    said = f"{shown_address(url)} is no gateway's URL"
+    said = f"{shown_address(url)} is not the URL of a gateway"
     return UnknownStore(f"{said}; an example: https://tenure.example.com")
 
 
 TOKEN = "TENURE_TOKEN"  # noqa: S105  (the variable's name)
 TIMEOUT = 30.0
-_CONNECT = 10.0
-_IDLE = 30.0
-"""Seconds that an unused connection is kept: less than a gateway keeps it, for a request that
-crosses its end is lost."""
-_MOST_BYTES = 512 << 20
+_CONNECT_TIMEOUT_S = 10.0
+_IDLE_TIMEOUT_S = 30.0
+"""Seconds that an unused connection is kept: less than the gateway keeps it, since a request sent
+while it closes would be lost."""
+_MAX_ANSWER_BYTES = 512 << 20
 """Of an answer. Ten claimed runs of thousands of hosts are large."""
-_PIECE = 1 << 16
-_LARGE = 1 << 18
-_CONNECTIONS = 32
-_SILENCE = 45.0
-"""Seconds without a sign of life from a stream; a gateway gives one every 15."""
+_PIECE_BYTES = 1 << 16
+_MIN_PIECEWISE_BYTES = 1 << 18
+_MAX_CONNECTIONS = 32
+_SILENCE_TIMEOUT_S = 45.0
+"""Seconds without data from a stream; a gateway sends a heartbeat every 15."""
 
 T = TypeVar("T")
 Query = Iterable[tuple[str, str]]
 
 
 class Lane(Enum):
-    """Connections of one kind, and how many at once: zero is any number."""
+    """Pools of connections, with their limits: zero is unlimited."""
 
-    COMMON = ("common", _CONNECTIONS)
-    APART = ("apart", _CONNECTIONS)
-    """For what must not stand behind the output of a thousand hosts."""
+    COMMON = ("common", _MAX_CONNECTIONS)
+    APART = ("apart", _MAX_CONNECTIONS)
+    """For requests that must not wait behind the output of a thousand hosts."""
     STREAMS = ("streams", 0)
-    """Each of them stays."""
+    """One connection for each stream."""
 
 
 class Reply(NamedTuple):
@@ -99,7 +97,7 @@ class Reply(NamedTuple):
         return 200 <= self.status < 300
 
     def as_a(self, kind: type[T]) -> T:
-        """``StoreIncompatible``."""
+        """Decode as ``kind``. ``StoreIncompatible``."""
         if self.status == 204:
             return kind()
         try:
@@ -111,9 +109,9 @@ class Reply(NamedTuple):
 
 
 class HttpTransport:
-    """``token`` or what ``TENURE_TOKEN`` holds; it is sent in a header, and shown nowhere.
+    """``token`` defaults to ``TENURE_TOKEN``; it is sent in a header, and shown nowhere.
 
-    Belongs to whichever event loop uses it first, until it is closed.
+    Belongs to the event loop that uses it first, until it is closed.
     """
 
     def __init__(self, url: str, token: str | None = None, *, timeout: float = TIMEOUT) -> None:
@@ -123,7 +121,7 @@ class HttpTransport:
         self._sessions: dict[Lane, ClientSession] = {}
 
     async def close(self) -> None:
-        """May be called twice; the next request opens it again."""
+        """Idempotent; the next request opens it again."""
         sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
             await session.close()
@@ -141,8 +139,8 @@ class HttpTransport:
         apart: bool = False,
         malformed: type[TenureError] = StoreIncompatible,
     ) -> T:
-        """The answer as ``kind``, or the error that the gateway met. ``malformed`` is what a
-        request is that it does not understand. ``StoreUnavailable`` if nobody knows."""
+        """The answer as ``kind``, or the gateway's error. ``malformed`` is the error for a request
+        that the gateway calls malformed. ``StoreUnavailable`` if the outcome is unknown."""
         reply = await self.send(
             method, path, query=query, body=body, headers=headers, wait=wait, apart=apart
         )
@@ -163,9 +161,9 @@ class HttpTransport:
     ) -> Reply:
         """``wait``: seconds the answer may be held back on purpose. ``apart``: see ``Lane``."""
         url = URL(f"{self.address}{path}{_written(query)}", encoded=True)
-        timeout = ClientTimeout(total=self._timeout + wait, sock_connect=_CONNECT)
+        timeout = ClientTimeout(total=self._timeout + wait, sock_connect=_CONNECT_TIMEOUT_S)
         try:
-            async with self._opened(Lane.APART if apart else Lane.COMMON).request(
+            async with self._session(Lane.APART if apart else Lane.COMMON).request(
                 method,
                 url,
                 data=_in_pieces(body),
@@ -173,46 +171,48 @@ class HttpTransport:
                 timeout=timeout,
                 allow_redirects=False,
             ) as answer:
-                return Reply(answer.status, await self._taken_in(answer))
+                return Reply(answer.status, await self._read_body(answer))
         except (ClientError, TimeoutError, OSError) as error:
-            raise self._silent(error) from error
+            raise self._unavailable(error) from error
 
     @asynccontextmanager
     async def listening(
         self, path: str, query: Query = (), place: str | None = None
     ) -> AsyncIterator[AsyncIterator[bytes] | None]:
-        """Server-sent events behind ``place``, as they come; ``None`` if no more will. Errors are
-        those of ``ask``, whenever the line breaks."""
+        """Server-sent events after ``place``; ``None`` if no more will come. Raises the errors of
+        ``ask``, also when the connection breaks later."""
         headers = {**self._headers(None), "accept": "text/event-stream"}
         if place is not None:
             headers["last-event-id"] = place
         try:
-            async with self._opened(Lane.STREAMS).get(
+            async with self._session(Lane.STREAMS).get(
                 URL(f"{self.address}{path}{_written(query)}", encoded=True),
                 headers=headers,
-                timeout=ClientTimeout(total=None, sock_connect=_CONNECT, sock_read=_SILENCE),
+                timeout=ClientTimeout(
+                    total=None, sock_connect=_CONNECT_TIMEOUT_S, sock_read=_SILENCE_TIMEOUT_S
+                ),
                 allow_redirects=False,
             ) as answer:
                 if answer.status not in (200, 204):
-                    problem = problem_in(answer.status, await self._taken_in(answer))
+                    problem = problem_in(answer.status, await self._read_body(answer))
                     raise error_of(problem, self.address)
                 yield answer.content.iter_any() if answer.status == 200 else None
         except (ClientError, TimeoutError, OSError) as error:
-            raise self._silent(error) from error
+            raise self._unavailable(error) from error
 
-    def _silent(self, error: Exception) -> StoreUnavailable:
+    def _unavailable(self, error: Exception) -> StoreUnavailable:
         why = str(error) or type(error).__name__
         return StoreUnavailable(f"{self.address} did not answer: {why}")
 
-    def _opened(self, lane: Lane) -> ClientSession:
+    def _session(self, lane: Lane) -> ClientSession:
         session = self._sessions.get(lane)
         if session is None:
             _, most = lane.value
             session = self._sessions[lane] = ClientSession(
-                connector=TCPConnector(limit=most, keepalive_timeout=_IDLE),
+                connector=TCPConnector(limit=most, keepalive_timeout=_IDLE_TIMEOUT_S),
                 cookie_jar=DummyCookieJar(),
                 headers={"user-agent": f"tenure/{__version__}", "accept": "application/json"},
-                proxy=_way_out(self.address),
+                proxy=_proxy_for(self.address),
             )
         return session
 
@@ -222,40 +222,40 @@ class HttpTransport:
             headers["authorization"] = f"Bearer {self._token}"
         return headers
 
-    async def _taken_in(self, answer: ClientResponse) -> bytes:
+    async def _read_body(self, answer: ClientResponse) -> bytes:
         pieces, size = [], 0
-        async for piece in answer.content.iter_chunked(_PIECE):
+        async for piece in answer.content.iter_chunked(_PIECE_BYTES):
             size += len(piece)
-            if size > _MOST_BYTES:
+            if size > _MAX_ANSWER_BYTES:
                 raise StoreIncompatible(
-                    f"{self.address} answers with more than {_MOST_BYTES} bytes: nobody reads that"
+                    f"{self.address} answers with more than {_MAX_ANSWER_BYTES} bytes, the limit"
                 )
             pieces.append(piece)
         return b"".join(pieces)
 
 
-def _way_out(address: str) -> str | None:
-    """Behind a firewall a proxy may be the only one. Asked once: aiohttp would look for it, and for
-    passwords in the user's home, at each request, in a thread."""
+def _proxy_for(address: str) -> str | None:
+    """The proxy to use, if any. Looked up once: aiohttp would look for it, and for passwords in the
+    user's home, at each request, in a thread."""
     parts = urlsplit(address)
     return None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme)
 
 
 def _in_pieces(body: bytes | None) -> bytes | BytesIO | None:
-    """A large body is written piece by piece: the event loop has other things to do."""
-    return BytesIO(body) if body is not None and len(body) > _LARGE else body
+    """A large body is sent in pieces, so that writing it does not block the event loop."""
+    return BytesIO(body) if body is not None and len(body) > _MIN_PIECEWISE_BYTES else body
 
 
 def _checked(token: str) -> str:
-    """``UnknownStore`` for what cannot be sent in a header; it is not shown."""
+    """``UnknownStore`` for a token that cannot be sent in a header; it is not shown."""
     token = token.strip()
     if token.isascii() and (token.isprintable() or not token):
         return token
-    raise UnknownStore(f"what {TOKEN} holds, or was given as a token, is none")
+    raise UnknownStore(f"the value of {TOKEN}, or the given token, is not a token")
 
 
 def part(text: str) -> str:
-    """One part of a path, whatever is in it."""
+    """``text`` escaped as one part of a path."""
     return quote(text, safe="")
 
 
@@ -268,14 +268,14 @@ def _written(query: Query) -> str:
     return f"?{urlencode(pairs)}" if pairs else ""
 
 
-# A request's own name, by which a repetition is known.
+# Idempotency keys.
 
 
 _MAX_KEY_CHARS = 255
 
 
 def key_header(key: str | None) -> dict[str, str]:
-    """``InvalidOptions`` for what cannot be sent in a header."""
+    """``InvalidOptions`` for a key that cannot be sent in a header."""
     if key is None:
         return {}
     if not (0 < len(key) <= _MAX_KEY_CHARS and key.isascii() and key.isprintable()):
@@ -283,15 +283,15 @@ def key_header(key: str | None) -> dict[str, str]:
     return {"idempotency-key": key}
 
 
-# Server-sent events, taken apart as they come.
+# Server-sent events.
 
 
 _MAX_MESSAGE_BYTES = 64 << 20
-"""Bytes of one message: far more than any event or piece of output has."""
+"""Of one message: far more than any event or piece of output has."""
 
 
 class Message(NamedTuple):
-    """``kind`` is ``message`` for what one came for; ``place`` is where it stands, if told."""
+    """``kind`` is ``message`` for ordinary data; ``place`` is its position, if given."""
 
     kind: str
     place: str | None
@@ -299,12 +299,12 @@ class Message(NamedTuple):
 
 
 async def messages_in(pieces: AsyncIterator[bytes]) -> AsyncGenerator[Message]:
-    """However they are cut. One that is not whole is left out: its line was lost."""
+    """Messages, however the pieces are cut. An incomplete last one is dropped."""
     rest = b""
     async for piece in pieces:
         *whole, rest = (rest + piece).split(b"\n\n")
         if len(rest) > _MAX_MESSAGE_BYTES:
-            raise StoreIncompatible("what comes as a stream of events is none")
+            raise StoreIncompatible("the answer is not a stream of server-sent events")
         for block in whole:
             message = _read(block)
             if message.data:
@@ -312,7 +312,7 @@ async def messages_in(pieces: AsyncIterator[bytes]) -> AsyncGenerator[Message]:
 
 
 def _read(block: bytes) -> Message:
-    """A comment is a sign of life, and has no data."""
+    """A comment is a heartbeat, and has no data."""
     fields: dict[bytes, bytes] = {}
     for line in block.splitlines():
         name, _, value = line.partition(b":")
@@ -325,18 +325,18 @@ def _read(block: bytes) -> Message:
     )
 
 
-# Following what happens: a line that breaks is taken up again where it broke, here or at another
-# gateway of the same store, and nothing comes twice.
+# Following: a broken stream is continued where it broke, at this or another gateway of the store,
+# without duplicates.
 
 
-_AGAIN = RetryPolicy(attempts=10, delay=0.2, backoff=2.0, max_delay=10.0, jitter=0.5)
-"""Most of a minute without an answer."""
+_RETRY = RetryPolicy(attempts=10, delay=0.2, backoff=2.0, max_delay=10.0, jitter=0.5)
+"""Gives up after most of a minute without an answer."""
 _PLAIN, _END, _PROBLEM = "message", "end", "problem"
-"""What else there is says that the line is about to be cut."""
+"""Any other message says that the connection is about to be closed."""
 
 
 class Stream(NamedTuple, Generic[T]):
-    """What is followed, and what each of its messages is."""
+    """What is followed, and how its messages are decoded."""
 
     path: str
     query: Query
@@ -344,8 +344,9 @@ class Stream(NamedTuple, Generic[T]):
 
 
 async def followed(line: HttpTransport, stream: Stream[T]) -> AsyncGenerator[T]:
-    """To its end, if it has one. ``StoreUnavailable`` if nobody answers at first, or for most of a
-    minute later on; whatever else the gateway says is raised as it is."""
+    """All messages, to the end if there is one. ``StoreUnavailable`` if the first connection fails,
+    or none succeeds for most of a minute later; other errors of the gateway are raised as they
+    are."""
     place: str | None = None
     reached, failures = False, 0
     while True:
@@ -369,7 +370,7 @@ async def followed(line: HttpTransport, stream: Stream[T]) -> AsyncGenerator[T]:
                 raise
             lost = error
         failures += 1
-        wait = _AGAIN.wait_after(failures, luck=random.random())  # noqa: S311
+        wait = _RETRY.wait_after(failures, luck=random.random())  # noqa: S311
         if wait is None:
             raise lost
         await pause(wait)

@@ -1,13 +1,13 @@
-"""The HTTP front: for people, programs and workers that do not talk to the store themselves.
+"""The HTTP API: for people, programs and workers that do not use the store directly.
 
-*One table.* ``routes`` says of every request who may make it, what it takes and what it answers;
-server, validation, document and tests read it.
+*One table.* ``routes`` has for every request its roles, parameters, body and answers; the server,
+validation, the OpenAPI document and tests are made from it.
 
-*The way of a request.* ``connections`` waits for its headers, ``endpoint`` asks ``admission`` who
-sends it and whether they may, reads its query (``queries``) and its body (``receiving``), and hands
-a typed ``Call`` to a handler. What the handler answers, or raises (``problems``), goes back through
-``answering``.
+*A request* is checked by ``auth`` (token, role, rate), decoded by ``routing`` (query and body), and
+passed as a typed ``Call`` to a handler (``runs``, ``submit``, ``leases``, ``updates``, ``output``,
+``callbacks``, ``system``). The handler's answer goes back through ``answers``, its errors through
+``problems``; ``live`` streams events and output.
 
-*Nothing of its own.* Runs, tokens and even the keys of repeated requests are kept by the store: any
-number of gateways may serve one.
+*No state of its own.* Runs, tokens and keys of repeated requests are in the store: any number of
+gateways may serve one store.
 """

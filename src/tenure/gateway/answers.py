@@ -1,4 +1,4 @@
-"""Answers as bytes on their way: headers that keep browsers safe, compression where it pays."""
+"""Sending an answer: security headers, compression, and what ``Accept`` prefers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from starlette.types import Send
 
 JSON = "application/json"
-_WORTH_IT = 1024
-_IN_A_THREAD = 64 << 10
-_LEVEL = 4
+_MIN_COMPRESSED_BYTES = 1024
+_MIN_THREAD_BYTES = 64 << 10
+_GZIP_LEVEL = 4
 _COMPRESSIBLE = ("application/json", "application/problem+json", "text/")
 
 STEADY = (
@@ -21,7 +21,7 @@ STEADY = (
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
-_NOTHING = "default-src 'none'; frame-ancestors 'none'"
+_DEFAULT_POLICY = "default-src 'none'; frame-ancestors 'none'"
 
 
 async def send_answer(
@@ -37,10 +37,10 @@ async def send_answer(
 ) -> None:
     said = {
         "cache-control": "no-store",
-        "content-security-policy": _NOTHING,
+        "content-security-policy": _DEFAULT_POLICY,
         **headers,
     }
-    if len(body) >= _WORTH_IT and media_type.startswith(_COMPRESSIBLE):
+    if len(body) >= _MIN_COMPRESSED_BYTES and media_type.startswith(_COMPRESSIBLE):
         said["vary"] = "accept-encoding"
         if takes_gzip(accept_encoding):
             body = packed or await compressed(body)
@@ -62,37 +62,34 @@ def takes_gzip(accept_encoding: str) -> bool:
 
 
 async def compressed(body: bytes) -> bytes:
-    if len(body) < _IN_A_THREAD:
-        return gzip.compress(body, _LEVEL, mtime=0)
-    return await asyncio.to_thread(gzip.compress, body, _LEVEL, mtime=0)
+    if len(body) < _MIN_THREAD_BYTES:
+        return gzip.compress(body, _GZIP_LEVEL, mtime=0)
+    return await asyncio.to_thread(gzip.compress, body, _GZIP_LEVEL, mtime=0)
 
 
-# What a request would rather be answered with (RFC 9110, 12.5.1).
-
-
-_QUALITY = re.compile(r"q=([01](?:\.\d{0,3})?)", re.ASCII)
+_QUALITY_PARAMETER = re.compile(r"q=([01](?:\.\d{0,3})?)", re.ASCII)
 
 
 def prefers(accept: str, media_type: str) -> bool:
-    """To JSON, which is what it gets otherwise: it names ``media_type``, does not refuse it
-    (``q=0``), and likes it no less."""
+    """Whether ``media_type`` is preferred to JSON, the default: it is named, not refused (``q=0``),
+    and not rated lower (RFC 9110, 12.5.1)."""
     ranges = _ranges(accept)
     wanted = ranges.get(media_type, 0.0)
-    return wanted > 0 and wanted >= _liking(JSON, ranges)
+    return wanted > 0 and wanted >= _quality_of(JSON, ranges)
 
 
-def _liking(media_type: str, ranges: Mapping[str, float]) -> float:
-    """By the range that says most about it."""
+def _quality_of(media_type: str, ranges: Mapping[str, float]) -> float:
+    """The quality of the most specific range that matches."""
     kind, _, _ = media_type.partition("/")
     said = (ranges[each] for each in (media_type, f"{kind}/*", "*/*") if each in ranges)
     return next(said, 0.0)
 
 
 def _ranges(accept: str) -> dict[str, float]:
-    """Each with its quality; one that cannot be read counts as not given."""
+    """Ranges with their quality; unreadable ones are ignored."""
     found: dict[str, float] = {}
     for each in accept.lower().split(","):
         name, *parameters = (part.strip() for part in each.split(";"))
-        qualities = (_QUALITY.fullmatch(parameter) for parameter in parameters)
+        qualities = (_QUALITY_PARAMETER.fullmatch(parameter) for parameter in parameters)
         found[name] = next((float(given[1]) for given in qualities if given), 1.0)
     return found

@@ -1,4 +1,4 @@
-"""Who may ask this: by token, by role, by where the request comes from, and how often."""
+"""Admission of requests: tokens, roles, origin, rates, and which runs a caller may see."""
 
 from __future__ import annotations
 
@@ -26,16 +26,13 @@ from tenure.model.update import Fencing
 from tenure.ports.store import RunStateStore, TokenStore
 from tenure.workflow.wording import listed
 
-# Tokens as a gateway knows them: a copy of the store's list, never older than a moment.
-
-
-FRESH = 1.0
-"""Seconds for which the list is trusted: so soon a revoked token is refused everywhere."""
+TOKENS_TTL_S = 1.0
+"""Seconds for which the token list is cached, so also until a revoked token is refused."""
 
 
 class TokenBook:
-    """A store that does not answer is an error for who asks: to let in whoever was let in before
-    would let in whoever was revoked since."""
+    """The store's tokens, cached for a second. While the store does not answer, requests fail: a
+    token from an old list could have been revoked."""
 
     def __init__(
         self, store: RunStateStore, now: Callable[[], datetime], clock: Callable[[], float]
@@ -48,19 +45,19 @@ class TokenBook:
         self._reading = asyncio.Lock()
 
     async def has_any(self) -> bool:
-        """Also if all are expired or revoked: then nobody gets in, rather than everybody."""
+        """Expired and revoked ones count too: then all requests are refused, not all admitted."""
         return bool(await self._known())
 
     async def bearer(self, text: str, *, anew: bool = False) -> Caller | None:
-        """``anew``: as the store has it now, for a token that was made a moment ago, perhaps."""
-        token = bearer_of(text, await self._known(0.0 if anew else FRESH))
+        """``anew``: bypass the cache, for a token that may have just been created."""
+        token = bearer_of(text, await self._known(0.0 if anew else TOKENS_TTL_S))
         if token is None or not token.is_valid(self._now()):
             return None
         queues = None if token.queues is None else frozenset(token.queues)
         return Caller(token.name, token.role, queues, token.id)
 
-    async def _known(self, fresh: float = FRESH) -> dict[str, Token]:
-        """As they were ``fresh`` seconds ago, or later. Those who wait at once read once."""
+    async def _known(self, fresh: float = TOKENS_TTL_S) -> dict[str, Token]:
+        """Tokens at most ``fresh`` seconds old. Concurrent callers share one read."""
         since = self._clock() - fresh
         if self._store is None or self._read_at >= since:
             return self._tokens
@@ -73,15 +70,12 @@ class TokenBook:
         return self._tokens
 
 
-# How often somebody may ask: a bucket each, that fills at a steady rate.
-
-
-_MOST = 10_000
-"""Buckets that are remembered; who is forgotten was quiet for longest, and its bucket is full."""
+_MAX_BUCKETS = 10_000
+"""Buckets kept; the one unused for longest is dropped, and it is full by then."""
 
 
 class Rates:
-    """``rate`` a second on average, ``burst`` at once; a rate of zero: any number."""
+    """Token buckets: ``rate`` requests a second on average, ``burst`` at once; zero: no limit."""
 
     def __init__(self, rate: float, burst: float, clock: Callable[[], float]) -> None:
         self._rate = rate
@@ -90,7 +84,7 @@ class Rates:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait(self, key: str) -> float:
-        """Zero: one more is all right, and counted. Else seconds until it would be."""
+        """Zero if the request is admitted (and counted), else seconds until it would be."""
         if not self._rate:
             return 0.0
         now = self._clock()
@@ -100,27 +94,27 @@ class Rates:
             return (1 - left) / self._rate
         self._buckets[key] = (left - 1, now)
         self._buckets.move_to_end(key)
-        if len(self._buckets) > _MOST:
+        if len(self._buckets) > _MAX_BUCKETS:
             self._buckets.popitem(last=False)
         return 0.0
 
 
-PASSER_BY = Caller("anybody", Role.VIEWER, frozenset())
-"""Who asks what needs no token."""
-NAMELESS = Caller("anybody", Role.ADMIN)
-"""Who needs no token for anything."""
-_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+PUBLIC = Caller("anybody", Role.VIEWER, frozenset())
+"""Caller of a route that needs no token."""
+UNAUTHENTICATED = Caller("anybody", Role.ADMIN)
+"""Caller of a gateway that needs no token."""
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _CHALLENGE = {"www-authenticate": 'Bearer realm="tenure"'}
 
 
 class Anonymous(Enum):
-    """Whether somebody gets in who brings no token."""
+    """Whether requests without a token are admitted."""
 
     SHUT = "shut"
     HOME = "home"
-    """Whoever is on this machine, as long as there are no tokens."""
+    """From this machine, as long as there are no tokens."""
     OPEN = "open"
-    """Everybody, whatever they want: somebody said so explicitly."""
+    """All of them: the operator has asked for it."""
 
 
 class Admission:
@@ -130,9 +124,9 @@ class Admission:
         self._door = door
 
     async def admit(self, scope: Scope, headers: dict[str, str], route: Route[Any, Any]) -> Caller:
-        """``Refusal``."""
+        """The caller, if it may use this route. ``Refusal``."""
         if route.roles is None:
-            return PASSER_BY
+            return PUBLIC
         caller = await self._caller(scope, headers)
         self._check_rate(caller.token_id)
         if caller.role not in route.roles:
@@ -142,10 +136,10 @@ class Admission:
         return caller
 
     async def dismissal(self, scope: Scope, headers: dict[str, str]) -> None:
-        """For answers that take long: ``Refusal`` as soon as who was let in would not be again.
-        While the store cannot say so, it has no news to tell either."""
+        """Runs beside a streamed answer: ``Refusal`` as soon as its caller would not be admitted
+        again. Errors of the store are ignored meanwhile."""
         while True:
-            await pause(FRESH)
+            await pause(TOKENS_TTL_S)
             with suppress(StoreError):
                 await self._check_still_known(scope, headers)
 
@@ -163,10 +157,10 @@ class Admission:
         if await self._needs_token():
             raise Refusal(UNAUTHORIZED, "send a token: Authorization: Bearer tenure_…", _CHALLENGE)
         self._check_origin(scope["method"], headers)
-        return NAMELESS
+        return UNAUTHENTICATED
 
     async def _bearer(self, given: str, place: str) -> Caller:
-        """Whoever guesses pays for looking again, and nobody else does."""
+        """An unknown token bypasses the cache, at the expense of its sender's rate limit."""
         text = _bearers_text(given)
         caller = await self._book.bearer(text)
         if caller is None:
@@ -182,14 +176,14 @@ class Admission:
         return self._door is Anonymous.SHUT
 
     def _check_origin(self, method: str, headers: dict[str, str]) -> None:
-        """Without tokens a browser on this machine would do whatever any page asks of it: also one
-        whose name was made to lead here."""
+        """Without tokens a browser on this machine would send whatever any page asks of it,
+        including a page whose host name resolves to this machine."""
         host = _name_of(f"//{headers.get('host', '')}")
         if self._door is Anonymous.HOME and not is_loopback(host):
             said = f"without tokens this serves localhost, not {host[:100]!r}"
             raise Refusal(FOREIGN_ORIGIN, said)
         origin = headers.get("origin")
-        if origin is None or method in _SAFE:
+        if origin is None or method in _SAFE_METHODS:
             return
         if _place_of(origin) != headers.get("host", "").lower():
             said = f"a page of {origin[:100]!r} may change nothing here without a token"
@@ -203,10 +197,10 @@ class Admission:
 
 
 def _bearers_text(given: str) -> str:
-    """``Refusal``."""
+    """The token of an ``Authorization`` header. ``Refusal``."""
     scheme, _, text = given.partition(" ")
     if scheme.lower() != "bearer":
-        raise Refusal(UNAUTHORIZED, "only Bearer tokens are known here", _CHALLENGE)
+        raise Refusal(UNAUTHORIZED, "only Bearer tokens are accepted", _CHALLENGE)
     return text.strip()
 
 
@@ -219,7 +213,7 @@ def _not_known() -> Refusal:
 
 
 def is_loopback(host: str) -> bool:
-    """An address that leads nowhere else, or the name that every machine has for itself."""
+    """Whether ``host`` is a loopback address or localhost."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -245,21 +239,18 @@ def _place_of(origin: str) -> str:
         return ""
 
 
-# The run that a request is about, if this caller may see it.
-
-
 def run_id_of(call: Call[Any, Any]) -> str:
-    """``InvalidRunId``."""
+    """The id in the path. ``InvalidRunId``."""
     return check_run_id(call.path["run_id"])
 
 
 async def run_of(call: Call[Any, Any]) -> RunSnapshot:
-    """``InvalidRunId``, ``RunNotFound``."""
+    """The run in the path, if the caller may see it. ``InvalidRunId``, ``RunNotFound``."""
     return await reached(call.parts, call.caller, run_id_of(call))
 
 
 async def reached(parts: GatewayState, caller: Caller, run_id: str) -> RunSnapshot:
-    """Of a queue that is not the caller's nobody says whether it is there."""
+    """Runs in other queues are reported as not found."""
     run = await parts.store.get_run(run_id)
     if not caller.may_touch(run.queue):
         raise RunNotFound(run_id)
@@ -267,7 +258,7 @@ async def reached(parts: GatewayState, caller: Caller, run_id: str) -> RunSnapsh
 
 
 async def check_reaches(call: Call[Any, Any]) -> str:
-    """The run's id, looked up only for callers that may not see all."""
+    """The run's id; the run is read only for callers limited to some queues."""
     run_id = run_id_of(call)
     if call.caller.queues is not None:
         await reached(call.parts, call.caller, run_id)
@@ -275,7 +266,7 @@ async def check_reaches(call: Call[Any, Any]) -> str:
 
 
 async def check_holds(call: Call[Any, Any], fencing: Fencing) -> str:
-    """The same, for who writes of a run as its owner again and again."""
+    """As ``check_reaches``, cached for an owner that writes of its run again and again."""
     run_id = run_id_of(call)
     if not await call.parts.queues.reaches(call.caller, run_id, fencing):
         raise RunNotFound(run_id)
@@ -283,7 +274,7 @@ async def check_holds(call: Call[Any, Any], fencing: Fencing) -> str:
 
 
 def check_queue(caller: Caller, queue: str) -> None:
-    """``Refusal``."""
+    """``Refusal`` if the token may not touch this queue."""
     if not caller.may_touch(queue):
         raise Refusal(FORBIDDEN, f"queue {queue[:60]!r} is not one of this token's")
 
@@ -294,7 +285,7 @@ def check_unlimited(caller: Caller, what: str) -> None:
 
 
 def queue_for(caller: Caller, asked: str | None) -> str | None:
-    """The one queue to look at; ``None``: all of them, of which only ``own`` runs are shown."""
+    """The queue to search; ``None``: all of them, filtered by ``own``."""
     if caller.queues is None:
         return asked
     if asked is None:
@@ -305,7 +296,7 @@ def queue_for(caller: Caller, asked: str | None) -> str | None:
 
 
 def own(caller: Caller, runs: tuple[RunSummary, ...]) -> tuple[RunSummary, ...]:
-    """Those it may see: a page of a list may be shorter than was asked for, and have a next."""
+    """Runs the caller may see: a page may be shorter than requested and still have a next one."""
     if caller.queues is None:
         return runs
     return tuple(run for run in runs if run.queue in caller.queues)

@@ -1,4 +1,4 @@
-"""Callbacks: what became of them, and once more."""
+"""Callback deliveries: list, read, send again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One request as its handler sees it, and what the handler answers."""
+"""What handlers work with: caller, call, answers, route, limits, and the state of the gateway."""
 
 from __future__ import annotations
 
@@ -32,9 +32,6 @@ from tenure.runtime.recovery import EndedRuns
 from tenure.runtime.retry import RetryOptions
 from tenure.wire.runs import NoQuery
 
-# Who may do what.
-
-
 READ = frozenset(Role)
 OPERATE = frozenset({Role.OPERATOR, Role.ADMIN})
 WORK = frozenset({Role.WORKER, Role.ADMIN})
@@ -42,24 +39,20 @@ ADMINISTER = frozenset({Role.ADMIN})
 
 
 class Caller(Struct, frozen=True, gc=False):
-    """Who asks: the name of a token; journals and logs have it."""
+    """The sender of a request: the name of its token, for journals and logs."""
 
     name: str
     role: Role
     queues: frozenset[str] | None = None
-    """Whose runs it may see and touch; ``None``: all."""
+    """Queues whose runs it may see and touch; ``None``: all."""
     token_id: str = ""
 
     def may_touch(self, queue: str) -> bool:
         return self.queues is None or queue in self.queues
 
 
-# Which queue a run is in, for tokens that may touch only some.
-
-
-_MAX_QUEUES_KEPT = 10_000
-_QUEUE_FRESH_S = 60.0
-"""Seconds."""
+_MAX_CACHED_QUEUES = 10_000
+_QUEUE_TTL_S = 60.0
 
 
 class _Seen(NamedTuple):
@@ -68,16 +61,16 @@ class _Seen(NamedTuple):
 
 
 class QueuesOfRuns:
-    """A run stays in its queue while it has this owner, so the record is read now and then, not for
-    each update. It is read for everybody else: a run that was forgotten may have been created anew
-    under the same id, in another queue."""
+    """Queues of runs, for tokens limited to some queues. A run stays in its queue while it has the
+    same owner, so for that owner the record is read now and then, not for each update. For other
+    callers it is always read: a pruned run may have been created anew in another queue."""
 
     def __init__(self, store: RunStateStore) -> None:
         self._store = store
         self._known: OrderedDict[tuple[str, Fencing], _Seen] = OrderedDict()
 
     async def reaches(self, caller: Caller, run_id: str, fencing: Fencing) -> bool:
-        """Of a queue that is not the caller's nobody says whether the run is there."""
+        """Runs in other queues are reported as not found."""
         if caller.queues is None:
             return True
         try:
@@ -88,7 +81,7 @@ class QueuesOfRuns:
     async def _queue_of(self, run_id: str, fencing: Fencing) -> str:
         now = asyncio.get_running_loop().time()
         seen = self._known.get((run_id, fencing))
-        if seen is not None and now - seen.at < _QUEUE_FRESH_S:
+        if seen is not None and now - seen.at < _QUEUE_TTL_S:
             return seen.queue
         run = await self._store.get_run(run_id)
         if (run.owner_id, run.fence) == (fencing.owner_id, fencing.fence):
@@ -98,20 +91,18 @@ class QueuesOfRuns:
     def _keep(self, key: tuple[str, Fencing], seen: _Seen) -> None:
         self._known[key] = seen
         self._known.move_to_end(key)
-        if len(self._known) > _MAX_QUEUES_KEPT:
+        if len(self._known) > _MAX_CACHED_QUEUES:
             self._known.popitem(last=False)
 
 
-# Whether the store can be used, for whoever asks and however often.
-
-
-_PATIENCE = 2.0
-"""Seconds for the store to answer."""
-_FRESH = 1.0
-"""Seconds for which an answer stands: those who ask need no token, and must cost nothing."""
+_STORE_TIMEOUT_S = 2.0
+_STATE_TTL_S = 1.0
+"""For so long an answer is cached: readiness requests need no token, and must cost nothing."""
 
 
 class StoreWatch:
+    """Whether the store can be used, however often that is asked."""
+
     def __init__(self, store: RunStateStore, clock: Callable[[], float]) -> None:
         self._store = store
         self._clock = clock
@@ -122,14 +113,14 @@ class StoreWatch:
     async def state(self) -> str:
         """``ok``, or in one word what is wrong."""
         async with self._looking:
-            if self._clock() - self._seen_at > _FRESH:
+            if self._clock() - self._seen_at > _STATE_TTL_S:
                 self._seen = await self._look()
                 self._seen_at = self._clock()
         return self._seen
 
     async def _look(self) -> str:
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(_STORE_TIMEOUT_S):
                 if isinstance(self._store, ReadinessCheck):
                     await self._store.check_ready()
                 else:
@@ -143,11 +134,8 @@ class StoreWatch:
         return "ok"
 
 
-# What the gateway is made of: handed in by whoever puts the process together.
-
-
 class Operations(Protocol):
-    """Everything that changes runs without executing them; ``Runner`` is one."""
+    """Every change of a run other than executing it, such as a ``Runner``'s."""
 
     async def submit(
         self, workflow: Any, options: RunOptions = ..., *, update_id: str | None = ...
@@ -173,45 +161,45 @@ class Operations(Protocol):
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """What a request may cost. Sizes are bytes, times seconds."""
+    """What requests may cost, in bytes and seconds."""
 
     body_bytes: int = 1 << 20
-    """Of a request, unless its route allows more."""
+    """Of one request, unless its route allows more."""
     all_bodies: int = 256 << 20
-    """Of all requests at once."""
+    """Of all requests being received."""
     body_seconds: float = 30.0
     rate: float = 500.0
-    """Requests a second, of one token on average; zero: any number."""
+    """Requests a second of one token on average; zero: no limit."""
     burst: float = 1000.0
     connections: int = 4096
     idle_seconds: int = 75
     drain_seconds: int = 10
-    """For answers under way once the gateway was told to stop."""
+    """For answers in progress when the gateway stops."""
 
 
 class GatewayState(Struct, kw_only=True, gc=False):
-    """For handlers."""
+    """Shared state for handlers, made by the process that runs the gateway."""
 
     store: RunStateStore
     desk: Operations
     read: Callable[[str], Source]
-    """A workflow's text as ``Desk.submit`` takes it; may take a while. ``InvalidWorkflow``."""
+    """Parses a workflow's text; may take a while. ``InvalidWorkflow``."""
     now: Callable[[], datetime]
     presence: Callable[[str], Presence]
     watch: StoreWatch
     closing: asyncio.Event
-    """Set when the gateway is told to stop: whatever streams ends then."""
+    """Set when the gateway stops: streams end then."""
     hearing: WakeupHub
     queues: QueuesOfRuns
     live: Live
     meters: Meters
     numbers: StoreNumbers
     patience: Patience = Patience()
-    """With those who look."""
+    """Time-outs of streams."""
     document: bytes = b"{}"
-    """The OpenAPI document of the routes there are."""
+    """The OpenAPI document."""
     steady: dict[str, tuple[str, bytes]] = field(default_factory=dict)
-    """Of what never changes, by media type: its entity tag, and it compressed."""
+    """Constant answers by media type: entity tag and compressed bytes."""
 
 
 Q = TypeVar("Q")
@@ -219,8 +207,8 @@ B = TypeVar("B")
 
 
 class Call(Struct, Generic[Q, B], frozen=True, gc=False, kw_only=True):
-    """Checked by its route before a handler gets it: the caller may ask this, ``query`` and
-    ``body`` are of their types and sizes."""
+    """A validated request: the caller is admitted, ``query`` and ``body`` fit their types and
+    sizes."""
 
     parts: GatewayState
     caller: Caller
@@ -231,7 +219,7 @@ class Call(Struct, Generic[Q, B], frozen=True, gc=False, kw_only=True):
 
 
 class Answer(Struct, frozen=True, gc=False, kw_only=True):
-    """``value`` is shown as the type that the route declares for its status."""
+    """``value`` is encoded as the type that the route declares for its status."""
 
     value: Any = None
     status: int = 200
@@ -239,7 +227,7 @@ class Answer(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class RawAnswer(Struct, frozen=True, gc=False, kw_only=True):
-    """Bytes as they are; ``packed``: the same, compressed once for all who want it so."""
+    """Bytes sent unchanged; ``packed`` is the same, compressed."""
 
     body: bytes
     media_type: str
@@ -249,17 +237,14 @@ class RawAnswer(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class StreamAnswer(Struct, frozen=True, gc=False, kw_only=True):
-    """Server-sent events, as they come. Whoever sends them closes ``parts``."""
+    """Server-sent events. The sender closes ``parts``."""
 
     parts: AsyncGenerator[LogPart[Any], None]
 
 
-# One row of the table of routes: all that is known of a request before it is made.
-
-
 _PARAMETER = re.compile(r"\{(\w+)\}")
-_WITH_SLASHES = re.compile(r"\{(owner_id|host)\}$")
-"""What may hold slashes stands last: in a path they cannot be told from others."""
+_SLASH_PARAMETER = re.compile(r"\{(owner_id|host)\}$")
+"""Parameters that may contain slashes; they must be the last in a path."""
 
 
 class _Rest(PathConvertor):
@@ -267,17 +252,17 @@ class _Rest(PathConvertor):
 
 
 register_url_convertor("rest", _Rest())
-"""All that is left of a path, line breaks too."""
+"""The rest of a path, including slashes and line breaks."""
 
 
 class Route(Struct, Generic[Q, B], frozen=True, kw_only=True):
-    """Server, role check, validation, OpenAPI document and the tests of all three read this."""
+    """One row of the table: used by server, role check, validation, OpenAPI document and tests."""
 
     method: str
     path: str
     summary: str
     roles: frozenset[Role] | None
-    """Who may; ``None``: anybody, without a token."""
+    """Admitted roles; ``None``: no token needed."""
     handler: Callable[[Call[Q, B]], Awaitable[Answer | RawAnswer | StreamAnswer]]
     answers: dict[int, Any]
     """The type of the JSON for each status, or a media type."""
@@ -286,34 +271,32 @@ class Route(Struct, Generic[Q, B], frozen=True, kw_only=True):
     query: type[Q] = NoQuery  # type: ignore[assignment]
     body: type[B] | None = None
     body_optional: bool = False
-    most_bytes: int | None = None
-    """If it may be larger than usual."""
+    max_body_bytes: int | None = None
+    """Body limit, if larger than usual."""
     problems: tuple[Kind, ...] = ()
     """Besides those that any route may answer with."""
     request_headers: dict[str, str] = {}
-    """Headers it reads, with what they are for."""
+    """Headers it reads, with their purpose."""
 
     @property
     def pattern(self) -> str:
-        """As the router has it."""
-        return _WITH_SLASHES.sub(r"{\1:rest}", self.path)
+        """The path as the router needs it."""
+        return _SLASH_PARAMETER.sub(r"{\1:rest}", self.path)
 
     @property
     def parameters(self) -> list[str]:
         return _PARAMETER.findall(self.path)
 
 
-# Workflows that were handed in before need not be read again.
-
-
 T = TypeVar("T")
 
-_MOST = 64
-_MOST_CHARACTERS = 8 << 20
+_MAX_CACHED_WORKFLOWS = 64
+_MAX_CACHED_CHARACTERS = 8 << 20
 
 
 class Library(Generic[T]):
-    """By their text; one at a time is read, however many threads ask: reading is work."""
+    """Parsed workflows by their text. Parsing is CPU work, so it is done by one thread at a
+    time."""
 
     def __init__(self, read: Callable[[str], T]) -> None:
         self._read = read
@@ -327,7 +310,10 @@ class Library(Generic[T]):
             if found is None:
                 found = self._known[text] = self._read(text)
                 self._characters += len(text)
-                while len(self._known) > _MOST or self._characters > _MOST_CHARACTERS:
+                while (
+                    len(self._known) > _MAX_CACHED_WORKFLOWS
+                    or self._characters > _MAX_CACHED_CHARACTERS
+                ):
                     oldest, _ = self._known.popitem(last=False)
                     self._characters -= len(oldest)
             else:

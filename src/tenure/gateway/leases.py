@@ -1,4 +1,4 @@
-"""Ownership of runs, for workers that do not talk to the store themselves."""
+"""Leases over HTTP, for workers that do not use the store directly: claim, renew, release."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from tenure.wire.leases import (
 )
 from tenure.wire.runs import NoQuery
 
-_MOST_LOOKS = 20
-"""At processes of this machine, for one request: each is a look at all of them."""
+_MAX_PROCESS_LOOKUPS = 20
+"""Processes of this machine looked up for one request: each costs a look at all of them."""
 
 
 async def claim_runs(call: Call[NoQuery, Claims]) -> Answer:
@@ -80,7 +80,7 @@ def leases_of(call: Call[Any, Any]) -> LeaseStore:
 
 
 def _check_queues(call: Call[NoQuery, Claims]) -> None:
-    """Whoever reconciles takes what it finds, in whatever queue."""
+    """Workers may claim from their queues only; reconciling covers all queues."""
     if call.body.purpose is Purpose.RECONCILE:
         check_unlimited(call.caller, "reconciling looks at all runs")
     for queue in call.body.queues:
@@ -88,8 +88,8 @@ def _check_queues(call: Call[NoQuery, Claims]) -> None:
 
 
 async def _dead(call: Call[NoQuery, Claims]) -> frozenset[str]:
-    """Of those said to be gone, whom the asker's machine can have seen and nobody sees any more. An
-    admin is believed; what is reconciled, the gateway looks at for itself."""
+    """The owners reported dead that may be believed: those that the client's machine can have seen
+    and this one does not see. An admin is believed; for reconciling the gateway looks itself."""
     asked, store, presence = call.body, call.parts.store, call.parts.presence
     if call.caller.role is Role.ADMIN or not asked.dead_owners:
         return frozenset(asked.dead_owners)
@@ -98,7 +98,9 @@ async def _dead(call: Call[NoQuery, Claims]) -> frozenset[str]:
     near = {owner for owner in asked.dead_owners if are_neighbours(owner, asked.owner_id)}
     workers = await store.list_workers() if isinstance(store, WorkerRegistry) else []
     listed = near.intersection(worker.owner_id for worker in workers)
-    gone = (each for each in islice(listed, _MOST_LOOKS) if presence(each) is Presence.GONE)
+    gone = (
+        each for each in islice(listed, _MAX_PROCESS_LOOKUPS) if presence(each) is Presence.GONE
+    )
     return frozenset({*(near - listed), *gone})
 
 
@@ -114,14 +116,13 @@ def _given(claimed: ClaimedRun) -> GivenLease:
     )
 
 
-# Leases that go on, and what owners are told by the way: that a run is no longer theirs, or that
-# somebody wants it to stop.
+# Renewing also tells owners that a run is no longer theirs, or that it shall be canceled.
 
 
-_LOOK = 1.0
-"""Seconds between two looks at a store that wakes nobody."""
-_SHARE = 0.5
-"""Of the leases' time an answer is held back at most."""
+_POLL_INTERVAL_S = 1.0
+"""Seconds between two polls of a store without wake-ups."""
+_MAX_WAIT_SHARE = 0.5
+"""The largest part of the lease time for which an answer is held back."""
 
 
 async def renew_lease(call: Call[NoQuery, LeaseRenewal]) -> Answer:
@@ -134,7 +135,7 @@ async def renew_lease(call: Call[NoQuery, LeaseRenewal]) -> Answer:
         raise LeaseLost(run_id, fence=run.fence, owner_id=run.owner_id)
     if renewal.busy:
         raise StoreUnavailable(
-            f"the lease of run {run_id} was not renewed, for the run is just being written; it is "
+            f"the lease of run {run_id} was not renewed because the run is being written; it is "
             "still yours, and ends when it would have: send it again"
         )
     return Answer(value=renewal)
@@ -158,16 +159,15 @@ async def renew_leases(call: Call[RenewalsQuery, RenewalsRequest]) -> Answer:
 async def _renewed(
     call: Call[RenewalsQuery, RenewalsRequest], store: LeaseStore, leases: Sequence[Lease]
 ) -> list[Renewal]:
-    """As soon as there is something to tell, or time is up. Nothing is waited for before they are
-    renewed."""
+    """Renew at once, then again until there is something to report or time is up."""
     time, seconds = asyncio.get_running_loop().time, call.body.lease_seconds
-    until = time() + min(call.query.wait, seconds * _SHARE)
+    until = time() + min(call.query.wait, seconds * _MAX_WAIT_SHARE)
     heard: str | None = None
     while True:
         renewals = await store.renew_leases(leases, seconds)
         left = until - time()
         done = not leases or left <= 0 or call.parts.closing.is_set()
-        if done or any(map(_tells, renewals)):
+        if done or any(map(_is_news, renewals)):
             return renewals
         heard = await _news(call, leases, heard, left)
 
@@ -175,19 +175,19 @@ async def _renewed(
 async def _news(
     call: Call[Any, Any], leases: Sequence[Lease], heard: str | None, left: float
 ) -> str | None:
-    """Once there may be some; where nobody is told, after a while."""
+    """Wait for a hint; without wake-ups, for the poll interval."""
     hearing, topics = call.parts.hearing, {topic_of_owner(lease.owner_id) for lease in leases}
     if hearing.hears:
-        with suppress(Refusal):  # too many wait: they are renewed all the same
+        with suppress(Refusal):  # too many subscriptions: the leases are renewed all the same
             return await hearing.news(call.caller.token_id, sorted(topics), heard, left)
-    await wait_for_event(call.parts.closing, min(left, _LOOK))
+    await wait_for_event(call.parts.closing, min(left, _POLL_INTERVAL_S))
     return None
 
 
-def _tells(renewal: Renewal) -> bool:
+def _is_news(renewal: Renewal) -> bool:
     return not renewal.ok or renewal.busy or renewal.cancel_requested_at is not None
 
 
 def _lease(parts: GatewayState, run_id: str, owner_id: str, fence: int) -> Lease:
-    """When it ends is the store's to say."""
+    """``expires_at`` is not used: the store decides."""
     return Lease(run_id=run_id, owner_id=owner_id, fence=fence, expires_at=parts.now())

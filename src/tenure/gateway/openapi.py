@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of a table of routes."""
+"""The OpenAPI 3.1 document of a table of routes, and the same as an HTML page."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ PATHS = {
     "delivery_id": {"type": "string", "minLength": 1},
     "owner_id": {"type": "string", "minLength": 1, "maxLength": 500},
 }
-"""What a path's parameters are."""
+"""Descriptions of path parameters."""
 
 
 def document(routes: Sequence[Route[Any, Any]]) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def encoded(routes: Sequence[Route[Any, Any]]) -> bytes:
 
 
 def problems_of(route: Route[Any, Any]) -> dict[int, list[Kind]]:
-    """Every problem that it may answer with, by status."""
+    """Every problem that a route may answer with, by status."""
     found = [*_ANY, *route.problems]
     if route.roles is not None:
         found += _WITH_TOKEN
@@ -93,8 +93,8 @@ def problems_of(route: Route[Any, Any]) -> dict[int, list[Kind]]:
 
 
 class Shapes(NamedTuple):
-    """``named`` are all that the document refers to; ``of`` says how, for each type. The shapes of
-    queries are told parameter by parameter, and stand for themselves."""
+    """``named`` are the schemas referred to; ``of`` has a schema or reference for each type.
+    Queries are described parameter by parameter."""
 
     named: dict[str, Any]
     of: dict[Any, Any]
@@ -102,8 +102,8 @@ class Shapes(NamedTuple):
 
 
 def _shapes(routes: Sequence[Route[Any, Any]]) -> Shapes:
-    """What is sent may leave out what is usual, what is answered is whole: of a type that is both
-    there are two."""
+    """A request may leave out fields with defaults, an answer has all fields: a type used for both
+    gets two schemas."""
     answers: dict[Any, None] = {Problem: None}
     requests: dict[Any, None] = {}
     for route in routes:
@@ -121,7 +121,7 @@ def _shapes(routes: Sequence[Route[Any, Any]]) -> Shapes:
 
 
 def _renamed(schema: Any, names: dict[str, str]) -> Any:
-    """With other names for the types it refers to."""
+    """``schema`` with references to the renamed types."""
     if isinstance(schema, list):
         return [_renamed(part, names) for part in schema]
     if isinstance(schema, dict):
@@ -177,7 +177,7 @@ def _query(route: Route[Any, Any], shapes: Shapes) -> list[dict[str, Any]]:
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """A parameter is given or it is not; null cannot be written in a query."""
+    """A query parameter is given or not; null cannot be written in a query."""
     choices = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
     rest = {key: value for key, value in schema.items() if key not in ("anyOf", "default")}
     default = schema.get("default")
@@ -219,14 +219,14 @@ def _responses(route: Route[Any, Any], shapes: Shapes) -> dict[str, Any]:
 
 def _answer(status: int, kind: Any, shapes: Shapes) -> dict[str, Any]:
     if kind is None:
-        return {"description": "Nothing more to say." if status == 204 else "Nothing changed."}
+        return {"description": "No content." if status == 204 else "Not modified."}
     if isinstance(kind, str):
         return {"description": "A page.", "content": {kind: {"schema": {"type": "string"}}}}
     content: dict[str, Any] = {"application/json": {"schema": shapes.of[full(kind)]}}
     return {"description": "Created." if status == 201 else "The answer.", "content": content}
 
 
-# The document as a page for people: no script, nothing from elsewhere.
+# An HTML page without scripts or external resources.
 
 
 _STYLE = """
@@ -265,8 +265,8 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
 def _operation_section(method: str, path: str, operation: dict[str, Any]) -> Iterator[str]:
     yield f"<h2><b>{method.upper()}</b> {escape(path)}</h2>"
     roles = operation.get("x-roles")
-    who = f"Roles: {', '.join(roles)}." if roles else "Needs no token."
-    yield f"<p>{escape(operation['summary'])}. <small>{escape(who)}</small></p><table>"
+    roles_text = f"Roles: {', '.join(roles)}." if roles else "Needs no token."
+    yield f"<p>{escape(operation['summary'])}. <small>{escape(roles_text)}</small></p><table>"
     for each in operation["parameters"]:
         yield _row(each["name"], each["in"], _kind(each["schema"]), each.get("description", ""))
     body = operation.get("requestBody")
@@ -282,7 +282,7 @@ def _row(*cells: str) -> str:
 
 
 def _marked(text: str) -> str:
-    """Between backquotes stands code."""
+    """Text between backquotes becomes code."""
     parts = escape(text).split("`")
     return "".join(f"<code>{part}</code>" if n % 2 else part for n, part in enumerate(parts))
 

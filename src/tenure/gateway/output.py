@@ -1,4 +1,4 @@
-"""What tasks printed."""
+"""Output of tasks: list, read, follow, append."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BYTES = "application/octet-stream"
 async def list_output(call: Call[NoQuery, None]) -> Answer:
     store, run_id = call.parts.store, await check_reaches(call)
     if not isinstance(store, LogListing):
-        raise NotSupported(f"{type(store).__name__} cannot list what was printed")
+        raise NotSupported(f"{type(store).__name__} cannot list output")
     keys = await store.list_logs(run_id)
     streams = tuple(
         OutputStream(
@@ -103,7 +103,7 @@ async def _key(store: RunStateStore, run: RunSnapshot, call: Call[OutputQuery, N
 
 
 def _task(run: RunSnapshot, call: Call[OutputQuery, None]) -> ItemState:
-    """``Refusal`` for a step, host or item that is not there."""
+    """The host or item of the query. ``Refusal`` if there is none."""
     word, name, item = call.path["step_index"], call.path["host"], call.query.item
     if not word.isdecimal() or not word.isascii() or int(word[:9]) >= len(run.steps):
         raise Refusal(OUTPUT_NOT_FOUND, f"steps are 0 to {len(run.steps) - 1}")
@@ -118,9 +118,6 @@ def _task(run: RunSnapshot, call: Call[OutputQuery, None]) -> ItemState:
     if not run.ended:
         return host
     raise Refusal(OUTPUT_NOT_FOUND, f"host {name[:60]!r} has {len(host.items)} items")
-
-
-# Output as the store keeps it: bytes at an offset, written by the run's owner alone.
 
 
 async def read_chunk(call: Call[ChunkQuery, None]) -> Answer:

@@ -1,7 +1,7 @@
-"""Errors as problem documents: one row for each class that may reach a client.
+"""Errors as problem documents: one row for each class that may reach a client, and start-up errors.
 
-What a client is told is written here or in the model's own messages, never taken from a driver, a
-path or a traceback; those are in the gateway's log.
+Clients get texts from here or from the model's own messages, never from a driver, a path or a
+traceback; those go to the gateway's log.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tenure.wire.answers import PREFIX, Problem
 
 
 class Kind(NamedTuple):
-    """``detail`` replaces the error's own message, ``advice`` follows it."""
+    """A kind of problem. ``detail`` replaces the error's message, ``advice`` follows it."""
 
     name: str
     status: int
@@ -31,11 +31,11 @@ class Kind(NamedTuple):
         )
 
 
-MALFORMED = Kind("malformed", 400, "The request is not understood")
-UNAUTHORIZED = Kind("unauthorized", 401, "A token is needed")
+MALFORMED = Kind("malformed", 400, "Malformed request")
+UNAUTHORIZED = Kind("unauthorized", 401, "A token is required")
 FORBIDDEN = Kind("forbidden", 403, "This token may not do that")
-FOREIGN_ORIGIN = Kind("foreign-origin", 403, "Asked from another site")
-NOT_FOUND = Kind("not-found", 404, "Nothing is there")
+FOREIGN_ORIGIN = Kind("foreign-origin", 403, "Request from another site")
+NOT_FOUND = Kind("not-found", 404, "Not found")
 RUN_NOT_FOUND = Kind(
     "run-not-found", 404, "No such run", advice="GET /v1/runs lists the runs there are"
 )
@@ -46,14 +46,14 @@ DELIVERY_NOT_FOUND = Kind(
     advice="GET /v1/callbacks lists the callbacks there are",
 )
 OUTPUT_NOT_FOUND = Kind("output-not-found", 404, "No such output")
-METHOD_NOT_ALLOWED = Kind("method-not-allowed", 405, "Not with this method")
+METHOD_NOT_ALLOWED = Kind("method-not-allowed", 405, "Method not allowed")
 RUN_EXISTS = Kind("run-exists", 409, "This run_id is taken")
 KEY_REUSED = Kind(
     "idempotency-key-reused",
     409,
     "This Idempotency-Key was used for another request",
 )
-LEASE_HELD = Kind("lease-held", 409, "The run has an owner", advice="ask again when it ends")
+LEASE_HELD = Kind("lease-held", 409, "The run has an owner", advice="try again when it ends")
 LEASE_LOST = Kind(
     "lease-lost", 409, "The run has another owner by now", advice="stop working on it"
 )
@@ -63,20 +63,20 @@ VERSION_CONFLICT = Kind(
     "The run has changed meanwhile",
     advice="decide again on the newer record",
 )
-INVALID_TRANSITION = Kind("invalid-transition", 409, "Not as the run stands")
-NOT_RUNNABLE = Kind("not-runnable", 409, "The run cannot be run")
+INVALID_TRANSITION = Kind("invalid-transition", 409, "Not allowed in the run's present state")
+NOT_RUNNABLE = Kind("not-runnable", 409, "The run is not runnable")
 TOO_SLOW = Kind("too-slow", 408, "The request did not arrive in time")
 TOO_LARGE = Kind("too-large", 413, "The request is too large")
 UNSUPPORTED_MEDIA = Kind("unsupported-media-type", 415, "The body is not JSON")
 STORE_REJECTED = Kind("store-rejected", 422, "The store cannot hold this value")
 INVALID_WORKFLOW = Kind("invalid-workflow", 422, "The workflow has mistakes")
-INVALID_OPTIONS = Kind("invalid-options", 422, "These options cannot be meant")
+INVALID_OPTIONS = Kind("invalid-options", 422, "Invalid options")
 TOO_MANY = Kind("too-many-requests", 429, "Too many requests")
 DEFECT = Kind(
     "defect",
     500,
     "A defect of Tenure",
-    detail="the gateway's log has what happened; please report it",
+    detail="details are in the gateway's log; please report it",
 )
 NOT_SUPPORTED = Kind("not-supported", 501, "This store cannot do that")
 STORE_UNAVAILABLE = Kind(
@@ -89,13 +89,13 @@ STORE_UNUSABLE = Kind(
     "store-unusable",
     503,
     "The store cannot be used",
-    detail="it is gone, or its schema is another version's; `tenure doctor` on the gateway's "
-    "machine looks closer",
+    detail="it is gone, or its schema is another version's; run `tenure doctor` on the gateway's "
+    "machine",
 )
-BUSY = Kind("busy", 503, "The gateway has too much to do", advice="ask again in a moment")
+BUSY = Kind("busy", 503, "The gateway is busy", advice="try again in a moment")
 
 KINDS: tuple[Kind, ...] = tuple(each for each in tuple(vars().values()) if isinstance(each, Kind))
-"""All there are."""
+"""Every kind of problem."""
 
 _ROWS: tuple[tuple[type[TenureError], Kind], ...] = (
     (errors.RunNotFound, RUN_NOT_FOUND),
@@ -129,11 +129,11 @@ _FACTS = {
     "status": "run_status",
     "cancel_requested_at": "cancel_requested_at",
 }
-"""What an error may know beyond its message, and how a problem calls it."""
+"""Attributes of errors, and their names in a problem document."""
 
 
 class Refusal(TenureError):
-    """What only the gateway itself can have against a request."""
+    """A request refused by the gateway itself."""
 
     def __init__(self, kind: Kind, detail: str = "", headers: dict[str, str] | None = None) -> None:
         self.problem = kind.problem(detail)
@@ -156,12 +156,12 @@ def problem_of(error: Exception) -> Problem:
     return kind.problem(str(error), **told)
 
 
-# Why a gateway does not even begin. Without its libraries: commands name these before they load
-# any.
+# Why a gateway does not start. Defined here because commands need these before they load the
+# gateway's libraries.
 
 
 class NotSafe(TenureError):
-    """It would serve whoever can reach it."""
+    """It would serve any client that can reach it, without tokens."""
 
 
 class CannotListen(TenureError):

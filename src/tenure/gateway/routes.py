@@ -1,8 +1,8 @@
-"""The table of routes: method, path, who may, what it takes, what it answers.
+"""The table of routes: method, path, roles, parameters and body, answers.
 
-From it come the server's routes, the check of roles, the validation of requests, the OpenAPI
-document, the reference page, and what the tests try on every route. Whoever adds a route adds a row
-here, its shapes in ``tenure.wire``, and a thin handler; the logic is in ``tenure.runtime``.
+The server's routes, the check of roles, the validation of requests, the OpenAPI document, the
+reference page and the tests of every route are made from it. A new route needs a row here, its
+shapes in ``tenure.wire``, and a thin handler; the logic is in ``tenure.runtime``.
 """
 
 from __future__ import annotations
@@ -73,21 +73,21 @@ from tenure.wire.runs import (
     Workers,
 )
 
-# The part of the table that workers use: the store's own verbs, over HTTP.
+# For workers: the store's own methods, over HTTP.
 
 
-_LARGEST_CHUNK = shapes.MAX_APPEND_BYTES * 4 // 3 + (64 << 10)
-_LARGEST_RENEWALS = 8 << 20
+_MAX_CHUNK_BODY_BYTES = shapes.MAX_APPEND_BYTES * 4 // 3 + (64 << 10)
+_MAX_RENEWALS_BODY_BYTES = 8 << 20
 
 OWNERSHIP: tuple[Route[Any, Any], ...] = (
     Route(
         method="POST",
         path="/v1/updates",
-        summary="Creations and updates of runs, an outcome each",
+        summary="Creations and updates of runs, with an outcome each",
         roles=WORK | OPERATE,
         query=NoQuery,
         body=Writes,
-        most_bytes=MAX_WRITES_BYTES,
+        max_body_bytes=MAX_WRITES_BYTES,
         handler=updates.update_runs,
         answers={200: WriteOutcomes},
     ),
@@ -105,11 +105,11 @@ OWNERSHIP: tuple[Route[Any, Any], ...] = (
     Route(
         method="POST",
         path="/v1/renewals",
-        summary="Renew leases, and hear of cancel requests",
+        summary="Renew leases, and get cancel requests",
         roles=WORK,
         query=RenewalsQuery,
         body=RenewalsRequest,
-        most_bytes=_LARGEST_RENEWALS,
+        max_body_bytes=_MAX_RENEWALS_BODY_BYTES,
         handler=leases.renew_leases,
         answers={200: Renewals},
         problems=(NOT_SUPPORTED,),
@@ -139,7 +139,7 @@ OWNERSHIP: tuple[Route[Any, Any], ...] = (
     Route(
         method="DELETE",
         path="/v1/runs/{run_id}/lease",
-        summary="Give this run back, its status untouched",
+        summary="Release this run, its status untouched",
         roles=WORK,
         query=ReleaseQuery,
         handler=leases.release_lease,
@@ -161,11 +161,11 @@ EXECUTION: tuple[Route[Any, Any], ...] = (
     Route(
         method="POST",
         path="/v1/runs/{run_id}/logs/chunk",
-        summary="Append to what a task printed",
+        summary="Append to the output of a task",
         roles=WORK,
         query=NoQuery,
         body=shapes.NewChunk,
-        most_bytes=_LARGEST_CHUNK,
+        max_body_bytes=_MAX_CHUNK_BODY_BYTES,
         handler=output.append_chunk,
         answers={200: shapes.Appended},
         problems=(RUN_NOT_FOUND, LEASE_LOST, STORE_REJECTED, NOT_SUPPORTED),
@@ -173,7 +173,7 @@ EXECUTION: tuple[Route[Any, Any], ...] = (
     Route(
         method="GET",
         path="/v1/runs/{run_id}/logs/chunk",
-        summary="The bytes that a task printed, from an offset on",
+        summary="Output of a task as bytes, from an offset on",
         roles=READ,
         query=shapes.ChunkQuery,
         handler=output.read_chunk,
@@ -194,7 +194,7 @@ EXECUTION: tuple[Route[Any, Any], ...] = (
     Route(
         method="POST",
         path="/v1/workers/{owner_id}",
-        summary="Say that a worker is there",
+        summary="Report that a worker is alive",
         roles=WORK,
         query=NoQuery,
         body=Heartbeat,
@@ -205,7 +205,7 @@ EXECUTION: tuple[Route[Any, Any], ...] = (
     Route(
         method="DELETE",
         path="/v1/workers/{owner_id}",
-        summary="Say that a worker has gone",
+        summary="Report that a worker has stopped",
         roles=WORK,
         query=NoQuery,
         handler=system.leave,
@@ -216,14 +216,14 @@ EXECUTION: tuple[Route[Any, Any], ...] = (
 
 
 HTML = "text/html"
-_LARGEST_SUBMISSION = MAX_FILES_BYTES * 4 // 3 + (4 << 20)
+_MAX_SUBMISSION_BODY_BYTES = MAX_FILES_BYTES * 4 // 3 + (4 << 20)
 """All files of a run in base64, and the workflow."""
 _KEY_HEADER = {
-    "Idempotency-Key": "Names this very request: sent again, it answers with the run that the "
-    "first one made. Not together with a run_id, which names the run already."
+    "Idempotency-Key": "Identifies this request: a repetition is answered with the run that the "
+    "first one created. Not together with a run_id, which identifies the run already."
 }
 _STREAM_HEADERS = {
-    "Last-Event-ID": "The id of the last server-sent event that came: goes on behind it."
+    "Last-Event-ID": "The id of the last server-sent event received: the stream continues after it."
 }
 
 RUNS = (
@@ -254,7 +254,7 @@ RUNS = (
         roles=OPERATE,
         query=NoQuery,
         body=Submission,
-        most_bytes=_LARGEST_SUBMISSION,
+        max_body_bytes=_MAX_SUBMISSION_BODY_BYTES,
         handler=submit.submit,
         answers={201: RunSnapshot},
         problems=(RUN_EXISTS, KEY_REUSED, INVALID_WORKFLOW, INVALID_OPTIONS, STORE_REJECTED),
@@ -307,7 +307,7 @@ VERBS = (
     Route(
         method="POST",
         path="/v1/runs/{run_id}/approve",
-        summary="Let a run begin that waits for approval",
+        summary="Approve a run that waits for approval",
         roles=OPERATE,
         query=NoQuery,
         body=ApproveRequest,
@@ -319,7 +319,7 @@ VERBS = (
     Route(
         method="POST",
         path="/v1/runs/{run_id}/annotate",
-        summary="Note on a run what was found out later; ended runs too",
+        summary="Annotate a run; ended runs too",
         roles=OPERATE,
         query=NoQuery,
         body=AnnotateRequest,
@@ -330,7 +330,7 @@ VERBS = (
     Route(
         method="POST",
         path="/v1/runs/{run_id}/retry",
-        summary="A new run, for workers, that does what an ended one left",
+        summary="Create a run, for workers, that does what an ended one left",
         roles=OPERATE,
         query=NoQuery,
         body=RetryRequest,
@@ -366,7 +366,7 @@ HISTORY = (
     Route(
         method="GET",
         path="/v1/runs/{run_id}/events",
-        summary="What happened to one run",
+        summary="Events of one run",
         roles=READ,
         query=EventsQuery,
         handler=runs.run_events,
@@ -378,7 +378,7 @@ HISTORY = (
     Route(
         method="GET",
         path="/v1/events",
-        summary="What happened to all runs, losing nothing",
+        summary="Events of all runs, losing nothing",
         roles=READ,
         query=ChangesQuery,
         handler=runs.changes,
@@ -392,7 +392,7 @@ OUTPUT = (
     Route(
         method="GET",
         path="/v1/runs/{run_id}/logs",
-        summary="Which output there is",
+        summary="List the output of a run",
         roles=READ,
         query=NoQuery,
         handler=output.list_output,
@@ -402,7 +402,7 @@ OUTPUT = (
     Route(
         method="GET",
         path="/v1/runs/{run_id}/logs/{step_index}/{host}",
-        summary="What a task printed, from an offset on",
+        summary="Output of a task, from an offset on",
         roles=READ,
         query=OutputQuery,
         handler=output.read_output,
@@ -410,7 +410,7 @@ OUTPUT = (
         streams=True,
         problems=(RUN_NOT_FOUND, OUTPUT_NOT_FOUND, NOT_SUPPORTED),
         request_headers={
-            "Accept": "application/octet-stream gives the very bytes.",
+            "Accept": "application/octet-stream gives the bytes unchanged.",
             **_STREAM_HEADERS,
         },
     ),
@@ -429,7 +429,7 @@ CALLBACKS = (
     Route(
         method="GET",
         path="/v1/callbacks/{delivery_id}",
-        summary="One callback, with what it says",
+        summary="One callback, with its content",
         roles=READ,
         query=NoQuery,
         handler=callbacks.get_callback,
@@ -463,7 +463,7 @@ METRICS = (
     Route(
         method="GET",
         path="/metrics",
-        summary="Numbers of this process and of its store, for Prometheus",
+        summary="Metrics of this process and of its store, for Prometheus",
         roles=READ,
         query=NoQuery,
         handler=system.metrics,
@@ -521,4 +521,4 @@ ROUTES: tuple[Route[Any, Any], ...] = (
     *METRICS,
     *PROBES,
 )
-"""In the order in which a path is looked for: what is asked most stands first."""
+"""In matching order: the most frequent first."""

@@ -1,4 +1,4 @@
-"""One path: from the raw request through admission and validation to its handler, and back."""
+"""From the raw request to its handler and back: query, body, headers, problems, entity tags."""
 
 from __future__ import annotations
 
@@ -32,17 +32,14 @@ from tenure.gateway.problems import (
 )
 from tenure.wire.answers import PROBLEM_MEDIA_TYPE, full
 
-# From a query string to a typed value.
-
-
 Q = TypeVar("Q")
 
-_MOST_FIELDS = 100
+_MAX_QUERY_FIELDS = 100
 
 
 def read_query(kind: type[Q], several: Collection[str], text: bytes) -> Q:
-    """``several`` are the names that may come more than once. ``Refusal`` for what does not fit: an
-    unknown name, a value twice, one that is out of bounds."""
+    """The query string as a ``kind``; ``several`` are the names that may be repeated. ``Refusal``
+    for an unknown name, a repeated one, or a value out of bounds."""
     try:
         pairs = _pairs(text.decode("ascii")) if text else []
     except ValueError as error:
@@ -67,7 +64,7 @@ def _pairs(text: str) -> list[tuple[str, str]]:
         keep_blank_values=True,
         strict_parsing=True,
         errors="strict",
-        max_num_fields=_MOST_FIELDS,
+        max_num_fields=_MAX_QUERY_FIELDS,
     )
 
 
@@ -76,36 +73,33 @@ def repeatable(kind: type[Any]) -> frozenset[str]:
     return frozenset(name for name, of in hints.items() if get_origin(of) is tuple)
 
 
-# The body of a request: in bounded time and memory, whoever sends it.
-
-
 CLOSE = {"connection": "close"}
-"""After a body that was not read to its end the connection is of no more use."""
+"""After a body that was not read to its end the connection cannot be reused."""
 
-_DROP_BYTES = 16 << 20
-_DROP_SECONDS = 2.0
+_MAX_DROPPED_BYTES = 16 << 20
+_DROP_TIMEOUT_S = 2.0
 
 
 class ClientGone(Exception):
-    """Nobody is there to be answered."""
+    """The client has disconnected."""
 
 
 class Intake:
-    """All bodies that are being received at this moment."""
+    """Receives request bodies in bounded time and memory."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._held = 0
 
     async def body(self, receive: Receive, headers: dict[str, str], most: int | None) -> bytes:
-        """``Refusal``; ``ClientGone``."""
+        """The body, of ``most`` bytes if given. ``Refusal``; ``ClientGone``."""
         most = most or self._limits.body_bytes
         try:
             _check_length(headers.get("content-length"), most)
             return await self._received(receive, most)
         except Refusal as refusal:
             if refusal.problem.status == TOO_LARGE.status:
-                await _drop_some(receive, min(_DROP_SECONDS, self._limits.body_seconds))
+                await _drop_some(receive, min(_DROP_TIMEOUT_S, self._limits.body_seconds))
             raise
 
     async def _received(self, receive: Receive, most: int) -> bytes:
@@ -137,11 +131,12 @@ class Intake:
 
 
 async def _drop_some(receive: Receive, seconds: float) -> None:
-    """Who is still sending would not hear our answer before the connection is closed."""
+    """Read on for a moment: a client that is still sending would not see our answer before the
+    connection is closed."""
     dropped = 0
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            while dropped < _DROP_BYTES:
+            while dropped < _MAX_DROPPED_BYTES:
                 message = await receive()
                 dropped += len(message.get("body", b""))
                 if not message.get("more_body", False):
@@ -158,10 +153,10 @@ def _too_large(most: int) -> Refusal:
 
 
 def check_is_json(headers: dict[str, str]) -> None:
-    """A page of another site could send a form without asking, but not this."""
+    """JSON is required: another site's page can send forms without a preflight, but not JSON."""
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
-        raise Refusal(UNSUPPORTED_MEDIA, "send JSON, and say content-type: application/json")
+        raise Refusal(UNSUPPORTED_MEDIA, "send JSON with content-type: application/json")
 
 
 def decoded(decoder: msgspec.json.Decoder[Any], data: bytes) -> Any:
@@ -180,10 +175,12 @@ _log = logging.getLogger("tenure.gateway")
 Headers = dict[str, str]
 
 CALLER = "tenure.caller"
-MADE = "tenure.run_id"
-"""Of a request that was admitted, and of the run it made: for the log."""
-_DECIDING = frozenset({b"authorization", b"content-type", b"host", b"idempotency-key", b"origin"})
-_AGAIN = {"retry-after": "1"}
+CREATED_RUN_ID = "tenure.run_id"
+"""Scope keys for the log: the admitted caller, and the run it created."""
+_SINGLE_HEADERS = frozenset(
+    {b"authorization", b"content-type", b"host", b"idempotency-key", b"origin"}
+)
+_RETRY_AFTER = {"retry-after": "1"}
 
 
 class Resource:
@@ -233,7 +230,7 @@ class Method:
                 await send_stream(scope, receive, send, answer.parts, closing, dismissal, patience)
                 return
             if isinstance(answer, Answer):
-                scope[MADE] = getattr(answer.value, "run_id", None)
+                scope[CREATED_RUN_ID] = getattr(answer.value, "run_id", None)
             body, media_type = self._encoded(answer)
         except ClientGone:
             return
@@ -272,7 +269,7 @@ class Method:
     async def _body(self, receive: Receive, headers: Headers) -> Any:
         if self._decoder is None or self._route.body is None:
             return None
-        data = await self._intake.body(receive, headers, self._route.most_bytes)
+        data = await self._intake.body(receive, headers, self._route.max_body_bytes)
         if not data and self._route.body_optional:
             return self._route.body()
         check_is_json(headers)
@@ -288,9 +285,9 @@ class Method:
 
 
 async def nothing_here(scope: Scope, receive: Receive, send: Send) -> None:
-    """For a path that no route has."""
+    """For a path without a route."""
     if scope["type"] == "http":
-        said = "no such path; GET /docs shows those there are"
+        said = "no such path; see GET /docs"
         await send_problem(scope, send, Refusal(NOT_FOUND, said))
 
 
@@ -302,7 +299,7 @@ async def send_problem(scope: Scope, send: Send, error: Exception) -> None:
         _log.warning("%s %r: %s", scope["method"], scope["path"], error)
     headers: Mapping[str, str] = error.headers if isinstance(error, Refusal) else {}
     if problem.status == 503:
-        headers = {**_AGAIN, **headers}
+        headers = {**_RETRY_AFTER, **headers}
     await send_answer(
         send,
         problem.status,
@@ -314,11 +311,11 @@ async def send_problem(scope: Scope, send: Send, error: Exception) -> None:
 
 
 def headers_of(scope: Scope) -> Headers:
-    """``Refusal`` for one that came twice and decides something: who stands between might have
-    looked at the other. Of the rest the first counts."""
+    """The request's headers, the first of each name. ``Refusal`` for a repeated header that
+    decides something: a proxy in between might have used the other one."""
     found: Headers = {}
     for name, value in scope["headers"]:
-        if name in _DECIDING and name.decode() in found:
+        if name in _SINGLE_HEADERS and name.decode() in found:
             raise Refusal(MALFORMED, f"the header {name.decode()} came more than once")
         found.setdefault(name.decode("latin-1"), value.decode("latin-1"))
     return found
@@ -328,20 +325,17 @@ def header(scope: Scope, name: bytes) -> str:
     return next((v.decode("latin-1") for n, v in scope["headers"] if n == name), "")
 
 
-# Whether a request wants to be told as it happens, and from where on.
-
-
 def wants_stream(call: Call[Any, Any]) -> bool:
     return prefers(call.headers.get("accept", ""), SSE_MEDIA_TYPE)
 
 
 def place_after(call: Call[Any, Any], pattern: str, asked: str) -> str:
-    """Who comes back says how far it was: that counts more than what it once ``asked`` for."""
+    """The position of a reconnecting client, which takes precedence over the ``asked`` one."""
     last = call.headers.get("last-event-id", "")
     if not last:
         return asked
     if re.fullmatch(pattern, last, re.ASCII) is None:
-        raise Refusal(MALFORMED, f"Last-Event-ID: {last[:80]!r} is none of this stream's ids")
+        raise Refusal(MALFORMED, f"Last-Event-ID: {last[:80]!r} is not an id of this stream")
     return last
 
 
@@ -349,21 +343,18 @@ def comes_back(call: Call[Any, Any]) -> bool:
     return bool(call.headers.get("last-event-id"))
 
 
-# Entity tags: whether a client has by now what it would get.
-
-
 PRIVATE = {"cache-control": "private, no-cache"}
 
 
 def not_modified(tag: str, headers: Mapping[str, str]) -> Answer | None:
-    """The answer to one that has it."""
+    """A 304 if the client has this version."""
     if not _is_known(tag, headers.get("if-none-match", "")):
         return None
     return Answer(status=304, headers={"etag": tag, "vary": "accept-encoding", **PRIVATE})
 
 
 def _is_known(tag: str, known: str) -> bool:
-    """By weak comparison: who stands between may have weakened it by compressing."""
+    """By weak comparison: a proxy may have weakened the tag by compressing."""
     bare = tag.removeprefix("W/")
     each = (given.strip().removeprefix("W/") for given in known.split(","))
     return known.strip() == "*" or bare in each

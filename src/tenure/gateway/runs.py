@@ -1,4 +1,4 @@
-"""Reading runs: lists, one, why it is not moving, and what it executes."""
+"""Runs: lists, one run, explain, record, definition, events, and the operators' verbs."""
 
 from __future__ import annotations
 
@@ -78,14 +78,15 @@ async def get_run(call: Call[NoQuery, None]) -> Answer:
 
 
 def entity_tag(run: RunSnapshot) -> str:
-    """Of all that can change: version, and what changes without raising it (lease, callback)."""
+    """Of everything that can change: version, and what changes without raising it (lease,
+    callback)."""
     lease = run.lease_expires_at.timestamp() if run.lease_expires_at else 0
     dead = run.callback_error.at.timestamp() if run.callback_error else 0
     return f'W/"{run.version}-{run.fence}-{lease:.6f}-{run.owner_lost:d}-{dead:.6f}"'
 
 
 def shown(run: RunSnapshot) -> RunSnapshot:
-    """Of its callbacks no credential is shown."""
+    """The run without the credentials of its callbacks."""
     if not run.callbacks:
         return run
     return replace(run, callbacks=tuple(map(masked_target, run.callbacks)))
@@ -97,17 +98,17 @@ async def explain(call: Call[NoQuery, None]) -> Answer:
     return Answer(value=said)
 
 
-# A run as the store keeps it, for programs that go on with it.
+# For programs that continue with a run.
 
 
 async def get_record(call: Call[NoQuery, None]) -> Answer:
-    """Whoever executes runs may read what they execute, and may see where their callbacks go: what
-    it leaves out, a run that is started again from this record would have lost."""
+    """The complete record, for workers: it has the credentials of callbacks, which a run that is
+    started again from this record needs."""
     run = await run_of(call)
     return Answer(value=run if call.caller.role in WORK else shown(run))
 
 
-# What runs execute, shown to whoever may see it: credentials of callbacks are for workers.
+# Definitions: readable by any caller that may see the run, without the credentials of callbacks.
 
 
 async def get_definition(call: Call[NoQuery, None]) -> Answer:
@@ -121,21 +122,21 @@ async def get_definition(call: Call[NoQuery, None]) -> Answer:
     if call.caller.role not in WORK:
         known = None if known is None else shown_definition(known)
         if known is None:
-            said = "it cannot be read here and may hold credentials: worker tokens see it"
+            said = "it cannot be read here and may hold credentials: it needs a worker token"
             raise Refusal(FORBIDDEN, said)
         stored = known.encode()
     return Answer(value=_shown(run_id, stored, known))
 
 
 def shown_definition(definition: Definition) -> Definition | None:
-    """``None`` for a workflow that nobody could read."""
+    """``None`` for a workflow that cannot be parsed here."""
     text = shown_text(definition.workflow)
     return None if text is None else replace(definition, workflow=text)
 
 
 def restored(given: str | None, known: str | None) -> str | None:
-    """``given``, with the text of ``known`` if it is that, as it was shown: nothing is lost to who
-    retries a run by what he was not to see."""
+    """``given``, replaced by the text of ``known`` if it is the shown form of that: a retry by a
+    caller without the right to see credentials keeps them."""
     new, old = _understood(given), _understood(known)
     if new is None or old is None or new.workflow != shown_text(old.workflow):
         return given
@@ -143,7 +144,7 @@ def restored(given: str | None, known: str | None) -> str | None:
 
 
 def _understood(stored: str | None) -> Definition | None:
-    """``None`` for somebody else's."""
+    """``None`` for a definition of another program."""
     try:
         return None if stored is None else decode_definition(stored)
     except StoreIncompatible:
@@ -162,11 +163,11 @@ def _shown(run_id: str, stored: str, known: Definition | None) -> StoredDefiniti
     )
 
 
-# What happened, and what happens: to one run, and to all of them.
+# Events: of one run, and of all runs.
 
 
 NOW = "now"
-"""In place of a cursor: whatever happens next."""
+"""In place of a cursor: events from now on."""
 
 
 async def run_events(call: Call[EventsQuery, None]) -> Answer | StreamAnswer:
@@ -185,12 +186,12 @@ async def _follow_run(call: Call[EventsQuery, None], log: EventLog) -> Answer | 
     run = await run_of(call)
     after = position_of(place_after(call, EVENT_POSITION, call.query.after or "") or None)
     if comes_back(call) and run.ended and not await log.read_events(run.run_id, after, limit=1):
-        return Answer(status=204)  # by which browsers know that they need not come again
+        return Answer(status=204)  # tells browsers not to reconnect
     return StreamAnswer(parts=call.parts.live.run(log, run, after))
 
 
 def position_of(text: str | None) -> Position:
-    """``version.seq``, or a version as a whole."""
+    """``version.seq``, or a whole version."""
     if text is None:
         return Position()
     version, _, seq = text.partition(".")
@@ -215,7 +216,7 @@ async def changes(call: Call[ChangesQuery, None]) -> Answer | StreamAnswer:
     return Answer(value=ChangePage(events=found.events, after=found.cursor))
 
 
-# What people and programs may ask of runs from outside. The journal says by whom.
+# Verbs. The journal names the caller.
 
 
 async def cancel(call: Call[NoQuery, Cancellation]) -> Answer:

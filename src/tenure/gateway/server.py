@@ -1,4 +1,4 @@
-"""The gateway as a server: listening, and ending without cutting off who is being answered."""
+"""The gateway as a server: listening, request log and counters, the ASGI app, graceful shutdown."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from tenure.gateway.metrics import Meters
 from tenure.gateway.openapi import encoded
 from tenure.gateway.problems import CannotListen
 from tenure.gateway.routes import ROUTES
-from tenure.gateway.routing import CALLER, MADE, Intake, Resource, nothing_here
+from tenure.gateway.routing import CALLER, CREATED_RUN_ID, Intake, Resource, nothing_here
 
 _BACKLOG = 1024
-_A_MOMENT = 0.01
+_STOP_POLL_INTERVAL_S = 0.01
 
 
 class Server(uvicorn.Server):
-    """Signals are the command's business, and so is the event loop."""
+    """uvicorn without signal handlers and its own event loop, which are the command's."""
 
     def __init__(self, app: Any, limits: Limits, closing: asyncio.Event) -> None:
         super().__init__(
@@ -55,8 +55,8 @@ class Server(uvicorn.Server):
         yield
 
     async def run_until(self, listener: socket.socket, stop: asyncio.Event) -> None:
-        """Serve until ``stop``; then take nothing more, let streams end, and wait for answers that
-        are under way."""
+        """Serve until ``stop``; then accept nothing more, end streams, and wait for answers in
+        progress."""
         serving = asyncio.create_task(self.serve([listener]))
         stopping = asyncio.create_task(stop.wait())
         try:
@@ -72,12 +72,12 @@ class Server(uvicorn.Server):
 async def serving(
     app: Any, listener: socket.socket, limits: Limits, closing: asyncio.Event
 ) -> AsyncIterator[None]:
-    """For who has something else to do meanwhile."""
+    """Serve while the context is entered."""
     server, stop = Server(app, limits, closing), asyncio.Event()
     task = asyncio.create_task(server.run_until(listener, stop))
     try:
         while not server.started and not task.done():
-            await pause(_A_MOMENT)
+            await pause(_STOP_POLL_INTERVAL_S)
         yield
     finally:
         stop.set()
@@ -85,13 +85,13 @@ async def serving(
 
 
 def check_name(host: str, port: int) -> None:
-    """``CannotListen`` for a host that nobody knows, before anything else is said about it."""
+    """``CannotListen`` for a host name that cannot be resolved."""
     with _said(host, port):
         _found(host, port)
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """``CannotListen``. Port zero: any that is free."""
+    """A listening socket; port zero: any free port. ``CannotListen``."""
     with _said(host, port):
         family, kind, protocol, _, address = _found(host, port)
         listener = socket.socket(family, kind, protocol)
@@ -122,8 +122,8 @@ def _said(host: str, port: int) -> Iterator[None]:
         ) from error
 
 
-# Requests, counted and told to the log by their route: never by what was asked for in detail, so
-# that there are few numbers, and nothing of a query or a header in any log.
+# Requests are counted and logged by their route, never by their path: so there are few time series,
+# and nothing of a query or a header in any log.
 
 
 _log = logging.getLogger("tenure.gateway.requests")
@@ -132,7 +132,7 @@ _STREAM = SSE_MEDIA_TYPE.encode()
 
 
 class Counted:
-    """An application, and what became of each request to it. ``clock`` counts seconds."""
+    """Wraps an application to count and log its requests. ``clock`` counts seconds."""
 
     def __init__(
         self, app: ASGIApp, route: str, meters: Meters, clock: Callable[[], float]
@@ -182,18 +182,15 @@ class Counted:
                 "status": status,
                 "seconds": round(seconds, 6),
                 "caller": scope.get(CALLER),
-                "run_id": scope.get("path_params", {}).get("run_id") or scope.get(MADE),
+                "run_id": scope.get("path_params", {}).get("run_id") or scope.get(CREATED_RUN_ID),
             }
             _log.info("%s %s: %d", method, self._route, status, extra={"facts": facts})
 
 
 def _is_stream(start: Message) -> bool:
-    """Whoever sends a stream says so in the first header."""
+    """A stream says so in the first header."""
     headers = start["headers"]
     return bool(headers) and headers[0][1].startswith(_STREAM)
-
-
-# The gateway as an ASGI application.
 
 
 def new_app(
@@ -204,7 +201,8 @@ def new_app(
     door: Anonymous = Anonymous.SHUT,
     routes: Sequence[Route[Any, Any]] = ROUTES,
 ) -> Router:
-    """``clock`` counts seconds, for what lasts; ``door`` is for those without a token."""
+    """The gateway as an ASGI application. ``clock`` counts seconds; ``door`` says what a request
+    without a token may do."""
     parts.document = encoded(routes)
     book = TokenBook(parts.store, parts.now, clock)
     rates = Rates(limits.rate, limits.burst, clock)

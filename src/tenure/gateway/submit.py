@@ -1,4 +1,4 @@
-"""New runs: a workflow handed in, or what an old run left."""
+"""New runs: submitting a workflow, retrying a run."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from tenure.runtime.retry import RetryOptions
 from tenure.wire.runs import NewCallback, NoQuery, RetryRequest, Submission, SubmitOptions
 from tenure.workflow.spec import CallbackSpec
 
-_LONGEST_KEY = 255
-_MOST_OPTIONS = 1 << 20
+_MAX_KEY_CHARACTERS = 255
+_MAX_OPTIONS_BYTES = 1 << 20
 
 
 class RequestKey(NamedTuple):
-    """What an ``Idempotency-Key`` stands for. The run's id follows from who sent which key, the
-    name of the request from its body too: so the store itself recognises a repetition, and a key
-    that is used for something else, and no list of keys is kept anywhere."""
+    """An ``Idempotency-Key``. The run's id follows from the caller and the key, the update id also
+    from the body: so the store itself recognises a repetition, and a key that is used for another
+    request, and no list of keys is kept."""
 
     run_id: str
     update_id: str
@@ -43,10 +43,10 @@ def key_of(call: Call[NoQuery, Any], wanted: str | None) -> RequestKey | None:
     given = call.headers.get("idempotency-key")
     if given is None:
         return None
-    if not 0 < len(given) <= _LONGEST_KEY:
-        raise Refusal(MALFORMED, f"an Idempotency-Key has 1 to {_LONGEST_KEY} characters")
+    if not 0 < len(given) <= _MAX_KEY_CHARACTERS:
+        raise Refusal(MALFORMED, f"an Idempotency-Key has 1 to {_MAX_KEY_CHARACTERS} characters")
     if wanted is not None:
-        said = "the Idempotency-Key names this run already; give one of them"
+        said = "the Idempotency-Key names this run already; give only one of them"
         raise InvalidOptions([f"run_id: {said}"])
     whose = hashlib.sha256(f"{call.caller.name}\0{given}".encode()).hexdigest()
     asked = msgspec.json.encode((call.path, call.body))
@@ -56,7 +56,7 @@ def key_of(call: Call[NoQuery, Any], wanted: str | None) -> RequestKey | None:
 
 @contextmanager
 def _named(key: RequestKey | None) -> Iterator[None]:
-    """The run of a key is there, and another request made it."""
+    """``KeyReused`` if the run of a key was created by another request."""
     try:
         yield
     except RunExists as error:
@@ -85,23 +85,23 @@ async def _submitted(call: Call[NoQuery, Submission], key: RequestKey | None) ->
 
 
 def _text(workflow: str | dict[str, Any]) -> str:
-    """An object is kept as JSON, which is YAML too."""
+    """An object is stored as JSON, which is YAML too."""
     if isinstance(workflow, str):
         return workflow
     return msgspec.json.format(msgspec.json.encode(workflow), indent=2).decode()
 
 
 def _as_given(error: InvalidWorkflow, workflow: str | dict[str, Any]) -> InvalidWorkflow:
-    """Of mistakes in an object only the path is told: nobody saw its lines."""
+    """Mistakes in an object get a path only: it had no lines."""
     if isinstance(workflow, str):
         return error
     return InvalidWorkflow(replace(each, line=None, column=None) for each in error.mistakes)
 
 
 def _check_size(options: SubmitOptions) -> None:
-    """They are in the record, which everybody reads again and again; files are not."""
-    if len(msgspec.json.encode(options)) > _MOST_OPTIONS:
-        said = f"options may have {_MOST_OPTIONS} bytes in all; what is large goes into files"
+    """Options are part of the record, which is read again and again; files are not."""
+    if len(msgspec.json.encode(options)) > _MAX_OPTIONS_BYTES:
+        said = f"options may have {_MAX_OPTIONS_BYTES} bytes in all; send large values as files"
         raise Refusal(TOO_LARGE, said)
 
 

@@ -1,4 +1,4 @@
-"""For those who watch over the process, and those who want to read how to talk to it."""
+"""Health, API documents, metrics, workers and wake-ups."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from tenure.wire.runs import NoQuery, PresentWorker, Workers
 
 
 async def healthz(call: Call[NoQuery, None]) -> Answer:
-    """Looks at nothing else: a process must not be killed because its store is away."""
+    """Does not look at the store: a process must not be killed because its store is away."""
     return Answer(value=Health())
 
 
 async def readyz(call: Call[NoQuery, None]) -> Answer:
-    """Whether it makes sense to send requests here."""
+    """Whether this gateway can serve requests."""
     word = "closing" if call.parts.closing.is_set() else await call.parts.watch.state()
     ready = word == "ok"
     return Answer(status=200 if ready else 503, value=Readiness(ready=ready, store=word))
@@ -49,7 +49,7 @@ async def docs(call: Call[NoQuery, None]) -> Answer | RawAnswer:
 async def _steady(
     call: Call[NoQuery, None], body: bytes, media_type: str, headers: dict[str, str]
 ) -> Answer | RawAnswer:
-    """The same as long as the process lives: made once, for those who need no token to ask."""
+    """A constant answer, compressed once: these routes need no token."""
     kept = call.parts.steady.get(media_type)
     if kept is None:
         tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
@@ -60,17 +60,11 @@ async def _steady(
     )
 
 
-# The numbers, for who scrapes them.
-
-
 async def metrics(call: Call[NoQuery, None]) -> RawAnswer:
-    check_unlimited(call.caller, "these numbers are of all runs")
+    check_unlimited(call.caller, "these metrics are of all runs")
     await call.parts.numbers.refresh()
     body = generate_latest(call.parts.meters.registry)
     return RawAnswer(body=body, media_type=CONTENT_TYPE_PLAIN_0_0_4)
-
-
-# Who executes runs.
 
 
 async def list_workers(call: Call[NoQuery, None]) -> Answer:
@@ -88,7 +82,7 @@ async def list_workers(call: Call[NoQuery, None]) -> Answer:
 
 
 async def _held(store: RunStateStore, queues: frozenset[str] | None) -> dict[str, tuple[str, ...]]:
-    """Runs by their owner; the newest, should there be more than one can look through at once."""
+    """Run ids by owner; the newest, if there are too many to list at once."""
     page = await store.list_runs(RunFilter(held=True), limit=MAX_PAGE)
     held: dict[str, tuple[str, ...]] = defaultdict(tuple)
     for run in page.items:
@@ -108,9 +102,6 @@ def _shown(worker: WorkerInfo, held: dict[str, tuple[str, ...]]) -> PresentWorke
         runs=held.get(worker.owner_id, ()),
         draining=worker.draining,
     )
-
-
-# Workers that say they are there, and wait to be told of something to do.
 
 
 _QUEUE = "queue:"
@@ -139,7 +130,7 @@ async def leave(call: Call[NoQuery, None]) -> Answer:
 
 
 async def _own_worker(call: Call[Any, Any], registry: WorkerRegistry) -> str:
-    """Who serves a queue beyond the caller's is not the caller's to speak for."""
+    """A token limited to some queues may not report a worker that serves others."""
     owner_id = _worker_of(call)
     if call.caller.queues is not None:
         for worker in await registry.list_workers():
@@ -156,7 +147,7 @@ async def wait_for_wakeup(call: Call[NoQuery, WakeupRequest]) -> Answer:
             check_queue(call.caller, topic.removeprefix(_QUEUE))
     if not hearing.hears:
         kind = type(call.parts.store).__name__
-        raise NotSupported(f"{kind} wakes nobody: look for runs now and then")
+        raise NotSupported(f"{kind} has no wake-ups: poll for runs")
     whose = call.caller.token_id
     after = await hearing.news(whose, asked.topics, asked.after, asked.wait)
     return Answer(value=Wakeup(after=after))

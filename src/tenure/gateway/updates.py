@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from tenure.gateway.auth import NAMELESS, check_queue, reached
+from tenure.gateway.auth import UNAUTHENTICATED, check_queue, reached
 from tenure.gateway.calls import OPERATE, WORK, Answer, Call, Caller, GatewayState
 from tenure.gateway.problems import FORBIDDEN, Refusal, problem_of
 from tenure.gateway.runs import restored
@@ -30,23 +30,21 @@ from tenure.wire.callbacks import masked_target
 from tenure.wire.leases import WriteOutcome, WriteOutcomes, Writes
 from tenure.wire.runs import NoQuery
 
-# What may be written past the verbs, and in whose name.
+# What may be written without using the verbs.
 #
-# *Without a lease* there are a few deeds, those of the verbs. A client sends one as the update that
-# it would write itself; only what it changes is taken from that, and the update is made anew. So
-# who
-# did it, what the journal says of it and whom callbacks tell is never the client's choice.
+# *Without a lease* only the verbs' own updates are allowed. The update is built anew from what the
+# client's changes, so that a client never chooses the caller's name, journal events or callbacks.
 #
-# *Under a lease* an owner says what an owner has to say of its run, and nothing in anybody's name.
+# *Under a lease* an owner may write what an owner writes of its run, but no operator's change.
 
 
-_OF_OPERATORS = ("cancel", "approve", "annotate", "callback_failed", "if_overdue")
-"""What no owner writes of its own run."""
+_OPERATOR_CHANGES = ("cancel", "approve", "annotate", "callback_failed", "if_overdue")
+"""Changes that are never an owner's."""
 _EXPIRY = frozenset({"status", "message", "if_overdue"})
 
 
-def deed_of(given: Update, run: RunSnapshot, by: str, ids: Iterator[str]) -> Update:
-    """``given``, as the verb would have written it for ``by``. ``Refusal`` if no verb would."""
+def verb_update(given: Update, run: RunSnapshot, by: str, ids: Iterator[str]) -> Update:
+    """``given`` as the verb would have written it for ``by``. ``Refusal`` if no verb would."""
     change, update_id = given.effect.changes.run, given.update_id
     said = frozenset() if given.effect.changes.steps else _said(change)
     if said == {"cancel"} and change.cancel is not UNSET:
@@ -60,22 +58,22 @@ def deed_of(given: Update, run: RunSnapshot, by: str, ids: Iterator[str]) -> Upd
     else:
         raise Refusal(
             FORBIDDEN,
-            "without a lease a run is canceled, approved or annotated, or ended because nobody "
-            "approved it in time, one of these at a time; all else is its owner's",
+            "without a lease a run is canceled, approved or annotated, or ended because it was "
+            "not approved in time, one of these at a time; only its owner writes anything else",
         )
     return replace(made, base_version=given.base_version)
 
 
-def birth_of(given: NewRun, by: str, ids: Iterator[str]) -> NewRun:
-    """``given``, wanted by ``by``. ``Refusal``, ``StoreRejected``."""
+def checked_creation(given: NewRun, by: str, ids: Iterator[str]) -> NewRun:
+    """``given`` as submitted by ``by``. ``Refusal``, ``StoreRejected``."""
     planned, asked = given.snapshot, given.snapshot.approval
     if given.lease is None and planned.status is not RunStatus.QUEUED:
-        raise Refusal(FORBIDDEN, "a run that nobody owns begins as queued")
+        raise Refusal(FORBIDDEN, "a run without an owner begins as queued")
     if given.definition is not None:
         try:
             decode_definition(given.definition)
         except StoreIncompatible as error:
-            said = "has a definition that nobody could execute"
+            said = "has a definition that cannot be executed"
             raise StoreRejected(planned.run_id, said) from error
     approval = Approval(required=asked.required, by=None if asked.by is None else by)
     return compose.new_run(
@@ -90,15 +88,15 @@ def birth_of(given: NewRun, by: str, ids: Iterator[str]) -> NewRun:
 
 
 def check_is_an_owners(given: Update) -> None:
-    """``Refusal``."""
+    """``Refusal`` for a change that an owner may not write."""
     change, effect = given.effect.changes.run, given.effect
     if given.if_unowned is not None:
-        raise Refusal(FORBIDDEN, "what holds for a run that nobody owns is not an owner's to say")
-    if change is not NO_RUN_CHANGE and any(_says(change, name) for name in _OF_OPERATORS):
+        raise Refusal(FORBIDDEN, "if_unowned is not allowed under a lease")
+    if change is not NO_RUN_CHANGE and any(_says(change, name) for name in _OPERATOR_CHANGES):
         raise Refusal(FORBIDDEN, "an owner does not cancel, approve or annotate under its lease")
     for event in effect.events:
-        if event.type in compose.DEEDS:
-            raise Refusal(FORBIDDEN, f"{event.type} is not an owner's to say")
+        if event.type in compose.OPERATOR_EVENTS:
+            raise Refusal(FORBIDDEN, f"an owner may not write {event.type}")
 
 
 def _said(change: RunChange) -> frozenset[str]:
@@ -128,35 +126,39 @@ async def update_runs(call: Call[NoQuery, Writes]) -> Answer:
 
 
 async def _allowed(call: Call[NoQuery, Writes], write: Write) -> Write:
-    """As it may be written. Who needs no token has no name either: its writes are taken as they
-    are."""
+    """The write as it may be stored. Without tokens there are no names either: writes are taken
+    unchanged."""
     if isinstance(write, NewRun):
-        return await _birth(call, write)
+        return await _creation(call, write)
     if write.lease is None:
-        return await _deed(call, write)
+        return await _operator_update(call, write)
     _check_role(call.caller, WORK, "write under a lease")
     if not await call.parts.queues.reaches(call.caller, write.run_id, write.lease):
         raise RunNotFound(write.run_id)
-    if call.caller is not NAMELESS:
+    if call.caller is not UNAUTHENTICATED:
         check_is_an_owners(write)
     return write
 
 
-async def _birth(call: Call[NoQuery, Writes], new: NewRun) -> NewRun:
+async def _creation(call: Call[NoQuery, Writes], new: NewRun) -> NewRun:
     _check_role(call.caller, OPERATE, "create runs")
     if new.lease is not None:
         _check_role(call.caller, WORK, "create runs of its own")
     check_queue(call.caller, new.snapshot.queue)
     new = await _with_credentials(call.parts, call.caller, new)
-    return new if call.caller is NAMELESS else birth_of(new, call.caller.name, _new_ids())
+    return (
+        new
+        if call.caller is UNAUTHENTICATED
+        else checked_creation(new, call.caller.name, _new_ids())
+    )
 
 
-async def _deed(call: Call[NoQuery, Writes], update: Update) -> Update:
+async def _operator_update(call: Call[NoQuery, Writes], update: Update) -> Update:
     _check_role(call.caller, OPERATE, "write without a lease")
-    if call.caller is NAMELESS:
+    if call.caller is UNAUTHENTICATED:
         return update
     run = await reached(call.parts, call.caller, update.run_id)
-    return deed_of(update, run, call.caller.name, _new_ids())
+    return verb_update(update, run, call.caller.name, _new_ids())
 
 
 def _new_ids() -> Iterator[str]:
@@ -170,7 +172,7 @@ def _check_role(caller: Caller, roles: frozenset[Role], what: str) -> None:
 
 
 async def _with_credentials(parts: GatewayState, caller: Caller, new: NewRun) -> NewRun:
-    """Who retries a run gives the new one the callbacks of the old, as far as it was shown them."""
+    """A retried run gets the callbacks of the old one, as far as the client was shown them."""
     given, old_id = new.snapshot, new.snapshot.retry_of
     if not given.callbacks or old_id is None:
         return new

@@ -1,8 +1,8 @@
-"""One ear for many who wait: hints of the store, kept from one question of a client to its next.
+"""Subscriptions to the store's wake-ups, kept between the requests of a client.
 
-A client that waits asks again and again. What happens between two of its questions must not be
-missed, so whoever once asked for some topics is listened for a while longer, and each hint is
-counted: the client says up to which one it was told.
+A waiting client sends request after request. Hints that arrive between two of them must not be
+missed, so a subscription outlives its request for a while and counts its hints: the client sends
+the last count it has seen.
 """
 
 from __future__ import annotations
@@ -17,71 +17,81 @@ from tenure.ports.leases import Wakeups
 from tenure.ports.store import RunStateStore
 from tenure.system import new_update_id
 
-_IDLE = 60.0
-"""Seconds that somebody is listened for who does not ask any more."""
-_MOST = 5_000
-"""Different sets of topics at once, for one token: each worker that has it waits for its own."""
+_IDLE_TIMEOUT_S = 60.0
+"""How long an idle subscription is kept."""
+_MAX_SUBSCRIPTIONS_PER_TOKEN = 5_000
+"""Each worker with the same token has a subscription of its own."""
 
 Topics = tuple[str, ...]
 
 
 class WakeupHub:
-    """``closing``: whoever waits is answered then, and nobody is listened for any more."""
+    """All subscriptions of a gateway. ``closing`` answers every waiting client and ends them."""
 
     def __init__(self, store: RunStateStore, closing: asyncio.Event) -> None:
         self._store = store if isinstance(store, Wakeups) else None
         self._closing = closing
-        self._ears: dict[str, dict[Topics, _Subscription]] = defaultdict(dict)
-        """By token, so that nobody takes the room of others."""
+        self._subscriptions: dict[str, dict[Topics, _Subscription]] = defaultdict(dict)
+        """By token, so that one token cannot use up the places of others."""
 
     @property
     def hears(self) -> bool:
-        """Whether this store wakes anybody."""
+        """Whether this store has wake-ups."""
         return self._store is not None
 
     async def news(
         self, whose: str, topics: Sequence[str], after: str | None, seconds: float
     ) -> str:
-        """Where we are: another place than ``after`` if there may be news, which is waited for up
-        to ``seconds``. Who comes from elsewhere, or for the first time, is told so at once: what
-        was before may have been missed. ``Refusal`` if ``whose`` token waits for too much."""
-        ear = self._ear_for(whose, tuple(sorted(set(topics))))
-        with ear:
-            if ear.position == after or not ear.began:
-                await wait_for_event(ear.rings, seconds)
-            return ear.position
+        """The present position; waits up to ``seconds`` while it equals ``after``. An unknown
+        ``after`` (of another gateway, or none) is answered at once, since hints may have been
+        missed. ``Refusal`` if the token ``whose`` has too many subscriptions."""
+        subscription = self._subscription_for(whose, tuple(sorted(set(topics))))
+        with subscription:
+            if subscription.position == after or not subscription.began:
+                await wait_for_event(subscription.next_hint, seconds)
+            return subscription.position
 
     async def close(self) -> None:
-        """Once ``closing`` is set."""
-        tasks = [ear.task for ears in self._ears.values() for ear in ears.values()]
+        """Wait for the end of all subscriptions; ``closing`` is set before."""
+        tasks = [
+            subscription.task
+            for subscriptions in self._subscriptions.values()
+            for subscription in subscriptions.values()
+        ]
         if tasks:
             await asyncio.wait(tasks)
 
-    def _ear_for(self, whose: str, topics: Topics) -> _Subscription:
-        ears = self._ears[whose]
-        ear = ears.get(topics)
-        if ear is None:
-            if self._store is None or len(ears) >= _MOST:
-                raise Refusal(BUSY, "this token waits for too many different things")
-            ear = ears[topics] = _Subscription()
-            ear.task = asyncio.create_task(self._listen(self._store, ears, topics, ear))
-        return ear
+    def _subscription_for(self, whose: str, topics: Topics) -> _Subscription:
+        subscriptions = self._subscriptions[whose]
+        subscription = subscriptions.get(topics)
+        if subscription is None:
+            if self._store is None or len(subscriptions) >= _MAX_SUBSCRIPTIONS_PER_TOKEN:
+                raise Refusal(BUSY, "this token has too many subscriptions")
+            subscription = subscriptions[topics] = _Subscription()
+            subscription.task = asyncio.create_task(
+                self._listen(self._store, subscriptions, topics, subscription)
+            )
+        return subscription
 
     async def _listen(
-        self, store: Wakeups, ears: dict[Topics, _Subscription], topics: Topics, ear: _Subscription
+        self,
+        store: Wakeups,
+        subscriptions: dict[Topics, _Subscription],
+        topics: Topics,
+        subscription: _Subscription,
     ) -> None:
         try:
-            async with store.listen(topics, ear.ring):
-                while ear.is_wanted:
-                    if await wait_for_event(self._closing, _IDLE / 2):
+            async with store.listen(topics, subscription.hear):
+                while subscription.is_wanted:
+                    if await wait_for_event(self._closing, _IDLE_TIMEOUT_S / 2):
                         return
         finally:
-            del ears[topics]
-            ear.ring()
+            del subscriptions[topics]
+            subscription.hear()
 
 
 class _Subscription:
-    """Entered by whoever waits."""
+    """One set of topics; entered by each waiting request."""
 
     task: asyncio.Task[None]
 
@@ -90,13 +100,13 @@ class _Subscription:
         self._count = 0
         self._waiting = 0
         self._asked_at = self._now()
-        self.rings = asyncio.Event()
-        """The next hint sets it."""
+        self.next_hint = asyncio.Event()
+        """Set by the next hint."""
 
-    def ring(self) -> None:
+    def hear(self) -> None:
         self._count += 1
-        rung, self.rings = self.rings, asyncio.Event()
-        rung.set()
+        hint, self.next_hint = self.next_hint, asyncio.Event()
+        hint.set()
 
     @property
     def position(self) -> str:
@@ -104,12 +114,12 @@ class _Subscription:
 
     @property
     def began(self) -> bool:
-        """The first hint says that listening has begun."""
+        """Whether the first hint has come, which says that listening has begun."""
         return self._count > 0
 
     @property
     def is_wanted(self) -> bool:
-        return self._waiting > 0 or self._now() - self._asked_at < _IDLE
+        return self._waiting > 0 or self._now() - self._asked_at < _IDLE_TIMEOUT_S
 
     def __enter__(self) -> None:
         self._waiting += 1

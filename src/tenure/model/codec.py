@@ -1,7 +1,7 @@
-"""Records as bytes, with the number of the schema that wrote them.
+"""Records as bytes, with the number of the schema that wrote them, and which values can be stored.
 
-For stores that keep whole records and for anything that leaves the process. Reading refuses a
-newer schema by name instead of guessing at its meaning.
+For stores that keep whole records and for anything that leaves the process. A record of a newer
+schema is refused (``StoreIncompatible``) instead of guessing at its meaning.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ SCHEMA = 1
 T = TypeVar("T")
 
 _encoder = msgspec.json.Encoder()
-_DEEP = 300
-_LONG = 1500
+_SPARE_CHECK_MIN_BRACKETS = 300
+_SPARE_CHECK_MIN_BYTES = 1500
 _SPARE_DEPTH = 50
 UNSTORABLE = (TypeError, ValueError, RecursionError, msgspec.MsgspecError)
 """What encoding raises for a value that cannot be written down."""
@@ -38,7 +38,7 @@ class _Envelope(msgspec.Struct, frozen=True):
 
 _envelopes = msgspec.json.Decoder(_Envelope)
 _snapshots = msgspec.json.Decoder(RunSnapshot)
-_spaciously: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
+_batches_with_spare_depth: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
     reduce(lambda inner, _: list[inner], range(_SPARE_DEPTH), list[Write])  # type: ignore[valid-type]
 )
 
@@ -52,7 +52,7 @@ def decode_snapshot(data: bytes) -> RunSnapshot:
 
 
 def encode_versioned(run: Any) -> bytes:
-    """``run`` in whatever form a store keeps it, and by which schema it was written."""
+    """``run`` in any form that a store keeps, wrapped with the schema number."""
     return encode(_Envelope(SCHEMA, msgspec.Raw(encode(run))))
 
 
@@ -71,7 +71,7 @@ def encode(value: Any) -> bytes:
 
 
 def decode(decoder: msgspec.json.Decoder[T], data: bytes | str) -> T:
-    """Decode what a store kept. Damage is named, never passed on as a driver's error."""
+    """Decode a stored value. ``StoreIncompatible`` if it is damaged."""
     try:
         return decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -79,7 +79,7 @@ def decode(decoder: msgspec.json.Decoder[T], data: bytes | str) -> T:
 
 
 def full_record(value: Any) -> Any:
-    """Plain data with every field, unset ones as null: what users and the API are shown."""
+    """Plain data with every field, unset ones as null, as shown to users and by the API."""
     if isinstance(value, msgspec.Struct):
         return {name: full_record(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, dict):
@@ -90,33 +90,36 @@ def full_record(value: Any) -> Any:
 
 
 def storable(run_id: str, value: T) -> T:
-    """``value`` as a later reader will find it, sharing nothing with the caller's.
+    """A copy of ``value`` as a later reader will find it.
 
-    ``StoreRejected`` if it cannot be written down and read back: a lone surrogate, a value of the
-    wrong type, an object nobody can encode, nesting without end. So nothing gets into a store
-    that would make its run unreadable, and nothing gets near a batch that would fail it.
-    If the id is to blame: ``InvalidRunId`` for a new run, ``RunNotFound`` for any other value.
+    ``StoreRejected`` if it cannot be encoded and decoded again: a lone surrogate, a value of the
+    wrong type, an unknown object, nesting without end. So no value makes its run unreadable, or
+    fails the batch that it is part of.
+    For an invalid id: ``InvalidRunId`` for a new run, ``RunNotFound`` for any other value.
     """
     try:
         data = _encoder.encode(value)
-        if len(data) > _LONG and data.count(b"[") + data.count(b"{") > _DEEP:
+        if (
+            len(data) > _SPARE_CHECK_MIN_BYTES
+            and data.count(b"[") + data.count(b"{") > _SPARE_CHECK_MIN_BRACKETS
+        ):
             msgspec.json.decode(_with_spare_depth(data))
         copy = _decoder(type(value)).decode(data)
     except UNSTORABLE as error:
         _check_run_may_exist(run_id, value)
         raise StoreRejected(run_id, f"cannot be stored: {error}") from error
-    # A number that is none differs from the null it was written as.
+    # NaN and infinity differ from the null they were written as.
     if b"null" in data and copy != value and _has_no_number(msgspec.to_builtins(value)):
         raise StoreRejected(run_id, "cannot be stored: NaN and infinity have no form in JSON")
     return copy
 
 
 def storable_together(writes: Sequence[Write]) -> list[Write] | None:
-    """All of them as ``storable`` gives them back, at a fraction of the cost. ``None`` if there
-    may be something wrong with one of them: then each is to be asked for by itself."""
+    """All of them as ``storable`` returns them, at a fraction of the cost. ``None`` if one of them
+    may be invalid: then each has to be checked separately."""
     try:
         data = _encoder.encode(writes)
-        nested = _spaciously.decode(_with_spare_depth(data))
+        nested = _batches_with_spare_depth.decode(_with_spare_depth(data))
     except UNSTORABLE:
         return None
     for _ in range(_SPARE_DEPTH):
@@ -126,12 +129,12 @@ def storable_together(writes: Sequence[Write]) -> list[Write] | None:
 
 
 def _with_spare_depth(data: bytes) -> bytes:
-    """How deep one can decode depends on the reader's stack: leave it some room."""
+    """How deep one can decode depends on the reader's stack: leave room."""
     return b"[" * _SPARE_DEPTH + data + b"]" * _SPARE_DEPTH
 
 
 def _check_run_may_exist(run_id: str, value: object) -> None:
-    """An id against the rules is the first thing wrong: nobody can create it, so nobody has it."""
+    """An invalid id is the first thing wrong: no run can have it."""
     try:
         check_run_id(run_id)
     except InvalidRunId:
@@ -141,7 +144,7 @@ def _check_run_may_exist(run_id: str, value: object) -> None:
 
 
 def _has_no_number(value: Any) -> bool:
-    """Such a number would be written as null and come back as nothing."""
+    """NaN or infinity, which would be written as null."""
     if isinstance(value, float):
         return not isfinite(value)
     if isinstance(value, dict):
@@ -164,17 +167,15 @@ def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
     return decoder
 
 
-# Points in time that can be kept: everybody must be able to write them down and read them back.
-
-
-_FIRST = datetime(2, 1, 1, tzinfo=UTC)
-_LAST = datetime(9998, 12, 31, tzinfo=UTC)
-"""Beyond, the same moment has no form in some other time zone."""
+_MIN_MOMENT = datetime(2, 1, 1, tzinfo=UTC)
+_MAX_MOMENT = datetime(9998, 12, 31, tzinfo=UTC)
+"""Outside of these bounds a moment has no form in some other time zone."""
 
 
 def why_not_kept(moment: datetime) -> str | None:
+    """Why this moment cannot be stored; ``None`` if it can."""
     if moment.tzinfo is None:
         return f"{moment.isoformat()} does not say its time zone"
-    if not _FIRST <= moment <= _LAST:
+    if not _MIN_MOMENT <= moment <= _MAX_MOMENT:
         return f"{moment.isoformat()} is not between the years 2 and 9998"
     return None

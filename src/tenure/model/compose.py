@@ -1,8 +1,8 @@
 """Build complete updates, so that no writer forgets an event or a callback.
 
-Every status an update sets becomes an event, and every event that a run's callback targets
-asked for becomes a delivery: whoever changes a run (owner, reconciler, operator) goes through
-``effect_of`` and thereby notifies.
+Every status an update sets becomes an event, and every event of a kind that a callback target asked
+for becomes a delivery. All changes of a run (by owner, reconciler, operator) are built by
+``effect_of``, which adds both.
 """
 
 from __future__ import annotations
@@ -29,16 +29,18 @@ from tenure.model.update import (
     Update,
 )
 
-DEEDS = frozenset({"cancel.requested", "run.approved", "run.annotated", "callback.redelivered"})
-"""Events that say what somebody did who does not own the run."""
-_TROUBLE = frozenset({"failed", "unreachable", "unknown", "interrupted"})
-"""Of a step or host: its event says why."""
+OPERATOR_EVENTS = frozenset(
+    {"cancel.requested", "run.approved", "run.annotated", "callback.redelivered"}
+)
+"""Events of actions by operators, not by the owner."""
+_ERROR_STATUSES = frozenset({"failed", "unreachable", "unknown", "interrupted"})
+"""Statuses of a step or host whose events carry an error."""
 
 
 def effect_of(
     snapshot: RunSnapshot, changes: Changes, delivery_ids: Iterator[str], *extra: Event
 ) -> Effect:
-    """The changes with every event they imply and every callback those events owe."""
+    """The changes with every event they imply and every callback for those events."""
     events = describe(snapshot, changes) + extra
     return Effect(
         changes=changes,
@@ -57,7 +59,7 @@ def new_run(
     lease: LeaseRequest | None = None,
     approval_seconds: float | None = None,
 ) -> NewRun:
-    """A creation with its first event; ``by`` is who wanted it."""
+    """A creation with its first event; ``by`` names the submitter."""
     status = snapshot.status
     first = Event(type="run." + status, status=status, data={"by": by} if by else None)
     events = (first, *_born_running(snapshot))
@@ -80,7 +82,7 @@ def cancel(
     reason: str | None = None,
     by: str | None = None,
 ) -> Update:
-    """Ask the owner to stop; without a live owner, end the run in the same statement."""
+    """Ask the owner to stop; without a live owner, end the run in the same write."""
     request = CancelRequest(reason=reason, by=by)
     asked = Event(type="cancel.requested", message=reason, data={"by": by} if by else None)
     ended = RunChange(
@@ -97,7 +99,7 @@ def cancel(
 
 
 def annotate(run_id: str, annotation: Annotation) -> Update:
-    """The annotation's id names the update too: sent twice, it is stored once."""
+    """The annotation's id is the update's id too: sent twice, it is stored once."""
     said = Event(type="run.annotated", data={"by": annotation.by, "data": annotation.data})
     return Update(
         run_id=run_id,
@@ -109,10 +111,10 @@ def annotate(run_id: str, annotation: Annotation) -> Update:
 def callback_failed(
     run_id: str, base_version: int, update_id: str, failure: CallbackFailure
 ) -> Update:
-    """For a callback that no outbox kept: the record says that it was given up.
+    """Record that a callback without an outbox was given up.
 
-    Two of them may look the same and are two, so it names its base: after ``VersionConflict`` it is
-    sent again on the newer version, and after a lost answer it is recognised.
+    Two equal failures are two failures, so the update names its base: after ``VersionConflict`` it
+    is sent again on the newer version, and after a lost answer it is recognised.
     """
     said = Event(
         type="callback.failed",
@@ -130,8 +132,7 @@ def callback_failed(
 def redelivered(
     run_id: str, base_version: int, update_id: str, by: str | None, **what: str
 ) -> Update:
-    """Somebody wants a callback to be sent again. As with ``callback_failed``, two may look the
-    same."""
+    """A request to send a callback again. It names its base, as ``callback_failed`` does."""
     said = Event(type="callback.redelivered", data={"by": by, **what})
     return Update(
         run_id=run_id,
@@ -142,7 +143,7 @@ def redelivered(
 
 
 def approve(run_id: str, update_id: str, by: str, note: str | None = None) -> Update:
-    """Any base: the first approval stands, and repeating it changes nothing."""
+    """Approve on any base: the first approval stands, and repeating it changes nothing."""
     said = Event(type="run.approved", message=note, data={"by": by})
     yes = RunChange(approve=Consent(by=by, note=note))
     return Update(
@@ -153,10 +154,10 @@ def approve(run_id: str, update_id: str, by: str, note: str | None = None) -> Up
 
 
 def expire(snapshot: RunSnapshot, update_id: str, delivery_ids: Iterator[str]) -> Update:
-    """End a run that nobody approved in time; refused as long as somebody may, or did."""
+    """End a run that was not approved in time; refused while it can be approved, or if it was."""
     ended = RunChange(
         status=RunStatus.CANCELED,
-        message="canceled: nobody approved it in time",
+        message="canceled: not approved in time",
         if_overdue=True,
     )
     return Update(
@@ -168,10 +169,10 @@ def expire(snapshot: RunSnapshot, update_id: str, delivery_ids: Iterator[str]) -
 
 
 def describe(snapshot: RunSnapshot, changes: Changes) -> tuple[Event, ...]:
-    """One event for each status the changes set: what begins before its parts, what ends after
-    them.
+    """One event for each status the changes set. A parent's start comes before its parts' events,
+    its end after them.
 
-    ``snapshot`` only lends names; it may be older than the update.
+    ``snapshot`` is used for names only; it may be older than the update.
     """
     events: list[Event] = []
     run, planned = changes.run, snapshot.steps
@@ -213,7 +214,7 @@ def _step_event(
         step=name,
         step_index=index,
         message=said,
-        error=error or (_error(status, said, step=name) if status in _TROUBLE else None),
+        error=error or (_error(status, said, step=name) if status in _ERROR_STATUSES else None),
     )
 
 
@@ -227,7 +228,7 @@ def _host_event(
         step_index=index,
         host=host,
         message=change.message or None,
-        error=_host_error(step, host, change) if status in _TROUBLE else None,
+        error=_host_error(step, host, change) if status in _ERROR_STATUSES else None,
     )
 
 

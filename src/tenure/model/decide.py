@@ -1,8 +1,8 @@
-"""``decide``: the one place where a status changes. ``judge`` says whether an update may be written
-at all, ``progress`` knows steps and hosts, ``closing`` what an end does to the rest.
+"""``decide``: the one place where a status changes.
 
-A store asks with the run as it stands, the update, and what only the store can know at that
-instant; it gets what is to be written, or an error and nothing to write.
+A store passes the run, the update, and what only the store knows at that instant; it gets what is
+to be written, or an error and nothing to write. ``judge`` checks whether an update may be written
+at all; ``progress`` does steps and hosts; ``apply`` is for stores that keep whole snapshots.
 """
 
 from __future__ import annotations
@@ -62,19 +62,18 @@ from tenure.model.update import (
     Update,
 )
 
-# May this update be written? The checks, in the order that is part of the contract.
+# The checks, in the order that is part of the contract. The first one that returns a verdict or
+# raises decides. The order is what makes the answers safe:
 #
-# The first check with an opinion answers. The order is what makes the answers safe:
-#
-# 1. *ownership first*, before repetition: an owner that was replaced re-sends an intent which had
-#    been applied; told "ok" it would start the task beside its successor's. Fence **and** owner
-#    must match: a restored database can hand out a fence number twice.
+# 1. *ownership first*, before repetition: a replaced owner re-sends an intent that was applied;
+#    told "ok" it would start the task beside its successor's. Fence **and** owner must match: a
+#    restored database can hand out a fence number twice.
 # 2. *repetition* before everything that depends on the base: after a lost answer the base is
 #    stale by the writer's own success.
 # 3. *same end*: ending a run twice the same way is agreement, not an error.
-# 4. *released*: the run has nobody now; its last owner may repeat (2, 3) but not write anew.
-# 5. *held*: under a live lease, as judged by the store in this statement, others may ask (cancel),
-#    approve, annotate and note a callback that failed, and nothing else.
+# 4. *released*: the run has no owner; its last one may repeat (2, 3) but not write anew.
+# 5. *held*: under a live lease, as judged by the store in this statement, others may request a
+#    cancel, approve, annotate and record a failed callback, and nothing else.
 # 6. *base*, then 7. *transition*.
 
 
@@ -86,9 +85,9 @@ _RUNNING = RunStatus.RUNNING
 class Verdict(Enum):
     WRITE = "write"
     AGAIN = "again"
-    """Applied before: the first answer again."""
+    """Applied before: the first answer is returned again."""
     NOTHING = "nothing"
-    """Already so: present facts, nothing written."""
+    """Already so: the present state is returned, nothing written."""
 
 
 class Circumstances(NamedTuple):
@@ -97,7 +96,7 @@ class Circumstances(NamedTuple):
     lease_live: bool = False
     """The run has an owner whose lease has not expired, by the store's clock."""
     applied_id: str | None = None
-    """The ``update_id`` of journal row ``base_version + 1``; only asked for on a stale base."""
+    """The ``update_id`` of journal row ``base_version + 1``; needed only for a stale base."""
     lease_expires_at: datetime | None = None
 
 
@@ -122,8 +121,8 @@ def judge(
 
 
 def _beyond_doubt(run: RunSnapshot, update: Update, effect: Effect) -> bool:
-    """The common case at a glance: the owner's next update of its running run. None of the checks
-    has anything to say about it; a test holds this shortcut to them."""
+    """Shortcut for the common case: the owner's next update of its running run, which passes every
+    check. A test compares this shortcut with them."""
     lease = update.lease
     return (
         lease is not None
@@ -136,17 +135,17 @@ def _beyond_doubt(run: RunSnapshot, update: Update, effect: Effect) -> bool:
 
 
 def _check_form(update: Update) -> None:
-    """What no well-made update looks like, whatever the run."""
+    """``StoreRejected`` for an update that is malformed, whatever the run."""
     if update.lease is not None and update.base_version is None:
         raise StoreRejected(update.run_id, "an owner's update must name its base_version")
     if update.lease is None and update.release:
         raise StoreRejected(update.run_id, "only an owner can release")
     if update.base_version is None and update.effect.changes.run.journal_only:
-        raise StoreRejected(update.run_id, "what is only told must name its base_version")
+        raise StoreRejected(update.run_id, "an update without changes must name its base_version")
 
 
 def choose_effect(run: RunSnapshot, update: Update, lease_live: bool) -> Effect:
-    """``if_unowned`` for a live run that nobody holds, else the plain effect."""
+    """``if_unowned`` for an unfinished run without a live owner, else the plain effect."""
     if update.if_unowned is None or lease_live or run.status in TERMINAL_RUN:
         return update.effect
     return update.if_unowned
@@ -226,10 +225,10 @@ def check_transition(
 
 
 def _is_the_owners(effect: Effect) -> bool:
-    """Whether it changes what only an owner may: all but cancel request, approval,
-    annotations and callbacks that failed.
+    """Whether the effect changes what only an owner may: everything except a cancel request,
+    approval, annotations and failed callbacks.
 
-    (A cancel request for an ended run is no mistake: the end stands and the answer says so.)
+    (A cancel request for an ended run is no error: the end stands and the answer says so.)
     """
     run = effect.changes.run
     return bool(effect.changes.steps) or not (
@@ -253,19 +252,19 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
-# Approval: what a run that asks for one waits for, and who may say what meanwhile.
+# Approval. A run that asks for it is:
 #
-# ========  ====================================  =================================================
-# it is     which means                           who may do what
-# ========  ====================================  =================================================
-# waiting   queued, nobody approved, in time      anybody approves or cancels; nobody claims it
-# overdue   queued, nobody approved in time       anybody cancels it for that; nobody approves it
-# approved somebody did; the first one stands    whoever claims it runs it; further yeses are no-ops
-# ========  ====================================  =================================================
+# ========  ==================================  ==================================================
+# state     meaning                             allowed
+# ========  ==================================  ==================================================
+# waiting   queued, not approved, in time       approve, cancel; it cannot be claimed
+# overdue   queued, not approved in time        cancel for that reason; it cannot be approved
+# approved  approved; the first approval stays  claim; further approvals change nothing
+# ========  ==================================  ==================================================
 #
-# A run is never owned while it waits: it cannot be claimed, nor be born with an owner. Whether the
-# time has passed is judged by the store's clock in the statement that writes, so that an approval
-# and an expiry that meet have one winner.
+# A run is never owned while it waits: it cannot be claimed, nor created with an owner. Whether the
+# time has passed is judged by the store's clock in the statement that writes, so that of an
+# approval and an expiry at the same time one wins.
 
 
 def waits_for_approval(run: RunSummary) -> bool:
@@ -273,19 +272,19 @@ def waits_for_approval(run: RunSummary) -> bool:
 
 
 def is_overdue(run: RunSummary, at: datetime) -> bool:
-    """Nobody approved it while there was time."""
+    """Not approved, and the time for it has passed."""
     until = run.approval.expires_at
     return waits_for_approval(run) and not run.ended and until is not None and until <= at
 
 
 def born_approval(new: NewRun, at: datetime, now: datetime) -> Approval:
-    """As the store writes it: its own clock counts the time there is, from ``now`` on.
+    """The approval state of a new run; its time counts from ``now``, by the store's clock.
     ``StoreRejected``."""
     given, run_id = new.snapshot.approval, new.snapshot.run_id
     if given.by is not None:
         return replace(given, at=at)
     if given.required and (new.lease or new.snapshot.status is not RunStatus.QUEUED):
-        raise StoreRejected(run_id, "waits for approval: it is born queued, and nobody's")
+        raise StoreRejected(run_id, "waits for approval: it is created queued, without an owner")
     if given.required and new.approval_seconds is not None:
         try:
             return replace(given, at=None, expires_at=now + timedelta(seconds=new.approval_seconds))
@@ -296,7 +295,7 @@ def born_approval(new: NewRun, at: datetime, now: datetime) -> Approval:
 
 
 def check_approval(run: RunSummary, change: RunChange, at: datetime) -> None:
-    """``InvalidTransition`` for what approval, or the lack of it, does not allow."""
+    """``InvalidTransition`` for a change that needs approval, or comes too late for it."""
     if change.status is RunStatus.RUNNING and waits_for_approval(run):
         raise InvalidTransition(run.run_id, "waits for approval: it cannot begin")
     if change.approve is not UNSET and run.approval.at is None:
@@ -337,7 +336,7 @@ def decide(
     circumstances: Circumstances = Circumstances(),
     checks: tuple[Check, ...] = CHECKS,
 ) -> Decision:
-    """What ``update`` changes, or a ``Refused`` error. Of ``run`` its own fields are asked, of
+    """What ``update`` changes, or a ``Refused`` error. Of ``run`` only its own fields are read, and
     its callbacks only if there are deliveries."""
     effect = update.effect
     if update.if_unowned is not None:
@@ -381,7 +380,7 @@ def decide(
 
 
 def moved_forward(run: RunSnapshot, at: datetime) -> datetime:
-    """``at``, or just behind the run's newest moment if the clock has been set back."""
+    """``at``, or just after the run's newest moment if the clock has been set back."""
     newest = run.updated_at
     return at if newest is None or at > newest else newest + _TICK
 
@@ -389,7 +388,7 @@ def moved_forward(run: RunSnapshot, at: datetime) -> datetime:
 def check_deliveries(
     run: RunSnapshot, events: tuple[Event, ...], deliveries: tuple[NewDelivery, ...]
 ) -> None:
-    """Each must tell of an event that is there, to a target the run has."""
+    """``StoreRejected`` for a delivery without an event of this update or a target of this run."""
     known = {target.name for target in run.callbacks}
     for delivery in deliveries:
         if delivery.target not in known:
@@ -401,13 +400,13 @@ def check_deliveries(
 
 
 def _a_host_ended(changed: dict[int, StepDelta]) -> bool:
-    """Just now: one that ended before cannot change."""
+    """In this update: a host that had ended before cannot change."""
     hosts = (host for delta in changed.values() for host in delta.hosts.values())
     return any(host.status in ENDED_HOST for host in hosts)
 
 
 def _run_fields(run: RunSnapshot, change: RunChange, at: datetime) -> dict[str, Any]:
-    """The run's own fields that really change; an empty answer means "already so"."""
+    """The run's own fields that really change; empty means "already so"."""
     fields: dict[str, Any] = {}
     if change.status is not UNSET and change.status != run.status:
         fields["status"] = change.status
@@ -448,8 +447,8 @@ def _callback_error(failure: CallbackFailure, at: datetime) -> CallbackError:
 def _explain_end(
     run: RunSnapshot, status: RunStatus, stopped: list[str], fields: dict[str, Any]
 ) -> None:
-    """A failed or interrupted run always says why, even if its writer did not; a canceled one on
-    which hosts something may still be going on."""
+    """A failed or interrupted run always has an error, even if its writer gave none; a canceled one
+    says on which hosts something may still be running."""
     if stopped and status == RunStatus.CANCELED:
         confirmed_not = fields.get("unconfirmed_hosts", run.unconfirmed_hosts)
         fields["unconfirmed_hosts"] = tuple(sorted({*confirmed_not, *stopped}))
@@ -464,15 +463,14 @@ def _explain_end(
         fields["last_error"] = error
 
 
-# ``apply``: a whole run after an update, for whoever keeps whole runs.
-
-
 class Applied(NamedTuple):
+    """A whole run after an update."""
+
     snapshot: RunSnapshot
     version: int
-    """What the writer is told; for a repetition the version of the first time."""
+    """The version to report to the writer; for a repetition that of the first time."""
     effect: Effect | None
-    """What to journal and to deliver; ``None`` when nothing is to be written."""
+    """What to journal and to deliver; ``None`` if nothing is to be written."""
 
 
 def apply(
@@ -483,7 +481,7 @@ def apply(
     circumstances: Circumstances = Circumstances(),
     checks: tuple[Check, ...] = CHECKS,
 ) -> Applied:
-    """The run after ``update``, or a ``Refused`` error that leaves no trace."""
+    """The run after ``update``, or a ``Refused`` error. For stores that keep whole runs."""
     steps = WholeSteps(run.steps)
     decision = decide(run, steps, update, at=at, circumstances=circumstances, checks=checks)
     if decision.effect is None:
@@ -518,7 +516,7 @@ class WholeSteps:
         ]
 
     def after(self, run: RunSnapshot, decision: Decision) -> tuple[StepState, ...]:
-        """``run``: its own fields as they read now."""
+        """The steps after ``decision``; ``run`` has its own fields already changed."""
         steps = self._steps
         for index, delta in decision.steps.items():
             step = delta.after
@@ -531,4 +529,4 @@ class WholeSteps:
 
 
 NO_STEPS: Steps = WholeSteps(())
-"""For an effect that does not concern them."""
+"""For an effect that does not concern steps."""

@@ -3,36 +3,36 @@
 TenureError
 ├── InvalidRunId                 the id breaks the rules; nothing was stored
 ├── InvalidOptions               run options that are not of their types; nothing was stored
-├── RunnerClosed                 this runner was closed; open it again, or make another
-├── InvalidCursor                a page cursor this store did not hand out
+├── InvalidOptions               run options of the wrong type; nothing was stored
+├── RunnerClosed                 this runner was closed; open it again, or create another
 ├── UnknownStore                 no such kind of store URL, or its extra is not installed
-├── UnknownBroker                the same of a broker URL
-├── BrokerUnavailable            hints do not arrive; what they hint at is found all the same
+├── UnknownBroker                the same for a broker URL
+├── BrokerUnavailable            hints do not arrive; runs are found by polling
 ├── InvalidWorkflow              all mistakes of a workflow, each with its place
-├── ExpressionError              an expression or a variable that cannot be brought to a value
-├── InvalidAction                cannot be offered: its name is taken, or its shape is wrong
-├── UnknownAction                nothing installed here offers an action of that name
-├── InvalidArguments             an action cannot work with what it was given
+├── ExpressionError              an expression or variable that has no value
+├── InvalidAction                cannot be registered: its name is taken, or its shape is wrong
+├── UnknownAction                no installed package offers an action of that name
+├── InvalidArguments             an action cannot work with its arguments
 ├── InvalidExports               what a command exported cannot be read
-├── TransportError               a host did not do what it was asked
+├── TransportError               a command on a host failed for other reasons than its exit code
 │   ├── HostUnreachable          it could not be contacted; nothing was started
 │   ├── NotStarted               the command could not be started; nothing ran
-│   ├── StillRunning             it was told to end, and nobody could see it end
+│   ├── StillRunning             it was told to end, and its end could not be confirmed
 │   └── Untrusted                it was ended: its run may have another owner by now
 └── StoreError
     ├── RunNotFound
     ├── DeliveryNotFound
     ├── OutputNotFound           the run has no such step, host or item
     ├── StoreUnavailable         outcome unknown: send the same update_id again
-    ├── StoreIncompatible        schema or library this version must not touch
-    ├── StoreLost                what was opened is no longer there: give up
-    ├── NotSupported             this kind of store lacks the power that was asked for
-    ├── NotPermitted             the gateway does not let this token do that
-    ├── KeyReused                this key named another request before
-    └── Refused                  judged, refused, and nothing was written
+    ├── StoreIncompatible        schema or library this version must not use
+    ├── StoreLost                the opened store is gone: give up
+    ├── NotSupported             this kind of store lacks the capability
+    ├── NotPermitted             the gateway does not allow that with this token
+    ├── KeyReused                this key was used for another request before
+    └── Refused                  the store refused the write; nothing was written
         ├── RunExists
         ├── LeaseLost            stop, kill local children, never retry
-        ├── LeaseHeld            somebody lives there; ask again after its expiry
+        ├── LeaseHeld            another owner holds it; try again after its expiry
         ├── NotRunnable
         ├── VersionConflict      decide again on the newer record
         ├── InvalidTransition
@@ -57,7 +57,7 @@ class TenureError(Exception):
     """Root of every error this library raises on purpose."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Errors cross process borders whole, whatever their constructors ask for."""
+        """Make errors picklable with all their facts, whatever their constructors take."""
         return _rebuilt, (type(self), self.args, self.__dict__)
 
 
@@ -73,7 +73,7 @@ class InvalidRunId(TenureError, ValueError):
 
 
 class InvalidOptions(TenureError, ValueError):
-    """Run options that cannot be meant. ``problems`` are all of them, each naming its option."""
+    """Invalid run options. ``problems`` lists all of them, each naming its option."""
 
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems = tuple(problems)
@@ -81,7 +81,7 @@ class InvalidOptions(TenureError, ValueError):
 
 
 class RunnerClosed(TenureError, RuntimeError):
-    """This runner was closed, and nobody would let go of what it opened now."""
+    """This runner was closed, and would not release what it opened now."""
 
     def __init__(self) -> None:
         super().__init__("this runner is closed; open it again with `async with runner:`")
@@ -96,18 +96,18 @@ class UnknownStore(TenureError, ValueError):
 
 
 class UnknownBroker(TenureError, ValueError):
-    """The broker URL names no installed kind of broker, or has what is not for it."""
+    """The broker URL names no installed kind of broker, or has parts that kind does not take."""
 
 
 class BrokerUnavailable(TenureError):
-    """The broker did not answer, or not as one of ours would: runs are found by looking."""
+    """The broker did not answer, or not as expected: runs are found by polling."""
 
 
 class Mistake(Struct, frozen=True, kw_only=True):
     """One thing wrong with a workflow, where it is, and what was probably meant.
 
-    ``line`` and ``column`` count from 1; they are ``None`` for a workflow built in Python, whose
-    ``path`` says it all.
+    ``line`` and ``column`` count from 1; they are ``None`` for a workflow built in Python, which
+    has a ``path`` only.
     """
 
     message: str
@@ -124,11 +124,11 @@ class Mistake(Struct, frozen=True, kw_only=True):
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
-    """A variable that the run must be given, or that somebody mistyped."""
+    """A variable that the run must be given, or that is misspelt."""
 
     name: str
     certain: bool
-    """The step that uses it cannot but fail without it."""
+    """The step that uses it is certain to fail without it."""
     step: int | None
     """Where it is used; ``None`` for a handler."""
     said: Mistake
@@ -148,10 +148,9 @@ class InvalidWorkflow(TenureError, ValueError):
 class ExpressionError(TenureError, ValueError):
     """An expression, or text with expressions in it, has no value here.
 
-    Its syntax is wrong, it names what is not defined, or it would be too much work. ``hint`` says
-    what was probably meant; ``offset`` is where in the text, if one can say; ``undefined`` is the
-    variable that is not there, if that is all that is wrong; ``further`` is what else is wrong with
-    the same text.
+    Its syntax is wrong, it names something undefined, or evaluating it costs too much. ``hint`` is
+    what was probably meant; ``offset`` its place in the text, if known; ``undefined`` the missing
+    variable, if that is all that is wrong; ``further`` other mistakes in the same text.
     """
 
     def __init__(
@@ -175,7 +174,7 @@ class InvalidAction(TenureError, ValueError):
 
 
 class UnknownAction(TenureError, KeyError):
-    """Nothing installed here offers an action of that name."""
+    """No installed package offers an action of that name."""
 
     __str__ = Exception.__str__  # KeyError would show the message in quotes
 
@@ -189,7 +188,7 @@ class InvalidExports(TenureError, ValueError):
 
 
 class TransportError(TenureError):
-    """A host did not do what it was asked."""
+    """A host could not be reached, or a command on it not be started or ended."""
 
 
 class HostUnreachable(TransportError):
@@ -202,23 +201,23 @@ class HostUnreachable(TransportError):
 
 
 class NotStarted(TransportError):
-    """The host was there, but the command could not be started on it; nothing ran."""
+    """The host was reached, but the command could not be started on it; nothing ran."""
 
 
 class StillRunning(TransportError):
-    """What was cancelled could not be ended, or nobody could see it end.
+    """A cancelled command could not be ended, or its end not be confirmed.
 
-    Raised in place of ``CancelledError``: to claim that it is gone would be a lie.
+    Raised in place of ``CancelledError``, which would claim that it is gone.
     """
 
 
 class Untrusted(TransportError):
-    """It was ended, or not even started, because the lease of its run was not renewed in time:
-    another owner may have the run."""
+    """The command was ended, or not even started, because the lease of its run was not renewed in
+    time: the run may have another owner."""
 
 
 class StoreError(TenureError):
-    """Anything a store answers other than success."""
+    """Any answer of a store other than success."""
 
 
 class RunNotFound(StoreError, LookupError):
@@ -234,7 +233,7 @@ class DeliveryNotFound(StoreError, LookupError):
 
 
 class OutputNotFound(StoreError, LookupError):
-    """The run has no such step, host or item; the message says which there are."""
+    """The run has no such step, host or item; the message lists those it has."""
 
 
 class StoreUnavailable(StoreError):
@@ -249,20 +248,20 @@ class StoreIncompatible(StoreError):
 
 
 class StoreLost(StoreError):
-    """The store was removed or replaced while it was in use. Sending again gains nothing."""
+    """The store was removed or replaced while it was in use. Retrying cannot help."""
 
 
 class NotSupported(StoreError):
-    """This kind of store lacks the power that was asked for."""
+    """This kind of store lacks the capability."""
 
 
 class NotPermitted(StoreError):
-    """Between this process and the store stands a gateway, and it lets nobody do that without a
-    token, or not with this one. Sending again gains nothing."""
+    """A gateway in front of the store does not allow that without a token, or with this one.
+    Retrying cannot help."""
 
 
 class KeyReused(StoreError):
-    """The key of a request named another one before, and stands for the run which that one made.
+    """The key of a request was used for another request before, and stands for the run of that one.
     Nothing was written."""
 
     def __init__(self) -> None:
@@ -273,7 +272,7 @@ class KeyReused(StoreError):
 
 
 class Refused(StoreError):
-    """The store looked at the write, said no, and left no trace of it."""
+    """The store refused the write and left no trace of it."""
 
     def __init__(self, run_id: str, why: str) -> None:
         super().__init__(f"run {run_id}: {why}" if run_id else why)
@@ -288,19 +287,19 @@ class RunExists(Refused):
 class LeaseLost(Refused):
     """The writer's fence or owner id is not (or no longer) the run's.
 
-    Raised also for an update that had been applied before ownership moved on: its sender
-    must not continue. ``fence`` and ``owner_id`` are the run's present ones.
+    Raised also for an update that was applied before ownership moved on: its sender must not
+    continue. ``fence`` and ``owner_id`` are the run's present ones.
     """
 
     def __init__(self, run_id: str, *, fence: int, owner_id: str | None) -> None:
-        holder = f"owner {owner_id}" if owner_id else "nobody"
+        holder = f"owner {owner_id}" if owner_id else "no owner"
         super().__init__(run_id, f"lease lost; held by {holder} at fence {fence}")
         self.fence = fence
         self.owner_id = owner_id
 
 
 class LeaseHeld(Refused):
-    """A live lease stands in the way. ``expires_at`` says when asking again makes sense."""
+    """Another owner holds a live lease. ``expires_at`` says when to try again."""
 
     def __init__(self, run_id: str, *, owner_id: str | None, expires_at: datetime | None) -> None:
         until = f" until {expires_at.isoformat()}" if expires_at else ""
@@ -310,7 +309,7 @@ class LeaseHeld(Refused):
 
 
 class NotRunnable(Refused):
-    """Nobody holds the run, yet it may not be claimed; the message says why."""
+    """The run is not held, yet it may not be claimed; the message says why."""
 
 
 class VersionConflict(Refused):
@@ -346,4 +345,4 @@ class DeliveryLost(Refused):
 
 
 class StoreRejected(Refused):
-    """The store can never hold this value; sending it again cannot help."""
+    """The store can never hold this value; retrying cannot help."""

@@ -1,7 +1,7 @@
-"""Run ids: ULIDs that only ever grow, and the rule for ids a caller brings.
+"""Run ids: ULIDs that only ever grow, and the rule for ids given by a caller.
 
 Written here rather than taken from a package because a run id must also grow when the wall
-clock steps back, must be a pure function of what is passed in, and is on the start-up path.
+clock steps back, must be a pure function of its arguments, and is on the start-up path.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{7,127}", re.ASCII)
 
 
 def check_run_id(run_id: str) -> str:
-    """Return ``run_id`` unchanged, or raise before anything is stored or executed."""
+    """Return ``run_id`` unchanged. ``InvalidRunId``."""
     if not _RUN_ID.fullmatch(run_id):
         shown = repr(run_id[:80])
         raise InvalidRunId(
@@ -34,7 +34,7 @@ def encode_ulid(value: int) -> str:
 
 
 class RunIds:
-    """A source of ULIDs, each greater than the one before, whatever the clock does."""
+    """Generates ULIDs, each greater than the one before, whatever the clock does."""
 
     def __init__(self, milliseconds: Callable[[], int], random_bits: Callable[[int], int]) -> None:
         self._milliseconds = milliseconds
@@ -49,7 +49,7 @@ class RunIds:
         else:
             self._last += 1
             pair = self._last & 1023
-            if pair:  # nothing was carried: the next one differs in its last two characters
+            if pair:  # no carry: the next one differs in its last two characters
                 self._text = self._text[:-2] + _PAIRS[pair]
                 return self._text
         self._text = encode_ulid(self._last)

@@ -1,8 +1,8 @@
-"""Birth and ownership of a run as pure decisions: create, claim, release, runnable.
+"""Creation and ownership of a run as pure decisions: create, claim, begin, release, runnable.
 
-A claim is the only thing that raises a worker's fence, and raising the fence is the only thing
-that takes a run away from an owner. An expired lease by itself takes nothing: its owner may
-still write until somebody claims.
+Only a claim raises a run's fence, and only a raised fence takes a run away from its owner. An
+expired lease by itself takes nothing: its owner may write until the run is claimed. ``Pace`` judges
+whether a store that answers late was away.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from tenure.model.update import (
 )
 
 MIN_PRIORITY, MAX_PRIORITY = -100, 100
-_AT_BIRTH = (RunStatus.QUEUED, RunStatus.RUNNING)
+_INITIAL_STATUSES = (RunStatus.QUEUED, RunStatus.RUNNING)
 _PENDING_HOST = HostState()
 
 
@@ -66,25 +66,25 @@ class ClaimedRun(Struct, frozen=True, gc=False, kw_only=True):
     lease: Lease
     snapshot: RunSnapshot
     definition_digest: str | None = None
-    """Equal for runs of the same definition, where a store can tell: who has read it once need not
-    ask for it again."""
+    """Equal for runs of the same definition, where a store can tell: a definition that was read
+    once need not be read again."""
 
 
 class Renewal(Struct, frozen=True, gc=False, kw_only=True):
-    """The answer for one lease. ``ok`` false: the run has another owner, or has ended."""
+    """The answer for one lease. ``ok`` is false if the run has another owner, or has ended."""
 
     run_id: str
     ok: bool
     busy: bool = False
-    """Nobody else has it, but it was not renewed, for somebody was just writing the run: it ends
-    when it would have. It is to be sent again, and not trusted for longer meanwhile."""
+    """Not renewed because another process was writing the run; it has no other owner. The lease
+    ends when it would have: send the renewal again, and do not trust it for longer meanwhile."""
     expires_at: datetime | None = None
     cancel_requested_at: datetime | None = None
     version: int | None = None
 
 
 class Purpose(StrEnum):
-    """Why a run is claimed decides which runs may be."""
+    """Why a run is claimed; that decides which runs may be."""
 
     EXECUTE = "execute"
     RECONCILE = "reconcile"
@@ -96,9 +96,9 @@ Request = TypeVar("Request", "ClaimRequest", LeaseRequest)
 class ClaimRequest(Struct, frozen=True, gc=False, kw_only=True):
     """Ask for up to ``limit`` runs at once. ``claim_id`` as in ``LeaseRequest``.
 
-    ``queues`` only matters for executing; a reconciler takes what it finds.
-    ``dead_owners`` are owners this process has proven dead (same machine, same boot, their
-    process gone): a lease of theirs counts as ended at once.
+    ``queues`` only matters for executing; a reconciler takes runs of all queues.
+    ``dead_owners`` are owners that this process has proven dead (same machine, same boot, process
+    gone): their leases count as expired at once.
     ``expired`` as in ``LeaseRequest``.
     """
 
@@ -116,43 +116,46 @@ class ClaimRequest(Struct, frozen=True, gc=False, kw_only=True):
 
 
 LATE = 1.0
-"""Seconds. A store that comes to a claim only so long after it was asked was away, or held up, and
-with it everybody who wanted to renew a lease: then it takes no expired one, as if ``expired`` were
-false. Their owners get the chance to come back first, and whoever claims next may have the rest."""
-_LATE_FOR_ALL = 5.0
+"""Seconds. A store that starts a claim only so long after the request was away, or held up, and all
+renewals with it: then the claim takes no expired lease, as if ``expired`` were false. Owners get
+the chance to renew first; the next claim may have the rest."""
+_MAX_LATE_S = 5.0
 
 
 def late_after(seconds: float) -> float:
-    """Where leases last for so long. Owners renew by thirds: nobody's lease ends in a sixth of its
-    time, and a store that is slow all the time shall not keep the runs of the dead for ever."""
-    return min(max(seconds / 6, LATE), _LATE_FOR_ALL)
+    """Seconds after which a claim counts as late, for leases of so many ``seconds``. Owners renew
+    by thirds, so no lease ends within a sixth of its time; the upper bound keeps a store that is
+    always slow from holding the runs of dead owners for ever."""
+    return min(max(seconds / 6, LATE), _MAX_LATE_S)
 
 
 def in_time(request: Request, waited: float) -> Request:
-    """``request`` as it counts now, so long after its store was asked."""
+    """``request`` as it counts after waiting so many seconds for its store."""
     if waited <= late_after(request.seconds) or not request.expired:
         return request
     return replace(request, expired=False)
 
 
 OLDEST_EVERY = 10
-"""One claimed run in so many is the oldest one, whatever its priority: nothing starves."""
+"""One in so many claimed runs is the oldest, whatever its priority, so that none starves."""
 
 
 class Claimed(NamedTuple):
+    """A run after a claim or release, and the event to write."""
+
     snapshot: RunSnapshot
     event: Event | None
-    """``None``: this owner held it already and the claim only renews."""
+    """``None``: nothing to write, the claim only renews or the run was released before."""
 
 
 def create(new: NewRun, at: datetime, now: datetime | None = None) -> RunSnapshot:
-    """The run as it is born: version 1, times by the store's clock, counts made. ``now``: if its
-    birth is dated later than that clock shows, which has been set back."""
+    """The run as it is created: version 1, times by the store's clock, counts made. ``now`` differs
+    from ``at`` if the clock has been set back and the creation is dated later than it shows."""
     given = new.snapshot
     check_run_id(given.run_id)
     if not MIN_PRIORITY <= given.priority <= MAX_PRIORITY:
         raise StoreRejected(given.run_id, f"priority {given.priority} is not in -100…100")
-    if given.status not in _AT_BIRTH:
+    if given.status not in _INITIAL_STATUSES:
         raise StoreRejected(given.run_id, f"cannot be born {given.status}")
     if not given.queue:
         raise StoreRejected(given.run_id, "needs a queue with a name")
@@ -180,9 +183,9 @@ def create(new: NewRun, at: datetime, now: datetime | None = None) -> RunSnapsho
 
 
 def _without_past(run: RunSnapshot) -> RunSnapshot:
-    """Whatever its maker says, nothing has happened to it yet."""
-    # Not together with what `create` sets: of more than fifteen keywords Python makes a dict, which
-    # costs more than a second copy.
+    """Reset everything that can only happen after creation, whatever the caller sent."""
+    # Separate from what `create` sets: with more than fifteen keywords Python builds a dict,
+    # which costs more than a second copy.
     return replace(
         run,
         owner_lost=False,
@@ -202,7 +205,7 @@ def _without_past(run: RunSnapshot) -> RunSnapshot:
 
 
 def _born_step(run: RunSnapshot, index: int, step: StepState, at: datetime) -> StepState:
-    """A planned step, or one that starts in the very commit that creates the run."""
+    """A planned step, or one that starts in the commit that creates the run."""
     if step.index != index:
         raise StoreRejected(run.run_id, f"step {index} carries index {step.index}")
     running = step.status != StepStatus.PENDING
@@ -227,7 +230,7 @@ def _born_host(
 
 
 def _count(steps: tuple[StepState, ...]) -> Counts:
-    """Of what is born only what runs has a time of start."""
+    """At creation only running steps and hosts have a start time."""
     running = [step for step in steps if step.started_at is not None]
     hosts = [host for step in running for host in step.hosts.values() if host.started_at]
     return Counts(
@@ -239,10 +242,10 @@ def _count(steps: tuple[StepState, ...]) -> Counts:
 
 
 def check_repeated(run: RunSnapshot, first_update_id: str | None, new: NewRun) -> None:
-    """``run`` is there already: may its creation be answered once more?
+    """The run exists: may its creation be answered once more?
 
-    ``RunExists`` unless this is the very write that made it, and ``LeaseLost`` if the run has
-    moved on without its maker: an owner that was replaced must not hear "ok" and begin.
+    ``RunExists`` unless this is the write that created it, and ``LeaseLost`` if the run has had
+    another owner since: a replaced owner must not get "ok" and begin.
     """
     if first_update_id != new.update_id:
         raise RunExists(run.run_id)
@@ -252,8 +255,8 @@ def check_repeated(run: RunSnapshot, first_update_id: str | None, new: NewRun) -
 
 
 def already_retried(retry_of: str, active: str, status: str, unapproved: bool) -> NotRunnable:
-    """For a second retry of a run, or of one of its retries, while one is queued or running: both
-    would do what is left. Every store that keeps definitions refuses it."""
+    """The error for a second retry of a run, or of one of its retries, while one is queued or
+    running: both would do the remaining work. Every store that keeps definitions refuses it."""
     if unapproved:
         todo = f"approve it (tenure approve {active}) or cancel it (tenure cancel {active})"
     else:
@@ -322,7 +325,7 @@ def claim(
 
 
 def claimed(owner_id: str, fence: int, purpose: Purpose, former: str | None = None) -> Event:
-    """What is said of a run that gets an owner: of a ``former`` one it is taken over."""
+    """The event of a claim; with a ``former`` owner, of a takeover."""
     said = {"owner_id": owner_id, "fence": fence, "purpose": purpose}
     if former is None:
         return Event(type="lease.claimed", data=said)
@@ -349,7 +352,7 @@ def release(run: RunSnapshot, fencing: Fencing, at: datetime) -> Claimed:
 
 
 def released(fencing: Fencing) -> Event:
-    """What an owner that gives its run back says of it, alone or with its last changes."""
+    """The event of a release."""
     return Event(type="lease.released", data={"owner_id": fencing.owner_id, "fence": fencing.fence})
 
 
@@ -359,27 +362,25 @@ def holds(run: RunSnapshot, fencing: Fencing) -> bool:
 
 
 def present(run: RunSnapshot, *, lease_live: bool, expires_at: datetime | None) -> RunSnapshot:
-    """The run as a reader sees it now: the lease is a fact of the moment, not of the record."""
+    """The run as read now: whether the lease lives is not part of the record."""
     owner_lost = run.status == RunStatus.RUNNING and not lease_live
     if expires_at == run.lease_expires_at and owner_lost == run.owner_lost:
         return run
     return replace(run, lease_expires_at=expires_at, owner_lost=owner_lost)
 
 
-# A queued run that nobody owns, taken and begun by one write.
+# Beginning: a queued run without an owner is claimed and begun in one write.
 #
-# A claim says who executes a run, the first update what starts: each durable before anything
-# starts, and nothing happens between them. So whoever has seen a run wait, and knows what of it
-# would start, may say both at once, in one version; as ``create`` does for a run that is born with
-# its owner.
+# A claim says which owner executes a run, the first update what starts; nothing happens between
+# them. A worker that has read a waiting run and knows what would start may write both at once, in
+# one version, as ``create`` does for a run created with its owner.
 #
-# What was seen is proven by the base version: every claim, request and approval would have raised
-# it. Nothing is concluded about an owner: a run that has one, however long silent, is not begun
-# this way.
+# The base version proves that the run is as it was read: every claim, request and approval would
+# have raised it. A run with an owner, however long silent, is never begun this way.
 
 
 class WaitingRun(Struct, frozen=True, gc=False, kw_only=True):
-    """A run as it was read: somebody else may have it by now."""
+    """A run as it was read; it may have an owner by now."""
 
     snapshot: RunSnapshot
     definition_digest: str | None = None
@@ -387,7 +388,7 @@ class WaitingRun(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Beginning(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """Take the run as it was at ``base_version``, and change it as its owner under ``fence``."""
+    """Claim the run as it was at ``base_version``, and update it as its owner under ``fence``."""
 
     run_id: str
     update_id: str
@@ -408,7 +409,7 @@ def beginning_of(
     update_id: str,
     delivery_ids: Iterator[str],
 ) -> Beginning:
-    """The journal says first whose it is, then what starts."""
+    """The journal has the claim first, then what starts."""
     fence = run.fence + 1
     taken = claimed(lease.owner_id, fence, Purpose.EXECUTE)
     events = (taken, *describe(run, changes))
@@ -426,7 +427,7 @@ def beginning_of(
 def begin(
     run: RunSnapshot, beginning: Beginning, *, at: datetime, applied_id: str | None = None
 ) -> Applied:
-    """For whoever keeps whole records; the errors are those of ``taken_by``."""
+    """For stores that keep whole records; the errors are those of ``taken_by``."""
     taken = taken_by(run, beginning, at=at, applied_id=applied_id)
     if taken is None:
         return Applied(run, beginning.base_version + 1, None)
@@ -436,10 +437,12 @@ def begin(
 def taken_by(
     run: RunSnapshot, beginning: Beginning, *, at: datetime, applied_id: str | None = None
 ) -> tuple[RunSnapshot, Update] | None:
-    """The run in its owner's hands, and what that owner then writes; ``None`` if it had begun
-    before. ``applied_id`` as in ``Circumstances``. ``LeaseLost`` if it had begun and somebody else
-    has the run by now; ``LeaseHeld`` if somebody was faster, ``VersionConflict`` if anything else
-    has happened to it, ``NotRunnable`` if it cannot begin."""
+    """The claimed run and the owner's first update; ``None`` if it had been applied before.
+
+    ``applied_id`` as in ``Circumstances``. ``LeaseLost`` if it was applied and the run has another
+    owner by now; ``LeaseHeld`` if the run has an owner, ``VersionConflict`` if anything else has
+    happened to it, ``NotRunnable`` if it cannot begin.
+    """
     fencing = beginning.fencing
     update = Update(
         run_id=run.run_id,
@@ -456,69 +459,66 @@ def taken_by(
         raise LeaseHeld(run.run_id, owner_id=run.owner_id, expires_at=None)
     check_base(run, update, beginning.effect, Circumstances())
     if run.status is not RunStatus.QUEUED:
-        raise NotRunnable(run.run_id, f"not to be begun: it is {run.status}")
+        raise NotRunnable(run.run_id, f"cannot begin: it is {run.status}")
     taken = claim(run, fencing.owner_id, at=at, lease_live=False).snapshot
     return replace(taken, version=run.version, updated_at=run.updated_at), update
 
 
-# Whether a store that answers late was away, or is always as slow as that.
-#
-# Of one that was away nobody could renew a lease: then expired ones are left to their owners once.
-# One that is slow all the time still renews what it is asked to renew, and shall not keep the runs
-# of the dead for ever.
-
-
-_OFTEN = 3
+_MIN_LATE_ANSWERS = 3
 
 
 class Pace:
-    """Of one store, as one process sees it. A store is
+    """Whether one store that answers late was away, or is always slow, as one process sees it.
 
-    - *quick* at first, and again with every answer that is not late;
-    - *away* with an answer that is later than it usually is, and with all late ones after that,
-      until it is known to be slow: they may have been held up by the same thing;
-    - *slow* after a stretch of late answers: several in a row, for as long as a lease, and none
-      that was later than usual. Then what takes as long as usual counts as if it were in time.
+    While a store is away no lease can be renewed, so after it expired leases are left to their
+    owners once. A store that is always slow still renews leases, and must not keep the runs of dead
+    owners for ever. A store is
 
-    What is usual is the longest answer of the last whole stretch and of the one under way. So an
-    outage is forgotten some time after, and what comes again and again is no outage.
+    - *quick* at first, and again after every answer in time;
+    - *away* after an answer later than usual, and after all late ones that follow, until it is
+      known to be slow: the same outage may have delayed them;
+    - *slow* after a stretch of late answers: several in a row, over the time of a lease, and none
+      later than usual. Then an answer that takes as long as usual counts as in time.
+
+    Usual is the longest answer of the last complete stretch and of the current one. So an outage is
+    forgotten after a while, and delays that repeat are no outage.
     """
 
     def __init__(self) -> None:
-        self._usual = 0.0
-        """The longest answer of the last whole stretch. None was: it is not slow."""
-        self._longest = 0.0
-        """Of the stretch under way."""
-        self._times = 0
-        """Late in this stretch, each asked when the one counted before had been answered: those
-        that waited at the same time waited for the same thing."""
+        self._usual_s = 0.0
+        """Longest answer of the last complete stretch, in seconds; 0: the store is not slow."""
+        self._longest_s = 0.0
+        """Longest answer of the current stretch, in seconds."""
+        self._late_answers = 0
+        """Late answers in this stretch, each requested after the previous one had come: requests
+        that waited together were delayed by the same thing."""
         self._since = self._counted_at = 0.0
 
     def in_time(self, request: Request, asked_at: float, now: float) -> Request:
-        """``request`` as it counts ``now``: it takes no expired lease if its store was away."""
+        """``request`` as it counts ``now``: without expired leases if the store was away."""
         late, lease = late_after(request.seconds), request.seconds
         away = self.was_away(asked_at, now, late=late, lease=lease)
         return in_time(request, now - asked_at) if away else request
 
     def was_away(self, asked_at: float, now: float, *, late: float, lease: float) -> bool:
-        """``late`` is what takes longer than that; a ``lease`` is how long it must have been so."""
+        """Answers after ``late`` seconds are late; a stretch must last for ``lease`` seconds."""
         waited = now - asked_at
         if waited <= late:
-            self._usual = self._longest = 0.0
+            self._usual_s = self._longest_s = 0.0
             return False
-        if waited - max(self._usual, self._longest) > late:
-            self._usual = 0.0
+        if waited - max(self._usual_s, self._longest_s) > late:
+            self._usual_s = 0.0
             self._begin(waited, now)
             return True
-        self._longest = max(self._longest, waited)
+        self._longest_s = max(self._longest_s, waited)
         if asked_at >= self._counted_at:
-            self._times, self._counted_at = self._times + 1, now
-        if self._times > _OFTEN and now - self._since >= lease:
-            self._usual = self._longest
+            self._late_answers, self._counted_at = self._late_answers + 1, now
+        if self._late_answers > _MIN_LATE_ANSWERS and now - self._since >= lease:
+            self._usual_s = self._longest_s
             self._begin(waited, now)
-        return not self._usual
+        return not self._usual_s
 
     def _begin(self, waited: float, now: float) -> None:
-        """A stretch, with this answer."""
-        self._longest, self._times = waited, 1
+        """Begin a stretch with this answer."""
+        self._longest_s, self._late_answers = waited, 1
         self._since = self._counted_at = now

@@ -1,7 +1,7 @@
-"""Callbacks as durable values: what waits, in which order, and how it ends.
+"""Callback deliveries as durable values: their order, how an attempt is settled, dead letters.
 
-A delivery waits until a relay claims it under a token for a short lease, sends it, and settles
-it under that token. Per run and target they go out in order of (version, seq), one at a time: a
+A delivery waits until a relay claims it under a token for a short lease, sends it, and settles it
+under that token. Per run and target they are sent in order of (version, seq), one at a time: a
 waiting one holds back the later ones of its own run and target and nothing else.
 """
 
@@ -22,7 +22,7 @@ from tenure.model.update import RecordedEvent
 
 
 class Delivery(Struct, frozen=True, gc=False, kw_only=True):
-    """One callback: the event it tells of, where it goes, and how often that was tried."""
+    """One callback: its event, its target, and its attempts so far."""
 
     id: str
     run_id: str
@@ -30,7 +30,7 @@ class Delivery(Struct, frozen=True, gc=False, kw_only=True):
     target: CallbackTarget
     event: RecordedEvent
     run_status: RunStatus
-    """Of the run after the change that caused this callback."""
+    """The run's status after the change that caused this callback."""
     state: DeliveryState = DeliveryState.WAITING
     attempts: int = 0
     due_at: datetime
@@ -42,11 +42,11 @@ class Delivery(Struct, frozen=True, gc=False, kw_only=True):
     token: str | None = None
     """Of the claim that holds it."""
     settled_token: str | None = None
-    """Of the attempt that was settled last: by it a repeated settling is recognised."""
+    """Of the last settled attempt: identifies a repeated settlement."""
 
 
 class Delivered(Struct, frozen=True, gc=False, tag="delivered"):
-    """The target took it."""
+    """The target accepted it."""
 
 
 class RetryLater(Struct, frozen=True, gc=False, tag="retry"):
@@ -57,13 +57,13 @@ class RetryLater(Struct, frozen=True, gc=False, tag="retry"):
 
 
 class GiveUp(Struct, frozen=True, gc=False, tag="dead"):
-    """To the dead letters."""
+    """Make it a dead letter."""
 
     error: str
 
 
 class PutBack(Struct, frozen=True, gc=False, tag="put-back"):
-    """Nothing was sent: it waits as it did before the claim, and whoever comes next may have it."""
+    """Nothing was sent: it waits as before the claim, for any relay."""
 
 
 Outcome = Delivered | RetryLater | GiveUp | PutBack
@@ -83,8 +83,8 @@ _PORTS = {"http": 80, "https": 443}
 def origin_of(target: CallbackTarget) -> str:
     """The receiver behind a target: scheme, host and port of its URL.
 
-    Targets of one origin share its troubles, and the places a relay has for it. What is no URL is
-    an origin by itself.
+    Targets of one origin share outages, and a relay limits attempts per origin. A target without a
+    valid URL is an origin by itself.
     """
     return target.name if target.url is None else _origin(target.url)
 
@@ -156,7 +156,7 @@ def requeue(delivery: Delivery, at: datetime) -> Delivery:
 
 
 def as_callback_error(dead: Delivery) -> CallbackError:
-    """How a dead letter shows on its run."""
+    """The ``callback_error`` of a run for its dead letter."""
     return CallbackError(
         target=dead.target.name,
         event=dead.event.type,

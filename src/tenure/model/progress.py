@@ -1,4 +1,4 @@
-"""What an owner reports of steps, hosts and loop items: may it be, and how do they read then?"""
+"""An owner's changes of steps, hosts and loop items: whether they are allowed, and their result."""
 
 from __future__ import annotations
 
@@ -24,11 +24,9 @@ from tenure.model.status import (
 )
 from tenure.model.update import Effect, HostChange, ItemChange, StepChange
 
-# How a refusal says which step, host or item it is about.
-
 
 class InvalidReport(Exception):
-    """What is wrong with a host or an item; the caller knows whose it is."""
+    """An invalid change of a host or item; the caller adds which one. ``place`` names the item."""
 
     place = ""
 
@@ -37,65 +35,60 @@ def label(step: StepState) -> str:
     return f"step {step.index} ({step.name})" if step.name else f"step {step.index}"
 
 
-# What an update does to a run, as differences, and what of the run must be known to find out.
-#
-# Whoever keeps whole records gives and gets snapshots (``apply``). Whoever keeps rows answers for
-# steps and hosts one by one and writes what differs; nobody builds a run to throw it away.
+# Changes as differences. A store that keeps whole records passes and gets snapshots (``apply``);
+# one that keeps rows answers for single steps and hosts, and writes only what differs.
 
 
 class Steps(Protocol):
-    """A run's steps, as far as decisions ask for them."""
+    """The part of a run's steps that decisions read."""
 
     def step(self, index: int) -> StepState | None:
-        """Its own fields; what ``hosts`` holds does not matter."""
+        """The step; the content of its ``hosts`` does not matter."""
 
     def host(self, index: int, name: str) -> HostState | None:
-        """With its items. ``None`` if this step, which has not ended, does not have it."""
+        """With its items. ``None`` if this step, which has not ended, does not have the host."""
 
     def open_hosts(self, index: int) -> dict[str, HostState]:
-        """Those running or unknown."""
+        """The running and unknown ones."""
 
     def unfinished(self) -> Iterable[StepState]:
-        """Those that the end of the run concerns: they run, or have open hosts."""
+        """Steps that the end of the run changes: running ones, and those with open hosts."""
 
 
 def concerns_steps(effect: Effect) -> bool:
-    """Or neither names steps nor ends the run."""
+    """Whether an effect changes steps or ends the run."""
     return bool(effect.changes.steps) or effect.changes.run.status in TERMINAL_RUN
 
 
 class StepDelta(Struct, gc=False):
     before: StepState | None
-    """``None`` for a step that is added; its planned hosts are then those of ``after``."""
+    """``None`` for an added step; its planned hosts are then those of ``after``."""
     after: StepState
-    """Its own fields. The same value as ``before`` if only hosts changed."""
+    """The step's own fields; the same object as ``before`` if only hosts changed."""
     hosts: dict[str, HostState]
-    """Those that changed, as they read now."""
+    """Changed hosts, in their new state."""
 
 
 class Decision(Struct, frozen=True, gc=False):
-    """What has not started when its step or run ends is not mentioned: how it reads then follows
-    from the end (``closing``), whoever asks and whenever."""
+    """What to write. Parts that have not started when their step or run ends are left out: their
+    state follows from the end (``close_step``, ``close_hosts``) whenever they are read."""
 
     version: int
-    """What the writer is told; for a repetition the version of the first time."""
+    """The version to report to the writer; for a repetition that of the first time."""
     effect: Effect | None = None
-    """What to journal and to deliver; ``None`` when nothing is to be written."""
+    """What to journal and to deliver; ``None`` if nothing is to be written."""
     at: datetime | None = None
     fields: dict[str, Any] = {}
-    """The run's own that change, but for version and ``updated_at``."""
+    """Changed fields of the run itself, without version and ``updated_at``."""
     steps: dict[int, StepDelta] = {}
 
     def own_fields(self, run: RunSnapshot) -> RunSnapshot:
-        """The run after it, but for its steps."""
+        """The run after the change, with its steps as before."""
         return replace(run, version=self.version, updated_at=self.at, **self.fields)
 
 
-# What an end does to the rest: of a run to its steps, of a step to its hosts, of a host to its
-# items. Which end follows from which is in ``transitions``.
-
-
-# Looked up once: on Python 3.11 naming a member costs nearly as much as a call.
+# What an end does to the parts: of a run to its steps, of a step to its hosts, of a host to its
+# items. The tables are in ``status``.
 
 
 def cut_short(
@@ -106,8 +99,8 @@ def cut_short(
     at: datetime,
     tally: Tally,
 ) -> list[str]:
-    """Nothing stays running in a run that ended: what ``changed`` then, and which hosts were
-    stopped."""
+    """End everything that still runs in a run that ended: updates ``changed``, returns the hosts
+    that were stopped."""
     for step in steps.unfinished():
         if step.index not in changed:
             changed[step.index] = StepDelta(step, step, {})
@@ -127,7 +120,7 @@ def _cut_step(
     at: datetime,
     tally: Tally,
 ) -> list[str]:
-    """``hosts`` that were open or changed, as they are now: no other can be running."""
+    """``hosts``: those that were open or changed, in their present state; no other can run."""
     step = delta.after
     running = [name for name, host in hosts.items() if host.status == _HOST_RUNNING]
     if status == RunStatus.SUCCESS and (running or step.status == _STEP_RUNNING):
@@ -144,8 +137,8 @@ def _cut_step(
 
 
 def _cut_host(host: HostState, status: RunStatus, at: datetime) -> HostState:
-    """Stopped by the end of its run if it is running. Items of a host that stays unknown are
-    closed too: the run ends, and nobody will look for them again."""
+    """Stop a running host with its run. Items of a host that stays unknown are closed too: the run
+    has ended, and they will not be looked for again."""
     if host.status == _HOST_RUNNING:
         host = replace(host, status=transitions.HOST_CUT_SHORT[status], finished_at=at)
     if not host.items:
@@ -162,7 +155,7 @@ def _cut_host(host: HostState, status: RunStatus, at: datetime) -> HostState:
 
 
 def close_step(step: StepState, run_status: RunStatus, finished_at: datetime | None) -> StepState:
-    """How a step of an ended run reads: what was never reached says why."""
+    """How a step of an ended run reads: one that was not reached says why."""
     if step.status == _STEP_PENDING:
         step = replace(
             step, status=transitions.STEP_NOT_REACHED[run_status], finished_at=finished_at
@@ -187,7 +180,7 @@ def _still_running(hosts: dict[str, HostState]) -> str | None:
 
 
 def close_hosts(step: StepState) -> StepState:
-    """How the hosts of an ended step read: those that never started say why."""
+    """How the hosts of an ended step read: those that did not start say why."""
     pending = [name for name, host in step.hosts.items() if host.status == _HOST_PENDING]
     if not pending:
         return step
@@ -197,7 +190,7 @@ def close_hosts(step: StepState) -> StepState:
 
 
 def close_items(host: HostState) -> HostState:
-    """The items of a host that ended, or of which nobody knows, follow it."""
+    """Close the items of a host that ended or became unknown."""
     items = list(host.items)
     for position, item in enumerate(items):
         end = item.status
@@ -260,7 +253,7 @@ def _added_step(run_id: str, index: int, change: StepChange, total: int) -> Step
 def _change_step(
     run_id: str, step: StepState, change: StepChange, at: datetime, tally: Tally
 ) -> StepState:
-    """Its own fields."""
+    """Change the step's own fields."""
     old, new = step.status, change.status
     if new is not UNSET and new is not old:
         if new not in status.STEP[old]:
@@ -344,7 +337,7 @@ def _change_item(item: _Item, change: ItemChange, at: datetime) -> _Item:
             fields["finished_at"] = None
         else:
             fields["finished_at"] = at
-    # One by one: nothing else here runs as often.
+    # One by one, not in a loop: nothing else here runs as often.
     if change.message is not UNSET:
         fields["message"] = change.message
     if change.kind is not UNSET:

@@ -1,4 +1,4 @@
-"""What may be asked of a list of runs, and how a page of answers looks."""
+"""Queries: filters and pages of run lists, owners, ages, and the topics of wake-ups."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class RunFilter(Struct, frozen=True, kw_only=True):
     """Exclusive."""
     owner_id: str | None = None
     held: bool = False
-    """Only runs that somebody owns, whether that owner lives or not."""
+    """Only runs with an owner, alive or not."""
     canceling: bool = False
     """Only runs whose owner was asked to cancel them."""
     unapproved: bool = False
-    """Only runs that still wait for somebody's approval, in time or not."""
+    """Only runs that still wait for approval, in time or not."""
 
     def __post_init__(self) -> None:
         for moment in (self.created_from, self.created_to):
@@ -66,19 +66,19 @@ class RunFilter(Struct, frozen=True, kw_only=True):
 
 
 class Page(Struct, Generic[T], frozen=True, kw_only=True):
-    """``cursor`` opens the next page; ``None`` on the last one. Opaque: only hand it back."""
+    """``cursor`` opens the next page; ``None`` on the last one. It is opaque."""
 
     items: tuple[T, ...] = ()
     cursor: str | None = None
 
 
 def bounded_limit(limit: int) -> int:
-    """Pages are never empty by request nor unbounded by accident."""
+    """At least 1 and at most ``MAX_PAGE``."""
     return max(1, min(limit, MAX_PAGE))
 
 
 def encode_cursor(listing: str, *position: int) -> str:
-    """A place in ``listing``, wrapped so that nobody is tempted to compute with it."""
+    """An opaque cursor for a place in ``listing``."""
     return urlsafe_b64encode(json.encode((listing, *position))).decode().rstrip("=")
 
 
@@ -95,24 +95,21 @@ def decode_cursor(listing: str, cursor: str, places: int) -> tuple[int, ...]:
     return tuple(position)
 
 
-# Who has runs, and how many of them nobody keeps.
-
-
 class Ownership(Struct, frozen=True, kw_only=True):
-    """The runs of one recovery that one owner has. ``None`` for an owner: begun and given back, not
-    to be resumed; nobody will drive them."""
+    """Count of one owner's runs with the same recovery. ``owner_id`` ``None``: begun, released, and
+    not to be resumed, so no worker will continue them."""
 
     owner_id: str | None
     recovery: Recovery
     runs: int
     lost: int
-    """Of those, how many are under way and have no live lease."""
+    """How many of them are under way without a live lease."""
     canceling: int = 0
-    """And how many were asked to stop: nobody resumes these."""
+    """How many were asked to stop: these are not resumed."""
 
 
 def ownerships(runs: Iterable[RunSummary]) -> list[Ownership]:
-    """Of runs as a store presents them."""
+    """Owners of ``runs`` as a store presents them."""
     having: Counter[tuple[str | None, Recovery]] = Counter()
     losing: Counter[tuple[str | None, Recovery]] = Counter()
     stopping: Counter[tuple[str | None, Recovery]] = Counter()
@@ -134,23 +131,18 @@ def ownerships(runs: Iterable[RunSummary]) -> list[Ownership]:
     ]
 
 
-# How old a run may be asked to be.
-
-
 MAX_AGE_SECONDS = 100 * 366 * 86400.0
-"""A century: further back than anything a store has kept."""
+"""A century: older than anything in a store."""
 
 
 def check_age(seconds: float) -> None:
-    """Below zero it would reach runs that are yet to end."""
+    """``ValueError`` for an age that is negative (it would reach unfinished runs) or too large."""
     if not 0 <= seconds <= MAX_AGE_SECONDS:
         raise ValueError(f"a run ended from 0 seconds to a century ago, not {seconds}")
 
 
-# Which changes of a run somebody may be waiting for, and by which names they wait.
-#
-# A wake-up is a hint: it may be lost, and may come for nothing. It carries no state, and whoever
-# hears it asks the store.
+# Topics of wake-ups. A wake-up is a hint: it may be lost or spurious, carries no state, and a
+# listener reads the store.
 
 
 _QUEUE = "queue:"
@@ -166,13 +158,13 @@ def is_of_queue(topic: str) -> bool:
 
 
 def topic_of_owner(owner_id: str) -> str:
-    """Somebody asks this owner to cancel a run."""
+    """An owner is asked to cancel a run."""
     return f"owner:{owner_id}"
 
 
 def news(before: RunSummary | None, after: RunSummary, at: datetime) -> tuple[str, ...]:
-    """The topics of one change. Nothing for what an owner writes of his own run: that is nearly
-    everything. What time alone brings about (a lease that ends, a ``run_after``) is no change."""
+    """The topics of one change. None for an owner's own writes, which are nearly all. What time
+    alone brings about (an expired lease, ``run_after``) is no change."""
     if after.owner_id is None:
         if _is_free(after, at) and not (before is not None and _is_free(before, at)):
             return (topic_of_queue(after.queue),)

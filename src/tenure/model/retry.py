@@ -32,8 +32,7 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
     jitter: float = 0.0
 
     def __post_init__(self) -> None:
-        """A wait that is no number would never end, and nothing would be said: ``InvalidOptions``
-        names every such field."""
+        """``InvalidOptions`` names every invalid field; a wait of NaN would never end."""
         wrong = [
             f"{name} must be {expected}"
             for name, (kinds, least, most, expected) in _BOUNDS.items()
@@ -47,13 +46,13 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
     ) -> float | None:
         """Seconds to wait before the next attempt, or ``None`` to give up.
 
-        ``luck`` is a random number in [0, 1); ``at_least`` is what the other side asked for
-        (``Retry-After``), itself bounded by ``max_delay``.
+        ``luck`` is a random number in [0, 1); ``at_least`` is the wait the receiver asked for in
+        seconds (``Retry-After``), bounded by ``max_delay``.
         """
         if failed_attempts >= self.attempts:
             return None
         try:
-            # As a float: a whole number would grow digit by digit instead of overflowing.
+            # As a float: an integer would grow digit by digit instead of overflowing.
             growth = float(self.backoff) ** (failed_attempts - 1)
             wait = min(self.delay * growth, self.max_delay)
         except OverflowError:

@@ -1,9 +1,9 @@
 """What a run is at one version: frozen values, shown to users exactly as they are here.
 
 A snapshot never changes; ``apply`` makes the next one. The mappings inside (``vars``, ``hosts`` …)
-are plain dicts for speed: treat them as read-only. Encoded, fields at their default are left out,
-to keep stored rows small; ``codec.full_record`` gives what people and programs read: every field.
-``gc=False``: these trees have no cycles, and thousands of them must not slow the collector down.
+are plain dicts for speed: treat them as read-only. Fields at their default are left out when
+encoded, to keep stored rows small; ``codec.full_record`` has every field.
+``gc=False``: these trees have no cycles, and thousands of them would slow the collector down.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class ErrorInfo(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True)
     exit_code: int | None = None
     stderr_tail: str | None = None
     failed_hosts: tuple[str, ...] = ()
-    """The first twenty; ``failed_count`` has them all."""
+    """The first twenty; ``failed_count`` counts them all."""
     failed_count: int = 0
 
 
 class Approval(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """Whether the run must be approved before it begins, its approver, and until when it may be."""
+    """Whether the run must be approved before it begins, by when, and by whose approval it did."""
 
     required: bool = False
     by: str | None = None
@@ -41,7 +41,7 @@ class Approval(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
 
 class Annotation(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """What was found out later. Never touches status; allowed on ended runs."""
+    """A note added later. Never changes a status; allowed on ended runs."""
 
     id: str
     data: dict[str, Any]
@@ -50,12 +50,12 @@ class Annotation(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True
 
 
 class CallbackTarget(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """Where a run's events go. ``name`` orders and identifies; it is unique within a run."""
+    """Where a run's events are sent. ``name`` is unique within a run and identifies the target."""
 
     name: str
     url: str | None = None
     events: tuple[str, ...] = ("run",)
-    """Kinds asked for: ``run``, ``step``, ``host``."""
+    """Kinds of events to send: ``run``, ``step``, ``host``."""
     secret_env: str | None = None
     headers: dict[str, str] = {}
 
@@ -87,7 +87,7 @@ class ItemState(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True)
     truncated: bool = False
     vars: dict[str, Any] = {}
     withheld: tuple[str, ...] = ()
-    """Names of exported variables that held a secret: later steps saw them, nobody keeps them."""
+    """Names of exported variables that held a secret: seen by later steps, kept nowhere."""
 
 
 class HostState(ItemState, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -111,8 +111,8 @@ class StepState(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True)
 class Counts(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """How many steps and hosts were reached, by status.
 
-    What the totals hold beyond the sum was not reached: still pending in a live run, skipped,
-    canceled or interrupted together with the run once it ended.
+    The rest of the totals was not reached: pending in an unfinished run; skipped, canceled or
+    interrupted with the run once it ended.
     """
 
     steps: dict[StepStatus, int] = {}
@@ -181,14 +181,11 @@ def summarize(snapshot: RunSnapshot) -> RunSummary:
     return RunSummary(**{name: getattr(snapshot, name) for name in SUMMARY_FIELDS})
 
 
-# How many steps and hosts have got how far, counted along as they move.
-
-
 _Status = TypeVar("_Status", StepStatus, HostStatus)
 
 
 class Tally(Struct, gc=False):
-    """Counts of what was reached, moved along as statuses move. Pending is not counted."""
+    """Counts of reached steps and hosts, updated as statuses change. Pending is not counted."""
 
     steps: dict[StepStatus, int]
     hosts: dict[HostStatus, int]
@@ -209,7 +206,7 @@ class Tally(Struct, gc=False):
 
 
 def move(counts: dict[_Status, int], old: _Status, new: _Status) -> None:
-    """One less is ``old``, if those are counted, and one more is ``new``."""
+    """Count one less of ``old``, if counted, and one more of ``new``."""
     if old is new:
         return
     left = counts.get(old)

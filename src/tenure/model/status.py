@@ -1,4 +1,4 @@
-"""The states of runs, steps, hosts and deliveries. Who may move where: ``transitions``."""
+"""The states of runs, steps, hosts and deliveries, and the tables of every transition."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ E = TypeVar("E", bound=Enum)
 
 
 def plain_members(kind: type[E]) -> type[E]:
-    """Python 3.11 finds a member through a descriptor written in Python; 3.12 stores the member
-    itself. Doing so here makes every comparison with a status several times cheaper."""
+    """Store the members as plain class attributes, as Python 3.12 does. Python 3.11 finds them
+    through a descriptor written in Python, which makes every comparison several times dearer."""
     for member in kind:
         type.__setattr__(kind, member.name, member)
     return kind
@@ -49,7 +49,7 @@ class HostStatus(StrEnum):
     UNREACHABLE = "unreachable"
     """It could not be contacted."""
     UNKNOWN = "unknown"
-    """Its owner died while it ran and nobody could find out how it ended."""
+    """Its owner died while it ran, and how it ended could not be found out."""
 
 
 @plain_members
@@ -97,15 +97,13 @@ ENDED_HOST = frozenset(
         HostStatus.UNREACHABLE,
     }
 )
-"""Ends of a host. ``unknown`` is none: a rerun or a late finding may still settle it."""
+"""Ends of a host. ``unknown`` is none: a rerun or a later check may still settle it."""
 OPEN_HOST = frozenset({HostStatus.RUNNING, HostStatus.UNKNOWN})
-"""Started, and not ended."""
+"""Started and not ended."""
 
 
-# The tables of every status change: who may follow whom, and what an end does to the rest.
-#
-# Nothing else in Tenure decides about a status. ``apply`` reads these tables; the diagram in
-# ``docs/reference/states.md`` and the page's lists are generated from them.
+# Every allowed transition, and what an end does to the parts. ``decide`` reads these tables; the
+# diagram in ``docs/reference/states.md`` and the page's lists are generated from them.
 
 
 RUN: dict[RunStatus, frozenset[RunStatus]] = {
@@ -141,7 +139,7 @@ HOST: dict[HostStatus, frozenset[HostStatus]] = {
 
 DELIVERY: dict[DeliveryState, frozenset[DeliveryState]] = {
     DeliveryState.WAITING: frozenset({DeliveryState.DELIVERED, DeliveryState.DEAD}),
-    # Both ends may be sent again by a person, under the same id.
+    # Both ends may be sent again by an operator, under the same id.
     DeliveryState.DELIVERED: frozenset({DeliveryState.WAITING}),
     DeliveryState.DEAD: frozenset({DeliveryState.WAITING}),
 }
@@ -186,8 +184,8 @@ ITEM_CUT_SHORT: dict[HostStatus, HostStatus] = {
     HostStatus.UNKNOWN: HostStatus.UNKNOWN,
 }
 
-# A host that was running when its run ended without anybody saying how the host ended.
-# ``started_at`` tells an interrupted host that had begun from one that had not.
+# A host that was running when its run ended without a report of its own end. ``started_at`` tells
+# an interrupted host that had begun from one that had not.
 HOST_CUT_SHORT: dict[RunStatus, HostStatus] = {
     RunStatus.FAILED: HostStatus.UNKNOWN,
     RunStatus.CANCELED: HostStatus.UNKNOWN,

@@ -1,7 +1,7 @@
-"""Tokens: who may come through the gateway, for how long, and how far.
+"""Tokens for the gateway: role, queues, expiry and digest.
 
-A token reads ``tenure_<id>_<secret>``. Its secret is shown once; what is kept is a digest of it.
-Since it is drawn at random and long, no slow digest is needed: there is nothing to guess.
+A token reads ``tenure_<id>_<secret>``. Its secret is shown once; a digest is stored. The secret is
+long and random, so a fast digest is enough: it cannot be guessed.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class Role(StrEnum):
 
 
 class Token(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is kept of a token. ``name`` is how journals call its bearer."""
+    """A stored token. ``name`` is how journals call its bearer."""
 
     id: str
     name: str
     role: Role
     digest: bytes
     queues: tuple[str, ...] | None = None
-    """Whose runs it may see and touch; ``None``: all."""
+    """Queues whose runs it may see and touch; ``None``: all."""
     created_at: datetime | None = None
     expires_at: datetime | None = None
     revoked_at: datetime | None = None
@@ -51,13 +51,13 @@ def digest_of(secret: str) -> bytes:
 
 
 def written(token_id: str, secret: str) -> str:
-    """As its bearer carries it."""
+    """The token as its bearer sends it."""
     return f"{PREFIX}{token_id}_{secret}"
 
 
 def bearer_of(text: str, known: Sequence[Token] | dict[str, Token]) -> Token | None:
-    """Whose token this is, expired and revoked ones included. What is compared takes the same time
-    whether anything fits or not."""
+    """The token that ``text`` belongs to, expired and revoked ones included; ``None`` if unknown.
+    Takes the same time for known and unknown ones."""
     by_id = known if isinstance(known, dict) else {token.id: token for token in known}
     token_id, _, secret = text.removeprefix(PREFIX).partition("_")
     token = by_id.get(token_id) if text.startswith(PREFIX) else None

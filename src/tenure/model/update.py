@@ -1,8 +1,8 @@
 """The only ways a stored run changes: it is created, or an ``Update`` is applied to it.
 
-An update is a delta. It says on which version it was decided (``base_version``), by which
-right (``lease``), and under which name a repetition is recognised (``update_id``); state,
-journal and callbacks change together or not at all.
+An update is a delta. It names the version it was decided on (``base_version``), the right to write
+(``lease``), and an id by which a repetition is recognised (``update_id``); state, journal and
+callbacks change together or not at all. A run's journal is its events in order of (version, seq).
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from msgspec import UNSET, Struct, UnsetType
 from tenure.model.errors import StoreRejected
 from tenure.model.snapshot import Annotation, ErrorInfo, RunSnapshot, StepState
 from tenure.model.status import HostStatus, RunStatus, StepStatus
-
-# What an update says happened. A run's journal is its events in order of (version, seq).
 
 
 class Event(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -61,7 +59,7 @@ class RecordedEvent(Event, frozen=True, gc=False, kw_only=True, omit_defaults=Tr
 
 
 class FeedPage(Struct, frozen=True, kw_only=True):
-    """A part of all histories. ``cursor`` opens the next part, also if there is none yet."""
+    """A part of the feed of all runs. ``cursor`` opens the next part, even if still empty."""
 
     events: tuple[RecordedEvent, ...]
     cursor: str
@@ -88,20 +86,20 @@ def record(
 
 
 class Fencing(Struct, frozen=True, gc=False):
-    """The right to write as a run's owner: captured once, at claim."""
+    """The right to write as a run's owner: obtained once, at the claim."""
 
     owner_id: str
     fence: int
 
 
 class LeaseRequest(Struct, frozen=True, gc=False, kw_only=True):
-    """Ask for a run's ownership. ``claim_id`` names this very request, so that a repetition
+    """Ask for a run's ownership. ``claim_id`` identifies this request, so that a repetition
     after a lost answer returns what the first one got, renewed.
 
-    ``expired`` false takes no expired lease over: for a process that has just started or has just
-    met a store error, while the owner may only be waiting to come back. A request that is sent
-    again after an error says so too. A lease whose owner cannot come back, for the store's machine
-    has been booted since, is taken all the same.
+    ``expired=False`` takes over no expired lease: for a process that has just started or has just
+    met a store error, since the owner may be about to come back. A request repeated after an error
+    sets it too. The lease of an owner that cannot come back, because the store's machine has
+    rebooted since, is taken all the same.
     """
 
     owner_id: str
@@ -122,7 +120,7 @@ def check_lease_seconds(seconds: float) -> None:
 
 
 class ItemChange(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """What changed on a host, or on one loop item of it. Times are stamped by the store."""
+    """Changes of a host, or of one loop item on it. Times are stamped by the store."""
 
     status: HostStatus | UnsetType = UNSET
     message: str | UnsetType | None = UNSET
@@ -139,7 +137,7 @@ class ItemChange(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True
 
 class HostChange(ItemChange, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     items: dict[int, ItemChange] = {}
-    """By position in the loop; a position one past the end adds an item."""
+    """By position in the loop; the next free position adds an item."""
 
 
 class StepChange(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -147,10 +145,10 @@ class StepChange(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True
     message: str | UnsetType | None = UNSET
     hosts: dict[str, HostChange] = {}
     error: ErrorInfo | UnsetType = UNSET
-    """Why it failed. For the journal: the record has it for the run."""
+    """Why it failed. For the journal only: the record has the run's error."""
     plan: StepState | None = None
     """Adds a step that was not planned at creation (a handler): name, kind, action, hosts and
-    who notified it."""
+    the notifying step."""
 
 
 class CancelRequest(Struct, frozen=True, gc=False, kw_only=True):
@@ -184,12 +182,12 @@ class RunChange(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True)
     cancel: CancelRequest | UnsetType = UNSET
     approve: Consent | UnsetType = UNSET
     if_overdue: bool = False
-    """All of it only if nobody approved the run in time, by the store's clock in this statement."""
+    """Apply only if the run was not approved in time, by the store's clock in this statement."""
     annotate: tuple[Annotation, ...] = ()
     callback_failed: CallbackFailure | UnsetType = UNSET
     journal_only: bool = False
-    """The record stays as it is, and its events are written all the same. Names its base: nothing
-    else would tell a repetition."""
+    """The record stays as it is; only the events are written. The update must name its base, by
+    which a repetition is recognised."""
 
 
 NO_RUN_CHANGE = RunChange()
@@ -201,7 +199,7 @@ class Changes(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 
 
 class NewDelivery(Struct, frozen=True, gc=False, kw_only=True):
-    """A callback owed for event number ``seq`` of its update."""
+    """A callback for event number ``seq`` of its update."""
 
     id: str
     target: str
@@ -209,7 +207,7 @@ class NewDelivery(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Effect(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """State, journal and callbacks that go together."""
+    """State, journal and callbacks that are written together."""
 
     changes: Changes = Changes()
     events: tuple[Event, ...] = ()
@@ -219,10 +217,10 @@ class Effect(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
 class Update(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="update"):
     """A delta for one run.
 
-    ``lease`` is the owner's right; without it the writer is an operator. ``base_version``
+    ``lease`` is the owner's right; an update without it is an operator's. ``base_version``
     ``None`` means "any": allowed for operators, whose changes commute with the owner's.
-    ``if_unowned`` replaces ``effect`` when, in the very statement that writes, the run has not
-    ended and no live lease exists. Cancel is built from it: ask the owner, or end the run.
+    ``if_unowned`` replaces ``effect`` when, in the statement that writes, the run has not ended and
+    has no live lease. Cancel is built from it: ask the owner, or end the run.
     """
 
     run_id: str
@@ -235,8 +233,8 @@ class Update(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, ta
 
 
 class NewRun(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag="create"):
-    """A run to be born: ``queued`` for workers, or ``running`` with its first lease and its
-    first intents already in ``snapshot``, so that an embedded run is never up for grabs.
+    """A run to create: ``queued`` for workers, or ``running`` with its first lease and its
+    first intents already in ``snapshot``, so that no worker can claim an embedded run.
 
     The store sets version, fence and every time; it ignores those of ``snapshot``.
     """
@@ -246,7 +244,7 @@ class NewRun(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, ta
     definition: str | None = None
     lease: LeaseRequest | None = None
     approval_seconds: float | None = None
-    """How long it may wait for approval; ``expires_at`` follows from it by the store's clock."""
+    """How long it may wait for approval; the store's clock turns it into ``expires_at``."""
     events: tuple[Event, ...] = ()
     deliveries: tuple[NewDelivery, ...] = ()
 
@@ -255,7 +253,7 @@ Write = NewRun | Update
 
 
 def run_id_of(write: Write) -> str:
-    """``StoreRejected`` for what is no write at all: it must not harm the rest of a batch."""
+    """``StoreRejected`` for a value that is no write: it must not harm the rest of a batch."""
     run_id: object = None
     if isinstance(write, Update):
         run_id = write.run_id
@@ -267,9 +265,9 @@ def run_id_of(write: Write) -> str:
 
 
 class Receipt(Struct, frozen=True, gc=False, kw_only=True):
-    """An accepted write: the version it made, and where the run stands.
+    """An accepted write: its version, and the present state of the run.
 
-    A repeated write gets the version of its first answer and otherwise present facts.
+    A repeated write gets the version of its first answer and otherwise the present state.
     """
 
     run_id: str

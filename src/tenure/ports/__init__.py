@@ -1,8 +1,8 @@
-"""What Tenure needs from the outside, one small protocol per file.
+"""What Tenure needs from the outside, as protocols.
 
-Only ``RunStateStore`` is required of an integrator; every further power is a protocol of its
-own, and what is lost without it is said there. Ports follow semantic versioning: a new power
-is a new protocol, never a new method on an old one.
+A store must implement ``RunStateStore``; every other protocol is optional, and its docstring says
+what is lost without it. Ports follow semantic versioning: a new capability is a new protocol, never
+a new method on an existing one.
 """
 
 VERSION = "1.0"

@@ -1,4 +1,4 @@
-"""Callbacks that wait to be sent."""
+"""Callbacks: the outbox of a store, the sender of one attempt, and the in-process notifier."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tenure.wire.callbacks import CallbackPayload
 
 @runtime_checkable
 class Outbox(Protocol):
-    """Without it callbacks are best effort from memory.
+    """Durable callbacks. Without it they are sent from memory, best effort.
 
-    Deliveries come into being with the update that caused them, in the same atomic write.
-    A relay claims some, sends them, and settles each; any number of relays may do so at once.
-    Nothing here changes a run's version, status, message, error or times.
+    A delivery is created by the update that caused it, in the same atomic write. A relay claims
+    some, sends them, and settles each; any number of relays may do so at once. Nothing here changes
+    a run's version, status, message, error or times.
     """
 
     async def claim_deliveries(
@@ -36,13 +36,13 @@ class Outbox(Protocol):
         """Hold up to ``limit`` due deliveries under ``token`` for ``seconds``, soonest due first.
 
         Of each run and target only the lowest unsettled (version, seq) is eligible, and only
-        while no live claim holds it: one in flight per run and target, in order. A new one is due
-        at once, one that failed after its delay, measured as leases are.
+        while no live claim holds it: one in flight per run and target, in order. A new delivery is
+        due at once, a failed one after its delay, measured as leases are.
 
         At most ``per_origin`` of one origin (``model.outbox.origin_of``), and none of
-        ``except_origins``: a relay whose hands are full with the callbacks of one receiver asks
-        for everybody else's. However many wait there, the others are found as quickly.
-        ``only`` these, by their ids, if it is given: of them too what is due and eligible.
+        ``except_origins``: a relay that is busy with the callbacks of one receiver asks for those
+        of the others. Their number must not slow down the search for the others.
+        ``only``: consider no other ids; they too must be due and eligible.
 
         The same ``token`` again returns what is still held under it, renewed, and claims no more.
         """
@@ -69,20 +69,20 @@ class Outbox(Protocol):
         ...
 
     async def get_delivery(self, delivery_id: str) -> Delivery:
-        """``DeliveryNotFound``."""
+        """The delivery with this id. ``DeliveryNotFound``."""
         ...
 
     async def requeue_delivery(self, delivery_id: str) -> Delivery:
         """Send a settled delivery again: same id, ``redelivery`` set, attempts from zero.
 
-        ``DeliveryNotFound``. One that is waiting stays as it is.
+        ``DeliveryNotFound``. A waiting delivery is left unchanged.
         """
         ...
 
 
 @runtime_checkable
 class OutboxBatches(Protocol):
-    """Without it, a relay settles deliveries one by one, and claims apart from that."""
+    """Settling in batches. Without it a relay settles deliveries one by one."""
 
     async def settle_deliveries(
         self, settlements: Sequence[Settlement]
@@ -90,10 +90,10 @@ class OutboxBatches(Protocol):
         """As ``settle_delivery`` for each, in order, in one commit; one answer each.
 
         One refused or malformed settlement never harms another; its error is returned in its
-        place, exactly the error the single call would raise. ``StoreUnavailable`` in its place:
-        somebody else holds what it needs, nothing of it was settled, send it again. Raises only
-        ``StoreUnavailable``, after which any of them may have been settled: send the same ones
-        again.
+        place, exactly the error the single call would raise. ``StoreUnavailable`` in its place
+        means that another process holds a row it needs and nothing of it was settled: send it
+        again. Raises only ``StoreUnavailable``, after which any of them may have been settled: send
+        the same ones again.
         """
         ...
 
@@ -108,16 +108,13 @@ class OutboxBatches(Protocol):
         except_origins: Collection[str] = (),
         only: Collection[str] | None = None,
     ) -> tuple[list[Delivery | TenureError], list[Delivery]]:
-        """``settle_deliveries``, then ``claim_deliveries``, in one commit: what settling made
-        eligible can be claimed at once, and a relay at work waits for half as many commits."""
+        """``settle_deliveries``, then ``claim_deliveries``, in one commit. A delivery that became
+        eligible by the first is claimed by the second, and a busy relay commits half as often."""
         ...
 
 
-# Getting one callback to its target, once.
-
-
 class NotTaken(Struct, frozen=True, kw_only=True):
-    """Why the target has not got it."""
+    """A failed attempt: why, and whether to try again."""
 
     error: str
     """For people; never holds a secret."""
@@ -128,17 +125,14 @@ class NotTaken(Struct, frozen=True, kw_only=True):
 
 
 class CallbackSender(Protocol):
-    """One attempt for one delivery. Who tries again, and when, is the relay's business."""
+    """Makes one attempt for one delivery. Retries are the relay's business."""
 
     async def send(self, delivery: Delivery) -> NotTaken | None:
-        """``None``: the target has it. Bounded in time and memory whatever the target does; never
-        raises for what a target does wrong."""
+        """Send ``delivery``; ``None`` if the target accepted it. Time and memory are bounded
+        whatever the target does; a target's mistakes are returned, never raised."""
         ...
 
     async def close(self) -> None: ...
-
-
-# Telling the application that embeds Tenure.
 
 
 class RunStateNotifier(Protocol):

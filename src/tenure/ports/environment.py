@@ -1,4 +1,4 @@
-"""Time as a thing that is passed in."""
+"""The clock, and the broker that tells workers which run to claim."""
 
 from __future__ import annotations
 
@@ -31,12 +31,9 @@ class Clock(Protocol):
         ...
 
 
-# Being told which run to claim: a faster way to find it than looking.
-
-
 class Hint(Struct, frozen=True, kw_only=True):
-    """One run that could be claimed when somebody said so. ``receipt`` is the broker's own name for
-    this very handing-out."""
+    """One run that could be claimed when the hint was published. ``receipt`` identifies this
+    delivery of the hint at the broker."""
 
     queue: str
     run_id: str
@@ -45,46 +42,43 @@ class Hint(Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class Broker(Protocol):
-    """Carries hints to workers, each to one of them.
+    """Carries hints to workers, each to one of them. A faster way to find a run than polling.
 
-    *An id and no state.* What a run is, may do, and whose it is, the store says. A hint may come
-    late, twice, or for a run that has ended; workers still look at the store by themselves. So
-    losing every hint costs latency and nothing else.
+    *An id and no state.* State and owner of a run are read from the store. A hint may come late,
+    twice, or for a run that has ended, and workers still poll the store. So losing every hint costs
+    latency and nothing else.
 
-    *At least once.* A hint that was taken is hidden from others until it is acknowledged or given
-    back. If neither happens for as long as the broker hides hints (its visibility time-out, set
-    when it is opened), it is handed out again. Who took it before has no say in it any more: the
-    answer to a handing-out that is over changes nothing.
+    *At least once.* A hint that was taken is hidden from other workers until it is acknowledged or
+    given back. If neither happens within the broker's visibility time-out (set when it is opened),
+    it is delivered again; an answer to the earlier delivery then has no effect.
 
-    *Bounded.* Every call ends in a few seconds at most, and so does the room that hints take:
-    the oldest are dropped before it grows without end. What did not come from ``publish`` is
-    dropped, and never handed out.
+    *Bounded.* Every call ends within a few seconds. Storage is bounded too: the oldest hints are
+    dropped first. Messages that did not come from ``publish`` are dropped, never handed out.
 
-    ``BrokerUnavailable`` from any call: nobody knows whether it happened, and nothing needs to be
-    done about it. A cancelled call may have happened as well.
+    ``BrokerUnavailable`` from any call: it may have happened or not, and nothing needs to be done
+    about it. A cancelled call may have happened as well.
     """
 
     async def publish(self, queue: str, run_id: str) -> None:
-        """There may be something to claim. Returns when the broker has it."""
+        """Announce a run that may be claimable. Returns when the broker has the hint."""
         ...
 
     async def take(self, queues: Sequence[str], *, limit: int, wait: float) -> list[Hint]:
-        """Up to ``limit`` hints, of these queues together; those beyond it stay others' to take. No
-        queue has to wait until another is empty. With none there it waits for the first, for
-        ``wait`` seconds or less; then the list is empty."""
+        """Up to ``limit`` hints of these queues together, the queues served fairly. Waits up to
+        ``wait`` seconds for the first one, then returns an empty list."""
         ...
 
     async def acknowledge(self, hints: Sequence[Hint]) -> None:
-        """They are done with: nobody gets them again."""
+        """Remove these hints; they are not delivered again."""
         ...
 
     async def give_back(self, hint: Hint, delay: float) -> None:
-        """Somebody gets it again, in ``delay`` seconds. Of several hints that wait for the same run
-        the first stands for all."""
+        """Deliver the hint again in ``delay`` seconds. Several waiting hints for one run count as
+        one, the earliest."""
         ...
 
     async def purge(self, queue: str) -> None:
-        """Drop every hint of this queue, also those that were taken and those given back."""
+        """Drop every hint of this queue, taken and given-back ones included."""
         ...
 
     async def ping(self) -> None:

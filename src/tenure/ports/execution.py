@@ -1,4 +1,4 @@
-"""What a step does on one host."""
+"""What a step does on one host: transports, actions, output, secret masking and recorders."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ from tenure.model.snapshot import RunSnapshot
 from tenure.model.status import HostStatus
 from tenure.model.update import RecordedEvent
 from tenure.workflow.catalogue import ActionSpec
-
-# How a host is reached.
-
 
 DEFAULT_GRACE = 5.0
 """Seconds between TERM and KILL."""
@@ -38,7 +35,7 @@ class Command(Struct, frozen=True, kw_only=True):
     cwd: str | None = None
     become: str | None = None
     grace: float = DEFAULT_GRACE
-    """When it is ended early."""
+    """Seconds between TERM and KILL when it is ended early."""
 
 
 class Exit(Struct, frozen=True, kw_only=True):
@@ -52,30 +49,30 @@ class Exit(Struct, frozen=True, kw_only=True):
 
 
 class Output(Protocol):
-    """Takes what a process prints, as it comes."""
+    """Receives what a process prints, as it comes."""
 
     async def write(self, stream: str, data: bytes) -> None:
-        """``stream`` is ``stdout`` or ``stderr``. Waits while whoever keeps it is behind, so that
+        """``stream`` is ``stdout`` or ``stderr``. Waits while the receiver is behind, so that
         memory stays bounded whatever is printed."""
         ...
 
 
 class Copy(Output, Protocol):
-    """Files that take what is written here."""
+    """A copy of an output, written to files."""
 
     @property
     def problem(self) -> str | None:
-        """Why not all of it could be written, if so."""
+        """Why the copy is incomplete; ``None`` if it is complete."""
         ...
 
 
 @runtime_checkable
 class CopiedOutput(Protocol):
-    """An ``Output`` that may be had in files as well."""
+    """An ``Output`` that can be copied to files as well."""
 
     async def copy_into(self, folder: str) -> Copy:
-        """New files in ``folder`` (made if it is not there) of the machine that executes the run,
-        closed together with this output. ``OSError`` if there cannot be any."""
+        """Create files in ``folder`` (made if missing) on the machine that executes the run; they
+        are closed together with this output. ``OSError`` if they cannot be created."""
         ...
 
 
@@ -83,36 +80,34 @@ class Transport(Protocol):
     """Starts processes on hosts."""
 
     async def run(self, host: Endpoint, command: Command, output: Output) -> Exit:
-        """Run to the end, all output handed over before this returns.
+        """Run to the end; all output has been passed on before this returns.
 
         ``HostUnreachable`` if the host cannot be contacted; ``NotStarted`` if it refuses the
         command; ``StillRunning`` in place of ``CancelledError`` if nothing confirmed its end.
         Cancelling the call ends the whole process tree (TERM, grace, KILL) before
-        ``CancelledError`` comes out. A descendant that keeps the pipes open after its parent has
+        ``CancelledError`` is raised. A descendant that keeps the pipes open after its parent has
         ended is not waited for longer than the grace period.
         """
         ...
 
     async def close(self) -> None:
-        """Let go of connections and helpers."""
+        """Release connections and helper processes."""
         ...
 
 
-# Takes the secrets of a run out of what is shown.
-#
-# Whoever shortens or tidies text masks it first: half a secret, or one whose tab became a blank, is
-# no longer recognised by those who mask afterwards.
+# Masking of secrets. Code that shortens or tidies text must mask it first: half a secret, or one
+# whose tab became a blank, is no longer recognised afterwards.
 
 
 class MaskingStream(Protocol):
-    """One stream, chunk by chunk; what may be the beginning of a secret is held back."""
+    """Masks one stream, chunk by chunk; the possible beginning of a secret is held back."""
 
     def feed(self, data: bytes) -> bytes:
-        """What is now known to be fit to be seen."""
+        """The part that may be shown now."""
         ...
 
     def finish(self) -> bytes:
-        """The rest: nothing follows that could complete a secret."""
+        """The rest, at the end of the stream."""
         ...
 
 
@@ -120,14 +115,14 @@ class Masking(Protocol):
     def text(self, text: str) -> str: ...
 
     def data(self, data: bytes, *, cut: bool = False) -> bytes:
-        """``cut``: it went on; what may be the beginning of a secret at its end is left out."""
+        """``cut``: truncated data; a possible beginning of a secret at its end is removed."""
         ...
 
     def stream(self) -> MaskingStream: ...
 
 
 class NothingSecret:
-    """``Masking`` where there are no secrets."""
+    """``Masking`` for a run without secrets."""
 
     def text(self, text: str) -> str:
         return text
@@ -151,14 +146,14 @@ NOTHING_SECRET = NothingSecret()
 
 
 LET_THROUGH = (LeaseLost, HostUnreachable, StillRunning, Untrusted)
-"""What is no failure of an action: whoever runs it knows what these mean."""
+"""Errors that are no failure of an action: they pass through to the code that runs it."""
 
 
 class Task(Struct, frozen=True, kw_only=True):
-    """One action on one host for one item and attempt, with everything rendered."""
+    """One action on one host for one item and attempt, with all expressions rendered."""
 
     task_id: str
-    """The same for the same run, step, host, item and attempt, whoever executes it."""
+    """The same for the same run, step, host, item and attempt, in every process."""
     run_id: str
     step: str
     step_index: int
@@ -173,18 +168,18 @@ class Task(Struct, frozen=True, kw_only=True):
     attempt: int = 1
     fence: int = 0
     folder: str | None = None
-    """Where the workflow file is: files an action needs, and that did not travel with the run, are
-    looked up from here; ``None``: there is no such place."""
+    """Folder of the workflow file: files that an action needs and that did not travel with the run
+    are looked up from here; ``None``: there is no such folder."""
     files: Mapping[str, bytes] = {}
-    """Those that travelled with the run, by the names the arguments give them."""
+    """Files that travelled with the run, by the names used in the arguments."""
     become: str | None = None
     masks: Masking = NOTHING_SECRET
-    """Know the run's secrets. What an action prints and says is masked anyway; what it shortens or
-    tidies before, it masks first."""
+    """Masks the run's secrets. Output and messages of an action are masked anyway; an action that
+    shortens or tidies text must mask it first."""
 
 
 class TaskResult(Struct, frozen=True, kw_only=True):
-    """How it ended. Status is success, failed, unreachable or skipped."""
+    """How a task ended. Status is success, failed, unreachable or skipped."""
 
     status: HostStatus = HostStatus.SUCCESS
     message: str | None = None
@@ -197,7 +192,7 @@ class TaskResult(Struct, frozen=True, kw_only=True):
 
 
 class CheckResult(Struct, frozen=True, kw_only=True):
-    """What ``apply`` would do. ``changed`` ``None``: cannot be known without doing it."""
+    """What ``apply`` would do. ``changed`` is ``None`` if that cannot be known in advance."""
 
     changed: bool | None = None
     summary: str = ""
@@ -209,16 +204,13 @@ class Action(Protocol):
     def spec(self) -> ActionSpec: ...
 
     async def apply(self, task: Task, transport: Transport, output: Output) -> TaskResult:
-        """Do it. An exception is a failure with its text as message; being cancelled means
-        stop now, leave nothing running."""
+        """Execute the task. An exception is a failure with its text as message; on cancellation,
+        stop at once and leave nothing running."""
         ...
 
     async def check(self, task: Task, transport: Transport) -> CheckResult:
-        """Find out what ``apply`` would do, changing nothing."""
+        """Find out what ``apply`` would do, without changing anything."""
         ...
-
-
-# Looking on while a run executes.
 
 
 class OutputChunk(Struct, frozen=True, gc=False, kw_only=True):
@@ -232,13 +224,12 @@ class OutputChunk(Struct, frozen=True, gc=False, kw_only=True):
 
 class Recorder(Protocol):
     """Gets every event of a run exactly as the journal holds it, in the same order, once it is
-    durable, from the run's birth to the last word of the process that executes it. Of a run
-    that was taken over, from the claim on.
+    durable, from creation to the last event of the process that executes it. After a takeover: from
+    the claim on.
 
-    What others write meanwhile (a cancel request, an approval, an annotation) comes before the next
-    event of the owner, provided that the store keeps a journal (``EventLog``) that can be read.
-    What is written after the run's end, or by a new owner, is not recorded here. Raising is logged
-    and changes nothing.
+    Events by others (a cancel request, an approval, an annotation) come before the owner's next
+    event, provided that the store keeps a readable journal (``EventLog``). Events after the run's
+    end, or by a new owner, are not recorded. An exception is logged and changes nothing.
     """
 
     async def record(self, event: RecordedEvent) -> None: ...
@@ -253,31 +244,28 @@ class RunBeginning(Protocol):
 
 @runtime_checkable
 class OutputRecorder(Protocol):
-    """A recorder that also wants what tasks print, as it comes. Must be quick: it is not waited
-    for."""
+    """A recorder that also wants the output of tasks, as it comes. Must be quick: the call blocks
+    the event loop."""
 
     def output(self, chunk: OutputChunk) -> None: ...
 
 
-# How long what runs for a run may be trusted to be its owner's.
-
-
 @runtime_checkable
 class TrustWindows(Protocol):
-    """A transport that ends a run's processes by itself when the run's owner fell silent.
+    """A transport that ends a run's processes by itself when the run's owner falls silent.
 
-    The owner says how long it may still be trusted, each time that changes. If it says nothing more
-    (it was killed, or frozen), the processes end without it, and until it is trusted again nothing
-    of the run is started.
+    The owner reports until when it may be trusted, each time that changes. Without a new report (it
+    was killed, or frozen) the processes are ended, and nothing of the run is started until it is
+    trusted again.
     """
 
     def trust(self, run_id: str, until: float, margin: float) -> None:
-        """``until`` is a moment of ``time.monotonic`` (an event loop's ``time()``); ``inf``: there
-        is no lease that could end. Processes are told to end then, and are gone ``margin`` seconds
-        later. The last word counts. From any thread; never waits.
+        """``until`` is a moment of ``time.monotonic`` (an event loop's ``time()``); ``inf`` without
+        a lease. Processes are told to end at that moment and are gone ``margin`` seconds later. The
+        newest call wins. Thread-safe; never waits.
         """
         ...
 
     def forget(self, run_id: str) -> None:
-        """The run has ended here: it will neither be trusted nor distrusted again."""
+        """The run has ended in this process: drop its entry."""
         ...

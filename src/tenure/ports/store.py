@@ -1,4 +1,4 @@
-"""The one protocol every store must have."""
+"""``RunStateStore``, which every store must implement, and the optional powers of a store."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ class RunStateStore(Protocol):
     Duties of every method:
 
     *Atomic.* A write happens whole (state, journal row, deliveries) or not at all, and is
-    durable when the call returns if ``durable`` says so. A reader sees one version, never a mix.
+    durable when the call returns if ``durable`` is true. A reader sees one version, never a mix.
 
-    *Judged by the model.* What a write does is ``model.leasing.create`` and
-    ``model.decide.decide``: a store supplies atomicity, its clock, and memory; it decides nothing.
+    *Decided by the model.* What a write does is decided by ``model.leases.create`` and
+    ``model.decide.decide``: a store supplies atomicity, its clock, and storage, no rules.
 
-    *Repeatable.* A caller that got ``StoreUnavailable``, or was cancelled while waiting, does not
-    know whether its write happened; it sends the same ``update_id`` again and gets the first
-    answer. A cancelled call may therefore have been applied, but never half.
+    *Repeatable.* After ``StoreUnavailable``, or a cancelled call, the caller does not know whether
+    the write happened; it sends the same ``update_id`` again and gets the first answer. A cancelled
+    call may therefore have been applied, but never half.
 
-    *Independent.* What is returned shares no memory with the store.
+    *Independent.* Returned values share no memory with the store.
 
     *Errors* are those of ``model.errors``; a driver's exception never leaks.
     """
 
     durable: bool
-    """Whether runs survive this process."""
+    """Whether runs survive the end of this process."""
 
     async def create_run(self, new: NewRun) -> Receipt:
         """Store a new run at version 1.
@@ -58,13 +58,13 @@ class RunStateStore(Protocol):
         (0 and no owner otherwise), and keeps ``new.definition``.
 
         ``InvalidRunId`` or ``StoreRejected`` for values that can never be stored; ``RunExists``
-        for a used id, with nothing changed; the first answer if that run was created by this very
-        ``update_id``, but ``LeaseLost`` if it was born with a lease that has been lost since.
+        for a used id, with nothing changed; the first answer if that run was created by the same
+        ``update_id``, but ``LeaseLost`` if it was created with a lease that has been lost since.
         """
         ...
 
     async def update_run(self, update: Update) -> Receipt:
-        """Apply a delta. ``RunNotFound``, then the refusals of ``model.judge`` in its order.
+        """Apply a delta. ``RunNotFound``, then the refusals of ``model.decide.judge`` in its order.
 
         An accepted update raises ``version`` by one and appends one journal row holding its
         ``update_id`` and events. A refused one leaves no trace.
@@ -72,7 +72,7 @@ class RunStateStore(Protocol):
         ...
 
     async def get_run(self, run_id: str) -> RunSnapshot:
-        """The newest snapshot. ``RunNotFound`` rather than an invented one.
+        """The newest snapshot. ``RunNotFound``.
 
         ``owner_lost`` and ``lease_expires_at`` are judged by the store's clock at this moment.
         """
@@ -89,12 +89,9 @@ class RunStateStore(Protocol):
         ...
 
 
-# Many writes in one commit.
-
-
 @runtime_checkable
 class BatchUpdates(Protocol):
-    """Without it, the combiner sends updates one by one."""
+    """Many writes in one commit. Without it, updates are sent one by one."""
 
     async def update_runs(self, writes: Sequence[Write]) -> list[Receipt | TenureError]:
         """Apply creations and updates of different runs; one outcome each, in order.
@@ -110,58 +107,50 @@ class BatchUpdates(Protocol):
 
 @runtime_checkable
 class ParallelBatches(BatchUpdates, Protocol):
-    """Without it, one batch waits for the other."""
+    """Without it, one batch waits for the previous one."""
 
     @property
     def batches_at_once(self) -> int:
-        """So many calls of ``update_runs`` can be under way without one waiting for another."""
+        """How many calls of ``update_runs`` can run at the same time."""
         ...
-
-
-# Beginning a run in the very write that claims it.
 
 
 @runtime_checkable
 class Beginnings(Protocol):
-    """Without it a run is claimed, and begins with its owner's next update: one commit later.
+    """Claim and begin a run in one write. Without it a run is claimed first, and begins with its
+    owner's next update, one commit later.
 
-    For a run that waits alone. Who asks for many at once claims them: of several workers that see
-    the same runs wait only one would begin each.
+    For a single waiting run. Many runs at once are claimed instead: if several workers saw the same
+    waiting runs, only one of them could begin each.
     """
 
     async def find_waiting(self, queues: Sequence[str], *, limit: int) -> list[WaitingRun]:
-        """The first runs that a claim of these queues would get now and that nobody owns, begun or
-        not, in the order of claims. They are not claimed, and nothing is locked."""
+        """The first runs without an owner that a claim of these queues would get now, begun or not,
+        in the order of claims. Nothing is claimed or locked."""
         ...
 
     async def begin_run(self, beginning: Beginning) -> Receipt:
-        """Claim and first update in one commit and one version, as ``model.beginning`` decides.
+        """Claim and first update in one commit and one version, as ``model.leases.begin`` decides.
 
-        ``RunNotFound``; ``LeaseHeld``, ``VersionConflict`` or ``NotRunnable`` if the run is not as
-        it was seen: then nothing was written. The same ``update_id`` again gets the first answer,
-        or ``LeaseLost`` if the run is somebody else's by now.
+        ``RunNotFound``; ``LeaseHeld``, ``VersionConflict`` or ``NotRunnable`` if the run has
+        changed since it was read: then nothing was written. The same ``update_id`` again gets the
+        first answer, or ``LeaseLost`` if the run has another owner by now.
         """
         ...
 
 
-# What a run executes.
-
-
 @runtime_checkable
 class Definitions(Protocol):
-    """Without it no run can be taken over or retried: nobody else knows its workflow."""
+    """Workflows of runs. Without it no run can be taken over or retried by another process."""
 
     async def get_definition(self, run_id: str) -> str | None:
         """The exact text given at creation, ``None`` if none was. ``RunNotFound``."""
         ...
 
 
-# A run's history.
-
-
 @runtime_checkable
 class EventLog(Protocol):
-    """Without it there is no history to stream, only the newest snapshot."""
+    """A run's history. Without it there is only the newest snapshot, nothing to stream."""
 
     async def read_events(
         self, run_id: str, after: Position = Position(), *, limit: int = 1000
@@ -175,87 +164,82 @@ class EventLog(Protocol):
 
 @runtime_checkable
 class RunVersions(Protocol):
-    """Without it a gateway asks for each run that is watched."""
+    """Versions of many runs. Without it a gateway queries each watched run."""
 
     async def versions_of(self, run_ids: Collection[str]) -> dict[str, int]:
-        """The versions of those that exist, in one query however many they are. ``EventLog`` has
-        all events of each version by then.
+        """The versions of the runs that exist, in one query. ``EventLog`` has all events of each
+        version by then.
         """
         ...
-
-
-# The histories of all runs, as one.
 
 
 @runtime_checkable
 class ChangeFeed(Protocol):
-    """Without it whoever follows many runs asks for each."""
+    """The histories of all runs as one. Without it a follower of many runs queries each."""
 
     async def read_changes(self, after: str | None = None, *, limit: int = 1000) -> FeedPage:
-        """Events of all runs behind a cursor, or from the beginning; of ``limit`` versions at most.
+        """Events of all runs after a cursor, or from the beginning; at most ``limit`` versions.
 
-        *Nothing is lost.* What can be read only later, because its commit was slower than others,
-        comes behind every cursor handed out until then. Each event comes once along the cursors,
-        each version whole, and those of one run in the order of their versions. Runs may be mixed
-        in any way. What a run was before it was pruned may be missing.
+        *Nothing is lost.* A change that becomes readable late, because its commit was slower than
+        others, comes after every cursor handed out until then. Along the cursors each event comes
+        once, each version whole, and the versions of one run in order. Runs may be interleaved in
+        any way. Events of runs that were pruned may be missing.
 
-        A feed may be late, as long as a write somewhere in the database takes. ``InvalidCursor``.
+        A feed lags behind by the longest write in progress in the database. ``InvalidCursor``.
         """
         ...
 
     async def newest_change(self) -> str:
-        """A cursor behind which comes whatever happens from now on, perhaps after a little of what
-        happened before."""
+        """A cursor for everything that happens from now on; a few earlier changes may come as
+        well."""
         ...
 
 
-# How much there is, and how much of it is to be done, in numbers.
-
-
 class QueueLength(Struct, frozen=True, kw_only=True):
-    """Runs of one queue that a worker could claim, had none ever been taken away from its owner."""
+    """The claimable runs of one queue, not counting those released or lost by an owner."""
 
     queue: str
     runs: int
     oldest_seconds: float
-    """For how long the one that became ready first has waited."""
+    """How long the run that became ready first has waited."""
 
 
 class Census(Struct, frozen=True, kw_only=True):
+    """Counts of runs, callbacks and waiting work, for metrics."""
+
     runs: dict[RunStatus, int]
     """By every status there is."""
     callbacks_waiting: int
     callbacks_dead: int
     queues: tuple[QueueLength, ...]
-    """By name; a queue in which nothing waits may be missing."""
+    """By name; an empty queue may be missing."""
 
 
 @runtime_checkable
 class CensusTaking(Protocol):
-    """Without it whoever watches over a store has to list what he wants to count."""
+    """Counting. Without it metrics cannot be had except by listing."""
 
     async def take_census(self, *, most: int = 10_000) -> Census:
-        """Each number as it is, or ``most`` if it is larger: so that counting costs little however
-        much there is, and can be done every few seconds. Of ``most`` queues at the most."""
+        """Each number as it is, or ``most`` if it is larger, so that a census every few seconds is
+        cheap whatever the size of the store. At most ``most`` queues."""
         ...
-
-
-# Looking after a store.
 
 
 class StoreReport(Struct, frozen=True, kw_only=True):
     place: str
-    """Where it is, for people; never with a password."""
+    """Where the store is, for people; never with a password."""
     schema: int
     newest_schema: int
     runs: int | None = None
     bytes_used: int | None = None
     problems: tuple[str, ...] = ()
-    """Empty: nothing wrong was found."""
+    """Empty if nothing wrong was found."""
 
 
 @runtime_checkable
 class Upkeep(Protocol):
+    """Check and migration of a store's schema."""
+
     async def check_store(self) -> StoreReport:
         """Look for damage and an outdated schema; changes nothing. May take a while."""
         ...
@@ -268,107 +252,87 @@ class Upkeep(Protocol):
 @runtime_checkable
 class ReadinessCheck(Protocol):
     async def check_ready(self) -> None:
-        """Whether this version of Tenure can use the store as it stands now: ``StoreUnavailable``,
-        or ``StoreIncompatible`` if somebody has migrated it meanwhile. Reads no run, costs next to
+        """Whether this version of Tenure can use the store now. ``StoreUnavailable``, or
+        ``StoreIncompatible`` if the schema was migrated meanwhile. Reads no run, costs next to
         nothing."""
         ...
 
 
-# Forgetting old runs.
-
-
 @runtime_checkable
 class Retention(Protocol):
-    """Without it history only grows, or the integrator's own tools trim it."""
+    """Pruning. Without it history only grows, or the integrator's own tools trim it."""
 
     async def prune_runs(self, older_than: float, *, limit: int = 100) -> int:
-        """Remove up to ``limit`` runs that ended more than so many seconds ago, oldest first, each
-        whole: record, journal, definition if nobody else uses it, settled callbacks, output. How
-        many were removed.
+        """Remove up to ``limit`` runs that ended more than ``older_than`` seconds ago, oldest
+        first, each whole: record, journal, definition if no other run uses it, settled callbacks,
+        output. Returns how many were removed.
 
-        How long ago, the clock that stamped their ends says: the store's own, when it looks. What
-        time the caller believes it is must not matter, or a wrong clock would remove everything.
+        Ages are measured by the clock that stamped the ends, the store's own: a wrong clock on the
+        caller's machine must not remove anything.
 
-        Never a run that has not ended, nor one with a callback still waiting to be sent. Writers
-        wait for it no longer than for one another, however much there is to remove: the call may
-        take its time over a run with very much output. Stopped meanwhile, it leaves the rest to the
-        next.
+        Never removes a run that has not ended, nor one with a callback still waiting to be sent.
+        Writers wait for it no longer than for one another, however much there is to remove; a run
+        with very much output may take long. After an interruption the next call removes the rest.
         """
         ...
 
 
-# What time it is for a store.
-
-
 @runtime_checkable
 class StoreClock(Protocol):
-    """Without it nobody can tell how far a machine's clock is from the one that stamps records."""
+    """Without it the offset of a machine's clock from the store's cannot be shown."""
 
     async def store_time(self) -> datetime:
-        """By that clock, at the moment of the question; UTC."""
+        """The store's clock now, UTC."""
         ...
-
-
-# Stores that somebody else looks after.
 
 
 @runtime_checkable
 class Attended(Protocol):
-    """Without it whoever uses a store also sends its callbacks, marks runs whose owner is gone, and
-    forgets old ones. With it nobody does any of that unless asked: a gateway does, or whatever else
-    stands before the store."""
+    """A store that something else maintains, such as a gateway's. Without it every process that
+    uses a store also sends its callbacks, marks runs whose owner is gone, and prunes old ones; with
+    it a process does so only on request."""
 
     @property
     def attended_by(self) -> str:
-        """Who does, for people."""
+        """What maintains it, for people."""
         ...
-
-
-# Waiting for a turn, told apart from what is waited for.
 
 
 @runtime_checkable
 class TakesTurns(Transport, Protocol):
-    """A transport that bears only so many commands at once.
+    """A transport that runs a limited number of commands at once.
 
-    Without it the time a command waits for others counts as its own, and may time it out.
+    Without it the time a command waits in the queue counts as its own, and may time it out.
     """
 
     async def run_in_turn(
         self, host: Endpoint, command: Command, output: Output, begins: Callable[[], None]
     ) -> Exit:
-        """As ``run``. ``begins`` is called once, when the command waits for no other any more;
-        never if it does not get that far."""
+        """As ``run``. ``begins`` is called once, when the command leaves the queue; never if it
+        does not get that far."""
         ...
-
-
-# Who may come through the gateway.
 
 
 @runtime_checkable
 class TokenStore(Protocol):
-    """Without it there are no tokens, and a gateway serves its own machine only.
+    """Tokens of the gateway. Without it a gateway serves its own machine only.
 
-    Kept where runs are kept: all gateways of a store know the same tokens, and one that is revoked
-    is refused by all of them.
+    Tokens are kept in the store of the runs: all gateways of a store know the same ones, and all
+    refuse one that is revoked.
     """
 
     async def add_token(self, token: Token) -> Token:
-        """As it is kept, with ``created_at`` by the store's clock. An id that is there already
-        keeps the token it has, and that one is returned."""
+        """Returns the token as stored, with ``created_at`` by the store's clock. An existing id
+        keeps its token, which is returned."""
         ...
 
     async def list_tokens(self) -> list[Token]:
-        """All, also those that are expired or revoked, in the order in which they were added."""
+        """All tokens in the order they were added, expired and revoked ones included."""
         ...
 
     async def revoke_token(self, token_id: str) -> Token | None:
-        """Whoever lists tokens from now on finds it revoked; one that was stays as it is.
-        ``None``: there is no such token."""
+        """Revoke a token; a revoked one is left unchanged. ``None``: there is no such token."""
         ...
-
-
-# Full output of tasks.
 
 
 class LogKey(Struct, frozen=True, kw_only=True):
@@ -386,19 +350,19 @@ class LogSlice(Struct, frozen=True, kw_only=True):
     offset: int
     data: bytes
     size: int
-    """Bytes there were when this was read; ``offset + len(data) == size`` means caught up."""
+    """Bytes in the stream at that time; ``offset + len(data) == size`` means caught up."""
 
 
 @runtime_checkable
 class LogStore(Protocol):
-    """Without it only the tails in the record remain."""
+    """Full output of tasks. Without it only the tails in the record remain."""
 
     async def append(
         self, run_id: str, fencing: Fencing, key: LogKey, offset: int, data: bytes
     ) -> int:
-        """Write ``data`` at ``offset``, which is where the stream ended; return where it ends now.
+        """Write ``data`` at ``offset``, the end of the stream; return the new end.
 
-        ``RunNotFound``; ``LeaseLost`` if the writer's fence and owner are not the run's: none
+        ``RunNotFound``; ``LeaseLost`` if the writer's fence and owner are not the run's: no append
         begun after a claim succeeds. Sending the same bytes at the same offset again changes
         nothing. ``StoreRejected`` for an offset past the end (a gap) or for other bytes than the
         ones already there.
@@ -408,11 +372,8 @@ class LogStore(Protocol):
     async def read(
         self, run_id: str, key: LogKey, offset: int = 0, *, limit: int = 65536
     ) -> LogSlice:
-        """Raw bytes from ``offset``; empty for a stream nobody wrote. ``RunNotFound``."""
+        """Raw bytes from ``offset``; empty for a stream without output. ``RunNotFound``."""
         ...
-
-
-# Which output there is.
 
 
 @runtime_checkable
@@ -420,11 +381,8 @@ class LogListing(Protocol):
     """Without it a reader must guess which attempts printed something."""
 
     async def list_logs(self, run_id: str) -> list[LogKey]:
-        """Every stream somebody wrote, by step, host, item, attempt, stream. ``RunNotFound``."""
+        """Every stream with output, by step, host, item, attempt, stream. ``RunNotFound``."""
         ...
-
-
-# How much output there is, of many tasks.
 
 
 LogName = tuple[str, LogKey]
@@ -433,9 +391,9 @@ LogName = tuple[str, LogKey]
 
 @runtime_checkable
 class LogSizes(Protocol):
-    """Without it whoever follows the output of many tasks reads on in each."""
+    """Sizes of many streams. Without it a follower of many tasks reads on in each."""
 
     async def sizes_of(self, names: Collection[LogName]) -> dict[LogName, int]:
-        """Bytes of each stream, in one question however many they are. Zero if nobody wrote it;
-        missing if there is no such run."""
+        """Bytes of each stream, in one query. Zero for a stream without output; runs that do not
+        exist are missing."""
         ...

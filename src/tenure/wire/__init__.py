@@ -1,1 +1,1 @@
-"""JSON shapes that cross a process border."""
+"""JSON shapes of requests, answers, streams and callbacks, and masking of credentials in them."""

@@ -1,5 +1,5 @@
-"""Addresses of stores and brokers as anybody may see them: in messages, logs, and what commands
-print. The one way to show one."""
+"""URLs of stores and brokers without credentials, for messages, logs and output. The only way to
+show one."""
 
 from __future__ import annotations
 
@@ -30,12 +30,11 @@ _HARMLESS = frozenset(
         "wakeups",
     }
 )
-"""Parameters whose values are shown. Of any other nobody knows what it is to whoever reads it: a
-kind of store that somebody installed may have a secret under a name that we never heard."""
+"""Parameters whose values are shown. Any other may be a secret of a store that is not ours."""
 
 
 def shown_address(url: str) -> str:
-    """Without what may be a credential, wherever it stands; also if it is no URL at all."""
+    """``url`` without anything that may be a credential, even if it is no URL at all."""
     scheme, colon, rest = url.partition(":")
     if not colon:
         return MASK if re.search(r"[=@\s]", url) else url
@@ -49,10 +48,10 @@ def shown_address(url: str) -> str:
         return url if re.fullmatch(r"[\w./~-]*", rest) else f"{scheme}:{MASK}"
     user, at, host = parts.netloc.rpartition("@")
     if parts.netloc and "@" in f"{parts.path}{parts.query}{parts.fragment}":
-        # A password with a slash, a question mark or a hash in it, as people write them: what looks
-        # like a host is a part of it.
+        # A password with an unescaped slash, question mark or hash: the apparent host is a part
+        # of it.
         return f"{scheme}://{MASK}"
-    if not all(map(_PLACE.fullmatch, host.split(","))):  # what should be a port is something else
+    if not all(map(_PLACE.fullmatch, host.split(","))):  # something other than a port
         return f"{scheme}://{MASK}"
     if ":" in user:
         user = f"{user.partition(':')[0]}:{MASK}"

@@ -1,4 +1,4 @@
-"""What went wrong, as RFC 9457 has it: for programs by ``type``, for people by ``detail``."""
+"""Problem documents (RFC 9457), health, and the types shared by all shapes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tenure.model.status import RunStatus
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
 PREFIX = "urn:tenure:problem:"
-"""Of every ``type``; what follows is the name of the problem."""
+"""Prefix of every ``type``, followed by the name of the problem."""
 
 
 class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """``detail`` says what happened and what to do next. The rest is what a program would
-    otherwise have to cut out of it; what does not apply is left out."""
+    """``detail`` says what happened and what to do next. The other fields are for programs; those
+    that do not apply are left out."""
 
     type: str
     title: str
@@ -30,9 +30,9 @@ class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
     run_id: str | None = None
     delivery_id: str | None = None
     mistakes: tuple[Mistake, ...] = ()
-    """All that is wrong with a workflow, each with its place."""
+    """All mistakes of a workflow, each with its place."""
     problems: tuple[str, ...] = ()
-    """All that is wrong with options."""
+    """All mistakes in options."""
     owner_id: str | None = None
     fence: int | None = None
     expires_at: datetime | None = None
@@ -42,9 +42,6 @@ class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cancel_requested_at: datetime | None = None
 
 
-# Whether somebody is there.
-
-
 class Health(Struct, frozen=True, kw_only=True):
     """The process answers."""
 
@@ -52,15 +49,15 @@ class Health(Struct, frozen=True, kw_only=True):
 
 
 class Readiness(Struct, frozen=True, kw_only=True):
-    """``store``: it answers and its schema is this version's; else why not, in a word."""
+    """``store``: ``ok`` if it answers and its schema is this version's; otherwise the reason, in a
+    word."""
 
     ready: bool
     store: str
 
 
-# Shapes with every field: what a stored record leaves out to be small, a reader is shown.
-#
-# Made from the model's own types, so that no second list of fields can fall behind the first.
+# Shapes with every field: stored records leave out defaults, readers get them all. They are derived
+# from the model's types.
 
 
 _TIME = Annotated[datetime, Meta(extra_json_schema={"format": "date-time"})]
@@ -68,9 +65,9 @@ _TIME = Annotated[datetime, Meta(extra_json_schema={"format": "date-time"})]
 
 @cache
 def full(kind: Any) -> Any:
-    """``kind`` with all structs in it written out whole: no field has a default, so each is in the
-    JSON and in its schema required."""
-    if kind is Problem:  # says only what applies, wherever it stands
+    """``kind`` with all structs in it written out: no field has a default, so each is in the JSON
+    and required in its schema."""
+    if kind is Problem:  # always leaves out what does not apply
         return kind
     if isinstance(kind, type) and issubclass(kind, Struct):
         hints = get_type_hints(kind, include_extras=True)
@@ -95,15 +92,12 @@ def shown_as(kind: Any, value: Any) -> Any:
     return convert(value, full(kind), from_attributes=True)
 
 
-# How long what crosses a process border may be.
-
-
 PRINTABLE = r"^(?![\s\S]*[\x00-\x1f\x7f])"
-"""No control character anywhere: not every store can hold them, and no log or terminal should."""
+"""No control characters: not every store can hold them, and they harm logs and terminals."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=200, pattern=PRINTABLE)]
 Sentence = Annotated[str, Meta(max_length=2000)]
 Cursor = Annotated[str, Meta(min_length=1, max_length=500)]
 PageSize = Annotated[int, Meta(ge=1, le=MAX_PAGE)]
 Moment = Annotated[datetime, Meta(tz=True)]
-"""With its time zone: without it nobody knows when that is."""
+"""With its time zone."""

@@ -1,4 +1,4 @@
-"""What a callback says."""
+"""Callbacks: payload, targets without credentials, and deliveries as shown to programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tenure.model.update import RecordedEvent
 
 
 class CallbackPayload(Struct, frozen=True, kw_only=True):
-    """``status`` is the status of what the event is about: the run, or a step or host of it."""
+    """``status`` is that of the run, step or host that the event is about."""
 
     type: str
     run_id: str
@@ -47,14 +47,11 @@ def payload(event: RecordedEvent, workflow_name: str, run_status: RunStatus) -> 
     )
 
 
-# Where callbacks go, as anybody may see it.
-
-
 MASK = "***"
 
 
 class ShownTarget(Struct, frozen=True, kw_only=True):
-    """A target without its credentials, wherever they are: in its headers, its URL, its query."""
+    """A target without the credentials in its headers, URL and query."""
 
     name: str
     url: str | None
@@ -73,7 +70,7 @@ def masked_target(target: CallbackTarget) -> CallbackTarget:
 
 
 def address_of(url: str) -> str:
-    """Without what may be a credential; the path stays, to tell targets apart."""
+    """``url`` without anything that may be a credential; the path stays, to tell targets apart."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -84,7 +81,7 @@ def address_of(url: str) -> str:
     ).geturl()
 
 
-# Callbacks as programs are shown them: everything but secrets and the relay's own marks.
+# Deliveries without secrets and the relay's internal fields.
 
 
 class CallbackSummary(Struct, frozen=True, kw_only=True):
@@ -99,7 +96,7 @@ class CallbackSummary(Struct, frozen=True, kw_only=True):
     attempts: int
     redelivery: bool
     due_at: datetime | None
-    """Of one that waits: when it may be sent."""
+    """When a waiting one may be sent."""
     settled_at: datetime | None
     last_error: str | None
 

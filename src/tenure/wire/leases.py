@@ -1,7 +1,7 @@
-"""Ownership of runs: claimed, renewed, given back.
+"""Ownership of runs (claim, renew, release), workers, wake-ups, and writes of runs.
 
-``claim_id`` and ``update_id`` name a request: who got no answer sends it again under the same name
-and gets what the first one got. Left out, a repetition is a request of its own.
+``claim_id`` and ``update_id`` identify a request: a client without an answer sends it again under
+the same id and gets the first answer. Without an id a repetition is a new request.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Fence = Annotated[int, Meta(ge=0, le=1 << 53)]
 MOST_CLAIMED = 100
 MOST_RENEWED = 10_000
 LONGEST_WAIT = 20.0
-"""Seconds: less than what stands between the two of them lets a silent connection live."""
+"""Seconds: less than the idle time-out of proxies in between."""
 Wait = Annotated[float, Meta(ge=0, le=LONGEST_WAIT)]
 
 
 class LeaseClaim(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``expired`` false takes no expired lease over: its owner may only be waiting to come back."""
+    """``expired`` false takes no expired lease over: the owner may be about to come back."""
 
     owner_id: OwnerId
     lease_seconds: LeaseSeconds
@@ -38,8 +38,8 @@ class LeaseClaim(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Claims(LeaseClaim, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Up to ``limit`` runs of these queues. ``dead_owners`` are known to be gone for certain: their
-    leases count as ended."""
+    """Up to ``limit`` runs of these queues. ``dead_owners`` are certainly gone: their leases count
+    as expired."""
 
     limit: Annotated[int, Meta(ge=1, le=MOST_CLAIMED)] = 1
     queues: Annotated[tuple[Name, ...], Meta(max_length=1000)] = ("default",)
@@ -47,7 +47,7 @@ class Claims(LeaseClaim, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class GivenLease(Struct, frozen=True, kw_only=True):
-    """``snapshot`` was read after the claim: it has the last word of the owner before."""
+    """``snapshot`` was read after the claim: it has the last write of the previous owner."""
 
     run_id: str
     owner_id: str
@@ -80,8 +80,8 @@ class RenewalsRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class RenewalsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``wait``: seconds that the answer may be held back while there is nothing to tell, neither a
-    cancel request nor a lost lease. All leases are renewed before and after."""
+    """``wait``: seconds for which the answer may be held back while there is neither a cancel
+    request nor a lost lease to report. All leases are renewed before and after."""
 
     wait: Wait = 0.0
 
@@ -98,15 +98,12 @@ class ReleaseQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     update_id: RequestId | None = None
 
 
-# Being there, and being told that there may be something to do.
-
-
 Count = Annotated[int, Meta(ge=0, le=1 << 31)]
 Topic = Annotated[str, Meta(pattern="^(queue|owner):", max_length=600)]
 
 
 class Heartbeat(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Be listed for ``seconds`` from now; for people only."""
+    """List the worker for ``seconds`` from now; for information only."""
 
     seconds: LeaseSeconds
     queues: Annotated[tuple[Name, ...], Meta(max_length=1000)] = ("default",)
@@ -118,8 +115,8 @@ class Heartbeat(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, o
 
 class WakeupRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Topics are ``queue:NAME`` for runs that can be claimed, and ``owner:ID`` for cancel requests.
-    ``after`` is what the last answer said: news since then are told at once. ``wait``: seconds that
-    the answer may be held back while there are none."""
+    ``after`` is that of the last answer: later news are answered at once. ``wait``: seconds for
+    which the answer may be held back while there are none."""
 
     topics: Annotated[tuple[Topic, ...], Meta(min_length=1, max_length=1000)]
     after: Annotated[str, Meta(max_length=100)] | None = None
@@ -127,18 +124,15 @@ class WakeupRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Wakeup(Struct, frozen=True, kw_only=True):
-    """There may be news if ``after`` is another than was asked with. A hint: look for yourself, and
-    also now and then without it."""
+    """There may be news if ``after`` differs from the requested one. A hint only: poll now and then
+    as well."""
 
     after: str
 
 
-# Creations and updates of runs, as the store takes them.
-
-
 MOST_WRITES = 1000
 MAX_WRITES_BYTES = 64 << 20
-"""Of a request: a run with all files it may have, or what its owner has to say of many hosts."""
+"""Of a request: a run with all its files, or an owner's update of many hosts."""
 
 
 class Writes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -148,13 +142,13 @@ class Writes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class WriteOutcome(Struct, frozen=True, kw_only=True):
-    """One of the two."""
+    """Either a receipt or a problem."""
 
     receipt: Receipt | None = None
     problem: Problem | None = None
 
 
 class WriteOutcomes(Struct, frozen=True, kw_only=True):
-    """One for each write, in order; one that was refused harmed no other."""
+    """One for each write, in order; a refused one harms no other."""
 
     outcomes: tuple[WriteOutcome, ...]

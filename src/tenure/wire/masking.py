@@ -1,4 +1,4 @@
-"""The text of a workflow, as anybody may see it."""
+"""The text of a workflow without credentials, and decoding of bytes that may end mid-character."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _MASKED = Scalar(MASK, MASK)
 
 
 def shown_text(text: str) -> str | None:
-    """As it is, if its callbacks have no credentials; else written anew, without them and without
-    comments: one and the same value can be written in many ways, so it is not looked for in the
-    text. ``None`` for what nobody could read."""
+    """``text`` unchanged if its callbacks have no credentials; otherwise written anew, without them
+    and without comments: a value can be written in many ways, so it is not searched in the text.
+    ``None`` if it cannot be parsed."""
     reading = Reading("workflow")
     try:
         root = read_document(text, reading)
@@ -46,7 +46,7 @@ def _masked(target: Node) -> Node:
 
 
 def _written(node: Node, indent: str = "\n") -> str:
-    """As JSON, but for numbers: ``1.10`` may be meant as text, and is written as it was."""
+    """As JSON, except numbers: ``1.10`` may be meant as text, and is written unchanged."""
     inner = indent + "  "
     if isinstance(node, Scalar):
         if node.value is None:
@@ -65,18 +65,15 @@ def _quoted(text: str) -> str:
     return msgspec.json.encode(text).decode()
 
 
-# Bytes as text, though they end anywhere.
-
-
-_LONGEST_CHARACTER = 4
+_MAX_CHARACTER_BYTES = 4
 
 
 def readable(data: bytes) -> tuple[str, int]:
-    """As text, and how many of the bytes that is: a character whose rest is still to come is left
-    for the next time, unless nothing else is there."""
-    for cut in range(1, min(_LONGEST_CHARACTER, len(data))):
+    """The text, and the number of bytes it took: an incomplete character at the end is left for the
+    next call, unless there is nothing else."""
+    for cut in range(1, min(_MAX_CHARACTER_BYTES, len(data))):
         lead = data[-cut]
-        if lead & 0xC0 == 0x80:  # the inside of a character
+        if lead & 0xC0 == 0x80:  # a continuation byte
             continue
         length = 2 if lead >> 5 == 0b110 else 3 if lead >> 4 == 0b1110 else 4
         if lead & 0xC0 == 0xC0 and cut < length:
@@ -86,7 +83,7 @@ def readable(data: bytes) -> tuple[str, int]:
 
 
 def is_begun(data: bytes) -> bool:
-    """Whether this is the beginning of one character and nothing else."""
+    """Whether this is the beginning of exactly one character."""
     try:
         data.decode()
     except UnicodeDecodeError as error:

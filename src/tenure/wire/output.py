@@ -1,4 +1,4 @@
-"""What tasks printed."""
+"""Output of tasks, definitions, and the control messages of streams."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Stream(StrEnum):
 
 class OutputQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``attempt``: the newest if left out. ``follow``: as server-sent events, until the attempt has
-    ended; ``limit`` is then of no meaning."""
+    ended; ``limit`` is ignored then."""
 
     stream: Stream = Stream.STDOUT
     item: Number | None = None
@@ -32,8 +32,8 @@ class OutputQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Output(Struct, frozen=True, kw_only=True):
-    """``text`` is what stands from ``offset`` up to ``next_offset``, bytes that are no text
-    replaced; ``size`` is how much there was."""
+    """``text`` is the output from ``offset`` to ``next_offset``, bytes that are not text replaced;
+    ``size`` is the present length of the stream."""
 
     offset: int
     next_offset: int
@@ -43,7 +43,7 @@ class Output(Struct, frozen=True, kw_only=True):
 
 
 class OutputStream(Struct, frozen=True, kw_only=True):
-    """One stream of one attempt; ``item`` of a loop."""
+    """One stream of one attempt; ``item`` is the index in a loop."""
 
     step: int
     host: str
@@ -57,8 +57,8 @@ class OutputStreams(Struct, frozen=True, kw_only=True):
 
 
 class StoredDefinition(Struct, frozen=True, kw_only=True):
-    """What a run executes. ``workflow`` is the file's own text; ``files`` are the names of those
-    that travel with it; ``stored`` is all of it as the store has it, contents included."""
+    """What a run executes. ``workflow`` is the file's text; ``files`` are the names of the files
+    that travel with it; ``stored`` is all of it as stored, contents included."""
 
     run_id: str
     workflow: str | None
@@ -69,7 +69,7 @@ class StoredDefinition(Struct, frozen=True, kw_only=True):
     stored: str
 
 
-# Output as its writer sends it and as programs read it: bytes, at an offset. In base64.
+# Chunks of output: bytes at an offset, in base64.
 
 
 MAX_APPEND_BYTES = 1 << 20
@@ -91,7 +91,7 @@ class ChunkQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Chunk(Struct, frozen=True, kw_only=True):
-    """``size`` is how much there was; nothing of a stream that was never written."""
+    """``size`` is the present length of the stream, zero for one that was never written."""
 
     offset: int
     size: int
@@ -99,8 +99,8 @@ class Chunk(Struct, frozen=True, kw_only=True):
 
 
 class NewChunk(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``offset`` is where the stream ended; the same bytes at the same place again change nothing,
-    so that a request whose answer was lost can be sent again."""
+    """``offset`` is the end of the stream; the same bytes at the same place again change nothing,
+    so that a request without an answer can be repeated."""
 
     owner_id: OwnerId
     fence: Fence
@@ -114,24 +114,24 @@ class NewChunk(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Appended(Struct, frozen=True, kw_only=True):
-    """Where the stream ends now."""
+    """The new end of the stream."""
 
     size: int
 
 
-# What streams say besides the events and the output they carry. Each is the data of a server-sent
-# event of that name.
+# Control messages of streams, besides events and output: the data of a server-sent event of that
+# name.
 
 
 class RunEnded(Struct, frozen=True, kw_only=True):
-    """``end``: the run has, and all its events were told. Do not come back."""
+    """``end``: the run has ended, and all its events were sent. Do not reconnect."""
 
     run_id: str
     status: str
 
 
 class OutputEnded(Struct, frozen=True, kw_only=True):
-    """``end``: the attempt prints nothing more, and all it printed was told. Do not come back."""
+    """``end``: the attempt has ended, and all its output was sent. Do not reconnect."""
 
     run_id: str
     attempt: int
@@ -139,7 +139,7 @@ class OutputEnded(Struct, frozen=True, kw_only=True):
 
 
 class Interrupted(Struct, frozen=True, kw_only=True):
-    """``closing``: this gateway stops. ``dropped``: the reader took nothing for too long. Come
-    back, here or elsewhere, with ``after`` as ``Last-Event-ID``."""
+    """``closing``: this gateway stops. ``dropped``: the reader was too slow. Reconnect,
+    here or elsewhere, with ``after`` as ``Last-Event-ID``."""
 
     after: str | None

@@ -1,4 +1,4 @@
-"""A workflow handed in to be run."""
+"""Submitting, steering and listing runs; pages and queries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tenure.workflow.yaml import MAX_DOCUMENT_BYTES
 
 
 class NewCallback(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where to tell of the run; ``events`` are kinds: run, step, host."""
+    """A target for events of the run; ``events`` are kinds: run, step, host."""
 
     url: Sentence
     events: tuple[str, ...] = ("run",)
@@ -26,7 +26,7 @@ class NewCallback(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class SubmitOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is particular to this run. What is left out, the workflow says.
+    """Options of this run. Those left out are taken from the workflow.
 
     There are no secrets: a run carries none, its worker has them.
     """
@@ -47,8 +47,8 @@ class SubmitOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 class Submission(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``workflow`` is the text of a workflow file, or the same as an object. ``files`` are those
-    its actions need, by the names their arguments give them, in base64: nothing is read from the
-    gateway's own disk."""
+    its actions need, by the names in their arguments, in base64: nothing is read from the gateway's
+    disk."""
 
     workflow: Annotated[str, Meta(max_length=MAX_DOCUMENT_BYTES)] | dict[str, Any]
     files: dict[str, bytes] = {}
@@ -56,8 +56,8 @@ class Submission(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class RetryRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """As ``tenure retry`` has it: a new run, linked to the old one, that does what that one left.
-    Workers execute it."""
+    """As ``tenure retry``: a new run, linked to the old one, does what that one left. Workers
+    execute it."""
 
     run_id: str | None = None
     only_failed: bool = False
@@ -65,9 +65,6 @@ class RetryRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     again: tuple[Name, ...] = ()
     limit: tuple[Name, ...] = ()
     approve: bool = False
-
-
-# What may be asked of a run from outside.
 
 
 class Cancellation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -87,7 +84,7 @@ class ReconcileRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Reconciled(Struct, frozen=True, kw_only=True):
-    """``interrupted``: runs whose owner is gone; ``canceled``: such as were asked to stop before;
+    """``interrupted``: runs whose owner is gone; ``canceled``: those asked to stop before;
     ``expired``: not approved in time."""
 
     interrupted: tuple[str, ...]
@@ -95,7 +92,7 @@ class Reconciled(Struct, frozen=True, kw_only=True):
     canceled: tuple[str, ...] = ()
 
 
-# Lists, a page at a time. ``cursor`` opens the next page; null on the last one.
+# Lists. ``cursor`` opens the next page; null on the last one.
 
 
 Label = Annotated[str, Meta(pattern="^[^=]{1,200}=", max_length=2000)]
@@ -130,14 +127,14 @@ class RunPage(Struct, frozen=True, kw_only=True):
 
 
 class EventsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``after`` is a place in the run's journal, ``version.seq``, or a version as a whole."""
+    """``after`` is a place in the run's journal, ``version.seq``, or a whole version."""
 
     after: Annotated[str, Meta(pattern=EVENT_POSITION)] | None = None
     limit: PageSize = 100
 
 
 class EventPage(Struct, frozen=True, kw_only=True):
-    """``after`` goes on where this ended, also if nothing is there yet."""
+    """``after`` is the place to continue from, also if there is nothing yet."""
 
     events: tuple[RecordedEvent, ...]
     after: str
@@ -145,7 +142,7 @@ class EventPage(Struct, frozen=True, kw_only=True):
 
 class ChangesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """``after`` is a cursor of this feed; without it the feed begins with the oldest run, with
-    ``now`` at whatever happens next."""
+    ``now`` at the present."""
 
     after: Cursor | None = None
     limit: PageSize = 100

@@ -1,13 +1,13 @@
 """What a workflow file means. Pure: text and values in, values or mistakes out.
 
-Reading a file:   document (text → nodes with places, bounded) → grammar (nodes → ``spec``, by
-                  shapes) → checks (do the parts fit?) → ``parse`` gathers all mistakes.
-                  ``schema`` describes the same grammar to editors, ``dump`` writes a workflow back.
-Before a run:     ``plan`` (which step runs where and after what; ``inventory``), ``defined`` (which
-                  variables it must be given; ``sources``).
-Per host:         ``variables`` (what it sees), ``expressions`` (``when``, ``${{ }}``; in the
-                  ``sandbox``), ``render`` (arguments; ``shell`` and ``python_text`` know where
-                  in a script a value may stand; ``environment`` how it gets there).
+Reading a file:   ``yaml`` (text to nodes with places, bounded), ``schema`` (nodes to ``spec``; also
+                  the JSON Schema for editors), ``checks`` (do the parts fit?), ``parse`` (all
+                  mistakes together).
+Before a run:     ``plan`` (which step runs where and after what; ``inventory``), ``undefined``
+                  (which variables it must be given).
+Per host:         ``arguments`` (rendering), ``expressions`` (``when``, ``${{ }}``; in the
+                  ``sandbox``), ``templates``, ``scripts`` (where a value may stand in a script),
+                  ``environment`` (how values get there).
 
 ``spec``, ``plan`` and ``catalogue`` need neither YAML nor Jinja.
 """

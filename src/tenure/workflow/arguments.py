@@ -1,9 +1,9 @@
-"""The arguments of a step: compiled once, rendered per host.
+"""The arguments of a step: checked against its action, compiled once, rendered per host.
 
-What an argument's text is decides how values get into it (``catalogue.Text``). Into scripts they
-never get as text: the script holds references, the values travel in the environment, and so a
-hostile value stays a value (``shell`` refuses where it would not). Elsewhere they replace what
-names them.
+The kind of an argument's text (``catalogue.Text``) decides how values get into it. Scripts never
+contain values as text: they contain references, and the values travel in the environment, so that a
+hostile value stays a value (``scripts`` refuses places where it would not). In other text the
+placeholder is replaced by the value.
 """
 
 from __future__ import annotations
@@ -21,11 +21,8 @@ from tenure.workflow.sandbox import LONGEST_TEXT, measured, number_of
 from tenure.workflow.scripts import Place, places_in, put_references, reference
 from tenure.workflow.wording import called, did_you_mean, instead_of, shown
 
-# Arguments against what their action says it takes.
-
-
 _FALSE, _TRUE = frozenset({"false", "no", "off", "0"}), frozenset({"true", "yes", "on", "1"})
-_CALLED = {
+_TYPE_NAMES = {
     "string": "text",
     "integer": "a whole number",
     "number": "a number",
@@ -37,13 +34,13 @@ _CALLED = {
 
 
 class Misfit(Struct, frozen=True):
-    """What is wrong with the arguments; ``name`` of the one concerned, if one is."""
+    """A mistake in the arguments; ``name`` is the argument concerned, if there is one."""
 
     name: str | None
     message: str
     hint: str | None = None
     unknown: bool = False
-    """The name itself is the mistake."""
+    """The argument's name itself is the mistake."""
 
 
 def misfits(args: Mapping[str, Any], spec: ActionSpec) -> Iterator[Misfit]:
@@ -90,10 +87,10 @@ def _wrong_value(name: str, value: Any, argument: Argument) -> Iterator[Misfit]:
 
 
 def fitted(value: Any, argument: Argument, name: Callable[[Any], str] = shown) -> Any:
-    """``value`` as ``argument`` wants it: a number may be written as text and the other way round.
+    """``value`` converted for ``argument``: a number may be written as text and vice versa.
 
-    ``ExpressionError`` if it cannot be one; ``name`` says how the message may name it (``called``
-    for what a variable brought).
+    ``ExpressionError`` if it cannot be converted; ``name`` says how the message may show the value
+    (``called`` for the value of a variable).
     """
     if argument.types and not any(_is(value, kind) for kind in argument.types):
         value = _converted(value, argument, name)
@@ -119,7 +116,7 @@ def _converted(value: Any, argument: Argument, name: Callable[[Any], str]) -> An
             return number
         if kind == "integer" and isinstance(number, int):
             return number
-    wanted = " or ".join(_CALLED.get(kind, kind) for kind in argument.types)
+    wanted = " or ".join(_TYPE_NAMES.get(kind, kind) for kind in argument.types)
     raise ExpressionError(f"must be {wanted}, not {name(value)}")
 
 
@@ -145,22 +142,22 @@ PROBE = ActionSpec(
     arguments=(Argument(name="cmd", required=True, text=Text.SHELL),),
     environment=True,
 )
-"""How ``verify`` is compiled: a command like that of ``cmd.run``."""
+"""How ``verify`` is compiled: as a command like that of ``cmd.run``."""
 
 Path = tuple[str | int, ...]
 Renderer = Callable[[Mapping[str, Any], dict[str, str]], Any]
-"""Scope and the references' environment, which it fills, to the value."""
+"""From the scope, and the environment of references, which it fills, to the value."""
 
 
 class Rendered(Struct, frozen=True):
     args: dict[str, Any]
     env: dict[str, str]
-    """For the processes of the action: variables < ``args.env`` < references. Empty if it starts
+    """For the action's processes: variables < ``args.env`` < references. Empty if it starts
     none."""
 
 
 class CompiledArgs:
-    """``render`` may be called any number of times, also at once. ``args`` are not copied."""
+    """Compiled arguments. ``render`` is reusable and reentrant. ``args`` are not copied."""
 
     __slots__ = ("_args", "_environment", "_fields", "_renderers", "in_sight")
 
@@ -183,7 +180,7 @@ class CompiledArgs:
             for argument in spec.arguments
             if argument.in_sight and argument.name in self._renderers
         )
-        """Arguments that are made of values and that others on the host can read."""
+        """Arguments made of values that other users of the host can read."""
 
     def render(self, scope: Mapping[str, Any]) -> Rendered:
         """``ExpressionError`` names the argument that cannot be rendered for this host."""
@@ -214,7 +211,7 @@ class CompiledArgs:
 
 
 def compile_args(args: Mapping[str, Any], spec: ActionSpec) -> CompiledArgs:
-    """``ExpressionError`` for the first text that cannot be compiled; ``text_problems`` has all."""
+    """``ExpressionError`` for the first text that does not compile; ``text_problems`` has all."""
     return CompiledArgs(args, spec)
 
 
@@ -242,7 +239,7 @@ def compile_loop(loop: Sequence[Any] | str) -> CompiledLoop:
 
 
 def text_problems(args: Mapping[str, Any], spec: ActionSpec) -> list[tuple[Path, ExpressionError]]:
-    """Every text in ``args`` that cannot be compiled, with its path in them."""
+    """Every text in ``args`` that cannot be compiled, with its path."""
     fields = {argument.name: argument for argument in spec.arguments}
     found: list[tuple[Path, ExpressionError]] = []
     for name, value in args.items():
@@ -255,8 +252,8 @@ def text_problems(args: Mapping[str, Any], spec: ActionSpec) -> list[tuple[Path,
 
 
 def evaluated_in(args: Mapping[str, Any], spec: ActionSpec) -> Iterator[tuple[Path, str, Embedded]]:
-    """Every expression that is evaluated to render ``args``, with the text it stands in and that
-    text's path. ``ExpressionError`` if one cannot be compiled."""
+    """Every expression evaluated to render ``args``, with its text and that text's path.
+    ``ExpressionError`` if one cannot be compiled."""
     fields = {argument.name: argument for argument in spec.arguments}
     for path, text in texts_in(args):
         compiler = _Compiler()
@@ -285,13 +282,13 @@ def texts_in(value: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
 
 
 def text_kind(fields: Mapping[str, Argument], name: str) -> Text:
-    """How the text of an argument is read; ``env`` is always plain."""
+    """The kind of an argument's text; ``env`` is always plain."""
     argument = fields.get(name)
     return Text.PLAIN if argument is None or name == ENV else argument.text
 
 
 _Piece = str | tuple[Embedded | Named, str, str]
-"""Text of a script; or a value, what stands for it there, and the variable it travels in."""
+"""Text of a script; or a value, its reference in the script, and the variable it travels in."""
 
 
 class _Compiler:
@@ -300,10 +297,10 @@ class _Compiler:
     def __init__(self) -> None:
         self._references = 0
         self.evaluated: list[Embedded] = []
-        """Expressions that rendering evaluates."""
+        """Expressions evaluated by rendering."""
 
     def compile(self, value: Any, kind: Text) -> Renderer | None:
-        """``None`` if the value is always itself."""
+        """``None`` for a constant value."""
         if kind is Text.FIXED:
             return None
         if isinstance(value, dict):
@@ -353,7 +350,7 @@ class _Compiler:
                 isinstance(part, Named)
                 and (len(part.path) == 1 or (place.unfit and not place.evaluated))
             ):
-                pieces.append(part.raw)  # the shell's own business
+                pieces.append(part.raw)  # a variable of the shell
                 continue
             if place.unfit:
                 why, instead = place.unfit

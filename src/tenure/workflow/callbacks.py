@@ -1,10 +1,9 @@
-"""What a callback target must be for a request to come of it: one set of rules.
+"""Rules for callback targets, the same wherever one is given (workflow, settings, command line,
+Python), and checked again where it is used.
 
-They hold wherever a target is given (workflow, settings, command line, Python) and once more where
-it is used: nothing is accepted that could only become a dead letter. URL and headers may come from
-whoever submits a run. They must not say what only we may say (who signed this, what the body is,
-where a request ends), nor mean one thing to us and another to the next reader. No message repeats a
-URL or the value of a header: either may hold a password.
+URL and headers may come from an untrusted submitter. They must not set what only Tenure may set
+(signature, content type, framing), nor be ambiguous to another parser. No message repeats a URL or
+the value of a header: either may hold a password.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ KEY_PREFIX = "whsec_"
 _HOOK = re.compile(rf"{HOOK_PREFIX}[A-Z0-9_]+", re.ASCII)
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\t\x20-\x7e]*")
-_OURS = frozenset({"content-type", "host"})
-_OURS_BY_PREFIX = ("webhook-", "tenure-")
-_OF_THE_CONNECTION = frozenset(
+_RESERVED_HEADERS = frozenset({"content-type", "host"})
+_RESERVED_PREFIXES = ("webhook-", "tenure-")
+_CONNECTION_HEADERS = frozenset(
     {
         "accept-encoding",
         "connection",
@@ -45,11 +44,11 @@ _AMBIGUOUS = {
 _PORT = re.compile(r"[0-9]{1,5}")
 _NUMERIC = re.compile(r"\.*[0-9][0-9.]*")
 _LABEL = re.compile(r"[A-Za-z0-9_-]{1,63}")
-_LONGEST_HOST = 253
+_MAX_HOST_CHARACTERS = 253
 
 
 class Fault(NamedTuple):
-    """``path`` is where in the target."""
+    """A mistake; ``path`` is its place in the target."""
 
     path: tuple[str, ...]
     message: str
@@ -57,7 +56,7 @@ class Fault(NamedTuple):
 
 
 def faults_of(url: str, headers: Mapping[str, str], secret_env: str | None) -> Iterator[Fault]:
-    """Everything that is wrong with a target."""
+    """Every mistake in a target."""
     broken = fault_of_url(url)
     if broken is not None:
         yield broken
@@ -82,8 +81,8 @@ def fault_of_url(url: str) -> Fault | None:
 
 
 def fault_of_secret_env(variable: str) -> Fault | None:
-    """Whoever submits a run could otherwise have any variable of the sending process used as a key,
-    and find out by trial what it holds."""
+    """Without the prefix a submitter could have any variable of the sending process used as a key,
+    and guess its value by trial."""
     if _HOOK.fullmatch(variable):
         return None
     hint = "give the name of a variable, not the secret itself"
@@ -132,8 +131,8 @@ def _problem_of_name(written: str) -> str | None:
         return "names a host with characters that no name can have"
     if _NUMERIC.fullmatch(host):
         return None if _is_ipv4(host) else "names its host by numbers that are no IPv4 address"
-    if len(host) > _LONGEST_HOST:
-        return f"names a host with more than {_LONGEST_HOST} characters"
+    if len(host) > _MAX_HOST_CHARACTERS:
+        return f"names a host with more than {_MAX_HOST_CHARACTERS} characters"
     if not all(map(_LABEL.fullmatch, host.removesuffix(".").split("."))):
         return (
             "names a host that is no name: letters, digits, - and _, up to 63 of them between dots"
@@ -142,7 +141,7 @@ def _problem_of_name(written: str) -> str | None:
 
 
 def _in_ascii(host: str) -> str | None:
-    from yarl import URL  # what the sender reads by; few hosts need it
+    from yarl import URL  # used by the sender too; few hosts need it
 
     try:
         return URL.build(scheme="http", host=host).raw_host
@@ -172,8 +171,8 @@ def _problem_of_header(name: str, value: str, known: set[str]) -> str | None:
         return "is no name a header could have"
     if not _VALUE.fullmatch(value):
         return "has a value that is not printable ASCII on one line"
-    if lowered in _OURS or lowered.startswith(_OURS_BY_PREFIX):
+    if lowered in _RESERVED_HEADERS or lowered.startswith(_RESERVED_PREFIXES):
         return "is set by Tenure and cannot be replaced"
-    if lowered in _OF_THE_CONNECTION or lowered.startswith("proxy-"):
+    if lowered in _CONNECTION_HEADERS or lowered.startswith("proxy-"):
         return "belongs to the connection, not to a target"
     return "is given twice, in different spellings" if lowered in known else None

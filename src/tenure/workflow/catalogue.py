@@ -1,4 +1,4 @@
-"""What is known about actions before anything runs: their names and arguments."""
+"""Actions as a workflow sees them: names, arguments and properties."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ ANYTHING = "*"
 
 
 class Text(StrEnum):
-    """How ``${…}`` in an argument's text is brought to its value."""
+    """How ``${…}`` in an argument's text is replaced."""
 
     PLAIN = "plain"
-    """Replaced by the value."""
+    """By the value."""
     SHELL = "shell"
-    """A script for sh: values travel as environment variables, never as spliced text."""
+    """A script for sh: values travel as environment variables, never as text."""
     PYTHON = "python"
-    """A script for Python: likewise."""
+    """A script for Python: the same."""
     FIXED = "fixed"
-    """Left as it is."""
+    """Not at all."""
 
 
 class Form(Struct, frozen=True, kw_only=True):
-    """What a value must be beyond its type. Also asked of lists and maps whose parts are not
+    """A constraint on a value beyond its type. Also checked on lists and maps whose parts are not
     rendered yet."""
 
     called: str
     """For messages: ``a duration like 30s``."""
     fits: Callable[[Any], bool]
     pattern: str | None = None
-    """For editors: what text looks like that fits."""
+    """For editors: a pattern of valid text."""
 
 
 class Argument(Struct, frozen=True, kw_only=True):
     name: str
     types: tuple[str, ...] = ("string",)
-    """Of JSON Schema: string, integer, number, boolean, array, object; none = anything."""
+    """Of JSON Schema: string, integer, number, boolean, array, object; empty: any."""
     required: bool = False
     text: Text = Text.PLAIN
     choices: tuple[Any, ...] = ()
     form: Form | None = None
     elsewhere: tuple[str, ...] = ()
-    """What other tools call it: for hints, not accepted."""
+    """Its names in other tools: for hints, not accepted."""
     file_bytes: int | None = None
-    """It names a file beside the workflow, of at most so many bytes, which travels with the run."""
+    """For the name of a file beside the workflow, which travels with the run: its largest size."""
     in_sight: bool = False
     """It may become an argument of a process, which every user of the host can read."""
     description: str = ""
@@ -64,15 +64,15 @@ class ActionSpec(Struct, frozen=True, kw_only=True):
     further_arguments: bool = False
     """Whether arguments not listed here are accepted (a Python function taking ``**rest``)."""
     obsolete: str | None = None
-    """What to use instead: it is accepted from older files and can only fail."""
+    """The replacement for an action of older files, which is accepted and can only fail."""
     environment: bool = False
     """Whether it starts processes, which then get the variables as their environment."""
     in_process: bool = False
-    """Whether it works in the process that executes the run, where nobody becomes another user."""
+    """Whether it works in the process that executes the run, where ``become`` is impossible."""
     exports: str | None = ANYTHING
-    """What variables it may export: ``ANYTHING``, the keys of the argument named here, or none."""
+    """Variables it may export: ``ANYTHING``, the keys of the argument named here, or none."""
     on_takeover: str | None = None
-    """Another default than ``rerun`` for what was running when its owner died."""
+    """Default ``on_takeover`` of its steps, if not ``rerun``."""
 
     def meant_by(self, name: str) -> Argument | None:
         """The argument that other tools call ``name``."""

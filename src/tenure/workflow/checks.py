@@ -1,7 +1,7 @@
 """Whether the parts of a workflow fit together: names that must exist, texts that must compile.
 
-Each check reads the workflow and reports; none stops at the first mistake, none needs another to
-have passed. What is wrong with a single value by itself, its shape has said before (``grammar``).
+Each check reads the workflow and reports; none stops at the first mistake or needs another to have
+passed. Single values were checked when they were read (``schema``).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from tenure.workflow.wording import instead_of
 from tenure.workflow.yaml import Path
 
 MOST_TASKS = 1_000_000
-"""Hosts over all steps: what a run's record would have to hold."""
+"""Hosts over all steps, which the run's record would have to hold."""
 LONGEST_NAME = 200
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _YES_OR_NO = frozenset({"true", "false", "yes", "no", "on", "off"})
-"""What other tools take for ``become``."""
+"""Values for ``become`` in other tools."""
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\$?", re.ASCII)
 _ENV_NAME = re.compile(r"[^=\x00]+")
 _SCHEMES = ("ssh://", "http://", "https://")
@@ -45,7 +45,7 @@ class Report(Protocol):
         offset: int | None = None,
         key: bool = False,
     ) -> None:
-        """``offset`` is where in the text at ``path``; ``key``: its name is what is wrong."""
+        """``offset`` is the place in the text at ``path``; ``key``: its name is the mistake."""
         ...
 
 

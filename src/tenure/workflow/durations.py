@@ -1,4 +1,4 @@
-"""Durations as people write them: ``300ms``, ``30s``, ``1h30m``, ``0.5s``, ``2m``."""
+"""Durations as text: ``300ms``, ``30s``, ``1h30m``, ``0.5s``, ``2m``."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ PATTERN = rf"^\s*\+?(?:(?:{_AMOUNT})(?:{_UNIT}))+\s*$"
 """For editors: what ``parse_duration`` reads."""
 _WHOLE = re.compile(PATTERN)
 
-_LONGEST_TEXT = 100
+_MAX_TEXT_CHARACTERS = 100
 LONGEST = 100 * 366 * 86400.0
-"""A century: more is a slip of the keyboard, and no timer holds it."""
+"""A century, in seconds: more is a typing mistake, and no timer can hold it."""
 
 
 def parse_duration(text: str) -> float:
-    """Seconds. ``ValueError`` says what to write instead. A sign other than ``+`` is refused."""
+    """Seconds. ``ValueError`` says what to write instead; negative durations are refused."""
     shown = repr(text[:40])
-    if len(text) > _LONGEST_TEXT or not _WHOLE.match(text):
+    if len(text) > _MAX_TEXT_CHARACTERS or not _WHOLE.match(text):
         stripped = text.strip()
         if _NUMBER.fullmatch(stripped):
             raise ValueError(f"{shown} has no unit: write {stripped}s")

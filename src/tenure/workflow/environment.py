@@ -1,8 +1,8 @@
 """Variables as the environment of a process.
 
-Every variable with a name a shell can say reaches it, except names that steer processes: whoever
-may set a variable must not thereby choose which program runs or what it loads. Those go in through
-an explicit ``args.env`` only.
+Every variable with a valid shell name is passed on, except names that control processes (``PATH``,
+``LD_PRELOAD`` …): setting a variable must not decide which program runs or what it loads. Those
+need an explicit ``args.env``.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ LONGEST_ENTRY = 128 * 1024 - 1
 
 
 class HostExports(dict[str, dict[str, Any]]):
-    """What each host exported: the variable ``hosts``. Too much for every process to carry."""
+    """What each host exported: the variable ``hosts``. Too large for an environment."""
 
 
 class Scope(dict[str, Any]):
-    """The variables one host sees. Read-only by agreement, so that its environment is made once."""
+    """The variables one host sees. Read-only by convention, so its environment is made once."""
 
     __slots__ = ("_added", "_environment", "exported", "outer")
 
@@ -61,7 +61,7 @@ class Scope(dict[str, Any]):
         super().__init__(variables)
         self.exported = exported
         self.outer: Scope | None = None
-        """The same without what was added to it."""
+        """The scope that this one extends."""
         self._added: Mapping[str, Any] = {}
         self._environment: dict[str, str] | None = None
 
@@ -85,7 +85,7 @@ class Scope(dict[str, Any]):
 
 
 def environment_of(scope: Mapping[str, Any]) -> dict[str, str]:
-    """``ExpressionError`` names the variable that no environment can hold. Yours to change."""
+    """A new dict. ``ExpressionError`` names a variable that no environment can hold."""
     if isinstance(scope, Scope):
         return scope.environment.copy()
     return _environment(scope, {})
@@ -108,12 +108,12 @@ def _environment(scope: Mapping[str, Any], exported: Mapping[str, Any]) -> dict[
 def _put(env: dict[str, str], name: str, value: Any) -> None:
     text = text_of(value)
     if len(text) + len(name) > LONGEST_ENTRY and not isinstance(value, str):
-        return  # data for templates, never meant for a shell
+        return  # data for templates, not for a shell
     env[name] = entry(name, text)
 
 
 def entry(name: str, text: str) -> str:
-    """``text`` if a process can be given it as the value of ``name``."""
+    """``text`` if it is a valid value for ``name`` in an environment. ``ExpressionError``."""
     if text.isascii() and len(text) < 1024 and "\0" not in text:
         return text
     if "\0" in text:
@@ -140,7 +140,7 @@ def reaches_processes(name: str) -> bool:
 
 
 def text_of(value: Any) -> str:
-    """A value as text: in the environment, and where it is put into other text."""
+    """A value as text, in the environment and within other text."""
     if isinstance(value, str):
         return value
     if value is None:

@@ -1,4 +1,4 @@
-"""Expressions: ``when`` and what stands in ``${{ }}``. Compiled once, evaluated per host."""
+"""Expressions: ``when`` and the inside of ``${{ }}``. Compiled once, evaluated per host."""
 
 from __future__ import annotations
 
@@ -33,18 +33,16 @@ from tenure.workflow.sandbox import (
 )
 from tenure.workflow.wording import called, did_you_mean, listed
 
-# From the text of an expression to a tree that may be compiled.
-#
-# The tree holds only what is listed here, is small, and has Jinja's comparison and concatenation
-# replaced by our own: Jinja's would compare ``"5"`` with ``3`` by type and grow text without
-# asking.
+# Parsing. The tree holds only the node types listed here, is small, and has Jinja's comparison and
+# concatenation replaced by our own: Jinja's would compare ``"5"`` with ``3`` by type and grow text
+# without limit.
 
 
 LONGEST = 4096
 DEEPEST = 40
 MOST_NODES = 600
 COMPARE, CONCAT, TRUTH = " compare", " concat", " truth"
-"""Filters nobody can write, for their names begin with a space."""
+"""Filters that no expression can name, since their names begin with a space."""
 _ALLOWED = (
     nodes.Name,
     nodes.Const,
@@ -67,7 +65,7 @@ _ALLOWED = (
     nodes.Test,
 )
 _ASKING = (nodes.Filter, nodes.Test)
-_LARGEST_WHOLE = 1 << 63
+_MAX_INTEGER = 1 << 63
 WORDS = {"true": True, "false": False, "null": None, "none": None}
 
 
@@ -83,14 +81,14 @@ def read_tree(source: str, sandbox: Sandbox) -> nodes.Expr:
                 f"{found!r} was not expected here", hint="quote it if it is meant as text"
             )
     except TemplateSyntaxError as error:
-        raise ExpressionError(_said(error)) from error
+        raise ExpressionError(_syntax_message(error)) from error
     except RecursionError as error:
         raise ExpressionError("the expression is nested too deeply") from error
     _inspect(tree, sandbox)
     return tree
 
 
-def _said(error: TemplateSyntaxError) -> str:
+def _syntax_message(error: TemplateSyntaxError) -> str:
     message = (error.message or "cannot be read").rstrip(".")
     if "end of template" in message:
         return "the expression ends too early"
@@ -124,7 +122,7 @@ def inspect_node(node: nodes.Node, sandbox: Sandbox) -> None:
         raise ExpressionError("there are no functions: use a filter, like name|lower")
     elif isinstance(node, nodes.CondExpr) and node.expr2 is None:
         raise ExpressionError("an 'if' needs its 'else'")
-    elif _number_in(node) >= _LARGEST_WHOLE:
+    elif _number_in(node) >= _MAX_INTEGER:
         raise ExpressionError("a number in the expression is too large")
     elif isinstance(node, nodes.Getattr | nodes.Getitem) and _number_in(node.node):
         raise ExpressionError("a number has no parts", hint="quote it if it is meant as text")
@@ -152,7 +150,7 @@ def names_in(tree: nodes.Node) -> frozenset[str]:
 
 
 def asked_in(tree: nodes.Node) -> frozenset[str]:
-    """Variables of which it asks whether they are there."""
+    """Variables that it tests for being defined."""
     found: set[str] = set()
     for each in (tree, *tree.find_all(_ASKING)):
         if _asks(each) and each.node is not None:
@@ -161,20 +159,20 @@ def asked_in(tree: nodes.Node) -> frozenset[str]:
 
 
 def needed_in(tree: nodes.Node) -> frozenset[str]:
-    """Variables without which it has no value, whatever the others are: neither those it merely
-    might come to (behind ``and``, ``or``, ``if``), nor those it asks about."""
+    """Variables without which it has no value, whatever the others are: without those that it may
+    not evaluate (behind ``and``, ``or``, ``if``), or tests for being defined."""
     needed: set[str] = set()
     open_nodes = [tree]
     while open_nodes:
         node = open_nodes.pop()
         if isinstance(node, nodes.Name):
             needed.add(node.name)
-        open_nodes.extend(surely_used(node))
+        open_nodes.extend(always_evaluated(node))
     return frozenset(needed)
 
 
-def surely_used(node: nodes.Node) -> Iterable[nodes.Node]:
-    """Its parts that are looked at whenever it is."""
+def always_evaluated(node: nodes.Node) -> Iterable[nodes.Node]:
+    """The parts that are always evaluated with it."""
     if _asks(node) or isinstance(node, nodes.List | nodes.Dict | nodes.Slice):
         return ()
     if isinstance(node, nodes.And | nodes.Or):
@@ -182,7 +180,7 @@ def surely_used(node: nodes.Node) -> Iterable[nodes.Node]:
     if isinstance(node, nodes.CondExpr):
         return (node.test,)
     if isinstance(node, nodes.Filter) and node.name == COMPARE:
-        # In ``a < b < c`` nobody looks at c once a < b does not hold.
+        # In ``a < b < c`` c is not evaluated if a < b is false.
         return (node.node, node.args[1]) if node.node else ()
     return node.iter_child_nodes()
 
@@ -192,9 +190,9 @@ def _asks(node: nodes.Node) -> TypeGuard[nodes.Filter | nodes.Test]:
 
 
 class Rewriting(NodeTransformer):
-    """Our comparison and concatenation for Jinja's; ``TRUE`` and ``null`` for what they say.
+    """Replaces Jinja's comparison and concatenation by ours, and ``TRUE`` and ``null`` by values.
 
-    In a ``condition``, what stands alone, or beside and, or, not, is asked for its truth.
+    In a ``condition``, a lone operand, or one beside and, or, not, is converted to its truth value.
     """
 
     def __init__(self, condition: bool) -> None:
@@ -229,12 +227,12 @@ class Rewriting(NodeTransformer):
         return filtered(CONCAT, first, *rest)
 
     def visit_And(self, node: nodes.And) -> nodes.Expr:
-        return self._both_asked(node)
+        return self._both_conditions(node)
 
     def visit_Or(self, node: nodes.Or) -> nodes.Expr:
-        return self._both_asked(node)
+        return self._both_conditions(node)
 
-    def _both_asked(self, node: nodes.BinExpr) -> nodes.Expr:
+    def _both_conditions(self, node: nodes.BinExpr) -> nodes.Expr:
         self.generic_visit(node)
         node.left, node.right = self._asked(node.left), self._asked(node.right)
         return node
@@ -254,15 +252,15 @@ def filtered(name: str, subject: nodes.Expr, *args: nodes.Expr) -> nodes.Filter:
     return nodes.Filter(subject, name, list(args), [], None, None, lineno=subject.lineno)
 
 
-# Arithmetic that fails whatever the variables are: known before anything runs.
+# Constant arithmetic that fails is a mistake known before anything runs.
 
 
 class _Depends(Exception):
-    """On more than numbers and texts that stand there."""
+    """The value depends on more than constants."""
 
 
 def check_constants(tree: nodes.Node, sandbox: Sandbox) -> None:
-    """``ExpressionError`` if a part that is surely looked at has no value."""
+    """``ExpressionError`` if a part that is always evaluated has no value."""
     open_nodes = [tree]
     while open_nodes:
         node = open_nodes.pop()
@@ -273,7 +271,7 @@ def check_constants(tree: nodes.Node, sandbox: Sandbox) -> None:
                 pass
             except ArithmeticError as error:
                 raise ExpressionError(str(error)) from error
-        open_nodes.extend(surely_used(node))
+        open_nodes.extend(always_evaluated(node))
 
 
 def _value_of(node: nodes.Node, sandbox: Sandbox) -> Any:
@@ -287,7 +285,7 @@ def _value_of(node: nodes.Node, sandbox: Sandbox) -> Any:
     raise _Depends
 
 
-# ``&&``, ``||``, ``!`` and ``${name.path}`` in ``when``, brought to Jinja's spelling.
+# ``&&``, ``||``, ``!`` and ``${name.path}`` in ``when``, converted to Jinja's syntax.
 
 
 _TOKEN = re.compile(
@@ -302,7 +300,7 @@ _WORDS = {"true": "true", "yes": "true", "": "true", "false": "false", "no": "fa
 
 
 def modern(condition: str) -> str:
-    """The condition as Jinja reads it. Text in quotes stays as it is; an empty one is true."""
+    """The condition in Jinja's syntax. Quoted text is unchanged; an empty condition is true."""
     word = _WORDS.get(condition.strip().lower())
     if word is not None:
         return word
@@ -328,9 +326,16 @@ def _lookup(path: str) -> str:
     return "(" + first + "".join(f"[{part!r}]" for part in rest) + ")"
 
 
-_KEPT = 2048
+_MAX_CACHED = 2048
 _RESULT = "result"
-_OUR_WAY = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError)
+_EVALUATION_ERRORS = (
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    LookupError,
+    AttributeError,
+    RecursionError,
+)
 
 
 @pass_context
@@ -359,7 +364,7 @@ def _truth(context: Evaluation, value: Any) -> bool:
 
 
 OPERATORS = {COMPARE: _compare, CONCAT: _concat, TRUTH: _truth}
-"""What ``Rewriting`` puts in the place of Jinja's own."""
+"""Replacements for Jinja's own, inserted by ``Rewriting``."""
 _SANDBOX = Sandbox(FILTERS | OPERATORS, TESTS, METHODS)
 
 
@@ -367,8 +372,8 @@ class Expression:
     """One compiled expression.
 
     ``names`` are the variables it may read; of these, ``needs`` those without which it has no
-    value, and ``asks`` those of which it asks whether they are there. ``quotes``: its value is
-    made a word for a shell.
+    value, and ``asks`` those it tests for being defined. ``quotes``: its value is quoted for a
+    shell.
     """
 
     __slots__ = ("_render", "_tree", "asks", "names", "needs", "quotes", "text")
@@ -385,7 +390,7 @@ class Expression:
         self.asks = asked_in(self._tree)
 
     def _compiled(self) -> Callable[[Evaluation], Iterator[str]]:
-        """Made when first needed: whoever only checks a file need not wait for it."""
+        """Compiled when first needed: checking a file does not need it."""
         result = nodes.Assign(nodes.Name(_RESULT, "store"), self._tree, lineno=1)
         whole = nodes.Template([result], lineno=1)
         whole.set_environment(_SANDBOX)
@@ -394,8 +399,8 @@ class Expression:
         return self._render
 
     def evaluate(self, scope: Mapping[str, Any]) -> Any:
-        """The value, of a kind JSON knows. ``ExpressionError``."""
-        # Jinja asks the parent mapping for nothing but keys and never writes to it.
+        """The value, of a JSON type. ``ExpressionError``."""
+        # Jinja only reads keys of the parent mapping and never writes to it.
         context = Evaluation(_SANDBOX, scope, None, {})  # type: ignore[arg-type]
         try:
             deque((self._render or self._compiled())(context), maxlen=0)
@@ -404,7 +409,7 @@ class Expression:
             raise self._not_defined(error, scope) from error
         except ExpressionError as error:
             raise ExpressionError(self._placed(error.message), hint=error.hint) from error
-        except (TemplateError, *_OUR_WAY) as error:
+        except (TemplateError, *_EVALUATION_ERRORS) as error:
             raise ExpressionError(self._placed(str(error))) from error
 
     def _not_defined(self, error: NotDefined, scope: Mapping[str, Any]) -> ExpressionError:
@@ -431,20 +436,20 @@ class Condition(Expression):
         return bool(self.evaluate(scope))
 
 
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=_MAX_CACHED)
 def compile_expression(text: str) -> Expression:
-    """``ExpressionError`` if it cannot be one."""
+    """``ExpressionError`` for an invalid expression."""
     return Expression(text, shown_as=text.strip())
 
 
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=_MAX_CACHED)
 def compile_condition(text: str) -> Condition:
-    """For ``when``: also reads the older spelling. Empty: always true."""
+    """For ``when``: also accepts the older syntax. Empty: always true."""
     return Condition(modern(text), shown_as=text.strip(), condition=True)
 
 
 def _settled(value: Any) -> Any:
-    """A value that can be kept: JSON knows it, and it stays within bounds."""
+    """A value of a JSON type within the size limits. ``ExpressionError``."""
     if isinstance(value, str):
         return measured(value)
     if value is None or isinstance(value, bool | int):

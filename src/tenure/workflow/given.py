@@ -1,6 +1,6 @@
-"""What the constructors of ``spec`` take, for type checkers: more than the values then hold.
+"""Parameter types of the constructors of ``spec``, for type checkers.
 
-``Step(timeout="30s")`` holds 30 seconds. Only parts that convert something are here.
+``Step(timeout="30s")`` holds 30 seconds afterwards. Only parts that convert something are here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The hosts of a workflow: where each is, what it belongs to, which variables it brings."""
+"""The hosts of a workflow: addresses, groups and variables."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Roster(Struct, frozen=True, kw_only=True):
 
 
 def roster_of(inventory: Inventory, *, local: bool = False) -> Roster:
-    """Every host there is. Without any, the workflow runs on this machine, as host ``local``."""
+    """Every host. An empty inventory means this machine, as host ``local``."""
     member_of: dict[str, list[str]] = {name: [] for name in inventory.hosts}
     for group in sorted(inventory.groups):
         for host in dict.fromkeys(inventory.groups[group].hosts):
@@ -84,7 +84,7 @@ def _merged(inventory: Inventory, groups: Iterable[str]) -> dict[str, Any]:
 
 
 def place_of(name: str, address: str | None) -> str:
-    """Where a host is reached. Without a scheme an address (or a name) is one for SSH."""
+    """The address of a host. Without a scheme an address (or name) is for SSH."""
     place = (address or name).strip()
     if place.lower() in _THIS_MACHINE:
         return LOCAL

@@ -35,7 +35,7 @@ MOST_WANTED = 1_000
 class Parsed(Struct, frozen=True):
     workflow: Workflow
     notices: tuple[Mistake, ...] = ()
-    """Worth telling the author although nothing is wrong."""
+    """Remarks on a file without mistakes."""
     wanted: tuple[Wanted, ...] = ()
     """Variables that the file uses and does not define."""
 
@@ -47,7 +47,7 @@ def parse_workflow(text: str, catalogue: Catalogue, *, source: str = "workflow")
 
 
 def check_workflow(workflow: Workflow, catalogue: Catalogue) -> Parsed:
-    """The same for a workflow built in Python. Answers with it as a file would have given it."""
+    """The same for a workflow built in Python; returns it as a file would have given it."""
     reading = Reading("workflow")
     return _parsed(lambda: node_of(workflow, reading), catalogue, reading, "")
 
@@ -72,8 +72,8 @@ def _parsed(
 
 
 def placed(found: Iterable[tuple[Path, str, str]], source: str | None, text: str) -> list[Mistake]:
-    """What was found of a workflow without mistakes: path, message, hint. With its place in
-    ``text``, if that is what ``source`` names."""
+    """Findings (path, message, hint) in a valid workflow as mistakes, with their place in ``text``
+    if ``source`` names it."""
     reading = Reading(source or "workflow")
     root = read_document(text, reading) if source is not None else None
     return in_order(
@@ -83,7 +83,7 @@ def placed(found: Iterable[tuple[Path, str, str]], source: str | None, text: str
 
 
 def in_order(mistakes: Iterable[Mistake]) -> list[Mistake]:
-    """As they stand in the file."""
+    """Sorted by their place in the file."""
     return sorted(mistakes, key=_place_in_file)
 
 
@@ -141,7 +141,7 @@ def _place(root: Node, path: Path, offset: int | None, text: str) -> Mark:
 
 
 def _inside(node: Scalar, offset: int, text: str) -> Mark | None:
-    """Where the ``offset``-th character of a scalar stands, where its lines are as in the file."""
+    """The place of the ``offset``-th character of a scalar, if its lines are as in the file."""
     before = node.text[:offset].split("\n")
     down = len(before) - 1 + (1 if node.style == "|" else 0)
     if node.style == ">" or (down and node.style != "|"):
@@ -176,7 +176,7 @@ def _remarks(workflow: Workflow, catalogue: Catalogue) -> Iterator[tuple[Path, s
             yield (*path, name), f"hides Tenure's own variable {name!r}: {OWN[name]}"
 
 
-# Whom to tell of runs, where no workflow says it: in settings, on a command line.
+# Callback targets from settings or a command line.
 
 
 _PLACE: Path = ("callbacks",)
@@ -184,8 +184,8 @@ _SHAPE = ListOf(CALLBACK, MOST_CALLBACKS)
 
 
 def read_targets(value: object) -> tuple[CallbackSpec, ...]:
-    """A list of maps, by the rules of a workflow's ``callbacks``. ``InvalidWorkflow`` holds every
-    mistake."""
+    """Targets from a list of maps, by the rules of a workflow's ``callbacks``. ``InvalidWorkflow``
+    holds every mistake."""
     reading = Reading("callbacks")
 
     def report(

@@ -1,4 +1,4 @@
-"""Text with values in it, taken apart: ``${{ expression }}``, ``${name.path}`` and the rest.
+"""Splits text with placeholders: ``${{ expression }}``, ``${name.path}`` and the rest.
 
 ``$${`` is an escape: it stands for ``${``.
 """
@@ -16,7 +16,7 @@ from tenure.workflow.expressions import Expression, compile_expression
 
 _PATH = re.compile(r"[A-Za-z_][\w-]*(?:\.[\w-]+)*", re.ASCII)
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
-_LONGEST_PATH = 512
+_MAX_PATH_CHARACTERS = 512
 MISSING: Any = object()
 
 
@@ -83,7 +83,7 @@ def split_template(text: str, *, escapes: bool = True) -> list[Part]:
 
 
 def _named(text: str, start: int) -> Named | None:
-    end = text.find("}", start, start + _LONGEST_PATH)
+    end = text.find("}", start, start + _MAX_PATH_CHARACTERS)
     path = text[start + 2 : end].strip() if end > 0 else ""
     if not _PATH.fullmatch(path):
         return None
@@ -107,7 +107,7 @@ def _embedded(text: str, start: int) -> Embedded:
 
 
 def _closing(text: str, at: int) -> int | None:
-    """Where ``}}`` ends the expression: not inside quotes, not closing a map."""
+    """Where ``}}`` ends the expression: outside quotes, not closing a map."""
     depth = 0
     while at < len(text):
         character = text[at]

@@ -1,4 +1,4 @@
-"""Which step runs on which hosts, and after what: the workflow with every name resolved."""
+"""The plan: which step runs on which hosts, and after what; and the variables each host sees."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class PlannedStep(Struct, frozen=True, kw_only=True):
 class Plan(Struct, frozen=True, kw_only=True):
     workflow: Workflow
     hosts: dict[str, PlannedHost]
-    """By name, in the order of names; those that ``limit`` left."""
+    """By name, sorted; without those that ``limit`` excludes."""
     steps: tuple[PlannedStep, ...]
     handlers: dict[str, Handler]
 
     def on_takeover_of(self, work: Step | Handler, action: ActionSpec | None) -> OnTakeover:
-        """The step's word, else its probe, else the file's, else the action's, else rerun."""
+        """From the step, else its probe, else the file, else the action, else rerun."""
         if isinstance(work, Step):
             if work.on_takeover is not None:
                 return work.on_takeover
@@ -47,7 +47,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 def make_plan(workflow: Workflow, *, limit: Sequence[str] = (), local: bool = False) -> Plan:
     """``limit`` names the hosts or groups to touch; ``local`` puts every host on this machine.
 
-    ``InvalidWorkflow`` for a name that leads nowhere. A step left without hosts stays in the plan.
+    ``InvalidWorkflow`` for an unknown name. A step left without hosts stays in the plan.
     """
     roster = roster_of(workflow.inventory, local=local)
     allowed = set(_chosen(roster, limit, "limit"))
@@ -83,7 +83,7 @@ def _chosen(roster: Roster, names: Sequence[str], path: str) -> tuple[str, ...]:
 
 
 def needs_of(workflow: Workflow) -> list[tuple[int, ...]]:
-    """Per step the indexes of those it waits for. ``InvalidWorkflow`` for a name of no step."""
+    """For each step the indexes of those it waits for. ``InvalidWorkflow`` for an unknown name."""
     index_of = {step.name: index for index, step in enumerate(workflow.steps)}
     needs: list[tuple[int, ...]] = []
     for index, step in enumerate(workflow.steps):
@@ -100,7 +100,7 @@ def needs_of(workflow: Workflow) -> list[tuple[int, ...]]:
 
 
 def find_cycle(needs: Sequence[Sequence[int]]) -> list[int] | None:
-    """Steps that wait for one another, the first repeated at the end; ``None`` if none do."""
+    """A cycle of steps, the first repeated at the end; ``None`` if there is none."""
     waiting = [len(set(before)) for before in needs]
     followers: list[list[int]] = [[] for _ in needs]
     for index, before in enumerate(needs):
@@ -122,27 +122,27 @@ def find_cycle(needs: Sequence[Sequence[int]]) -> list[int] | None:
     return [*path[path.index(stuck) :], stuck]
 
 
-# The variables each host sees.
+# The variables each host sees, in order of precedence:
 #
 # our own < inventory < group (alphabetical) < host < workflow < run < exported by earlier steps <
 # item.
 #
-# An export of one host is everybody's. When the hosts of a step export different values of one
-# name, nobody can say whose is meant: each of them then sees its own, the others see what they
-# themselves exported before (or a variable from further down), and ``hosts['web1'].KEY`` names one
-# for sure. The last step that exported a name decides in which of the two ways it is seen.
+# An export of one host is seen by all. If the hosts of a step export different values of one name,
+# each of them sees its own; the other hosts see their own earlier export (or a variable of lower
+# precedence), and ``hosts['web1'].KEY`` names a value unambiguously. The last step that exported a
+# name decides which of the two applies.
 
 
 OWN = {"host": "the name of the host a step runs on", "hosts": "what each host exported"}
-"""Variables nobody has to set. One of the same name that somebody sets counts more: files that
-were written before there was ours mean what they meant."""
+"""Variables set by Tenure. A variable of the same name in a file takes precedence, so that older
+files keep their meaning."""
 NO_ITEM: Any = object()
 
 
 class Exports:
-    """Scopes per host, kept while nothing new is exported.
+    """Scopes per host, cached until something new is exported.
 
-    Where a run is taken over, ``add`` what the record holds again, in the order the steps ended.
+    After a takeover, ``add`` the exports in the record again, in the order the steps ended.
     """
 
     def __init__(self, plan: Plan, run_vars: Mapping[str, Any] | None = None) -> None:
@@ -155,10 +155,10 @@ class Exports:
         self._scopes: dict[str, Scope] = {}
         self._common: dict[int, Scope] = {}
         self._latest: tuple[str, Scope] | None = None
-        """The host that asked last, and what it sees: the next step often asks for the same."""
+        """The last host asked for and its scope: the next step often asks for the same."""
 
     def add(self, exported: Mapping[str, Mapping[str, Any]]) -> str | None:
-        """What the hosts of a step exported. Answers with what should be noted on the step."""
+        """Add the exports of a step's hosts. Returns a note for the step, if they differ."""
         values: dict[str, dict[str, Any]] = {}
         for host, variables in exported.items():
             if variables:
@@ -192,7 +192,7 @@ class Exports:
     def scope(
         self, host: str, item: Any = NO_ITEM, exported: Mapping[str, Any] | None = None
     ) -> Scope:
-        """``exported`` is what the host exported in a step that has not ended yet."""
+        """``exported`` is what the host exported in the present step."""
         if self._latest is None or self._latest[0] != host:
             self._latest = host, self._of_host(host)
         scope = self._latest[1]
@@ -214,7 +214,7 @@ class Exports:
             exported = exported | {name: own[name] for name in self._split if name in own}
         if exported is not self._shared:
             return Scope({**self._base(own_vars), **exported}, exported)
-        # Hosts that differ in nothing share one scope.
+        # Hosts without differences share one scope.
         common = self._common.get(id(own_vars))
         if common is None:
             common = Scope({**self._base(own_vars), **exported}, exported.copy())
@@ -222,7 +222,7 @@ class Exports:
         return common
 
     def _base(self, own_vars: dict[str, Any]) -> dict[str, Any]:
-        """What no step can change. Keyed by the mapping itself: the plan keeps it alive."""
+        """The part that no step changes. Keyed by the mapping itself: the plan keeps it alive."""
         base = self._bases.get(id(own_vars))
         if base is None:
             base = {"hosts": self._hosts, **own_vars, **self._above_host}

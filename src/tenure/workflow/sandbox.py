@@ -1,10 +1,8 @@
-"""Where expressions are evaluated: Jinja2's sandbox, closed further.
+"""The sandbox of expressions: Jinja2's, restricted further; with values, filters and tests.
 
-Jinja's sandbox keeps expressions away from Python's insides but not from the machine's memory and
-time. Here nothing is reachable but the variables themselves, a list of filters, tests and methods
-written for this purpose (``filters``), and arithmetic whose results stay small. Every piece of
-work is charged to the evaluation it happens in, so that one expression cannot run for long
-whatever it says.
+Jinja's sandbox protects Python's internals but not memory and time. Here an expression reaches only
+the variables, a list of filters, tests and methods written for this purpose, and arithmetic with
+bounded results. All work is charged to the evaluation, so that no expression runs for long.
 """
 
 from __future__ import annotations
@@ -29,20 +27,20 @@ from tenure.workflow.wording import called, did_you_mean, listed, quoted, shown
 LONGEST_TEXT = 1 << 20
 MOST_ITEMS = 50_000
 MOST_WORK = 150_000
-"""List items one evaluation may look at, each some microseconds; ``_TEXT_PER_ITEM`` characters
-count as one item. So no evaluation takes much longer than a second."""
-_TEXT_PER_ITEM = 50
-_LARGEST_WHOLE = 1 << 63
+"""List items that one evaluation may process, each some microseconds; ``_CHARACTERS_PER_ITEM``
+characters count as one item. So no evaluation takes much longer than a second."""
+_CHARACTERS_PER_ITEM = 50
+_MAX_INTEGER = 1 << 63
 
 
 class Evaluation(Context):
-    """One evaluation, and how much work it has left."""
+    """One evaluation, and the work it has left."""
 
     work_left = MOST_WORK
 
     def charge(self, value: Any) -> None:
         if isinstance(value, str):
-            self.work_left -= len(value) // _TEXT_PER_ITEM
+            self.work_left -= len(value) // _CHARACTERS_PER_ITEM
         elif isinstance(value, list | tuple | dict):
             self.work_left -= len(value)
         self.work_left -= 1
@@ -51,7 +49,7 @@ class Evaluation(Context):
 
 
 class NotDefined(UndefinedError):
-    """Something was used that is not there. ``name`` if it is a variable."""
+    """A missing value was used. ``name`` if it is a variable."""
 
     def __init__(self, name: str | None, message: str) -> None:
         super().__init__(message)
@@ -59,7 +57,7 @@ class NotDefined(UndefinedError):
 
 
 class Missing(StrictUndefined):
-    """Stands for what is not there until somebody uses it."""
+    """A missing value; an error once it is used."""
 
     __slots__ = ()
 
@@ -75,7 +73,7 @@ class Missing(StrictUndefined):
 
 
 class Method:
-    """A method of a text or map, on its way to being called. Never a value."""
+    """A bound method of a text or map, to be called. Never a value."""
 
     __slots__ = ("function", "subject")
 
@@ -85,7 +83,7 @@ class Method:
 
 
 def known(value: Any) -> Any:
-    """``value``, which is there."""
+    """``value``; raises if it is missing."""
     if isinstance(value, Missing):
         value.fail()
     return value
@@ -109,12 +107,12 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self.methods = methods
 
     def getattr(self, obj: Any, attribute: str) -> Any:
-        """A key of a map first: data may well have keys called ``items`` or ``get``."""
+        """Keys of a map take precedence: data may have keys called ``items`` or ``get``."""
         return self.getitem(obj, attribute)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
         if isinstance(obj, Missing):
-            return obj  # what is missing has no parts, and ``default`` may still follow
+            return obj  # a missing value has no parts, and ``default`` may still follow
         known(argument)
         if isinstance(obj, dict) and isinstance(argument, str) and argument in obj:
             return obj[argument]
@@ -159,7 +157,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         if operator == "**" and abs(right) * int(abs(left)).bit_length() > 128:
             raise ExpressionError("the result of ** is too large")
         result = self.binop_table[operator](left, right)
-        if not _is_number(result) or not isfinite(result) or abs(result) >= _LARGEST_WHOLE:
+        if not _is_number(result) or not isfinite(result) or abs(result) >= _MAX_INTEGER:
             raise ExpressionError(f"the result of {operator} is no number that could be kept")
         return result
 
@@ -168,7 +166,7 @@ _AS_NUMBER = "make a number of text with |int or |float"
 
 
 def within(left: Any, right: Any, most: int) -> Any:
-    """``left + right``, unless that is more than ``most``."""
+    """``left + right``. ``ExpressionError`` if that is more than ``most``."""
     if len(left) + len(right) > most:
         raise ExpressionError(f"this would be longer than {most}")
     return left + right
@@ -198,25 +196,25 @@ def _absent(obj: Any, argument: Any, methods: Mapping[str, Any]) -> str:
 
 
 def _shown(argument: Any) -> str:
-    """It may be the value of a variable."""
+    """A key in a message: it may be the value of a variable, so only its kind if it is long."""
     return quoted(argument) if isinstance(argument, str) else shown(argument)
 
 
-# How values compare, in ``when`` and in ``${{ }}`` alike, and what counts as true in ``when``.
+# Comparison in ``when`` and ``${{ }}``, and truth in ``when``.
 #
-# Exported variables are always text, so text that looks like a number is one: ``COUNT > 3`` means
-# what it says although ``COUNT`` is ``"5"``, and ``"01"`` equals ``1``. Only plain decimals look
-# like numbers: two commit ids that happen to read ``12e4`` and ``120e3`` are not the same commit.
+# Exported variables are always text, so text that looks like a number is one: ``COUNT > 3`` works
+# although ``COUNT`` is ``"5"``, and ``"01"`` equals ``1``. Only plain decimals look like numbers:
+# two commit ids that happen to read ``12e4`` and ``120e3`` are not equal.
 
 
 _DECIMAL = re.compile(r"\s*[+-]?([0-9]{1,300}(\.[0-9]{0,300})?|\.[0-9]{1,300})\s*", re.ASCII)
 _NUMBER_STARTS = frozenset("0123456789+-. \t\n\r\f\v")
 _FALSE_WORDS = frozenset({"", "false", "0", "no"})
-_BY_SIZE: dict[str, Callable[[Any, Any], bool]] = {"gt": gt, "gteq": ge, "lt": lt, "lteq": le}
+_ORDERINGS: dict[str, Callable[[Any, Any], bool]] = {"gt": gt, "gteq": ge, "lt": lt, "lteq": le}
 
 
 def number_of(value: Any) -> int | float | None:
-    """The number a value is or looks like. ``true`` is not 1."""
+    """The number that a value is or looks like. ``true`` is not 1."""
     if isinstance(value, str):
         if value[:1] not in _NUMBER_STARTS or not _DECIMAL.fullmatch(value):
             return None
@@ -241,7 +239,7 @@ def compare(operator: str, left: Any, right: Any) -> bool:
         raise ExpressionError(
             f"{called(left)} and {called(right)} cannot be ordered: both must be numbers"
         )
-    return _BY_SIZE[operator](first, second)
+    return _ORDERINGS[operator](first, second)
 
 
 def equal(left: Any, right: Any) -> bool:
@@ -271,25 +269,23 @@ def contains(container: Any, value: Any) -> bool:
 
 
 def truth(value: Any) -> bool:
-    """What a condition makes of a lone value: the words an export may say no with are false."""
+    """The truth of a lone value: empty text and ``false``, ``0``, ``no`` are false."""
     if isinstance(value, str):
         return value.strip().lower() not in _FALSE_WORDS
     return bool(value)
 
 
-# What expressions can do with values: filters, tests and methods, each bounded.
-#
-# None is Jinja's own: those may loop or grow without limit. Arguments are charged before the work,
-# results are measured before they are built wherever they can be longer than what went in.
+# Filters, tests and methods. None is Jinja's own: those may loop or grow without limit. Arguments
+# are charged before the work, and results that may be longer than the input are measured first.
 
 
-_MEASURE = LONGEST_TEXT + MOST_ITEMS
-_DEEPEST = 100
+_MAX_SIZE = LONGEST_TEXT + MOST_ITEMS
+_MAX_DEPTH = 100
 
 
 def measured(value: Any) -> Any:
-    """``value``, if written out it stays within bounds. Shared parts count each time."""
-    left = _MEASURE
+    """``value``, if it is within bounds when written out. Shared parts count each time."""
+    left = _MAX_SIZE
     parts: list[tuple[Any, int]] = [(value, 0)]
     while parts:
         part, depth = parts.pop()
@@ -301,18 +297,18 @@ def measured(value: Any) -> Any:
         elif isinstance(part, list | tuple):
             parts.extend((each, depth + 1) for each in part)
         left -= 1
-        if left < len(parts) or depth > _DEEPEST:
+        if left < len(parts) or depth > _MAX_DEPTH:
             raise ExpressionError("the value is too large")
     return value
 
 
 def text(value: Any) -> str:
-    """As text, within bounds."""
+    """The value as text, within bounds."""
     return text_of(measured(known(value)))
 
 
 def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """For use as a filter, test or method: undefined values refused, all arguments charged."""
+    """Wrap a filter, test or method: refuse missing values, charge all arguments."""
 
     @pass_context
     @wraps(function)
@@ -380,7 +376,7 @@ def _strip(value: Any, characters: str | None = None) -> str:
 
 
 def _quote(value: Any) -> str:
-    """One word for a POSIX shell: for scripts that templates write."""
+    """One word for a POSIX shell, for templates of scripts."""
     before = text(value)
     if len(before) + 4 * before.count("'") + 2 > LONGEST_TEXT:
         raise ExpressionError(f"this would be longer than {LONGEST_TEXT}")
@@ -489,7 +485,7 @@ def _some(values: Any) -> list[Any]:
     return every
 
 
-# -- what may be missing --------------------------------------------------------------------------
+# -- missing values -------------------------------------------------------------------------------
 
 
 def _default(value: Any, fallback: Any = "", also_if_false: bool = False) -> Any:

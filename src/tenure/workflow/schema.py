@@ -1,4 +1,4 @@
-"""The workflow file, key by key."""
+"""The grammar of workflow files: reads them, describes them to editors, writes them back."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from tenure.workflow.spec import (
 from tenure.workflow.wording import did_you_mean, instead_of, shown
 from tenure.workflow.yaml import INVALID, Entries, Items, Mark, Node, Path, Reading, Scalar, plain
 
-# What may stand where in a workflow file: each shape reads a node and describes itself.
+# Shapes: each reads a node and describes itself.
 #
-# One table (``grammar``) of these shapes is both the parser's and the editors' knowledge, so that
-# what ``tenure schema`` promises is what ``parse_workflow`` accepts. A shape that finds a mistake
-# reports it and answers ``BAD``; the rest of the file is read all the same.
+# One table (``grammar``) of these shapes serves parser and editors, so that ``tenure schema``
+# describes exactly what ``parse_workflow`` accepts. A shape that finds a mistake reports it and
+# returns ``INVALID``; the rest of the file is read all the same.
 
 
 Schema = dict[str, Any]
@@ -50,7 +50,7 @@ _TRUE, _FALSE = frozenset({"y", "yes", "on"}), frozenset({"n", "no", "off"})
 
 class Shape(Protocol):
     def read(self, node: Node, path: Path, reading: Reading) -> Any:
-        """The value, or ``BAD`` after reporting why."""
+        """The value, or ``INVALID`` after reporting why."""
         ...
 
     def schema(self) -> Schema: ...
@@ -67,7 +67,7 @@ def kind_of(node: Node) -> str:
 
 
 class String(Struct, frozen=True):
-    """Text. A number or a truth value is taken as it was written: ``version: 0.1``."""
+    """Text. A number or boolean is taken as it was written: ``version: 0.1``."""
 
     def read(self, node: Node, path: Path, reading: Reading) -> Any:
         if not isinstance(node, Scalar) or node.value is None:
@@ -132,7 +132,7 @@ class Duration(Struct, frozen=True):
     """Seconds."""
 
     zero: bool = False
-    """Whether it may be none, also written without a unit. It is a mistake where everything would
+    """Whether zero is allowed, also without a unit. It is a mistake where everything would then
     fail at once."""
 
     def read(self, node: Node, path: Path, reading: Reading) -> Any:
@@ -201,7 +201,7 @@ class ListOf(Struct, frozen=True):
 
 
 def _no_map(node: Node, path: Path, reading: Reading) -> Any:
-    """Text is not repeated: it may be the address of a callback, or its headers."""
+    """The text is not repeated: it may be the address of a callback, or its headers."""
     if isinstance(node, Scalar) and isinstance(node.value, str):
         return reading.mistake(node.mark, path, "must be a map, not text")
     return wrong(node, path, reading, "a map")
@@ -228,16 +228,16 @@ class MapOf(Struct, frozen=True):
 
 
 class Anything(Struct, frozen=True):
-    """Any value JSON can hold."""
+    """Any JSON value."""
 
     octal: bool = False
-    """Whether ``0644`` is surely meant as the number it is read as."""
+    """Whether ``0644`` is meant as the octal number it is read as."""
 
     def read(self, node: Node, path: Path, reading: Reading) -> Any:
-        self._say_what_was_read(node, path, reading)
+        self._notice_conversion(node, path, reading)
         return plain(node)
 
-    def _say_what_was_read(self, node: Node, path: Path, reading: Reading) -> None:
+    def _notice_conversion(self, node: Node, path: Path, reading: Reading) -> None:
         if isinstance(node, Scalar):
             number = isinstance(node.value, int | float) and not isinstance(node.value, bool)
             if number and node.mark.line and _reads_otherwise(node, self.octal):
@@ -245,17 +245,17 @@ class Anything(Struct, frozen=True):
                 reading.notice(node.mark, path, read_as, "quote it if it is meant as text")
         elif isinstance(node, Items):
             for index, each in enumerate(node.items):
-                self._say_what_was_read(each, (*path, index), reading)
+                self._notice_conversion(each, (*path, index), reading)
         else:
             for key, each in node.entries.items():
-                self._say_what_was_read(each, (*path, key), reading)
+                self._notice_conversion(each, (*path, key), reading)
 
     def schema(self) -> Schema:
         return {}
 
 
 def _reads_otherwise(node: Scalar, octal: bool) -> bool:
-    """``1.10`` and ``007``: one would expect them back as they were written."""
+    """``1.10`` and ``007``: text that does not survive as a number."""
     if octal and re.fullmatch(r"0[0-7]+", node.text):
         return False
     odd = re.fullmatch(r"-?0[0-9]+|-?[0-9]+\.[0-9]*0", node.text)
@@ -270,7 +270,7 @@ class Key(Struct, frozen=True):
     description: str
     required: bool = False
     example: str = ""
-    """What to write where a required one is missing, if that is always the same."""
+    """The usual value, shown if a required key is missing."""
 
 
 class Part(Struct, frozen=True):
@@ -279,9 +279,9 @@ class Part(Struct, frozen=True):
     struct: Any
     keys: Sequence[Key]
     instead: Mapping[str, str] = {}
-    """Keys other tools use, or older files were tempted to, and what they are called here."""
+    """Keys of other tools, or of older files, and their names here."""
     short: Any = None
-    """A shape for the short way of writing it, and the key its value belongs to."""
+    """A shape for the short form, and the key its value belongs to."""
     short_key: str = ""
 
     def read(self, node: Node, path: Path, reading: Reading) -> Any:
@@ -301,7 +301,7 @@ class Part(Struct, frozen=True):
 
     def _value(self, key: Key, node: Entries, path: Path, reading: Reading) -> Any:
         given = node.entries.get(key.name)
-        if not key.required and (given is None or _says_nothing(given, key.shape)):
+        if not key.required and (given is None or _is_empty(given, key.shape)):
             return INVALID
         inside = (*path, key.name)
         if given is None:
@@ -335,21 +335,21 @@ class Part(Struct, frozen=True):
         return {"anyOf": [self.short.schema(), whole]} if self.short else whole
 
 
-def _says_nothing(node: Node, shape: Any) -> bool:
-    """``timeout:`` and ``timeout: ""`` count as not given: programs write files that way."""
+def _is_empty(node: Node, shape: Any) -> bool:
+    """``timeout:`` and ``timeout: ""`` count as not given: programs write such files."""
     if not isinstance(node, Scalar):
         return False
     return node.value is None or (node.value == "" and isinstance(shape, Choice | Duration))
 
 
 def blank(shape: Any) -> Any:
-    """What stands in for a value that could not be read, so that the rest can be."""
+    """A stand-in for a value that could not be read, so that the rest can be."""
     if isinstance(shape, Part):
         return shape.struct(**{key.name: blank(key.shape) for key in shape.keys if key.required})
     return () if isinstance(shape, ListOf) else ""
 
 
-# What keys are called in other tools, and older files were tempted to, and what they are here.
+# Names of keys in other tools and in older files, and their names here.
 
 
 AT_THE_TOP = {
@@ -380,7 +380,7 @@ IN_A_STEP = {
     "register": "expect_vars",
 }
 FOR_COMMANDS = ("run", "shell", "command", "cmd", "script", "exec")
-"""What a step that is a command is called."""
+"""Keys for a command in the steps of other tools."""
 _LEFT_TO_ITS_STEP = {
     "targets": "it runs on the hosts that notified it",
     "needs": "it runs after the step that notifies it",
@@ -397,7 +397,7 @@ LEFT_TO_THE_STEP = {
         if name in _LEFT_TO_ITS_STEP
     },
 }
-"""Keys that a step has and a handler does not, by all their names: what a handler does instead."""
+"""Keys that a step has and a handler does not, by all their names, with what applies instead."""
 
 
 MOST_STEPS = 2_000
@@ -450,7 +450,7 @@ class Loop(Struct, frozen=True):
 
 
 class Arguments(Struct, frozen=True):
-    """The arguments of an action; what they may be depends on it (``schema`` adds that)."""
+    """The arguments of an action; ``workflow_schema`` adds what they may be."""
 
     def read(self, node: Node, path: Path, reading: Reading) -> Any:
         return MapOf(Anything(octal=True)).read(node, path, reading)
@@ -464,7 +464,7 @@ class Work(Part, frozen=True):
 
     catalogue: Catalogue = {}
     left_to_others: Mapping[str, str] = {}
-    """Keys that belong elsewhere, and what happens here without them."""
+    """Keys that belong elsewhere, and what applies without them."""
 
     def hint_for(self, name: str, node: Entries) -> str:
         action = node.entries.get("action")
@@ -523,7 +523,7 @@ _STEP = [
     Key("targets", NAMES, "hosts and groups; none: all hosts"),
     Key("needs", NAMES, "steps to wait for; not given: the one above; []: none"),
     Key("loop", Loop(), "run once per item"),
-    Key("continue_on_error", Boolean(), "the run goes on when this step fails"),
+    Key("continue_on_error", Boolean(), "the run continues when this step fails"),
     Key("must_vars", NAMES, "variables every host must have before it starts"),
     Key("expect_vars", NAMES, "variables the step must export"),
     Key("notify", NAMES, "handlers to run after it"),
@@ -553,7 +553,7 @@ GROUP = Part(
 
 
 class OrNothing(Struct, frozen=True):
-    """A part that may be left empty: ``web1:``."""
+    """A part that may be empty: ``web1:``."""
 
     part: Part
 
@@ -621,7 +621,7 @@ def grammar(catalogue: Catalogue) -> Part:
             Key("name", TEXT, "of the workflow", required=True),
             Key("description", TEXT, "for people"),
             Key("queue", TEXT, "which workers may take it"),
-            Key("priority", Integer(-100, 100), "higher goes first"),
+            Key("priority", Integer(-100, 100), "higher runs first"),
             Key("labels", MapOf(TEXT, MOST_LABELS), "to find runs by"),
             Key(
                 "recovery",
@@ -633,7 +633,7 @@ def grammar(catalogue: Catalogue) -> Part:
             Key("inventory", INVENTORY, "hosts, groups and their variables"),
             Key("vars", VARS, "variables of the workflow"),
             Key("defaults", DEFAULTS, "for steps that do not say"),
-            Key("callbacks", ListOf(CALLBACK, MOST_CALLBACKS), "whom to tell"),
+            Key("callbacks", ListOf(CALLBACK, MOST_CALLBACKS), "targets that are notified"),
             Key("plan", PLAN, "whether it must be approved"),
             Key("steps", ListOf(step, MOST_STEPS, 1), "what to do, in order", required=True),
             Key("handlers", ListOf(handler, MOST_HANDLERS), "run when a step notifies them"),
@@ -645,10 +645,8 @@ def grammar(catalogue: Catalogue) -> Part:
     )
 
 
-# The workflow file as JSON Schema, for editors: ``tenure schema``.
-#
-# Generated from the same table the parser reads by. What a schema cannot say (that names exist,
-# that expressions compile) only ``tenure validate`` checks.
+# JSON Schema for editors (``tenure schema``), made from the parser's table. Whether names exist
+# and expressions compile only ``tenure validate`` checks.
 
 
 _TEMPLATE = {"type": "string", "pattern": r"\$\{"}
@@ -706,7 +704,7 @@ def _arguments(spec: ActionSpec) -> dict[str, Any]:
 
 
 def _argument(argument: Argument) -> dict[str, Any]:
-    """A value of its kind, or text that will become one."""
+    """A value of its type, or text that becomes one when rendered."""
     plain: dict[str, Any] = {}
     if argument.choices:
         plain["enum"] = list(argument.choices)
@@ -720,20 +718,18 @@ def _argument(argument: Argument) -> dict[str, Any]:
 
 
 def _accepted(types: tuple[str, ...]) -> list[str]:
-    """Text may be written as a number, for the parser takes it as it was written."""
+    """Text may be written as a number: the parser takes it as written."""
     further = ("number", "boolean") if "string" in types else ()
     return sorted({*types, *further})
 
 
-# A workflow built in Python, written down as a file would say it.
-#
-# A run stores the text it executes, so both ways of making a workflow end in the same text and pass
-# the same checks.
+# Writing a workflow built in Python as a file. A run stores its text, so both ways of making a
+# workflow end in the same text and pass the same checks.
 
 
-_DEEPEST = 60
+_MAX_DEPTH = 60
 _ALWAYS = frozenset({"version"})
-_WHOLES = (-(1 << 63), (1 << 64) - 1)
+_INTEGER_RANGE = (-(1 << 63), (1 << 64) - 1)
 _NOWHERE = Mark()
 
 
@@ -750,13 +746,13 @@ def workflow_text(workflow: Workflow) -> str:
 
 
 def node_of(value: object, reading: Reading, path: Path = ()) -> Node:
-    """A workflow, or what stands at ``path`` of one, as if read from a file, but without places."""
+    """A workflow, or its part at ``path``, as nodes without places."""
     return _node(value, path, reading)
 
 
 def _node(value: Any, path: Path, reading: Reading) -> Node:
-    if len(path) > _DEEPEST:
-        reading.mistake(_NOWHERE, path[:6], f"nested more than {_DEEPEST} deep")
+    if len(path) > _MAX_DEPTH:
+        reading.mistake(_NOWHERE, path[:6], f"nested more than {_MAX_DEPTH} deep")
         return Scalar(None, "")
     if isinstance(value, Struct):
         return _struct_node(value, path, reading)
@@ -793,7 +789,7 @@ def _scalar_node(value: Any, path: Path, reading: Reading) -> Scalar:
     if isinstance(value, float) and not isfinite(value):
         reading.mistake(_NOWHERE, path, f"{value} is not a finite number")
         value = None
-    elif isinstance(value, int) and not _WHOLES[0] <= value <= _WHOLES[1]:
+    elif isinstance(value, int) and not _INTEGER_RANGE[0] <= value <= _INTEGER_RANGE[1]:
         reading.mistake(_NOWHERE, path, "the number is too large", "write it as text")
         value = None
     elif isinstance(value, str) and not _is_unicode(value):

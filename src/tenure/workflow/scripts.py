@@ -1,9 +1,10 @@
-"""Where in a shell script a value stands, and so how a reference to it must be written there.
+"""Where a value stands in a shell or Python script, and how a reference to it is written there.
 
 A reference is expanded by the shell, so it has no effect inside single quotes, and is dangerous in
 arithmetic, whose operands bash evaluates again. The scanner knows the quoting, substitutions and
 here-documents of sh and bash. Of commands it knows only where their words begin and end: what a
-command does with an argument (``eval``, ``declare -i``, ``[[ … -eq … ]]``) is the script's own.
+command does with an argument (``eval``, ``declare -i``, ``[[ … -eq … ]]``) is the script's own
+business.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MAX_WORD_CHARS = 1000
 
 
 class Place(Enum):
-    """Where a value stands. Some are no place for one: they say why, and what to do instead."""
+    """Where a value stands. Unfit places carry the reason and a remedy."""
 
     WORD = "word"
     QUOTED = "quoted"
@@ -90,14 +91,14 @@ def places_in(parts: Sequence[Part]) -> list[Place]:
 
 
 def reference(place: Place, variable: str) -> str:
-    """What the script says at ``place`` instead of the value: one word, whatever it holds."""
+    """The text for the script in place of the value: one word, whatever it holds."""
     return f'"${{{variable}}}"' if place is Place.WORD else f"${{{variable}}}"
 
 
 Unit = str | int
-"""A character of the script, or the number of a value that stands there."""
+"""A character of the script, or the number of a value."""
 _BREAKS = frozenset(" \t\n;&|()<>")
-"""What ends a word that is not quoted."""
+"""Characters that end an unquoted word."""
 _BEFORE_COMMAND = frozenset(
     {"then", "do", "else", "elif", "if", "while", "until", "!", "{", "time", "coproc"}
 )
@@ -107,19 +108,19 @@ _IN_PARAMETER = {"index": Place.INDEX, "offset": Place.OFFSET, "braces": Place.B
 
 
 class _Frame(Struct):
-    """One level of nesting: what closes it, and how its inside is read."""
+    """One level of nesting: its kind, and the state of reading it."""
 
     kind: str
     """code, array, backtick (with words of their own); double, parameter, arithmetic, old (for
     ``$[``), document."""
     quoted: bool = False
-    """Whether it stands inside double quotes (or a here-document) itself."""
+    """Whether it is inside double quotes (or a here-document)."""
     in_word: bool = False
-    """Whether the word it stands in goes on after it."""
+    """Whether the word it is in continues after it."""
     depth: int = 0
     """Open parentheses or brackets; in code: open ``case``."""
     word: str | None = None
-    """The word being read; a quote in it stays, so that no reserved word is seen there."""
+    """The word being read; a quote is kept in it, so that it equals no reserved word."""
     leads: bool = True
     """Whether ``word`` is where a command may begin."""
     part: str = "name"
@@ -144,13 +145,13 @@ class _Frame(Struct):
 
 
 class _Mark(NamedTuple):
-    """How a here-document ends."""
+    """The end mark of a here-document."""
 
     text: str
     quoted: bool
-    """Then nothing in the body is expanded."""
+    """The body is not expanded."""
     stripped: bool
-    """``<<-``: of tabs, so that it can be indented."""
+    """``<<-``: leading tabs are removed."""
 
     def ends(self, line: list[Unit]) -> bool:
         if any(isinstance(unit, int) for unit in line):
@@ -160,8 +161,8 @@ class _Mark(NamedTuple):
 
 
 class _Scanner:
-    """Reads a script, or (at a ``depth``) the body of a here-document in one: each value gets its
-    place among ``places``."""
+    """Reads a script, or (at a ``depth``) the body of a here-document in it, and appends the place
+    of each value to ``places``."""
 
     def __init__(
         self, units: list[Unit], places: list[Place], depth: int = 0, around: Place | None = None
@@ -171,7 +172,7 @@ class _Scanner:
         self._places = places
         self._depth = depth
         self._around = around
-        """What is unfit about the place of the whole here-document."""
+        """The unfit place of the whole here-document, if any."""
         self._stack = [_Frame("document", quoted=True) if depth else _Frame("code")]
         self._marks: list[_Mark] = []
 
@@ -189,7 +190,8 @@ class _Scanner:
         return self._unfit() or (Place.QUOTED if quoted else Place.WORD)
 
     def _unfit(self) -> Place | None:
-        """Whatever stands between: what a ``$(…)`` in arithmetic prints is evaluated as well."""
+        """The unfit place around here, at any distance: what a ``$(…)`` in arithmetic prints is
+        evaluated as well."""
         found = self._around
         for frame in self._stack:
             if frame.kind == "backtick":
@@ -313,7 +315,7 @@ class _Scanner:
         self._at += 1
 
     def _after_name(self, unit: str, top: _Frame) -> str:
-        """What begins with this character: more of the name, or what is done with it."""
+        """What this character begins: more of the name, or an operation on it."""
         if unit == "[":
             top.depth = 1
             return "index"
@@ -405,7 +407,7 @@ class _Scanner:
         return _Mark(text, quoted, stripped)
 
     def _read_documents(self) -> None:
-        """They follow each other; the last may have no end but the script's."""
+        """Here-documents follow each other; the last may end with the script."""
         marks, self._marks = self._marks, []
         for mark in marks:
             body: list[Unit] = []
@@ -425,9 +427,8 @@ class _Scanner:
                     self._places[unit] = Place.FIXED_DOCUMENT
 
 
-# Where in a Python script a value stands: an expression reading the environment takes its place.
-#
-# That works wherever Python expects an expression, and nowhere inside a string.
+# Python scripts: a value is replaced by an expression that reads the environment. That works
+# wherever Python expects an expression, and never inside a string.
 
 
 _STRING_STARTS = {
@@ -461,7 +462,7 @@ def _raw(part: Part) -> str:
 
 
 def _check(sketch: str, values: Sequence[Embedded], variables: Sequence[str]) -> set[str]:
-    """Each variable must be a name of its own. Answers with those that stand in comments."""
+    """Check that each variable is a name of its own; returns those that are in comments."""
     free: set[str] = set()
     comments: set[str] = set()
     for kind, text, in_string in _tokens(sketch):

@@ -1,9 +1,9 @@
-"""A workflow as a value: what the file says, and what Python code may build instead.
+"""A workflow as a value, parsed from a file or built in Python.
 
-Constructors take what the file takes: ``timeout="30s"`` or a number of seconds, ``retries=3`` or
+Constructors accept what a file may say: ``timeout="30s"`` or a number of seconds, ``retries=3`` or
 ``Retries(…)``, lists for tuples. They hold seconds and tuples afterwards. Whether names exist and
-fit together is ``check_workflow``'s business, not theirs. The mappings inside are plain dicts for
-speed: treat them as read-only.
+fit together is checked by ``check_workflow``. The mappings inside are plain dicts for speed: treat
+them as read-only.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ DURATION_FIELDS = frozenset({"approval_timeout", "delay", "max_delay", "timeout"
 
 @plain_members
 class OnTakeover(StrEnum):
-    """What becomes of a task that was running when its owner died, and whose end was not seen."""
+    """What to do with a task that was running when its owner died, and whose end is unknown."""
 
     RERUN = "rerun"
     VERIFY = "verify"
@@ -89,13 +89,13 @@ def _seconds(name: str, value: str | int) -> float:
 
 class HostSpec(_Part, frozen=True, kw_only=True, omit_defaults=True):
     address: str | None = None
-    """``local``, ``ssh://user@host:port``, ``http://host:port``; none: by its name."""
+    """``local``, ``ssh://user@host:port``, ``http://host:port``; ``None``: the host's name."""
     vars: dict[str, Any] = {}
 
 
 class GroupSpec(_Part, frozen=True, kw_only=True, omit_defaults=True):
     hosts: Sequence[str] = ()
-    """May name hosts that are listed nowhere else."""
+    """May name hosts that are not listed elsewhere."""
     vars: dict[str, Any] = {}
 
 
@@ -128,17 +128,17 @@ class Retries(_Part, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Rolling(_Part, frozen=True, kw_only=True, omit_defaults=True):
-    """Batch after batch, within a budget of failures that counts over the whole step.
+    """Runs batch after batch, within a budget of failures for the whole step.
 
     Each number is an amount (``5``) or a share of the step's hosts (``"25%"``), rounded down; a
-    batch has at least one host. One failed host more than ``max_failures`` and no further host
-    is started.
+    batch has at least one host. With more than ``max_failures`` failed hosts no further host is
+    started.
     """
 
     batch: int | str = 1
     max_failures: int | str = 0
     max_unreachable: int | str | None = None
-    """A budget of their own for hosts that cannot be contacted; none: they count as failures."""
+    """A separate budget for unreachable hosts; ``None``: they count as failures."""
 
     def batch_size(self, hosts: int) -> int:
         return max(1, _amount(self.batch, hosts))
@@ -157,7 +157,7 @@ def _amount(given: int | str, hosts: int) -> int:
 
 
 class Verify(_Part, frozen=True, kw_only=True, omit_defaults=True):
-    """A probe that tells whether the step's work is done: exit 0 means yes."""
+    """A command that checks whether the step's work is done: exit code 0 means yes."""
 
     cmd: str
     timeout: float | None = None
@@ -202,7 +202,7 @@ class Step(_Work, frozen=True, kw_only=True, omit_defaults=True):
     needs: Sequence[str] | None = None
     """Steps to wait for; ``None``: the one above; empty: none."""
     loop: Sequence[Any] | str | None = None
-    """Items, or one ``${{ expression }}`` that gives them."""
+    """Items, or one ``${{ expression }}`` that gives a list."""
     continue_on_error: bool = False
     must_vars: Sequence[str] = ()
     expect_vars: Sequence[str] = ()
@@ -218,7 +218,7 @@ class Step(_Work, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Defaults(_Part, frozen=True, kw_only=True, omit_defaults=True):
-    """For steps and handlers that do not say."""
+    """Defaults of steps and handlers."""
 
     timeout: float | None = None
     concurrency: int = DEFAULT_CONCURRENCY
@@ -255,7 +255,7 @@ class Workflow(_Part, frozen=True, kw_only=True, omit_defaults=True):
     priority: int = 0
     labels: dict[str, str] = {}
     recovery: Recovery | None = None
-    """``None``: what the way of starting it implies."""
+    """``None``: the default of the command that starts it."""
     timeout: float | None = None
     secrets: Sequence[str] = ()
     inventory: Inventory = Inventory()

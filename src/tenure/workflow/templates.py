@@ -1,8 +1,8 @@
-"""Whole texts with values in them: templates of files, in Jinja's language.
+"""Templates of files, in Jinja's language.
 
-A tag alone on its line leaves no empty line behind; lines end as they do in the template. Values
-become text as everywhere in a workflow (``true``, not ``True``). ``{{ .name }}``, as templates of
-older workflows have it, is ``name``.
+A tag alone on its line leaves no empty line; line ends stay as in the template. Values become text
+as everywhere in a workflow (``true``, not ``True``). ``{{ .name }}``, from older workflows, means
+``name``.
 """
 
 from __future__ import annotations
@@ -34,18 +34,16 @@ from tenure.workflow.sandbox import (
 )
 from tenure.workflow.wording import called, did_you_mean, quoted
 
-# The language of templates: the sandbox of expressions with ``if``, ``for`` and ``set`` added, and
-# nothing else: no other files, no macros, no functions.
-#
-# A loop is charged for every round, by the size of its body. So a template cannot run for long
-# either, whatever it and its values say.
+# The language: the sandbox of expressions with ``if``, ``for`` and ``set``, and no other files,
+# macros or functions. A loop is charged for every round, by its body size, so that a template
+# cannot run for long either.
 
 
 MOST_WORK = 500_000
 """As ``sandbox.MOST_WORK``, for a whole text: a few seconds at worst."""
 MOST_TOKENS = 30_000
 DEEPEST = 60
-_DEEPEST_BLOCK = 15
+_MAX_BLOCK_DEPTH = 15
 _NODES_PER_ITEM = 4
 _EACH, _TEXT = " each", " text"
 _BLOCKS = (nodes.If, nodes.For)
@@ -64,7 +62,7 @@ _LOOP = (
 
 
 class Rendering(Evaluation):
-    """A value is charged with all its parts: in a loop it may be looked at any number of times."""
+    """A value is charged with all its parts: a loop may read it any number of times."""
 
     work_left = MOST_WORK
 
@@ -80,7 +78,7 @@ class Rendering(Evaluation):
 
 
 class _Tokens(Extension):
-    """Reads ``{{ .name }}`` as ``{{ name }}``, and no more than can be compiled in a moment."""
+    """Reads ``{{ .name }}`` as ``{{ name }}``, and limits the size of a template."""
 
     def filter_stream(self, stream: TokenStream) -> Iterable[Token]:
         before = None
@@ -110,7 +108,7 @@ class _TemplateSandbox(Sandbox):
 
 @pass_context
 def _each(context: Evaluation, values: Any, size: int) -> Iterator[Any]:
-    """The rounds of a loop. ``size``: of its body."""
+    """The rounds of a loop; ``size`` is that of its body."""
     if not isinstance(known(values), list | tuple | dict):
         hint = "take text apart with |split, read JSON with |fromjson"
         raise ExpressionError(f"{called(values)} is no list to go through", hint=hint)
@@ -133,7 +131,7 @@ def _text(context: Evaluation, value: Any) -> str:
 
 
 class Filling(Rewriting):
-    """Makes every value text, every ``if`` a condition as in ``when``, and loops pay."""
+    """Converts every value to text and every ``if`` to a condition like ``when``; charges loops."""
 
     def __init__(self) -> None:
         super().__init__(condition=False)
@@ -156,7 +154,7 @@ class Filling(Rewriting):
         size = sum(1 for _ in node.find_all(nodes.Node))
         test, node.test = node.test, None
         self.generic_visit(node)
-        values: Any = node.iter  # an expression, whatever Jinja's types say
+        values: Any = node.iter  # an expression, despite Jinja's types
         node.iter = filtered(_EACH, values, nodes.Const(size, lineno=node.lineno))
         node.test = None if test is None else _condition(test)
         return node
@@ -176,7 +174,7 @@ SANDBOX = _TemplateSandbox()
 
 
 def problems_in(tree: nodes.Template) -> Iterator[tuple[int, ExpressionError]]:
-    """What is not allowed, with its line."""
+    """Everything that is not allowed, with its line."""
     open_nodes: list[tuple[nodes.Node, int, int]] = [(tree, 1, 0)]
     while open_nodes:
         node, depth, blocks = open_nodes.pop()
@@ -189,7 +187,7 @@ def problems_in(tree: nodes.Template) -> Iterator[tuple[int, ExpressionError]]:
 
 
 def _inspect(node: nodes.Node, depth: int, blocks: int) -> None:
-    if depth > DEEPEST or blocks > _DEEPEST_BLOCK:
+    if depth > DEEPEST or blocks > _MAX_BLOCK_DEPTH:
         raise ExpressionError("this is nested too deeply")
     if isinstance(node, nodes.For) and node.recursive:
         raise ExpressionError("a loop cannot be recursive here")
@@ -202,16 +200,15 @@ def _inspect(node: nodes.Node, depth: int, blocks: int) -> None:
         inspect_node(node, SANDBOX)
 
 
-# Templates keep their line ends. Jinja makes all of them ``\n`` when it reads one, and could only
-# write them all alike; but it tells at which line each piece of text began, so each line break can
-# be given back what it was.
+# Templates keep their line ends. Jinja converts all of them to ``\n``, but it reports the line at
+# which each piece of text began, so each line break can be restored.
 
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 def give_back(tree: nodes.Template, source: str) -> None:
-    """To the text in ``tree``, which was read from ``source``. Values have their own."""
+    """Restore the line ends of the text in ``tree``, which was parsed from ``source``."""
     if "\r" not in source:
         return
     ends = _LINE_END.findall(source)
@@ -221,15 +218,22 @@ def give_back(tree: nodes.Template, source: str) -> None:
         piece.data = first + "".join(end + line for end, line in zip(behind, rest, strict=False))
 
 
-_KEPT = 32
-_WRONG = (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError)
+_MAX_CACHED = 32
+_RENDER_ERRORS = (
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    LookupError,
+    AttributeError,
+    RecursionError,
+)
 _GO_WORDS = ("if", "else", "end", "range", "with", "define", "template", "block")
 _GO = re.compile(rf"{{{{-?\s*(?:{'|'.join(_GO_WORDS)})\b")
 _GO_HINT = "tags are written {% if … %}, {% for … in … %} and {% endif %} here"
 
 
 class TextTemplate:
-    """One compiled template. Messages name it and the line."""
+    """A compiled template. Messages name it and the line."""
 
     def __init__(self, source: str, name: str) -> None:
         self._source = source
@@ -244,8 +248,8 @@ class TextTemplate:
         self._render: Any = self._template.root_render_func
 
     def render(self, scope: Mapping[str, Any]) -> str:
-        """``ExpressionError`` if a value it needs is not there, or not of the kind it needs."""
-        # Jinja asks the parent mapping for nothing but keys and never writes to it.
+        """``ExpressionError`` if a value it needs is missing or of the wrong type."""
+        # Jinja only reads keys of the parent mapping and never writes to it.
         context = Rendering(SANDBOX, scope, self._name, {})  # type: ignore[arg-type]
         try:
             return _gathered(self._render(context))
@@ -254,7 +258,7 @@ class TextTemplate:
         except ExpressionError as error:
             place = self._line_of(error)
             raise ExpressionError(self._at(place, error.message), hint=error.hint) from error
-        except (TemplateError, *_WRONG) as error:
+        except (TemplateError, *_RENDER_ERRORS) as error:
             raise ExpressionError(self._at(self._line_of(error), str(error))) from error
 
     def _read(self) -> nodes.Template:
@@ -290,7 +294,7 @@ class TextTemplate:
         return f"{self._name}:{line}: {message}"
 
     def _line_of(self, error: BaseException) -> int:
-        """Of the template: the innermost part of it that was at work."""
+        """The line of the innermost part of the template in the traceback."""
         line, trace = 1, error.__traceback__
         while trace is not None:
             if _belongs(trace, self._render):
@@ -313,7 +317,7 @@ def _belongs(trace: TracebackType, render: Any) -> bool:
     return trace.tb_frame.f_globals is render.__globals__
 
 
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=_MAX_CACHED)
 def compile_template(source: str, name: str) -> TextTemplate:
-    """``ExpressionError`` names the line that cannot be read. ``name`` is what messages call it."""
+    """``ExpressionError`` names the line that cannot be parsed. ``name`` is used in messages."""
     return TextTemplate(source, name)

@@ -1,8 +1,8 @@
-"""Variables a workflow uses and does not define: known before anything runs.
+"""Variables that a workflow uses and does not define, found before anything runs.
 
-Whoever starts a run may supply them, and a command may export what it likes, so what is missing
-here need not be missing there. ``certain`` is what is: its step cannot but fail, unless the run is
-given the variable. Nothing that would run is called certain.
+They may be given when a run is started, and a command may export any name, so a variable missing
+here need not be missing in the run. ``certain`` means that the step is certain to fail unless the
+run is given the variable. A use that might succeed is never called certain.
 """
 
 from __future__ import annotations
@@ -23,10 +23,8 @@ from tenure.workflow.spec import Handler, Step, Workflow
 from tenure.workflow.wording import did_you_mean
 from tenure.workflow.yaml import Path
 
-# Where the variables of a step can come from, as far as the file tells.
-#
-# A set of steps is a whole number here, a bit for each: a file may have thousands of steps that use
-# what thousands of others export.
+# Sources of variables, as far as the file tells. A set of steps is an integer, one bit for each: a
+# file may have thousands of steps that use what thousands of others export.
 
 
 _WORD = re.compile(r"\w+")
@@ -44,7 +42,7 @@ class Sources:
         return self._visible([index], self._may_have_ended(index))
 
     def in_handler(self, notifying: Sequence[int]) -> Visible:
-        """What any of the steps that notify it could have, and what they export themselves."""
+        """What is visible in any of the notifying steps, and their own exports."""
         before = 0
         for index in notifying:
             before |= self._may_have_ended(index) | 1 << index
@@ -55,7 +53,7 @@ class Sources:
         return Visible([self._everywhere, *on_hosts], before, self._exports)
 
     def _on_hosts_of(self, step: Step) -> set[str]:
-        """What at least one of its hosts brings."""
+        """Variables of at least one of its hosts."""
         targets = tuple(step.targets)
         names = self._of_targets.get(targets)
         if names is None:
@@ -65,7 +63,7 @@ class Sources:
         return names
 
     def _may_have_ended(self, index: int) -> int:
-        """Steps whose exports may be there: all that do not wait for this one."""
+        """Steps whose exports may be present: all that do not wait for this one."""
         return (1 << len(self._steps)) - 1 & ~(1 << index) & ~self._waiting_for[index]
 
     @cached_property
@@ -74,7 +72,7 @@ class Sources:
 
     @cached_property
     def _waiting_for(self) -> list[int]:
-        """Per step those that begin after its end."""
+        """For each step those that begin after its end."""
         needs = dict(enumerate(needs_of(self._workflow)))
         waiting = [0] * len(needs)
         for index in reversed([*TopologicalSorter(needs).static_order()]):
@@ -84,7 +82,7 @@ class Sources:
 
 
 class Visible:
-    """What variables there may be in a step or handler."""
+    """The variables that may be defined in a step or handler."""
 
     def __init__(self, names: Sequence[set[str]], before: int, exports: _Exports) -> None:
         self._names = names
@@ -98,23 +96,23 @@ class Visible:
 
     @property
     def exportable(self) -> bool:
-        """Whether a step before may export others than it says."""
-        return bool(self._exports.unsaid & self._before)
+        """Whether an earlier step may export undeclared names."""
+        return bool(self._exports.undeclared & self._before)
 
     @property
-    def exported_openly(self) -> bool:
-        """Whether it looks as if one did."""
+    def likely_exports(self) -> bool:
+        """Whether an earlier step appears to do so."""
         return bool(self._exports.open & self._before)
 
     def may_gain(self, name: str | None) -> bool:
-        """Whether a step before may export ``name``, however unlikely; ``None``: anything."""
+        """Whether an earlier step may export ``name``, however unlikely; ``None``: any name."""
         said = self._exports.by_name
         steps = said.values() if name is None else (said.get(name, 0),)
         return self.exportable or any(each & self._before for each in steps)
 
-    def spoken_of(self, name: str) -> bool:
-        """Whether the script of one, as far as one can see, has to do with ``name``."""
-        return bool(self._exports.saying(name) & self._before)
+    def mentions(self, name: str) -> bool:
+        """Whether the visible script of an earlier step mentions ``name``."""
+        return bool(self._exports.mentioning(name) & self._before)
 
     def nearest(self, name: str) -> str | None:
         exported = (each for each, by in self._exports.by_name.items() if by & self._before)
@@ -123,21 +121,21 @@ class Visible:
 
 class _Script(NamedTuple):
     text: str | None
-    """``None`` if it cannot be seen."""
+    """``None`` if it is not in the file."""
     prints: bool
-    """Whether what it prints may be exports."""
+    """Whether its output may contain exports."""
 
 
 class _Exports:
-    """What steps export: names they say, and names only their scripts know."""
+    """What steps export: declared names, and names known only to their scripts."""
 
     def __init__(self, steps: Sequence[Step], catalogue: Catalogue) -> None:
         self.by_name: dict[str, int] = {}
-        """Steps that export it, and say so."""
-        self.unsaid = 0
-        """Steps that may export anything."""
+        """Steps that declare it."""
+        self.undeclared = 0
+        """Steps that may export any name."""
         self.open = 0
-        """Of these, the ones that look as if they did."""
+        """Those of them that appear to."""
         self._hidden = 0
         self._words: dict[str, int] = {}
         for index, step in enumerate(steps):
@@ -147,7 +145,7 @@ class _Exports:
                 self._note(script, 1 << index)
 
     def _note(self, script: _Script, bit: int) -> None:
-        self.unsaid |= bit
+        self.undeclared |= bit
         if script.text is None:
             self._hidden |= bit
         else:
@@ -155,8 +153,8 @@ class _Exports:
         if script.text is None or script.prints or "TENURE_OUTPUT" in script.text:
             self.open |= bit
 
-    def saying(self, name: str) -> int:
-        """Steps whose script has to do with ``name``, or cannot be seen."""
+    def mentioning(self, name: str) -> int:
+        """Steps whose script mentions ``name``, or is not in the file."""
         return self._words.get(name, 0) | self._hidden
 
 
@@ -166,7 +164,7 @@ def _mark(where: dict[str, int], names: Iterable[str], bit: int) -> None:
 
 
 def _exported(step: Step, catalogue: Catalogue) -> tuple[set[str], _Script | None]:
-    """What it says it exports; and its script, if that may export more."""
+    """Its declared exports; and its script, if that may export more."""
     spec = catalogue[step.action]
     said = set(step.expect_vars)
     if spec.exports is None:
@@ -184,13 +182,13 @@ def _exported(step: Step, catalogue: Catalogue) -> tuple[set[str], _Script | Non
 
 
 def place_of_name(name: str, text: str, start: int = 0) -> int | None:
-    """Where in ``text`` the variable ``name`` may be meant."""
+    """Where ``text`` appears to use the variable ``name``."""
     found = re.compile(rf"(?<![\w.]){re.escape(name)}(?!\w)").search(text, start)
     return found.start() if found else None
 
 
 def check_supplied(wanted: Iterable[Wanted], plan: Plan, given: Container[str]) -> None:
-    """``InvalidWorkflow`` with what ``not_supplied`` finds."""
+    """``InvalidWorkflow`` with the mistakes of ``not_supplied``."""
     missing = not_supplied(wanted, plan, given)
     if missing:
         raise InvalidWorkflow(missing)
@@ -199,7 +197,7 @@ def check_supplied(wanted: Iterable[Wanted], plan: Plan, given: Container[str]) 
 def not_supplied(
     wanted: Iterable[Wanted], plan: Plan, given: Container[str]
 ) -> tuple[Mistake, ...]:
-    """Variables without which a step of ``plan`` cannot but fail; ``given`` are those of the run,
+    """Variables without which a step of ``plan`` is certain to fail; ``given``: those of the run
     and its secrets."""
     return first_uses(
         each
@@ -211,7 +209,7 @@ def not_supplied(
 
 
 def first_uses(wanted: Iterable[Wanted]) -> tuple[Mistake, ...]:
-    """What to tell: each variable once, where it is used first and surely, if it surely is."""
+    """Each variable once, at its first certain use, or its first use."""
     told: dict[str, Wanted] = {}
     for each in wanted:
         if each.certain > told.setdefault(each.name, each).certain:
@@ -232,7 +230,7 @@ class Undefined(NamedTuple):
 
 
 def unknown_variables(workflow: Workflow, catalogue: Catalogue) -> Iterator[Undefined]:
-    """In a workflow without other mistakes. Each name once per place."""
+    """For a workflow without other mistakes. Each name once per place."""
     sources = Sources(workflow, catalogue)
     for index, step in enumerate(workflow.steps):
         visible = sources.in_step(index)
@@ -249,17 +247,17 @@ class _Use(NamedTuple):
     path: Path
     text: str
     start: int
-    """From where the name stands in the text."""
+    """Where to search for the name in the text."""
     name: str
     certain: bool
     """The step fails without it, if it begins at all."""
     item: bool = False
-    """Whether a loop's item is there."""
+    """Whether a loop's item is defined."""
 
 
 def _uses_of_step(step: Step, catalogue: Catalogue) -> Iterator[_Use]:
-    """A condition keeps everything else of its step from being looked at; a loop without items
-    whatever is done per item."""
+    """A false condition skips everything else of its step; a loop without items skips everything
+    done per item."""
     always, looping, some_item = step.when is None, step.loop is not None, _has_some_item(step)
     if step.when is not None:
         condition = compile_condition(step.when)
@@ -282,7 +280,7 @@ def _has_some_item(step: Step) -> bool:
 
 
 def _uses_of_handler(handler: Handler, catalogue: Catalogue) -> Iterator[_Use]:
-    """Whether anybody will notify it is not certain."""
+    """None is certain: the handler may never be notified."""
     if handler.when is not None:
         condition = compile_condition(handler.when)
         yield from _names(("when",), handler.when, 0, condition, False, True)
@@ -300,10 +298,10 @@ def _names(
 
 
 def _judged(use: _Use, path: Path, visible: Visible) -> Iterator[Undefined]:
-    if use.name in visible or (use.item and use.name == "item") or visible.spoken_of(use.name):
+    if use.name in visible or (use.item and use.name == "item") or visible.mentions(use.name):
         return
     near = visible.nearest(use.name)
-    if near is None and visible.exported_openly:
+    if near is None and visible.likely_exports:
         return
     exportable = visible.exportable
     yield Undefined(

@@ -1,8 +1,8 @@
-"""From text to a tree of nodes, within bounds whatever the text is.
+"""Parses YAML or JSON into a tree of nodes with places, within bounds for any text.
 
-The tree is put together from the parser's events, one by one and without recursion. An alias adds
-the same node again, and what it would be written out is counted at that moment: a file that
-unfolds to billions of values is refused after a few lines, before anything has grown.
+The tree is built from the parser's events, not recursively. An alias adds the same node again, and
+its size when written out is counted at once: a file that would expand to billions of values is
+refused after a few lines, before anything has grown.
 """
 
 from __future__ import annotations
@@ -18,9 +18,6 @@ from yamlcore import CCoreLoader  # type: ignore[import-untyped]
 
 from tenure.model.errors import Mistake
 
-# A workflow file as a tree that remembers where everything stood.
-
-
 Path = tuple[str | int, ...]
 _LINE_ENDS = re.compile(r"\r\n|\r|\n")
 _SIMPLE = re.compile(r"[\w-]{1,100}")
@@ -34,7 +31,7 @@ class Mark(Struct, frozen=True):
 
 
 def mark_after(text: str) -> Mark:
-    """The place of what follows ``text`` in a file that begins with it."""
+    """The place after ``text`` in a file that begins with it."""
     lines = _LINE_ENDS.split(text)
     return Mark(len(lines), len(lines[-1]) + 1)
 
@@ -42,7 +39,7 @@ def mark_after(text: str) -> Mark:
 class Scalar(Struct, frozen=True):
     value: Any
     text: str
-    """As it was written: ``1.10`` may be meant as text although it reads as a number."""
+    """As written: ``1.10`` may be meant as text although it reads as a number."""
     mark: Mark = Mark()
     style: str | None = None
     """``|`` or ``>`` for a block, a quote, or none."""
@@ -76,7 +73,7 @@ def show_path(path: Path) -> str:
 
 
 def mark_of(root: Node, path: Path, *, key: bool = False) -> Mark:
-    """Where ``path`` stands, or what there is of it. ``key``: where its last name stands."""
+    """The place of ``path``, or of its longest part that exists. ``key``: of its last name."""
     node, name, depth = _walk(root, path)
     return name if key and depth == len(path) else node.mark
 
@@ -87,7 +84,7 @@ def node_at(root: Node, path: Path) -> Node | None:
 
 
 def _walk(root: Node, path: Path) -> tuple[Node, Mark, int]:
-    """The innermost node there is along ``path``, where its name stands, and how far that is."""
+    """The innermost existing node on ``path``, the place of its name, and its depth."""
     node, name = root, root.mark
     for depth, part in enumerate(path):
         if isinstance(node, Entries) and part in node.entries:
@@ -102,7 +99,7 @@ def _walk(root: Node, path: Path) -> tuple[Node, Mark, int]:
 
 
 def plain(node: Node) -> Any:
-    """The bare value. Parts that several places share stay shared."""
+    """The value without places. Shared parts stay shared."""
     if isinstance(node, Scalar):
         return node.value
     if isinstance(node, Items):
@@ -110,20 +107,17 @@ def plain(node: Node) -> Any:
     return {key: plain(each) for key, each in node.entries.items()}
 
 
-# What is found wrong with a file while it is read.
-
-
 INVALID: Any = object()
-"""What a shape answers instead of a value, after reporting why there is none."""
+"""Returned by a shape after it has reported a mistake."""
 MOST_MISTAKES = 100
 
 
 class Enough(Exception):
-    """Reading on would not help: the file cannot be read, or has mistakes without end."""
+    """Stops reading: the file cannot be parsed, or has too many mistakes."""
 
 
 class Reading:
-    """One pass over a file: what was found wrong, and what should be said though it is not."""
+    """One pass over a file: its mistakes and remarks."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -132,7 +126,7 @@ class Reading:
         self._bad: set[Path] = set()
 
     def mistake(self, mark: Mark, path: Path, message: str, hint: str | None = None) -> Any:
-        """Always ``BAD``, or ``Enough`` with the last one that anybody would read."""
+        """Report a mistake. Returns ``INVALID``; raises ``Enough`` after the last one reported."""
         self._bad.add(path)
         self.mistakes.append(self.remark(mark, path, message, hint))
         if len(self.mistakes) >= MOST_MISTAKES:
@@ -140,7 +134,7 @@ class Reading:
         return INVALID
 
     def give_up(self, mark: Mark, message: str, hint: str | None = None) -> Enough:
-        """To be raised, after a mistake that leaves nothing to read on with."""
+        """The exception to raise after a mistake that makes further reading impossible."""
         self.mistakes.append(self.remark(mark, (), message, hint))
         return Enough()
 
@@ -149,11 +143,11 @@ class Reading:
             self.notices.append(self.remark(mark, path, message, hint))
 
     def knows_better(self, path: Path) -> bool:
-        """Whether a mistake at ``path`` or around it has been reported already."""
+        """Whether a mistake at or around ``path`` has been reported already."""
         return any(path[:length] in self._bad for length in range(1, len(path) + 1))
 
     def remark(self, mark: Mark, path: Path, message: str, hint: str | None) -> Mistake:
-        """Said of a place, and not kept."""
+        """A remark on a place; the caller keeps it."""
         return Mistake(
             source=self._source,
             line=mark.line or None,
@@ -164,11 +158,9 @@ class Reading:
         )
 
 
-# JSON as YAML's parser reads it.
-#
-# YAML means to contain JSON, libyaml does not quite: it stumbles over tabs between tokens, escaped
-# surrogate pairs, and characters that JSON allows in text and YAML does not. Lines stay as they
-# are, so that mistakes are shown where they were written.
+# JSON for YAML's parser. libyaml does not quite read JSON: it fails on tabs between tokens, escaped
+# surrogate pairs, and characters that JSON allows in text and YAML does not. Lines are unchanged,
+# so that places of mistakes stay right.
 
 
 _TEXT_OR_TAB = re.compile(r'"(?:[^"\\\n]|\\.)*"|\t')
@@ -203,11 +195,11 @@ MOST_TEXT = 8 << 20
 """Characters with every alias written out."""
 DEEPEST = 60
 SAVE_AS_UTF_8 = "save the file as UTF-8"
-_SPLIT = "split it into several workflows"
-_LEAST = "a workflow has at least a name and steps"
+_SPLIT_HINT = "split it into several workflows"
+_EMPTY_HINT = "a workflow has at least a name and steps"
 _TAG = "tag:yaml.org,2002:"
 _OCTAL = re.compile(r"[-+]?0[0-7]+")
-_WHOLES = (-(1 << 63), (1 << 64) - 1)
+_INTEGER_RANGE = (-(1 << 63), (1 << 64) - 1)
 
 
 class _Open(Struct):
@@ -220,7 +212,7 @@ class _Open(Struct):
     keys: dict[str, Mark]
     merged: list[Entries]
     key: str | None = None
-    """Of the value that comes next."""
+    """The key of the next value."""
     awaits_value: bool = False
     nodes: int = 1
     text: int = 0
@@ -232,7 +224,7 @@ class _Weight(Struct, frozen=True):
 
 
 def read_document(text: str, reading: Reading) -> Node:
-    """The tree; what is wrong with it as YAML goes to ``reading``. ``Enough`` if there is none."""
+    """The tree; mistakes in the YAML are reported to ``reading``. ``Enough`` if there is none."""
     prepared = _prepared(text, reading)
     try:
         return _Composer(reading).compose(prepared)
@@ -250,17 +242,17 @@ def _prepared(text: str, reading: Reading) -> str:
         where, said = mark_after(text[: error.start]), _escaped(text[error.start])
         raise reading.give_up(where, f"the text is no Unicode: {said}", SAVE_AS_UTF_8) from error
     if size > MAX_DOCUMENT_BYTES:
-        hint = f"{_SPLIT}; scripts and data may be files beside it (src)"
+        hint = f"{_SPLIT_HINT}; scripts and data may be files beside it (src)"
         raise reading.give_up(start, f"the file has more than {MAX_DOCUMENT_BYTES} bytes", hint)
     if text.count("${{") > MOST_EXPRESSIONS:
-        hint = f"{_SPLIT}, or name what repeats in vars"
+        hint = f"{_SPLIT_HINT}, or name what repeats in vars"
         raise reading.give_up(start, f"the file has more than {MOST_EXPRESSIONS} expressions", hint)
     text = text.removeprefix("\ufeff")
     return readable(text) if looks_like_json(text) else text
 
 
 def _no_text(error: yaml.reader.ReaderError, text: str) -> tuple[Mark, str, str]:
-    """The parser says which byte it is, and no line."""
+    """The parser reports a byte offset, and no line."""
     before = text.encode()[: error.position].decode()
     said = _escaped(chr(error.character))
     written = f'"\\u{error.character:04x}"'
@@ -313,7 +305,7 @@ class _Composer:
         finally:
             loader.dispose()
         if self._root is None:
-            raise self._reading.give_up(Mark(1, 1), "the file is empty", _LEAST)
+            raise self._reading.give_up(Mark(1, 1), "the file is empty", _EMPTY_HINT)
         return self._root
 
     def _take(self, event: Any, loader: Any) -> None:
@@ -368,7 +360,7 @@ class _Composer:
         self._place(node, None, weight.nodes, weight.text, mark)
 
     def _place(self, node: Node, anchor: str | None, nodes: int, text: int, mark: Mark) -> None:
-        """Put a finished node where it belongs, and count what it would be written out."""
+        """Put a finished node in its place, and count its size when written out."""
         if anchor is not None:
             self._anchors[anchor] = node
             self._weights[id(node)] = _Weight(nodes, text)
@@ -384,7 +376,7 @@ class _Composer:
             raise self._reading.give_up(
                 mark,
                 f"the file holds more than {limit}, with its aliases written out",
-                f"use fewer aliases (*name), or {_SPLIT}",
+                f"use fewer aliases (*name), or {_SPLIT_HINT}",
             )
         if parent.items is not None:
             parent.items.append(node)
@@ -432,7 +424,7 @@ class _Composer:
                 self._reading.mistake(mark, self._path(), "'<<' takes a map or a list of maps")
 
     def _merge(self, done: _Open) -> None:
-        """``<<: *other``: what is not said here is taken from there; the first mention counts."""
+        """``<<: *other``: missing keys are taken from there; the first mention wins."""
         for other in done.merged:
             for key, node in other.entries.items():
                 if key not in done.entries:
@@ -466,7 +458,7 @@ class _Composer:
 
 
 def _value(tag: str, written: str) -> Any:
-    """What a scalar means. ``ValueError`` if JSON could not hold it."""
+    """The value of a scalar. ``ValueError`` if JSON cannot hold it."""
     kind = tag.removeprefix(_TAG)
     if kind == "str":
         return written
@@ -482,7 +474,7 @@ def _value(tag: str, written: str) -> Any:
 
 
 def _whole(written: str) -> int:
-    """A leading zero means octal, as file modes are written and as older files were read."""
+    """A leading zero means octal, as for file modes and in older files."""
     if len(written) > 30:
         raise ValueError(f"the number {written[:20]}… is too large")
     base = 8 if _OCTAL.fullmatch(written) else 0
@@ -490,7 +482,7 @@ def _whole(written: str) -> int:
         value = int(written, base)
     except ValueError:
         value = _decimal(written)
-    if not _WHOLES[0] <= value <= _WHOLES[1]:
+    if not _INTEGER_RANGE[0] <= value <= _INTEGER_RANGE[1]:
         raise ValueError(f"the number {written} is too large")
     return value
 

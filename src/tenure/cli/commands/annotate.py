@@ -27,10 +27,10 @@ from tenure.cli.options import json_option, run_argument, store_option, verb
 def command(
     run_id: str, facts: tuple[str, ...], by: str | None, as_json: bool, store: str | None
 ) -> None:
-    """Note on a run what was found out later.
+    """Add a note to a run.
 
-    Also on a run that has ended; its status is never touched. KEY=TEXT, or KEY:=JSON for numbers,
-    lists and the like.
+    Also to a run that has ended; its status is never touched. KEY=TEXT, or KEY:=JSON for numbers,
+    lists and so on.
     """
     asyncio.run(_annotate(run_id, values(facts, "KEY=VALUE"), by or this_user(), as_json, store))
 

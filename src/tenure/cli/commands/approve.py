@@ -33,9 +33,9 @@ from tenure.system import SystemClock, presence
 @run_argument
 @click.option("--note", metavar="TEXT", help="Why; kept in the record.")
 @click.option("--by", metavar="NAME", help="The name of the approver.  [default: you]")
-@click.option("--no-run", is_flag=True, help="Approve only; it is run by the next worker.")
+@click.option("--no-run", is_flag=True, help="Approve only; the next worker runs it.")
 @secrets_option
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing unless something goes wrong.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing unless something goes wrong.")
 @json_option
 @store_option
 def command(
@@ -48,12 +48,12 @@ def command(
     as_json: bool,
     store: str | None,
 ) -> int:
-    """Let a run begin that waits for approval, and run it.
+    """Approve a run that waits for approval, and run it.
 
-    The first approval stands; the record says whose it was, when and why. Where a worker serves
+    The first approval stands; the record keeps its author, time and note. Where a worker serves
     the run's queue the run is left to it. Otherwise it is executed here and now, as tenure run
-    would, and the exit code is that of the run; if this process dies before the run begins, tenure
-    approve does it once more. To say no: tenure cancel RUN --reason TEXT
+    would, and the exit code is that of the run; if this process dies before the run begins, run
+    tenure approve again. To refuse: tenure cancel RUN --reason TEXT
     """
     settings = settings_for(store)
     found = asyncio.run(find(settings, run_id))
@@ -73,7 +73,7 @@ def command(
         return execute(
             settings, run.run_id, approve_and_run, style_of(as_json=as_json, quiet=quiet)
         )
-    except (LeaseHeld, NotRunnable):  # somebody else was faster to run it
+    except (LeaseHeld, NotRunnable):  # another process has claimed it meanwhile
         return _tell(settings, asyncio.run(_now(settings, run.run_id)), as_json=as_json)
 
 
@@ -88,7 +88,7 @@ async def _now(settings: Settings, run_id: str) -> RunSnapshot:
 
 
 def _tell(settings: Settings, run: RunSnapshot, *, as_json: bool) -> int:
-    """Whose approval it was, and who has the run now."""
+    """Print the approval, and what the run waits for now."""
     if as_json:
         say(json_lines.as_json(run))
     else:
@@ -98,7 +98,7 @@ def _tell(settings: Settings, run: RunSnapshot, *, as_json: bool) -> int:
 
 
 async def _standing(settings: Settings, run: RunSnapshot) -> str:
-    """As ``tenure explain`` has it."""
+    """The sentence of ``tenure explain``."""
     async with open_to_read(settings) as store:
         now = SystemClock().now()
         return neutral((await explain_as_read(store, run, now=now, presence=presence)).text)

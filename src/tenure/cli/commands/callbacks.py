@@ -1,4 +1,4 @@
-"""``tenure callbacks``: what became of the messages that tell others about runs."""
+"""``tenure callbacks``: list, show, redeliver and test callbacks."""
 
 from __future__ import annotations
 
@@ -76,10 +76,10 @@ _LOOKS = {
     DeliveryState.DELIVERED: "success",
     DeliveryState.DEAD: "failed",
 }
-"""The status that looks like it."""
+"""The run status whose colour and sign it gets."""
 _TITLES = ("ID", "STATE", "EVENT", "TRIED", "WHEN", "RUN", "TO")
 _RUN, _TO = _TITLES.index("RUN"), _TITLES.index("TO")
-_LEAST_TO = 12
+_MIN_TARGET_WIDTH = 12
 _GAP = "  "
 
 
@@ -92,12 +92,12 @@ def in_color_of(state: DeliveryState, text: str) -> str:
 
 
 def table(found: Sequence[CallbackSummary], now: datetime, *, of_one_run: bool) -> list[str]:
-    """As wide as the terminal allows: the target gives way first, then the run."""
+    """As wide as the terminal allows: the target is shortened first, then the run id."""
     rows = [_row(each, now) for each in found]
     widths = [max(map(cells, column)) for column in zip(_TITLES, *rows, strict=True)]
-    if of_one_run or _spare(widths) + widths[_TO] < _LEAST_TO:
+    if of_one_run or _spare(widths) + widths[_TO] < _MIN_TARGET_WIDTH:
         widths[_RUN] = 0
-    widths[_TO] = max(widths[_TO] + min(_spare(widths), 0), _LEAST_TO)
+    widths[_TO] = max(widths[_TO] + min(_spare(widths), 0), _MIN_TARGET_WIDTH)
     lines = [dim(_GAP.join(fitted(_TITLES, widths)).rstrip())]
     for each, row in zip(found, rows, strict=True):
         id, state, event, *rest = fitted(row, widths)
@@ -154,7 +154,7 @@ def details(each: CallbackDetails, now: datetime) -> Iterator[str]:
     yield from (neutral(line) for line in said.splitlines())
 
 
-# Stores that keep callbacks, and a clear word for those that do not.
+# The outbox of a store.
 
 
 def outbox_of(store: RunStateStore) -> Outbox:
@@ -172,8 +172,8 @@ def outbox_of(store: RunStateStore) -> Outbox:
 
 
 async def run_with_callbacks(store: RunStateStore, word: str | None) -> str | None:
-    """The run behind what was typed, if anything was. ``RunNotFound``: an outbox would only say
-    that it has nothing."""
+    """The run id for a word of the command line, if given. ``RunNotFound``: an outbox would only
+    report that it has no such callbacks."""
     if word is None:
         return None
     return (await store.get_run(await meant_run(store, word))).run_id
@@ -195,8 +195,8 @@ async def all_of(
 
 
 async def tell_of_undelivered(settings: Settings, run_id: str) -> None:
-    """One line if something of this run did not arrive. A store that cannot say so now is no
-    reason to call the run anything but what it is."""
+    """Print one line if a callback of this run has not arrived. Errors of the store are ignored:
+    they must not change the exit code of the run."""
     with suppress(TenureError):
         async with open_to_read(settings) as store:
             if not isinstance(store, Outbox):
@@ -217,9 +217,6 @@ async def _count(outbox: Outbox, state: DeliveryState, run_id: str) -> int:
     return sum([1 async for _ in all_of(outbox, state, run_id)])
 
 
-# ``tenure callbacks list``.
-
-
 @verb(
     "list",
     "tenure callbacks list --state dead",
@@ -228,7 +225,7 @@ async def _count(outbox: Outbox, state: DeliveryState, run_id: str) -> int:
 @click.option(
     "--state",
     type=click.Choice([str(state) for state in DeliveryState]),
-    help="Only those that wait, were delivered, or were given up.",
+    help="Only those that wait, were delivered, or are dead.",
 )
 @click.option(
     "--run",
@@ -250,8 +247,8 @@ def callbacks_list(
 ) -> None:
     """List callbacks, newest first.
 
-    One that waits is sent by the next command that executes or changes runs, in order and as its
-    time has come. One that is dead was refused by its target or tried too often: look at it with
+    A waiting callback is sent by the next command that executes or changes runs, in order and when
+    it is due. A dead one was refused by its target or tried too often: look at it with
     tenure callbacks show, send it again with tenure callbacks redeliver.
     """
     settings = settings_for(store)
@@ -289,15 +286,13 @@ async def _page(
         return Page(items=())
 
 
-# One callback sent for trying, with everything that went over the wire.
-
-
 class Probe(Struct, kw_only=True):
-    """Filled as the attempt goes on; what did not happen stays unset."""
+    """One callback sent as a test, with everything that went over the wire. Fields are set as the
+    attempt proceeds."""
 
     delivery: Delivery
     headers: dict[str, str] = {}
-    """As they went out. Empty: there was no connection to send them over."""
+    """As they were sent. Empty: there was no connection."""
     status: int | None = None
     reason: str = ""
     seconds: float = 0.0
@@ -318,7 +313,7 @@ class Probe(Struct, kw_only=True):
 async def probe(
     target: CallbackTarget, seconds: float, allow_private: bool, own: Sequence[CallbackSpec]
 ) -> Probe:
-    """By the sender all callbacks go through, guard and signature included."""
+    """Send with the sender of all callbacks, address guard and signature included."""
     seen = Probe(delivery=_sample(target))
     sender = http_sender(seconds, allow_private, own, trace=seen)
     start = perf_counter()
@@ -352,10 +347,7 @@ def _sample(target: CallbackTarget) -> Delivery:
     )
 
 
-# ``tenure callbacks redeliver``.
-
-
-_MOST_LINES = 20
+_MAX_LINES = 20
 
 
 @verb(
@@ -364,7 +356,7 @@ _MOST_LINES = 20
     "tenure callbacks redeliver --dead --run latest",
 )
 @click.argument("ids", metavar="[ID]...", nargs=-1, shell_complete=completes("callback_ids"))
-@click.option("--dead", is_flag=True, help="All that were given up.")
+@click.option("--dead", is_flag=True, help="All dead ones.")
 @click.option(
     "--run",
     "run",
@@ -379,14 +371,14 @@ def callbacks_redeliver(
 ) -> int:
     """Send callbacks again, under the same id.
 
-    They get all their attempts anew and carry the header tenure-redelivery. The first attempt is
-    made right away, and nothing else is sent; what has not arrived after callback_flush stays in
-    the outbox. One that waits keeps its place and its time. Exit code 1 if one of them has not
+    Their attempts are counted anew, and they carry the header tenure-redelivery. The first attempt
+    is made at once, and nothing else is sent; what has not arrived after callback_flush stays in
+    the outbox. A waiting callback keeps its place and its time. Exit code 1 if one of them has not
     arrived.
     """
     if run is not None and not dead:
         raise click.UsageError(
-            "--run goes with --dead: --dead --run RUN is all that was given up of one run. An id "
+            "--run goes with --dead: --dead --run RUN means all dead callbacks of one run. An id "
             "needs no run."
         )
     if dead == bool(ids):
@@ -410,7 +402,7 @@ async def _redeliver(
     async with open_for_upkeep(settings) as store:
         outbox = outbox_of(store)
         wanted = await _wanted(store, outbox, ids, run)
-        # Oldest first: another process may send each as soon as it is asked for.
+        # Oldest first: another process may send each as soon as it is requeued.
         wanted.sort(key=lambda each: each.event.position)
         operators, by = Operators(store, new_update_id), this_user()
         again = [await operators.redeliver(outbox, each.id, by=by) for each in wanted]
@@ -429,8 +421,8 @@ async def _wanted(
 
 
 async def _send(outbox: Outbox, settings: Settings, again: Sequence[Delivery]) -> None:
-    """One attempt at each, by a relay like any other, for as long as the end of a run would wait.
-    What else is due stays where it is: nobody asked for it, and it may take long."""
+    """One attempt for each, by an ordinary relay, for at most ``callback_flush``. Other due
+    callbacks are left alone: they were not asked for, and may take long."""
     callbacks = callback_settings(settings)
     sender = default_sender(callbacks.timeout, callbacks.allow_private, callbacks.targets)
     untried = {each.id: each.attempts for each in again}
@@ -439,12 +431,12 @@ async def _send(outbox: Outbox, settings: Settings, again: Sequence[Delivery]) -
         sender,
         callbacks.policy,
         new_id=new_update_id,
-        settled=lambda delivery: _strike_off(untried, delivery),
+        settled=lambda delivery: _mark_tried(untried, delivery),
         only=untried,
         timing=callbacks.timing,
     )
     log = logging.getLogger("tenure.runtime")
-    log.setLevel(logging.ERROR)  # what is given up is our answer, and told once
+    log.setLevel(logging.ERROR)  # dead letters are reported once, as this command's answer
     relay.open()
     try:
         await relay.close(callbacks.flush, run_ids=None)
@@ -453,20 +445,20 @@ async def _send(outbox: Outbox, settings: Settings, again: Sequence[Delivery]) -
         log.setLevel(logging.NOTSET)
 
 
-def _strike_off(untried: dict[str, int], settled: Delivery) -> None:
-    if settled.attempts != untried.get(settled.id):  # or else it was put back
+def _mark_tried(untried: dict[str, int], settled: Delivery) -> None:
+    if settled.attempts != untried.get(settled.id):  # otherwise it was put back
         untried.pop(settled.id, None)
 
 
 def _redelivered_lines(tried: Sequence[CallbackSummary], now: datetime) -> Iterator[str]:
     arrived_last = sorted(tried, key=lambda each: each.state is DeliveryState.DELIVERED)
-    for each in arrived_last[:_MOST_LINES]:
+    for each in arrived_last[:_MAX_LINES]:
         state = in_color_of(each.state, state_word(each.state).ljust(11))
         to = one_line(each.target.url or each.target.name)
         yield f"{state}  {each.id}  {each.type} to {to}"
         if each.state is not DeliveryState.DELIVERED:
             yield dim(f"{'':13}{_why(each, now)}")
-    if len(tried) > _MOST_LINES:
+    if len(tried) > _MAX_LINES:
         states = Counter(each.state for each in tried)
         said = ", ".join(f"{states[state]:,} {state}" for state in DeliveryState if states[state])
         yield f"{counted(len(tried), 'callback')} in all: {said}"
@@ -480,9 +472,6 @@ def _why(each: CallbackSummary, now: datetime) -> str:
     return f"{one_line(each.last_error or 'not tried')}; next attempt {when(each, now)}"
 
 
-# ``tenure callbacks show``.
-
-
 @verb(
     "show",
     "tenure callbacks show 5f2c9a7e01b4d3861",
@@ -494,7 +483,7 @@ def _why(each: CallbackSummary, now: datetime) -> str:
 def callbacks_show(callback: str, as_json: bool, store: str | None) -> None:
     """Show one callback: what it says, where it goes, what went wrong.
 
-    ID is the webhook-id its receiver sees; tenure callbacks list has them all. Values of headers
+    ID is the webhook-id that its receiver sees; tenure callbacks list shows them. Values of headers
     and credentials in a URL are not shown.
     """
     found = details_of(asyncio.run(_delivery(settings_for(store), callback)))
@@ -510,7 +499,7 @@ async def _delivery(settings: Settings, callback: str) -> Delivery:
         return await outbox_of(store).get_delivery(callback)
 
 
-# Where callbacks go, as people type it.
+# Targets typed on the command line.
 
 
 def target_of(spec: CallbackSpec, name: str) -> CallbackTarget:
@@ -524,7 +513,7 @@ def target_of(spec: CallbackSpec, name: str) -> CallbackTarget:
 
 
 def problem_with(target: CallbackTarget, environ: Mapping[str, str]) -> str | None:
-    """Why nothing can be sent to it from a process with this environment, if so."""
+    """Why nothing can be sent to it from a process with this environment; ``None`` if it can."""
     from tenure.notifiers.http.signing import secret_of
     from tenure.notifiers.http.target import UnusableTarget, route_to
 
@@ -538,7 +527,7 @@ def problem_with(target: CallbackTarget, environ: Mapping[str, str]) -> str | No
 
 
 def checked_targets(*given: Mapping[str, str | None]) -> tuple[CallbackSpec, ...]:
-    """What was typed, by the rules of a workflow's ``callbacks``."""
+    """Targets of the command line, checked by the rules of a workflow's ``callbacks``."""
     from tenure.workflow.parse import read_targets
 
     try:
@@ -548,9 +537,6 @@ def checked_targets(*given: Mapping[str, str | None]) -> tuple[CallbackSpec, ...
         hint = f"; {first.hint}" if first.hint else ""
         place = first.path if len(given) > 1 else first.path.rpartition(".")[2]
         raise click.UsageError(f"{place}: {first.message}{hint}.") from error
-
-
-# ``tenure callbacks test``.
 
 
 @verb(
@@ -573,7 +559,7 @@ def checked_targets(*given: Mapping[str, str | None]) -> tuple[CallbackSpec, ...
 def callbacks_test(url: str, secret_env: str | None, allow_private: bool, as_json: bool) -> int:
     """Send a sample callback to a URL and say what came back.
 
-    It goes out as a run's would, signed and guarded, once. Shows what was sent, what came back, and
+    It is sent once, signed and guarded as a run's callbacks are. Shows the request, the answer, and
     what Tenure would do about it. Exit code 0 only if it was taken; 1 if the receiver answered
     otherwise, 6 if there was no answer, 7 if nothing may or can be sent there.
     """
@@ -659,9 +645,6 @@ def _what_then(seen: Probe, policy: RetryPolicy) -> str:
         f"a callback would be tried again after {took(waits[0])}, {policy.attempts} times in all "
         f"within {took(sum(waits))}, then be a dead letter"
     )
-
-
-# ``tenure callbacks``: what became of the messages that tell others about runs.
 
 
 SECTIONS = {

@@ -34,14 +34,14 @@ def command(run_id: str, reason: str | None, as_json: bool, store: str | None) -
 
     The request is recorded at once. The process that executes the run ends its tasks within a
     moment; a run without an owner ends right away. A run that had ended before stays as it is, and
-    the answer says so. Follow the rest with: tenure watch RUN
+    the answer says so. To follow it to the end: tenure watch RUN
     """
     asyncio.run(_cancel(run_id, reason, as_json, store))
 
 
 async def _cancel(word: str, reason: str | None, as_json: bool, url: str | None) -> None:
-    """Not through a runner: opening one marks runs of dead processes as interrupted, and this one
-    is to be canceled. The others are marked behind it."""
+    """Not with a runner: opening one marks runs of dead processes as interrupted, and this one
+    shall be canceled. The others are marked afterwards."""
     settings = settings_for(url)
     async with open_to_read(settings) as store, open_to_send(store, settings) as callbacks:
         try:
@@ -60,7 +60,7 @@ async def _cancel(word: str, reason: str | None, as_json: bool, url: str | None)
 async def _mark_abandoned(
     store: RunStateStore, told: OnCommitted, answered: str | None = None
 ) -> None:
-    """As every command that writes. Of the run that is ``answered`` for nothing is said here."""
+    """As every command that writes does. Nothing is printed about the run ``answered``."""
     if isinstance(store, Attended):
         return
     reconciler = Reconciler(store, new_owner_id(), new_update_id, presence, told=told)
@@ -77,7 +77,7 @@ def _answer(run: RunSnapshot, had_ended: bool) -> str:
     if run.status is RunStatus.CANCELED:
         return f"{name} is {status}"
     if run.ended:
-        return f"{name} ended as {status} in this very moment; that stands"
+        return f"{name} ended as {status} just now; that stands"
     owner = owner_label(run.owner_id)
     if doubt_about(run, presence) is OwnerDoubt.GONE:
         then = f"the next reconcile marks it canceled; tenure watch {run.run_id}"

@@ -23,7 +23,7 @@ from tenure.cli.options import json_option, verb
 def command(shell: str, as_json: bool) -> None:
     """Print the completion script of a shell.
 
-    Then verbs and options complete, and also run ids, steps, hosts, workflow files and statuses.
+    Completes commands and options, and also run ids, steps, hosts, workflow files and statuses.
     """
     kind = get_completion_class(shell)
     if kind is None:

@@ -56,7 +56,7 @@ from tenure.wire.callbacks import ShownTarget, shown_target
 from tenure.workflow.durations import show_duration
 from tenure.workflow.wording import did_you_mean, listed
 
-# Runs that will not move until somebody does something, and what that is.
+# Runs that need an operator's action.
 
 
 async def stuck_runs(
@@ -64,7 +64,7 @@ async def stuck_runs(
     workers: Sequence[WorkerInfo] | None,
     presence: Callable[[str], Presence],
 ) -> AsyncIterator[str]:
-    """A finding each. ``workers`` are those that are there; ``None`` if nobody can tell."""
+    """One finding each. ``workers`` are the live ones; ``None`` if the store keeps no list."""
     lost = unattended(await owned_runs(store, RunFilter(statuses=UNFINISHED)), presence)
     if lost.to_end:
         runs = counted(lost.to_end, "unfinished run")
@@ -82,14 +82,14 @@ async def stuck_runs(
 
 
 async def _waiting(store: RunStateStore) -> Counter[str]:
-    """By queue: for their first worker, or given back."""
+    """Runs by queue that wait for their first worker, or were released."""
     if not isinstance(store, CensusTaking):
         return Counter()
     return Counter({each.queue: each.runs for each in (await store.take_census()).queues})
 
 
 async def _to_resume(store: RunStateStore, presence: Callable[[str], Presence]) -> Counter[str]:
-    """By queue: they have lost their worker."""
+    """Runs by queue that have lost their worker."""
     return Counter(
         [
             run.queue
@@ -101,14 +101,14 @@ async def _to_resume(store: RunStateStore, presence: Callable[[str], Presence]) 
     )
 
 
-# What ``tenure doctor`` looks at: facts, and findings that somebody should do something about.
+# The examination: facts, and findings that need an action.
 
 
-_ROUNDS = 7
-_MUCH_OFFSET = 1.0
-"""Seconds; clocks that are kept by NTP differ by far less."""
-_LITTLE_SPACE = 200 * 1024 * 1024
-_OF_TASKS = ("RUN_ID", "STEP", "HOST", "TASK_ID", "FENCE", "OUTPUT")
+_LATENCY_SAMPLES = 7
+_MAX_CLOCK_OFFSET_S = 1.0
+"""Seconds; clocks kept by NTP differ by far less."""
+_MIN_FREE_BYTES = 200 * 1024 * 1024
+_TASK_VARIABLES = ("RUN_ID", "STEP", "HOST", "TASK_ID", "FENCE", "OUTPUT")
 _OPEN_PREFIXES = ("SECRET_", "HOOK_")
 _DEAD = DeliveryState.DEAD
 
@@ -123,9 +123,9 @@ class RuleFact(Struct, frozen=True, kw_only=True):
     rule: str
     why: str
     holds: bool | None
-    """``None``: nobody can tell, for a value of it cannot be read."""
+    """``None`` if one of its settings cannot be read."""
     broken_by: str | None = None
-    """By which values, and where each comes from."""
+    """The values that break it, and where each comes from."""
 
 
 class StoreFact(Struct, frozen=True, kw_only=True):
@@ -136,10 +136,10 @@ class StoreFact(Struct, frozen=True, kw_only=True):
     leases: bool | None = None
     outbox: bool | None = None
     attended_by: str | None = None
-    """Who sends callbacks and marks abandoned runs, if that is not up to its users."""
+    """What sends callbacks and marks abandoned runs, if not every process that uses the store."""
     latency_ms: float | None = None
     clock_offset: float | None = None
-    """Seconds by which its clock is ahead of this machine's. ``None``: it does not tell."""
+    """Seconds by which its clock is ahead of this machine's. ``None``: unknown."""
     schema: int | None = None
     runs: int | None = None
     workers: tuple[WorkerInfo, ...] = ()
@@ -156,7 +156,7 @@ class Examination(Struct, kw_only=True):
     settings: list[SettingFact] = []
     rules: list[RuleFact] = []
     callbacks: list[ShownTarget] = []
-    """Targets from settings, told of every run."""
+    """Targets from the settings, used for every run."""
     store: StoreFact | None = None
     broker: BrokerFact | None = None
     machine: dict[str, str] = {}
@@ -183,9 +183,9 @@ def examine_machine(into: Examination, environ: Mapping[str, str]) -> None:
 
 
 def _odd_variable(variable: str) -> str | None:
-    """A misspelt setting in the environment is ignored by every other command."""
+    """A misspelt setting in the environment, which every other command ignores."""
     name = variable.removeprefix(PREFIX)
-    known = {*READERS, *(each.lower() for each in _OF_TASKS)}
+    known = {*READERS, *(each.lower() for each in _TASK_VARIABLES)}
     if name == variable or name.lower() in known or name.startswith(_OPEN_PREFIXES):
         return None
     hint = did_you_mean(name.lower(), READERS)
@@ -193,7 +193,7 @@ def _odd_variable(variable: str) -> str | None:
 
 
 def examine_settings(into: Examination, settings: Settings, unread: Mapping[str, str] = {}) -> None:
-    """``unread`` are those that could not be read, and where they stand."""
+    """``unread`` are settings that could not be read, and where they come from."""
     into.settings = [
         SettingFact(name=name, value="unreadable", source=unread[name])
         if name in unread
@@ -214,7 +214,7 @@ def _judged(rule: LeaseRule, settings: Settings, unread: Mapping[str, str]) -> R
 
 
 def _shown(settings: Settings, name: str) -> str:
-    """Addresses never with a password."""
+    """The value as text; URLs without passwords."""
     value = getattr(settings, name)
     return place_of(value) if name in ("store", "broker") and value else shown_value(settings, name)
 
@@ -237,7 +237,7 @@ def _examine_folder(into: Examination, folder: Path) -> None:
         return
     free = shutil.disk_usage(place).free
     into.machine["free space"] = f"{free / 1024**3:.1f} GiB for {folder}"
-    if free < _LITTLE_SPACE:
+    if free < _MIN_FREE_BYTES:
         into.findings.append(f"only {free // 1024**2} MiB are left for {folder}")
 
 
@@ -286,7 +286,7 @@ async def _examine_open(into: Examination, settings: Settings, store: OpenStore)
                 f"{show_duration(interval)}: raise it, or use a nearer store"
             )
     into.findings += [text async for text in stuck_runs(store, workers, presence)]
-    if offset is not None and abs(offset) > _MUCH_OFFSET:
+    if offset is not None and abs(offset) > _MAX_CLOCK_OFFSET_S:
         into.findings.append(
             f"the clock of this machine is {abs(offset):.1f} s "
             f"{'behind' if offset > 0 else 'ahead of'} the store's: leases do not care, but times "
@@ -322,17 +322,17 @@ async def examine_broker(into: Examination, settings: Settings) -> None:
 
 
 async def _latency(ask: Callable[[], Awaitable[object]]) -> float:
-    """Of one question, typically."""
+    """Of one request: the median of several."""
     samples = []
-    for _ in range(_ROUNDS):
+    for _ in range(_LATENCY_SAMPLES):
         start = perf_counter()
         await ask()
         samples.append(perf_counter() - start)
     return median(samples)
 
 
-_LEAST_OFFSET = 0.005
-"""Seconds; less is lost in how unevenly questions and answers travel."""
+_MIN_SHOWN_OFFSET_S = 0.005
+"""Seconds; smaller differences are within the jitter of the round trip."""
 
 
 _LOOKS = {True: "success", False: "failed", None: "unknown"}
@@ -345,7 +345,7 @@ _LOOKS = {True: "success", False: "failed", None: "unknown"}
 def command(as_json: bool, store: str | None, broker: str | None) -> int:
     """Check settings, store, broker and machine; explain what is wrong.
 
-    Shows every setting with where it comes from, whether the lease settings fit together and why
+    Shows every setting and where it comes from, whether the lease settings fit together and why
     they must, how fast store and broker answer, and how far the store's clock is from this
     machine's. Exit code 1 if there is something to do.
     """
@@ -354,7 +354,7 @@ def command(as_json: bool, store: str | None, broker: str | None) -> int:
     unread: Mapping[str, str] = {}
     try:
         settings = settings_for(store, broker)
-    except InvalidSettings as error:  # then there is most to look at
+    except InvalidSettings as error:  # examined all the same
         settings, unread = error.settings, error.unread
         found.findings += error.problems
     examine_settings(found, settings, unread)
@@ -428,7 +428,7 @@ def _store(store: StoreFact) -> dict[str, object]:
 
 
 def _clock(offset: float) -> str:
-    if abs(offset) < _LEAST_OFFSET:
+    if abs(offset) < _MIN_SHOWN_OFFSET_S:
         return "the same as here"
     return f"{abs(offset):.2f} s {'ahead of' if offset > 0 else 'behind'} this machine's"
 

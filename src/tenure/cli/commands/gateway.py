@@ -27,7 +27,7 @@ from tenure.system import settle_down
     "tenure gateway --store postgresql://tenure@db/tenure --listen 0.0.0.0:8080",
 )
 @listen_options
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing unless something goes wrong.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing unless something goes wrong.")
 @json_option
 @store_option
 @broker_option
@@ -42,9 +42,9 @@ def command(
     """Serve the HTTP API: for people, programs and remote workers.
 
     Any number of gateways may share a store. Each also sends callbacks and marks abandoned runs.
-    Its routes are described at /docs and /openapi.json. Beyond this machine it serves only clients
-    with a token; once there is one, it is asked for here too. SIGTERM or Ctrl-C lets answers
-    under way end; a second signal stops at once. With --json its address is one object.
+    Its routes are described at /docs and /openapi.json. Other machines need a token; once there is
+    a token, clients on this machine need one too. SIGTERM or Ctrl-C lets answers in progress end;
+    a second signal stops at once. With --json its address is printed as one object.
     """
     check_installed()
     settings = settings_for(store, broker, listen)

@@ -31,11 +31,11 @@ from tenure.runtime.owners import owner_label
 from tenure.system import proven_dead
 from tenure.workflow.wording import did_you_mean, listed
 
-# Which streams of output are asked for, and reading them to their end.
+# Selecting and reading streams.
 
 
 STREAMS = ("stdout", "stderr")
-_WINDOW = 256 * 1024
+_WINDOW_BYTES = 256 * 1024
 
 
 class NoSuchOutput(TenureError, LookupError):
@@ -53,8 +53,8 @@ class Wanted(Struct, frozen=True, kw_only=True):
 
 
 async def choose(store: RunStateStore, run: RunSnapshot, wanted: Wanted) -> list[LogKey]:
-    """By step, host, item, attempt, stream. ``NoSuchOutput`` for what is not there, and is not to
-    be expected either."""
+    """The streams to show, by step, host, item, attempt, stream. ``NoSuchOutput`` for a step, host,
+    item or attempt that the run does not have."""
     steps = _steps(run, wanted.step)
     if wanted.host is not None:
         _check_host(steps, wanted.host)
@@ -64,7 +64,7 @@ async def choose(store: RunStateStore, run: RunSnapshot, wanted: Wanted) -> list
     if isinstance(store, LogListing):
         known = await store.list_logs(run.run_id)
     else:
-        known = list(_imaginable(steps))
+        known = list(_possible_keys(steps))
     fitting = [key for key in known if key.step in indexes and _fits(key, wanted)]
     if wanted.attempt is None:
         fitting = _newest_attempts(fitting)
@@ -77,7 +77,7 @@ def _order(key: LogKey) -> tuple[int, str, int, int, bool]:
 
 
 def _steps(run: RunSnapshot, word: str | None) -> list[StepState]:
-    """A name may be several steps': a handler runs as often as it was notified."""
+    """Several steps may have the same name: a handler runs once per notification."""
     if word is None:
         return list(run.steps)
     named = [step for step in run.steps if step.name == word]
@@ -116,8 +116,8 @@ def _check_task(steps: list[StepState], wanted: Wanted) -> None:
         raise NoSuchOutput(f"there was no attempt {wanted.attempt}; {there}")
 
 
-def _imaginable(steps: list[StepState]) -> list[LogKey]:
-    """Where the store cannot say: every attempt the record tells of may have printed something."""
+def _possible_keys(steps: list[StepState]) -> list[LogKey]:
+    """For a store that cannot list output: every attempt in the record may have printed."""
     return [
         LogKey(step=step.index, host=name, item=item, attempt=attempt, stream=stream)
         for step in steps
@@ -150,13 +150,13 @@ def _newest_attempts(keys: list[LogKey]) -> list[LogKey]:
 
 
 class RecordTails:
-    """For a store without logs: the ends of output that the record keeps."""
+    """For a store without logs: the output tails in the record."""
 
     def __init__(self, run: RunSnapshot) -> None:
         self._run = run
 
     async def read(
-        self, run_id: str, key: LogKey, offset: int = 0, *, limit: int = _WINDOW
+        self, run_id: str, key: LogKey, offset: int = 0, *, limit: int = _WINDOW_BYTES
     ) -> LogSlice:
         host = self._run.steps[key.step].hosts[key.host]
         state = host if key.item is None else host.items[key.item]
@@ -172,7 +172,7 @@ class Readable(Protocol):
 
 
 class Reader:
-    """Reads streams as they grow; knows how far it has come in each."""
+    """Reads streams as they grow, each from where it stopped before."""
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
@@ -180,32 +180,32 @@ class Reader:
         self._finished: set[LogKey] = set()
 
     def has_read(self, key: LogKey) -> bool:
-        """Whether nothing more will come."""
+        """Whether the stream was read to its end."""
         return key in self._finished
 
     async def rest(self, source: Readable, key: LogKey, run: RunSnapshot) -> AsyncIterator[bytes]:
-        """What is there beyond what was read before."""
+        """What was added since the last call."""
         if key in self._finished:
             return
         while True:
             offset = self._offsets.get(key, 0)
-            found = await source.read(self._run_id, key, offset, limit=_WINDOW)
+            found = await source.read(self._run_id, key, offset, limit=_WINDOW_BYTES)
             if not found.data:
                 break
             self._offsets[key] = offset + len(found.data)
             yield found.data
         if run.steps[key.step].hosts[key.host].status in ENDED_HOST:
-            self._finished.add(key)  # all its output was there before it was said to have ended
+            self._finished.add(key)  # all output of a task is stored before its end
 
 
-# Output of tasks on a screen: each line with whose it is, if there are several.
+# Showing lines, each with its step and host if there are several.
 
 
-LONGEST_LINE = 1 << 20
-_WIDEST = 32
+MAX_LINE_BYTES = 1 << 20
+_MAX_LABEL_WIDTH = 32
 
 ShowLine = Callable[[LogKey, bytes], None]
-"""Takes whole lines, without the last one's end."""
+"""Takes whole lines, without the last line end."""
 
 
 def text_lines(run: RunSnapshot, *, steps: bool, hosts: bool) -> ShowLine:
@@ -213,7 +213,7 @@ def text_lines(run: RunSnapshot, *, steps: bool, hosts: bool) -> ShowLine:
     names = {step.index: one_line(step.name) for step in run.steps} if steps else {}
     shown_hosts = {one_line(name) for each in run.steps for name in each.hosts} if hosts else set()
     widths = [max(map(cells, words)) for words in (names.values(), shown_hosts) if words]
-    width = min(sum(widths) + len(widths) - 1, _WIDEST)
+    width = min(sum(widths) + len(widths) - 1, _MAX_LABEL_WIDTH)
 
     @cache
     def label(key: LogKey) -> str:
@@ -282,9 +282,9 @@ def _quoted(text: str) -> str:
     metavar="NUMBER",
     help="Of a loop: this item, from 0.  [default: all]",
 )
-@click.option("-f", "--follow", is_flag=True, help="Go on until the run has ended.")
+@click.option("-f", "--follow", is_flag=True, help="Continue until the run has ended.")
 @click.option(
-    "--raw", is_flag=True, help="The very bytes, without prefixes; a terminal is still protected."
+    "--raw", is_flag=True, help="Unchanged bytes, without prefixes; a terminal is still protected."
 )
 @json_option
 @store_option
@@ -300,10 +300,10 @@ def command(
     as_json: bool,
     store: str | None,
 ) -> int:
-    """Print what tasks printed.
+    """Print the output of tasks.
 
-    STEP is a step's name or index. Where several hosts or steps are shown, each line says whose
-    it is. Bytes that are no text, and characters that steer a terminal, show as �. With --json one
+    STEP is a step's name or index. If several hosts or steps are shown, each line is prefixed with
+    them. Bytes that are not text, and terminal control characters, show as �. With --json one
     object per line.
     """
     wanted = Wanted(step=step, host=host, stream=stream, attempt=attempt, item=item)
@@ -328,7 +328,7 @@ async def _print(settings: Settings, word: str, wanted: Wanted, style: str, foll
 async def _read(
     store: RunStateStore, run: RunSnapshot, wanted: Wanted, show: Show, interval: float | None
 ) -> None:
-    """``interval`` between two looks; ``None``: one look."""
+    """``interval`` in seconds between two reads; ``None``: read once."""
     reader = Reader(run.run_id)
     anything = last_look = False
     while True:
@@ -356,7 +356,7 @@ async def _read(
 class Show(Protocol):
     def add(self, key: LogKey, data: bytes) -> None: ...
     def end(self, wanted: Callable[[LogKey], bool] = ...) -> None:
-        """Show what has no line's end and gets none any more."""
+        """Show an unfinished last line."""
         ...
 
 
@@ -370,7 +370,7 @@ class _Raw:
 
 def _showing(run: RunSnapshot, wanted: Wanted, style: str) -> Show:
     if style == "json":
-        return LineCutter(json_lines(run), LONGEST_LINE)
+        return LineCutter(json_lines(run), MAX_LINE_BYTES)
     if style == "raw" and not sys.stdout.isatty():
         return _Raw()
     hosts = {name for step in run.steps for name in step.hosts}
@@ -380,4 +380,4 @@ def _showing(run: RunSnapshot, wanted: Wanted, style: str) -> Show:
         steps=labelled and wanted.step is None and len(run.steps) > 1,
         hosts=labelled and wanted.host is None and len(hosts) > 1,
     )
-    return LineCutter(lines, LONGEST_LINE)
+    return LineCutter(lines, MAX_LINE_BYTES)

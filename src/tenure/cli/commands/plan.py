@@ -33,41 +33,39 @@ from tenure.workflow.undefined import Sources, check_supplied
 from tenure.workflow.wording import listed
 from tenure.workflow_file import load_workflow
 
-# What a workflow would do on each host, found out without changing anything.
-#
-# Expressions are evaluated with what is known before the first step; what depends on exports of
-# earlier steps cannot be known and is said to be so, never guessed. What no earlier step can export
-# will be missing then, too.
+# What a workflow would do on each host, found out without changing anything. Expressions are
+# evaluated with the values known before the first step. What depends on exports of earlier steps is
+# reported as not known yet; what no earlier step can export is reported as missing.
 
 
-_AT_ONCE = 20
-_PATIENCE = 30.0
+_MAX_PARALLEL_CHECKS = 20
+_CHECK_TIMEOUT_S = 30.0
 
 
 class Decision(StrEnum):
     RUN = "run"
     SKIP = "skip"
     LATER = "later"
-    """It depends on what earlier steps export."""
+    """It depends on exports of earlier steps."""
     UNREACHABLE = "unreachable"
     FAIL = "fail"
 
 
 class TaskPreview(Struct, frozen=True, kw_only=True):
-    """One host, for one item."""
+    """One host and loop item."""
 
     host: str
     address: str
     decision: Decision
     item: Any = None
     changed: bool | None = None
-    """``None``: cannot be known without doing it."""
+    """``None``: cannot be known in advance."""
     summary: str = ""
     diff: str | None = None
 
 
 class RollingPreview(Struct, frozen=True, kw_only=True):
-    """In numbers of hosts, whatever the file says them in."""
+    """Always numbers of hosts, even if the file has percentages."""
 
     batch: int
     max_failures: int
@@ -101,13 +99,13 @@ async def preview(
     folder: str | None,
     masks: Masks = Masks(()),
 ) -> Preview:
-    """``masks`` know the secrets among the variables; nothing that is shown has one in it."""
+    """The plan, with all secrets known to ``masks`` masked."""
     plan = prepared.plan
     exports = Exports(plan, variables)
     secrets = set(plan.workflow.secrets).difference(variables)
     catalogue = {recipe.action.spec.name: recipe.action.spec for recipe in prepared.recipes}
     sources = Sources(plan.workflow, catalogue)
-    looking = _Looking(prepared, exports, transport, folder, secrets, sources, masks)
+    looking = _Checker(prepared, exports, transport, folder, secrets, sources, masks)
     steps = []
     for planned, recipe in zip(plan.steps, prepared.recipes, strict=True):
         tasks = await asyncio.gather(*looking.at(planned, recipe))
@@ -157,7 +155,7 @@ def _masked(task: TaskPreview, masks: Masks) -> TaskPreview:
 
 
 def _names_in(step: Step, recipe: Recipe) -> set[str]:
-    """Variables without which its expressions have no value."""
+    """Variables that its expressions need."""
     inside = [
         *evaluated_in_loop(step.loop or ()),
         *evaluated_in(step.args, recipe.action.spec),
@@ -167,11 +165,11 @@ def _names_in(step: Step, recipe: Recipe) -> set[str]:
 
 
 async def _known(task: TaskPreview) -> TaskPreview:
-    """Nobody has to be asked."""
+    """A preview that needs no check on the host."""
     return task
 
 
-class _Looking:
+class _Checker:
     def __init__(
         self,
         prepared: Prepared,
@@ -182,7 +180,7 @@ class _Looking:
         sources: Sources,
         masks: Masks,
     ) -> None:
-        """``secrets`` are variables that only the run will be given, ``masks`` know the others."""
+        """``secrets`` are variables that only the run will be given; ``masks`` know the others."""
         self._masks = masks
         self._hosts = prepared.plan.hosts
         self._secrets = secrets
@@ -190,46 +188,48 @@ class _Looking:
         self._exports = exports
         self._transport = transport
         self._folder = folder
-        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._turns = asyncio.Semaphore(_MAX_PARALLEL_CHECKS)
 
     def at(self, planned: PlannedStep, recipe: Recipe) -> Iterator[Awaitable[TaskPreview]]:
-        """Each task of the step, to be looked at together."""
+        """The step's tasks, to be checked concurrently."""
         index, hosts = planned.index, planned.hosts
         secrets = sorted(self._secrets & _names_in(planned.step, recipe)) if self._secrets else []
         if secrets:
             said = _depends_on(secrets)
-            yield from (_known(self._said(host, Decision.LATER, said)) for host in hosts)
+            yield from (_known(self._preview_of(host, Decision.LATER, said)) for host in hosts)
             return
         opening = open_step(recipe, hosts, self._exports.scope)
         for host in hosts:
             if opening.trouble is not None:
-                yield _known(self._lacking(index, host, opening.trouble.message))
+                yield _known(self._missing(index, host, opening.trouble.message))
             elif host in opening.unrunnable:
-                yield _known(self._lacking(index, host, opening.unrunnable[host].message or ""))
+                yield _known(self._missing(index, host, opening.unrunnable[host].message or ""))
             elif host not in opening.hosts:
-                yield _known(self._said(host, Decision.SKIP, "its condition does not hold"))
+                yield _known(self._preview_of(host, Decision.SKIP, "its condition does not hold"))
             elif opening.items is None:
                 yield self._check(index, host, recipe, self._exports.scope(host))
             elif not opening.items[host]:
-                yield _known(self._said(host, Decision.SKIP, "the loop has no items"))
+                yield _known(self._preview_of(host, Decision.SKIP, "the loop has no items"))
             else:
                 for number, item in enumerate(opening.items[host]):
                     scope = self._exports.scope(host, item)
                     yield self._check(index, host, recipe, scope, number, item)
 
-    def _said(self, host: str, decision: Decision, summary: str, item: Any = None) -> TaskPreview:
+    def _preview_of(
+        self, host: str, decision: Decision, summary: str, item: Any = None
+    ) -> TaskPreview:
         address = self._hosts[host].address
         return TaskPreview(
             host=host, address=address, decision=decision, summary=summary, item=item
         )
 
-    def _lacking(
+    def _missing(
         self, index: int, host: str, said: str, name: str | None = None, item: Any = None
     ) -> TaskPreview:
-        """It would fail with what is known now, for want of the variable ``name`` if that is said:
-        so will it in its turn, unless a step before exports what it lacks."""
+        """It would fail with the values known now, for lack of the variable ``name`` if given. It
+        will fail in the run too, unless an earlier step exports that."""
         may_gain = self._sources.in_step(index).may_gain(name)
-        return self._said(host, Decision.LATER if may_gain else Decision.FAIL, said, item)
+        return self._preview_of(host, Decision.LATER if may_gain else Decision.FAIL, said, item)
 
     async def _check(
         self,
@@ -243,25 +243,25 @@ class _Looking:
         if number is not None:
             unwanted = item_unwanted(recipe, scope)
             if unwanted is not None and unwanted.status is HostStatus.FAILED:
-                return self._lacking(index, host, unwanted.message or "", item=item)
+                return self._missing(index, host, unwanted.message or "", item=item)
             if unwanted is not None:
-                return self._said(host, Decision.SKIP, unwanted.message or "", item)
+                return self._preview_of(host, Decision.SKIP, unwanted.message or "", item)
         try:
             task = self._task(index, host, recipe, scope, number)
             keep_out_of_sight(task, recipe.args.in_sight, self._masks)
-            async with self._turns, asyncio.timeout(recipe.timeout or _PATIENCE):
+            async with self._turns, asyncio.timeout(recipe.timeout or _CHECK_TIMEOUT_S):
                 found = await recipe.action.check(task, self._transport)
         except ExpressionError as error:
             name = error.undefined
-            if name is not None and name in self._secrets:  # which only a template's text names
-                return self._said(host, Decision.LATER, _depends_on([name]), item)
-            return self._lacking(index, host, str(error), name, item)
+            if name is not None and name in self._secrets:  # named only in a template's text
+                return self._preview_of(host, Decision.LATER, _depends_on([name]), item)
+            return self._missing(index, host, str(error), name, item)
         except HostUnreachable as error:
-            return self._said(host, Decision.UNREACHABLE, str(error), item)
+            return self._preview_of(host, Decision.UNREACHABLE, str(error), item)
         except TimeoutError:
-            return self._said(host, Decision.FAIL, "gave no answer in time", item)
-        except Exception as error:  # noqa: BLE001  whatever an action raises, apply would raise too
-            return self._said(host, Decision.FAIL, str(error) or repr(error), item)
+            return self._preview_of(host, Decision.FAIL, "gave no answer in time", item)
+        except Exception as error:  # noqa: BLE001  (apply would raise it too)
+            return self._preview_of(host, Decision.FAIL, str(error) or repr(error), item)
         return TaskPreview(
             host=host,
             address=task.host.address,
@@ -293,7 +293,7 @@ class _Looking:
         )
 
 
-# A preview for reading: hosts that would do the same share a line.
+# The plan as text: hosts that would do the same share a line.
 
 
 _COLORS = {
@@ -310,7 +310,7 @@ _WORDS = {
     Decision.UNREACHABLE: "unreachable",
     Decision.FAIL: "would fail",
 }
-_MOST_NAMES = 5
+_MAX_NAMES = 5
 
 
 def preview_lines(preview: Preview) -> Iterator[str]:
@@ -367,7 +367,7 @@ def _tasks(tasks: list[TaskPreview]) -> Iterator[str]:
     word = _WORDS[first.decision]
     if first.changed is not None:
         word = "would change" if first.changed else "nothing to change"
-    names = listed(hosts, _MOST_NAMES)
+    names = listed(hosts, _MAX_NAMES)
     items = f" ({counted(len(tasks), 'item')})" if len(tasks) > len(hosts) else ""
     yield f"    {in_color(_COLORS[first.decision], word)}  {names}{items}"
     if first.summary:
@@ -403,9 +403,9 @@ def command(
 ) -> None:
     """Show what would run where, changing nothing.
 
-    Every action is asked on every host what it would do; files it would write are shown as a
+    Every action is asked what it would do on each host; changes of files are shown as a
     difference, secrets masked. What depends on secrets that --secret does not give, or on variables
-    that earlier steps export, is said to be not known yet.
+    that earlier steps export, is reported as not known yet.
     """
     known = variables(vars_files, given)
     names = known.keys() | names_of(secrets)
@@ -417,7 +417,7 @@ def command(
     plan = make_plan(file.workflow, limit=limit, local=local)
     check_supplied(file.wanted, plan, names)
     prepared = prepare(plan, default_actions())
-    # Only what was asked for: to look ahead nobody needs all the secrets that the run will.
+    # Only the given secrets: a plan need not have all that the run needs.
     known |= gather(secrets, sorted(names_of(secrets)))
     found = asyncio.run(_preview(prepared, known, file.folder))
     if as_json:
@@ -437,7 +437,8 @@ async def _preview(prepared: Prepared, given: dict[str, Any], folder: str | None
 
 
 def _in_differences(secrets: Iterable[Any]) -> Iterator[str]:
-    """There each line of a secret has a sign before it, also those too short to be told alone."""
+    """In a difference each line of a secret follows a sign, so also lines too short to be masked
+    elsewhere."""
     for secret in map(str, secrets):
         yield secret
         for sign in "+- " if "\n" in secret else "":

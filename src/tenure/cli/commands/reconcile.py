@@ -20,7 +20,7 @@ from tenure.workflow.wording import listed
 
 @verb("reconcile", 'tenure reconcile --reason "the machine was replaced"')
 @click.option(
-    "--reason", metavar="TEXT", default="its owner is gone", help="What their records will say."
+    "--reason", metavar="TEXT", default="its owner is gone", help="The reason in their records."
 )
 @json_option
 @store_option
@@ -28,10 +28,9 @@ def command(reason: str, as_json: bool, store: str | None) -> None:
     """End runs whose process is gone.
 
     Every command that writes does so when it starts, for processes of this machine that are
-    provably gone. This one also ends runs whose lease ran out, wherever their process was. A run
-    that was asked to stop ends as canceled, any other as interrupted. A run that is alive is never
-    hit; one that resumes is left to the next worker. Runs not approved in time are
-    canceled.
+    certainly gone. This one also ends runs whose lease has expired, on any machine. A run that was
+    asked to stop ends as canceled, any other as interrupted. A live run is never ended; one that
+    resumes is left to the next worker. Runs not approved in time are canceled.
     """
     ended, left = asyncio.run(_reconcile(settings_for(store), reason))
     if as_json:
@@ -56,15 +55,15 @@ def _lines(ended: EndedRuns, left: int) -> Iterator[str]:
         if run_ids:
             yield f"{counted(len(run_ids), 'run')} {what}: {listed(run_ids)}"
     if left:
-        lost, whom = ("has lost its", "it") if left == 1 else ("have lost their", "them")
-        yield f"{counted(left, 'run')} {lost} owner and resumes: a worker goes on with {whom}"
+        lost, them = ("has lost its", "it") if left == 1 else ("have lost their", "them")
+        yield f"{counted(left, 'run')} {lost} owner and resumes: a worker continues {them}"
     elif not any(ended):
         yield "nothing to do: no run has lost its owner"
 
 
 async def _reconcile(settings: Settings, reason: str) -> tuple[EndedRuns, int]:
-    """Also how many runs without an owner are left to workers. (Not through a runner: that one
-    would reconcile while it opens, with a reason of its own.)"""
+    """The ended runs, and how many runs without an owner are left to workers. (Not with a runner:
+    it would reconcile when it opens, with its own reason.)"""
     try:
         async with open_to_read(settings) as store, open_to_send(store, settings) as callbacks:
             reconciler = Reconciler(

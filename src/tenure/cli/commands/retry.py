@@ -40,13 +40,13 @@ from tenure.system import new_run_id
 @click.option(
     "--only-failed",
     is_flag=True,
-    help="Only hosts on which something went wrong, not those that were never reached.",
+    help="Only hosts on which something went wrong, not those that were not reached.",
 )
 @click.option(
     "--from-step",
     metavar="STEP",
     shell_complete=completes("steps"),
-    help="This step and all that wait for it run again on every host; no other step does.",
+    help="This step and all that depend on it run again on every host; no other step does.",
 )
 @click.option(
     "--again",
@@ -54,13 +54,13 @@ from tenure.system import new_run_id
     multiple=True,
     shell_complete=completes("steps"),
     help="This step runs again too, though it succeeded: for an export with a secret in it, which "
-    "is kept nowhere.",
+    "is not stored.",
 )
 @limit_option
 @secrets_option
 @click.option("--approve", is_flag=True, help="Approve a workflow that asks for approval.")
 @click.option("--run-id", "new_id", metavar="ID", help="Your own id for the new run.")
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing unless something goes wrong.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing unless something goes wrong.")
 @json_option
 @store_option
 def command(
@@ -78,11 +78,11 @@ def command(
 ) -> int:
     """Run again what is left of a run: what failed and what was not reached.
 
-    A new run, linked to the old one, executed here and now. On each step it does the hosts that
-    did not come through: failed, unreachable, unknown, cut short or never reached. Hosts that
-    succeeded are not touched again; what they exported is there for the rest. Handlers that were
-    due and did not run, run. Workflow, files, variables and options are those of the old run;
-    secrets have to be given again. Retrying a retry goes on where that one stopped.
+    A new run, linked to the old one, executed here and now. Each step runs on the hosts that did
+    not succeed: failed, unreachable, unknown, interrupted or not reached. Hosts that succeeded are
+    not touched again; their exports are available to the rest. Handlers that were due and did not
+    run, run. Workflow, files, variables and options are those of the old run; secrets have to be
+    given again. Retrying a retry continues where that one stopped.
     """
     settings = settings_for(store)
     new_id = check_run_id(new_id or new_run_id())
@@ -111,7 +111,7 @@ def command(
 
 
 async def _find(settings: Settings, word: str, new_id: str) -> Found:
-    """The run, if no other is called ``new_id``: said before anything is said of what is left."""
+    """The run, after checking that ``new_id`` is unused."""
     found = await find(settings, word)
     async with open_to_read(settings) as store:
         await _check_unused(new_id, store)

@@ -37,7 +37,7 @@ from tenure.workflow_file import load_workflow
 @new_run_options
 @secrets_option
 @click.option("--no-tracking", is_flag=True, help="Keep no record; execute only.")
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing unless something goes wrong.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing unless something goes wrong.")
 @json_option
 @store_option
 def command(
@@ -59,7 +59,7 @@ def command(
 ) -> int:
     """Execute a workflow here and now, and keep its record.
 
-    Ctrl-C cancels cleanly: tasks are ended, the record says so. A second Ctrl-C stops at once.
+    Ctrl-C cancels cleanly: tasks are ended, and the record says so. A second Ctrl-C stops at once.
     With --json one line per event, and a last line with the final record. The exit code is that of
     the run: 0 success, 1 failed, 3 canceled, 4 interrupted. A workflow that asks for approval, run
     without --approve, waits in the store for tenure approve: exit code 7.

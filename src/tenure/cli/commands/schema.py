@@ -15,8 +15,8 @@ from tenure.workflow.schema import workflow_schema
 def command(as_json: bool) -> None:
     """Print the JSON Schema of workflow files, for editors.
 
-    It knows the actions that are installed here. An editor that speaks the YAML language server's
-    protocol uses it with this first line in a workflow:
+    It includes the actions installed here. An editor with a YAML language server uses it if the
+    first line of a workflow is:
     # yaml-language-server: $schema=workflow.schema.json
     """
     actions = default_actions()

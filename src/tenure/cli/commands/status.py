@@ -19,8 +19,8 @@ from tenure.system import SystemClock, presence
 def command(run_id: str, as_json: bool, store: str | None) -> None:
     """Show one run, down to the hosts that failed.
 
-    RUN is a run id, or the word latest for the newest run. With --json the whole record, every
-    host included.
+    RUN is a run id, or latest for the newest run. With --json the complete record, every host
+    included.
     """
     asyncio.run(_show(run_id, as_json, store))
 

@@ -1,4 +1,4 @@
-"""``tenure store``: looking after the place where runs are kept."""
+"""``tenure store``: migrate, check and prune a store."""
 
 from __future__ import annotations
 
@@ -26,13 +26,15 @@ _NO_SCHEMA = "has no schema that could be migrated"
 def checked(store: RunStateStore) -> Upkeep:
     if isinstance(store, Upkeep):
         return store
-    raise _lacking(store, "cannot be checked as a whole: a damaged run is named when it is read")
+    raise _unsupported(
+        store, "cannot be checked as a whole: a damaged run is named when it is read"
+    )
 
 
 def migrated(store: RunStateStore) -> Upkeep:
     if isinstance(store, Upkeep):
         return store
-    raise _lacking(store, _NO_SCHEMA)
+    raise _unsupported(store, _NO_SCHEMA)
 
 
 def has_no_schema(kind: str) -> NotSupported:
@@ -42,10 +44,10 @@ def has_no_schema(kind: str) -> NotSupported:
 def pruned(store: RunStateStore) -> Retention:
     if isinstance(store, Retention):
         return store
-    raise _lacking(store, "cannot remove runs: it keeps all")
+    raise _unsupported(store, "cannot remove runs: it keeps all")
 
 
-def _lacking(store: RunStateStore, what: str) -> NotSupported:
+def _unsupported(store: RunStateStore, what: str) -> NotSupported:
     if isinstance(store, Attended):
         return NotSupported(
             f"this is not done through {store.attended_by}: name its own store on its machine"
@@ -54,7 +56,7 @@ def _lacking(store: RunStateStore, what: str) -> NotSupported:
 
 
 def report_lines(report: StoreReport, found: str = "is sound") -> Iterator[str]:
-    """``found``: what is said of a store without problems."""
+    """``found`` describes a store without problems."""
     status = "failed" if report.problems else "success"
     word = "has problems" if report.problems else found
     yield f"{in_color(status, sign(status))} {one_line(report.place)} {word}"
@@ -80,9 +82,6 @@ def _size(number: int | None) -> str | None:
     return None
 
 
-# ``tenure store check``.
-
-
 @verb("check", "tenure store check", "tenure store check --store sqlite:///runs.db --json")
 @json_option
 @store_option
@@ -104,16 +103,13 @@ async def _check(settings: Settings) -> StoreReport:
         return await checked(store).check_store()
 
 
-# ``tenure store migrate``.
-
-
 @verb("migrate", "tenure store migrate --store sqlite:///runs.db")
 @json_option
 @store_option
 def store_migrate(as_json: bool, store: str | None) -> None:
     """Bring the store's schema to this version of Tenure.
 
-    A store that is not there yet is created; one that is newer than this Tenure is left alone.
+    A missing store is created; one that is newer than this Tenure is left unchanged.
     """
     report = asyncio.run(_migrate(settings_for(store)))
     if as_json:
@@ -128,11 +124,8 @@ async def _migrate(settings: Settings) -> StoreReport:
         return await migrated(store).migrate_store()
 
 
-# ``tenure store prune``.
-
-
-TELL_EVERY = 5.0
-"""Seconds between two words about how far it is."""
+PROGRESS_INTERVAL_S = 5.0
+"""Seconds between two progress messages."""
 
 
 @verb(
@@ -160,8 +153,8 @@ def store_prune(older_than: float, rate: int | None, as_json: bool, store: str |
 
     Each is removed whole: record, journal, output, settled callbacks. Runs that have not ended,
     and runs with a callback still to be sent, are kept. It works in small batches and no faster
-    than --rate: other users of the store hardly notice. It may be stopped at any time; what is left
-    is removed by the next.
+    than --rate, so that other users of the store hardly notice. It may be stopped at any time; the
+    next call removes the rest.
     """
     settings = settings_for(store)
     count = asyncio.run(_prune(settings, older_than, rate or settings.prune_rate))
@@ -177,25 +170,22 @@ async def _prune(settings: Settings, older_than: float, rate: int) -> int:
 
     with suppress(NoRunsYet):
         async with open_for_upkeep(settings) as store:
-            return await remove_old(pruned(store), older_than, PruneRate(rate), _telling())
+            return await remove_old(pruned(store), older_than, PruneRate(rate), _progress())
     return 0
 
 
-def _telling() -> Callable[[int], None]:
-    """How far it is, now and then: a million runs take hours."""
+def _progress() -> Callable[[int], None]:
+    """Progress now and then: a million runs take hours."""
     now = asyncio.get_running_loop().time
     told_at = now()
 
     def tell(count: int) -> None:
         nonlocal told_at
-        if now() - told_at >= TELL_EVERY:
+        if now() - told_at >= PROGRESS_INTERVAL_S:
             told_at = now()
             note(f"{counted(count, 'run')} removed so far")
 
     return tell
-
-
-# ``tenure store``: looking after the place where runs are kept.
 
 
 SECTIONS = {

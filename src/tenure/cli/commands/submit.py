@@ -56,19 +56,19 @@ from tenure.workflow_file import WorkflowFile, load_workflow
     "--queue",
     type=QueueName(),
     metavar="NAME",
-    help="Which workers may take it.  [default: the file's]",
+    help="The queue, which decides which workers may take it.  [default: the file's]",
 )
 @click.option(
     "--priority",
     type=Whole(MIN_PRIORITY, MAX_PRIORITY),
     metavar="NUMBER",
-    help="From -100 to 100; higher goes first.",
+    help="From -100 to 100; higher runs first.",
 )
 @click.option(
     "--after", type=Moment(), metavar="WHEN", help="Not before: 2h from now, or 2026-05-01T12:00Z."
 )
 @new_run_options
-@click.option("--wait", is_flag=True, help="Follow it to its end; the exit code is the run's.")
+@click.option("--wait", is_flag=True, help="Wait for its end; the exit code is the run's.")
 @json_option
 @store_option
 @broker_option
@@ -93,10 +93,10 @@ def command(
 ) -> int:
     """Queue a workflow for workers.
 
-    The run is stored with all it needs, files included, and executed by whichever worker of its
-    queue takes it; if that worker is lost, another goes on. Secrets are not stored: the workers
-    have them. Without --wait the exit code is 0 as soon as the run is stored; with it, it is that
-    of the run. Ctrl-C then only ends the waiting.
+    The run is stored with everything it needs, files included, and executed by any worker of its
+    queue; if that worker is lost, another one resumes it. Secrets are not stored: the workers have
+    them. Without --wait the exit code is 0 as soon as the run is stored; with it, it is that of the
+    run. Ctrl-C then only ends the waiting.
     """
     settings = settings_for(store, broker)
     _check_outlives_us(settings)
@@ -146,7 +146,7 @@ async def _submit(settings: Settings, file: WorkflowFile, options: RunOptions) -
 
 
 async def _standing(settings: Settings, run_id: str) -> str:
-    """What it waits for, before somebody else has to ask."""
+    """What the run waits for, as in ``tenure explain``."""
     async with open_to_read(settings) as store:
         now = SystemClock().now()
         return neutral((await explain_run(store, run_id, now=now, presence=presence)).text)

@@ -43,7 +43,7 @@ class ShownToken(Struct, frozen=True, kw_only=True):
 
 class NewToken(ShownToken, frozen=True, kw_only=True):
     token: str
-    """Shown this once."""
+    """Shown only once."""
 
 
 def tokens_of(store: RunStateStore) -> TokenStore:
@@ -73,9 +73,6 @@ def shown(token: Token, now: datetime) -> ShownToken:
         expires_at=token.expires_at,
         revoked_at=token.revoked_at,
     )
-
-
-# ``tenure token create``.
 
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:-]{0,99}", re.ASCII)
@@ -120,9 +117,9 @@ def token_create(
 ) -> None:
     """Create a token, and show it once.
 
-    The journal shows its holder as NAME. Only a digest is kept: a token that was lost is revoked,
-    and another one created. Its gateways know it at once. From the first token on a gateway
-    asks for one, also on its own machine.
+    Journals call its bearer NAME. Only a digest is stored: a lost token is revoked and replaced.
+    Gateways accept it at once. As soon as there is a token, a gateway requires one, also on its own
+    machine.
     """
     if not _NAME.fullmatch(name):
         raise click.BadParameter(
@@ -141,7 +138,7 @@ def token_create(
         expires_at=until,
     )
     if not token.is_valid(now):
-        raise click.BadParameter("is over already.", param_hint="--expires")
+        raise click.BadParameter("is in the past.", param_hint="--expires")
     kept = asyncio.run(_add(settings_for(store), token))
     text = written(token.id, secret)
     if as_json:
@@ -156,9 +153,6 @@ async def _add(settings: Settings, token: Token) -> Token:
     must_be_able(settings, TokenStore, keeps_no_tokens)
     async with open_for_upkeep(settings, create=True) as store:
         return await tokens_of(store).add_token(token)
-
-
-# ``tenure token list``.
 
 
 _TITLES = ("ID", "NAME", "ROLE", "QUEUES", "STATE", "CREATED", "EXPIRES")
@@ -203,9 +197,6 @@ async def _tokens(settings: Settings) -> list[ShownToken]:
         return []
 
 
-# ``tenure token revoke``.
-
-
 @verb("revoke", "tenure token revoke ci", "tenure token revoke 3f9a0c77b2de")
 @click.argument("word", metavar="ID|NAME")
 @json_option
@@ -213,10 +204,10 @@ async def _tokens(settings: Settings) -> list[ShownToken]:
 def token_revoke(word: str, as_json: bool, store: str | None) -> None:
     """Revoke a token: every gateway refuses it from now on.
 
-    By its id, or by its name if one valid token has it. What was asked before goes on; gateways
-    know of it within a second, without being started again.
+    By its id, or by its name if one valid token has it. Requests in progress end normally; gateways
+    know of it within a second, without a restart.
     """
-    if word.startswith(PREFIX):  # somebody pasted the token itself
+    if word.startswith(PREFIX):  # the token itself was pasted
         word = word.removeprefix(PREFIX).partition("_")[0]
     revoked = asyncio.run(_revoke(settings_for(store), word))
     if as_json:
@@ -240,9 +231,6 @@ async def _revoke(settings: Settings, word: str) -> ShownToken:
         if revoked is None:
             raise NoSuchToken(f"no token has the id or name {word[:60]!r}")
         return shown(revoked, now)
-
-
-# ``tenure token``: who may come through the gateway.
 
 
 SECTIONS = {

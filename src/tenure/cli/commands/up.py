@@ -27,7 +27,7 @@ from tenure.runtime.options import MOST_AT_ONCE
 @secrets_option
 @listen_options
 @click.option("--no-gateway", is_flag=True, help="No HTTP API: only the worker.")
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing unless something goes wrong.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing unless something goes wrong.")
 @json_option
 @store_option
 @broker_option

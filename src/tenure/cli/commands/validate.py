@@ -27,7 +27,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     mistakes: tuple[Mistake, ...] = ()
     notices: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
-    """Variables without which a run of it is refused, or can only fail."""
+    """Variables without which its run is refused, or certain to fail."""
 
 
 @verb(
@@ -50,10 +50,10 @@ def command(
 ) -> int:
     """Check workflow files; report every mistake with its place.
 
-    One line per mistake, as compilers write them: file:line:column. Also things that are no
-    mistake but worth knowing, such as variables that a run has to be given. With --var, --vars-file
-    or --secret it is checked as a run with these would be: a variable that is missing then is a
-    mistake. Exit code 2 if a file has mistakes.
+    One line per mistake, as compilers print them: file:line:column. Also reports what is worth
+    knowing, such as variables that a run has to be given. With --var, --vars-file or --secret it is
+    checked as a run with these would be: a variable missing then is a mistake. Exit code 2 if a
+    file has mistakes.
     """
     known, hidden = None, names_of(secrets)
     if vars_files or given or secrets:
@@ -68,7 +68,7 @@ def command(
 
 
 def _judge(name: str, known: Collection[str] | None, secrets: Collection[str]) -> Verdict:
-    """``known`` are the variables of the run, ``secrets`` among them; ``None``: nobody said."""
+    """``known`` are the variables of the run, ``secrets`` among them; ``None``: none were given."""
     mistakes: tuple[Mistake, ...] = ()
     notices: tuple[str, ...] = ()
     wanted: tuple[Wanted, ...] = ()

@@ -10,7 +10,7 @@ from tenure.cli.options import json_option, verb
 @verb("version", "tenure version --json")
 @json_option
 def command(as_json: bool) -> None:
-    """Say which Tenure, Python and SQLite this is."""
+    """Print the versions of Tenure, Python and SQLite."""
     import json
     import platform
 

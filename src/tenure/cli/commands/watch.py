@@ -14,10 +14,10 @@ from tenure.cli.options import json_option, run_argument, store_option, verb
 def command(run_id: str, as_json: bool, store: str | None) -> int:
     """Follow a run that another process executes.
 
-    The same view as that of tenure run, with its history. With --json one line per event, and a
-    last line with the final record. Ctrl-C stops watching; the run goes on. The exit code is that
-    of the run: 0 success, 1 failed, 3 canceled, 4 interrupted. A run whose process is gone, and
-    that no other will continue, counts as interrupted; tenure reconcile writes that down.
+    The same view as that of tenure run, with the history so far. With --json one line per event,
+    and a last line with the final record. Ctrl-C stops watching; the run continues. The exit code
+    is that of the run: 0 success, 1 failed, 3 canceled, 4 interrupted. A run whose process is gone,
+    and that no worker will resume, counts as interrupted; tenure reconcile records that.
     """
     return watch(
         settings_for(store), run_id, "stopped watching; the run is as it was", as_json=as_json

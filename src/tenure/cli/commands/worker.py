@@ -36,9 +36,9 @@ from tenure.workflow.wording import listed
     show_default=True,
     help="Runs at once.",
 )
-@click.option("--name", metavar="NAME", help="What the record calls it, besides its process.")
+@click.option("--name", metavar="NAME", help="Its name in records, besides its process.")
 @secrets_option
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing unless something goes wrong.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing unless something goes wrong.")
 @json_option
 @store_option
 @broker_option
@@ -52,13 +52,12 @@ def command(
     store: str | None,
     broker: str | None,
 ) -> int:
-    """Execute queued runs, and go on with those whose worker was lost.
+    """Execute queued runs, and resume those whose worker was lost.
 
     Any number of workers may share a store: SQLite on one machine, PostgreSQL on many. SIGTERM or
-    Ctrl-C drains: nothing new is taken, runs end within drain_timeout or are given back as far as
-    they have come; those that do not resume are interrupted. A second signal stops at once.
-    Secrets that workflows declare are taken from --secret and from TENURE_SECRET_…; runs carry
-    none.
+    Ctrl-C drains: nothing new is claimed, runs end within drain_timeout or are released for the
+    next worker; those that do not resume are interrupted. A second signal stops at once. Secrets
+    that workflows declare are taken from --secret and from TENURE_SECRET_…; runs carry none.
     """
     settings = settings_for(store, broker)
     queues = queues or ("default",)

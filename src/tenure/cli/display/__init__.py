@@ -1,1 +1,1 @@
-"""How things look: text made safe for a terminal, colours, times, the views of a run."""
+"""Display: text made safe for a terminal, colours, times, the views of a run."""

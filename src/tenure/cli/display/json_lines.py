@@ -1,4 +1,4 @@
-"""A run as one JSON object per line, for programs: its events as the journal has them."""
+"""A run as one JSON object per line, for programs: its events exactly as in the journal."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tenure.wire.callbacks import shown_target
 
 
 def as_json(value: Any) -> str:
-    """Every field, unset ones as null; in one line. Of a run's callbacks no credential is shown."""
+    """Every field on one line, unset ones as null. Credentials of callbacks are not shown."""
     record = full_record(value)
     if isinstance(value, RunSnapshot):
         record["callbacks"] = [full_record(shown_target(target)) for target in value.callbacks]
     try:
         return msgspec.json.encode(record).decode()
-    except UnicodeEncodeError:  # the name of a file need not be text
+    except UnicodeEncodeError:  # a file name need not be text
         return json.dumps(record)
 
 

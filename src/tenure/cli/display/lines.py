@@ -15,18 +15,17 @@ from tenure.model.update import RecordedEvent
 from tenure.ports.environment import Clock
 from tenure.ports.execution import OutputChunk
 
-# Output of tasks as lines to show, in blocks: millions of short lines cost little more than their
-# bytes.
+# Output is handled in blocks of lines: millions of short lines cost little more than their bytes.
 
 
 Key = TypeVar("Key")
 
-_EVERYDAY = bytes(range(0x20, 0x7F)) + b"\n"
+_PRINTABLE = bytes(range(0x20, 0x7F)) + b"\n"
 
 
 class LineCutter(Generic[Key]):
-    """Hands on whole lines, those of a piece together and without the last one's end. What has no
-    end yet waits for it, within bounds."""
+    """Cuts chunks into whole lines. ``show`` gets the lines of a chunk together, without the last
+    line end; an unfinished line waits for its end, up to ``longest`` bytes."""
 
     def __init__(self, show: Callable[[Key, bytes], None], longest: int) -> None:
         self._show = show
@@ -45,15 +44,15 @@ class LineCutter(Generic[Key]):
             self._show(key, data[:end])
 
     def end(self, wanted: Callable[[Key], bool] = lambda key: True) -> None:
-        """Hand on what will get no end any more."""
+        """Show the unfinished lines."""
         for key in [key for key in self._open if wanted(key)]:
             self._show(key, self._open.pop(key))
 
 
 def lines_as_seen(data: bytes) -> str:
-    """Lines as a terminal would leave them: what was overwritten after ``\\r`` is gone."""
+    """Lines as a terminal would leave them: without what was overwritten after ``\\r``."""
     text = data.decode("utf-8", "replace")
-    if _is_everyday(data):
+    if _is_printable(data):
         return text
     if "\r" in text:
         text = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
@@ -61,31 +60,31 @@ def lines_as_seen(data: bytes) -> str:
 
 
 def lines_as_kept(data: bytes) -> str:
-    """Lines with all that was printed, made safe."""
+    """Lines with everything that was printed, made safe."""
     text = data.decode("utf-8", "replace")
-    if _is_everyday(data):
+    if _is_printable(data):
         return text
     return neutral(text.replace("\r\n", "\n").removesuffix("\r"))
 
 
 def behind(before: str, lines: str) -> str:
-    """Each line behind ``before``."""
+    """Each line prefixed with ``before``."""
     return before + lines.replace("\n", f"\n{before}")
 
 
-def _is_everyday(data: bytes) -> bool:
-    """Nearly all output is: letters that steer nothing. Looking is much cheaper than mending."""
-    return not data.translate(None, _EVERYDAY)
+def _is_printable(data: bytes) -> bool:
+    """Only printable ASCII, as nearly all output: checking that is cheaper than cleaning."""
+    return not data.translate(None, _PRINTABLE)
 
 
-# Writing to a reader that may pause.
+# Writing to a stream that may block.
 #
-# A stopped terminal or a pager holds up whoever writes to it. The event loop must not be held up:
-# it renews leases. So everything goes through a thread, which also makes output readable. What is
-# said of the run's state is never dropped; its output is, with a note, when too much of it waits.
+# A stopped terminal or a pager blocks the writer, and the event loop must not block: it renews
+# leases. So a thread writes, and also makes output readable. Lines about the run's state are never
+# dropped; output is, with a note, if too much of it waits.
 
 
-_MOST_WAITING = 16 * 1024 * 1024
+_MAX_WAITING_BYTES = 16 * 1024 * 1024
 
 
 class _Output(NamedTuple):
@@ -94,10 +93,12 @@ class _Output(NamedTuple):
 
 
 class Printer:
+    """Writes lines to a stream in a thread."""
+
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._said: SimpleQueue[str | _Output | None] = SimpleQueue()
-        # Bytes of output: each number has one thread that changes it, so no lock is needed.
+        self._queue: SimpleQueue[str | _Output | None] = SimpleQueue()
+        # Byte counts: each is changed by one thread only, so no lock is needed.
         self._taken = self._written = 0
         self._dropped = 0
         self.reader_left = False
@@ -106,37 +107,37 @@ class Printer:
 
     @property
     def waiting(self) -> int:
-        """Bytes of output that are not written yet."""
+        """Bytes of output not yet written."""
         return self._taken - self._written
 
     def line(self, text: str) -> None:
-        self._tell_of_dropped()
-        self._said.put(text)
+        self._report_dropped()
+        self._queue.put(text)
 
     def output(self, before: str, lines: bytes) -> None:
-        """Whole lines without the last one's end, each to be shown behind ``before``. May be
+        """Whole lines without the last line end, each to be prefixed with ``before``. May be
         dropped; then more is, until half of what waits is written: few large gaps, not many."""
-        room = _MOST_WAITING // 2 if self._dropped else _MOST_WAITING
+        room = _MAX_WAITING_BYTES // 2 if self._dropped else _MAX_WAITING_BYTES
         if self.waiting > room:
             self._dropped += lines.count(b"\n") + 1
             return
-        self._tell_of_dropped()
+        self._report_dropped()
         self._taken += len(lines)
-        self._said.put(_Output(before, lines))
+        self._queue.put(_Output(before, lines))
 
     def close(self) -> None:
-        """Returns when everything is written, or the reader has left."""
-        self._tell_of_dropped()
-        self._said.put(None)
+        """Returns when everything is written, or the reader has closed the stream."""
+        self._report_dropped()
+        self._queue.put(None)
         self._thread.join()
 
-    def _tell_of_dropped(self) -> None:
+    def _report_dropped(self) -> None:
         if self._dropped:
-            self._said.put(f"… {self._dropped:,} lines of output are not shown here")
+            self._queue.put(f"… {self._dropped:,} lines of output are not shown here")
             self._dropped = 0
 
     def _write(self) -> None:
-        while (said := self._said.get()) is not None:
+        while (said := self._queue.get()) is not None:
             if not self.reader_left:
                 self._put(said if isinstance(said, str) else _readable(said))
             if isinstance(said, _Output):
@@ -145,9 +146,9 @@ class Printer:
     def _put(self, text: str) -> None:
         try:
             self._stream.write(f"{text}\n")
-            if self._said.empty():
+            if self._queue.empty():
                 self._stream.flush()
-        except (OSError, ValueError):  # the reader has left; the run goes on
+        except (OSError, ValueError):  # the reader has closed it; the run continues
             self.reader_left = True
 
 
@@ -155,18 +156,15 @@ def _readable(said: _Output) -> str:
     return behind(said.before, lines_as_seen(said.lines))
 
 
-# What a step prints, behind the word that it runs.
-
-
-_MOST_HELD = 1024 * 1024
-_EACH = 256
-"""Bytes that even an empty chunk takes, about."""
+_MAX_HELD_BYTES = 1024 * 1024
+_CHUNK_OVERHEAD_BYTES = 256
+"""Approximate size of an empty chunk, in bytes."""
 
 
 class HeldOutput:
-    """Hands on output as it comes, of a step that nobody has heard of as soon as they have: output
-    takes a shorter way than events. Past a bound it is handed on nevertheless: late words about a
-    step are better than lost output."""
+    """Holds back output of a step until its start was shown: output arrives sooner than events. If
+    too much is held it is passed on early, since a late line about a step is better than lost
+    output."""
 
     def __init__(self, show: Callable[[OutputChunk], None]) -> None:
         self._show = show
@@ -175,7 +173,7 @@ class HeldOutput:
         self._size = 0
 
     def begin(self, planned: RunSnapshot) -> None:
-        """Of steps that others began nobody says once more that they run."""
+        """Steps that already run are not announced again."""
         begun = (step.index for step in planned.steps if step.status is not StepStatus.PENDING)
         self._known.update(begun)
 
@@ -184,16 +182,16 @@ class HeldOutput:
             self._show(chunk)
             return
         self._held.append(chunk)
-        self._size += len(chunk.data) + _EACH
-        if self._size > _MOST_HELD:
-            self.let_go()
+        self._size += len(chunk.data) + _CHUNK_OVERHEAD_BYTES
+        if self._size > _MAX_HELD_BYTES:
+            self.pass_on()
 
     def heard_of(self, step_index: int) -> None:
         if step_index not in self._known:
             self._known.add(step_index)
             self._hand_on()
 
-    def let_go(self) -> None:
+    def pass_on(self) -> None:
         self._known.update(chunk.step_index for chunk in self._held)
         self._hand_on()
 
@@ -203,8 +201,8 @@ class HeldOutput:
             self.add(chunk)
 
 
-_WIDEST = 32
-_LONGEST_LINE = 64 * 1024
+_MAX_NAME_WIDTH = 32
+_MAX_LINE_BYTES = 64 * 1024
 
 
 class _Stream(NamedTuple):
@@ -215,11 +213,10 @@ class _Stream(NamedTuple):
 
 
 class PlainView:
-    """A host's start is not told: its step's is, and its end will be.
+    """The lines of a run. The start of a host is not shown: its step's is, and its end will be.
 
-    Output is shown as it comes, but not before its step is said to run; events once they are
-    durable, each with the time it has. So that these do not go back and forth, a line is never
-    older than the one above it.
+    Output is shown as it comes, but not before its step's start; events once they are durable,
+    each with its own time. A line never shows an earlier time than the one above it.
     """
 
     def __init__(self, printer: Printer, time: Clock, place: str) -> None:
@@ -228,7 +225,7 @@ class PlainView:
         self._place = place
         self._newest: datetime | None = None
         self._step_width = self._host_width = 0
-        self._cutter: LineCutter[_Stream] = LineCutter(self._show, _LONGEST_LINE)
+        self._cutter: LineCutter[_Stream] = LineCutter(self._show, _MAX_LINE_BYTES)
         self._output = HeldOutput(self._cut)
 
     def begin(self, planned: RunSnapshot) -> None:
@@ -255,7 +252,7 @@ class PlainView:
         self._output.add(chunk)
 
     def end(self) -> None:
-        self._output.let_go()
+        self._output.pass_on()
         self._cutter.end()
 
     def _end_output(self, step_index: int | None, host: str | None) -> None:
@@ -285,4 +282,4 @@ class PlainView:
 
 
 def _width(names: Iterable[str]) -> int:
-    return min(max(map(len, names), default=0), _WIDEST)
+    return min(max(map(len, names), default=0), _MAX_NAME_WIDTH)

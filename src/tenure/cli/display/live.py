@@ -1,8 +1,8 @@
-"""A run on a terminal, while it happens.
+"""A run on a terminal, drawn while it executes.
 
-A thread of its own draws, at most eight times a second, from counts that the event loop keeps: a
-terminal that is stopped or slow never holds up the run. When the run has ended the picture is taken
-away; what remains on the screen is the report.
+A thread draws at most eight times a second, from counts kept by the event loop: a stopped or slow
+terminal never blocks the run. When the run has ended the drawing is removed, and the report is
+printed instead.
 """
 
 from __future__ import annotations
@@ -51,12 +51,11 @@ from tenure.model.update import RecordedEvent
 from tenure.ports.environment import Clock
 from tenure.ports.execution import OutputChunk
 
-# A run as its events tell it: what every view of a running run shows.
-#
-# Counts, not hosts: a step with five thousand hosts is one line like any other.
+# The state of a run as told by its events, for all live views. Counts instead of hosts: a step with
+# five thousand hosts is one line like any other.
 
 
-_LONGEST_LINE = 1024
+_MAX_LINE_CHARACTERS = 1024
 
 
 class ShownStep:
@@ -82,7 +81,7 @@ class ShownStep:
 
     @property
     def total(self) -> int:
-        """A handler's hosts are known once they start."""
+        """A handler's hosts become known when they start."""
         return max(self._planned, len(self._hosts))
 
     @property
@@ -113,7 +112,7 @@ class ShownStep:
 
 
 class Progress:
-    """Fed with a plan, then with events in their order."""
+    """The state of a run: gets the plan, then events in order."""
 
     def __init__(self) -> None:
         self.run_id = ""
@@ -123,7 +122,7 @@ class Progress:
         self.started_at: datetime | None = None
         self.finished_at: datetime | None = None
         self.canceling: str | None = None
-        """Why a cancel was asked for, once it was."""
+        """The reason of the cancel request, if there is one."""
         self.steps: dict[int, ShownStep] = {}
 
     def begin(self, planned: RunSnapshot) -> None:
@@ -158,8 +157,8 @@ class Progress:
             self.finished_at = event.at
 
     def _step(self, index: int, name: str | None) -> ShownStep:
-        """What the plan does not know is a handler: those join when they are notified. Events do
-        not tell by whom; while one step runs it can only be that one."""
+        """A step that is not in the plan is a handler, added when it is notified. Events do not
+        name the notifying step; if one step runs, it can only be that one."""
         step = self.steps.get(index)
         if step is None:
             running = [each.index for each in self.steps.values() if each.runs_itself]
@@ -171,7 +170,7 @@ class Progress:
 
 
 class OutputTail:
-    """The newest lines of everybody's output, whatever is printed."""
+    """The newest lines of all output."""
 
     def __init__(self, lines: int) -> None:
         self._most = lines
@@ -182,17 +181,17 @@ class OutputTail:
     def add(self, chunk: OutputChunk) -> None:
         key = (chunk.step_index, chunk.host, chunk.stream)
         data = self._open.pop(key, b"") + chunk.data
-        *whole, rest = data[-_LONGEST_LINE * self._most :].split(b"\n")
+        *whole, rest = data[-_MAX_LINE_CHARACTERS * self._most :].split(b"\n")
         for line in whole[-self._most :]:
             shown = lines_as_seen(line).rstrip()
             if shown:
                 self._lines.append((chunk.host, shown))
         if rest:
-            self._open[key] = rest[-_LONGEST_LINE:]
+            self._open[key] = rest[-_MAX_LINE_CHARACTERS:]
         self._newest = key
 
     def lines(self) -> list[tuple[str, str]]:
-        """Host and text; the last one may not have ended yet."""
+        """Host and text; the last line may be unfinished."""
         found = list(self._lines)
         unfinished = self._open.get(self._newest) if self._newest else None
         if self._newest and unfinished:
@@ -202,11 +201,11 @@ class OutputTail:
         return found[-self._most :]
 
 
-# What a terminal shows of a run while it happens: lines that fit, whatever the run is like.
+# Drawing: lines that fit the terminal, whatever the run.
 
 
-_ROOM_FOR_OUTPUT = 15
-"""A terminal lower than this shows steps only."""
+_MIN_LINES_FOR_OUTPUT = 15
+"""A terminal with fewer lines shows steps only."""
 
 
 def picture(
@@ -217,11 +216,11 @@ def picture(
     now: datetime,
     size: tuple[int, int],
 ) -> list[str]:
-    """``size`` is columns and lines. At most that many lines, or as few as make sense; they may be
-    longer than the columns."""
+    """The lines to draw. ``size`` is columns and lines; at least a few lines are drawn, and they
+    may be longer than the columns."""
     columns, height = size
     head = _head(progress, place, now)
-    output = _output(tail) if height >= _ROOM_FOR_OUTPUT else []
+    output = _output(tail) if height >= _MIN_LINES_FOR_OUTPUT else []
     foot = _foot(progress, notice)
     room = height - len(head) - len(output) - len(foot)
     return [*head, *_steps(progress, now, columns, max(room, 1)), *output, *foot]
@@ -250,8 +249,8 @@ def _steps(progress: Progress, now: datetime, columns: int, room: int) -> list[s
 
 
 def window(statuses: list[StepStatus], room: int) -> tuple[int, int]:
-    """Which steps to show when there is room for few: those from the first that has not ended, with
-    the one before it. Two lines are kept for saying what is left out."""
+    """Which steps to show when there is room for few: from the one before the first unfinished one.
+    Two lines are kept to say how many are left out."""
     if len(statuses) <= room:
         return 0, len(statuses)
     size = max(room - 2, 1)
@@ -289,21 +288,21 @@ def _foot(progress: Progress, notice: str | None) -> list[str]:
     return ["", f"  {in_color('canceled', notice)}"]
 
 
-_FRAME = 1 / 8
-_IDLE = 0.5
-"""Seconds without news after which the clock on the screen is moved on."""
-_TAIL = 6
+_FRAME_INTERVAL_S = 1 / 8
+_IDLE_INTERVAL_S = 0.5
+"""Seconds without news after which the elapsed time is redrawn."""
+_TAIL_LINES = 6
 
 
 class LiveView:
-    """A ``Recorder``; to be entered around the run."""
+    """A ``Recorder`` that draws while it is entered."""
 
     def __init__(self, console: Console, clock: Clock, place: str) -> None:
         self._console = console
         self._clock = clock
         self._place = place
         self._progress = Progress()
-        self._tail = OutputTail(_TAIL)
+        self._tail = OutputTail(_TAIL_LINES)
         self._notice: str | None = None
         self._lock = threading.Lock()
         self._changed = threading.Event()
@@ -335,7 +334,7 @@ class LiveView:
         self._changed.set()
 
     def notice(self, text: str) -> None:
-        """Said below the steps, until the end."""
+        """Show ``text`` below the steps, until the end."""
         with self._lock:
             self._notice = text
         self._changed.set()
@@ -343,12 +342,12 @@ class LiveView:
     def _draw(self) -> None:
         try:
             with Live(console=self._console, auto_refresh=False, transient=True) as live:
-                while not self._stopped.wait(_FRAME):
-                    self._changed.wait(_IDLE)
+                while not self._stopped.wait(_FRAME_INTERVAL_S):
+                    self._changed.wait(_IDLE_INTERVAL_S)
                     self._changed.clear()
                     live.update(self._frame(), refresh=True)
         except OSError:
-            return  # the terminal is gone; the run goes on
+            return  # the terminal is gone; the run continues
 
     def _frame(self) -> Group:
         columns, height = self._console.size

@@ -1,4 +1,4 @@
-"""A run as it stands, for reading: headline, steps, and what went wrong where."""
+"""A run as text: headline, steps, failures, facts; and the table of ``tenure list``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tenure.runtime.explain import end_reason
 from tenure.runtime.owners import OwnerDoubt, doubt_about, owner_label
 from tenure.system import presence
 
-# How the hosts of a step stand, in a few words.
+# The hosts of a step in a few words.
 
 
 _ORDER = (
@@ -44,28 +44,28 @@ _ORDER = (
     HostStatus.INTERRUPTED,
     HostStatus.SKIPPED,
 )
-_TROUBLE = _ORDER[1:6]
+_TROUBLE_STATUSES = _ORDER[1:6]
 _WORDS = {HostStatus.SUCCESS: "ok"}
 
 
 class Piece(NamedTuple):
     text: str
     status: str | None = None
-    """Whose colour it has; none: plain."""
+    """Status whose colour it gets; ``None``: plain."""
 
 
 def so_far(counts: Mapping[HostStatus, int], total: int) -> list[Piece]:
-    """Of a step that runs: ``12/50``, ``10 running``, ``1 failed``."""
+    """A running step: ``12/50``, ``10 running``, ``1 failed``."""
     ended = sum(counts.get(status, 0) for status in ENDED_HOST)
     found = [Piece(f"{ended:,}/{total:,}")]
     running = counts.get(HostStatus.RUNNING, 0)
     if running:
         found.append(Piece(f"{running:,} running", "running"))
-    return found + _each(counts, _TROUBLE)
+    return found + _each(counts, _TROUBLE_STATUSES)
 
 
 def in_the_end(counts: Mapping[HostStatus, int]) -> list[Piece]:
-    """Of a step that ended: ``48 ok``, ``2 failed``."""
+    """An ended step: ``48 ok``, ``2 failed``."""
     return _each(counts, _ORDER)
 
 
@@ -77,12 +77,12 @@ def _each(counts: Mapping[HostStatus, int], order: tuple[HostStatus, ...]) -> li
     ]
 
 
-# Steps, one line each: the same in a live picture and in a report.
+# Steps, one line each, for the live view and the report.
 
 
-_WIDEST_NAME = 60
-_ROOM_FOR_COUNTS = 34
-_QUIET = (StepStatus.PENDING, StepStatus.SKIPPED)
+_MAX_NAME_WIDTH = 60
+_COUNTS_WIDTH = 34
+_DIM_STATUSES = (StepStatus.PENDING, StepStatus.SKIPPED)
 
 
 class _Placed(Protocol):
@@ -96,7 +96,7 @@ Placed = TypeVar("Placed", bound=_Placed)
 
 
 def in_order(steps: Iterable[Placed]) -> list[Placed]:
-    """A handler stands below the step it ran for, if one knows which that was."""
+    """A handler follows the step it ran for, if that is known."""
 
     def place(step: Placed) -> tuple[int, int]:
         return step.index if step.notified_by is None else step.notified_by, step.index
@@ -113,9 +113,9 @@ class StepRow(NamedTuple):
 
 
 def name_width(names: Sequence[str], columns: int) -> int:
-    """Names give way where the terminal is narrow: what a step has done matters more."""
+    """Names are shortened on a narrow terminal: what a step has done matters more."""
     longest = max((cells(one_line(name)) for name in names), default=0) + 2
-    return min(longest, _WIDEST_NAME, max(columns - _ROOM_FOR_COUNTS - 12, 10))
+    return min(longest, _MAX_NAME_WIDTH, max(columns - _COUNTS_WIDTH - 12, 10))
 
 
 def step_line(row: StepRow, width: int) -> str:
@@ -128,17 +128,17 @@ def step_line(row: StepRow, width: int) -> str:
         in_color(piece.status, piece.text) if piece.status else piece.text for piece in row.standing
     )
     start = f"  {in_color(row.status, sign(row.status))} "
-    line = f"{start}{dim(name) if row.status in _QUIET else name}  {shown}"
+    line = f"{start}{dim(name) if row.status in _DIM_STATUSES else name}  {shown}"
     if not row.elapsed:
         return line
     taken = sum(cells(piece.text) + 3 for piece in row.standing) - 3
-    return f"{line}{' ' * max(_ROOM_FOR_COUNTS - taken, 2)}{dim(row.elapsed)}"
+    return f"{line}{' ' * max(_COUNTS_WIDTH - taken, 2)}{dim(row.elapsed)}"
 
 
-_NOT_WELL = frozenset({HostStatus.FAILED, HostStatus.UNREACHABLE, HostStatus.UNKNOWN})
-_MOST_HOSTS = 10
-_MOST_LINES = 5
-_WIDEST_HOST_NAME = 32
+_BAD_STATUSES = frozenset({HostStatus.FAILED, HostStatus.UNREACHABLE, HostStatus.UNKNOWN})
+_MAX_HOSTS = 10
+_MAX_LINES = 5
+_MAX_HOST_WIDTH = 32
 
 
 def headline(run: RunSummary, now: datetime) -> str:
@@ -173,10 +173,10 @@ def _standing(step: StepState) -> list[Piece]:
 
 
 def trouble_lines(run: RunSnapshot) -> Iterator[str]:
-    """Failed hosts and what they said; then the run's own words, if they say more."""
+    """Failed hosts with their messages; then the run's own message, if it says more."""
     named = False
     for step in run.steps:
-        bad = [(name, host) for name, host in step.hosts.items() if host.status in _NOT_WELL]
+        bad = [(name, host) for name, host in step.hosts.items() if host.status in _BAD_STATUSES]
         if bad:
             named = True
             yield from _bad_hosts(step, bad)
@@ -189,26 +189,26 @@ def trouble_lines(run: RunSnapshot) -> Iterator[str]:
         yield ""
         yield f"  {one_line(said)}"
     if run.unconfirmed_hosts:
-        shown = ", ".join(map(one_line, run.unconfirmed_hosts[:_MOST_HOSTS]))
-        yield f"  nobody saw the tasks end on: {shown}"
+        shown = ", ".join(map(one_line, run.unconfirmed_hosts[:_MAX_HOSTS]))
+        yield f"  the end of the tasks was not confirmed on: {shown}"
 
 
 def _bad_hosts(step: StepState, bad: list[tuple[str, HostState]]) -> Iterator[str]:
     of = f" of {len(step.hosts):,}" if len(step.hosts) > 1 else ""
     yield ""
     yield f"  {bold(one_line(step.name))} {_ends(bad)}{of} {_hosts(len(step.hosts))}"
-    width = min(max(cells(one_line(name)) for name, _ in bad[:_MOST_HOSTS]), _WIDEST_HOST_NAME)
-    for name, host in bad[:_MOST_HOSTS]:
+    width = min(max(cells(one_line(name)) for name, _ in bad[:_MAX_HOSTS]), _MAX_HOST_WIDTH)
+    for name, host in bad[:_MAX_HOSTS]:
         label = padded(shorten(one_line(name), width), width)
         yield f"    {in_color(host.status, label)}  {_reason(host)}"
-        for line in _last_words(host):
+        for line in _error_output(host):
             yield f"    {' ' * width}  {dim('│')} {line}"
-    if len(bad) > _MOST_HOSTS:
-        yield dim(f"    and {len(bad) - _MOST_HOSTS:,} more: tenure status --json has them all")
+    if len(bad) > _MAX_HOSTS:
+        yield dim(f"    and {len(bad) - _MAX_HOSTS:,} more: tenure status --json has them all")
 
 
 def _ends(bad: list[tuple[str, HostState]]) -> str:
-    """Of what nobody saw end, nobody knows that it failed."""
+    """Hosts whose end was not seen are not called failed."""
     unknown = sum(host.status is HostStatus.UNKNOWN for _, host in bad)
     numbers = {"failed": len(bad) - unknown, "is unknown": unknown}
     return " and ".join(f"{end} on {number:,}" for end, number in numbers.items() if number)
@@ -232,21 +232,21 @@ def _reason(host: HostState) -> str:
 
 
 def _culprit(host: HostState) -> ItemState:
-    """With a loop: the item that failed."""
-    return next((item for item in host.items if item.status in _NOT_WELL), host)
+    """In a loop: the failed item."""
+    return next((item for item in host.items if item.status in _BAD_STATUSES), host)
 
 
-def _last_words(host: HostState) -> list[str]:
+def _error_output(host: HostState) -> list[str]:
     culprit = _culprit(host)
     text = culprit.stderr or culprit.stdout or ""
     lines = [neutral(line).rstrip() for line in text.splitlines() if line.strip()]
     if len(lines) == 1 and lines[0].strip() in (culprit.message or ""):
-        return []  # said already
-    return [shorten(line, 100) for line in lines[-_MOST_LINES:]]
+        return []  # shown already
+    return [shorten(line, 100) for line in lines[-_MAX_LINES:]]
 
 
 def approval_lines(run: RunSummary, now: datetime) -> Iterator[str]:
-    """Of a run that waits for somebody's yes: what to type."""
+    """For a run that waits for approval: the command that approves it."""
     if run.ended or not waits_for_approval(run):
         return
     until = run.approval.expires_at
@@ -255,7 +255,7 @@ def approval_lines(run: RunSummary, now: datetime) -> Iterator[str]:
 
 
 def fact_lines(run: RunSnapshot, place: str, now: datetime) -> Iterator[str]:
-    """What else is known, one fact per line."""
+    """Other facts, one per line."""
     version = f" {run.workflow_version}" if run.workflow_version else ""
     facts = {
         "run": run.run_id,
@@ -289,7 +289,7 @@ def _moment(at: datetime | None, now: datetime) -> str:
 
 
 def further_lines(run: RunSnapshot) -> list[str]:
-    """What to type next about a run that did not go well."""
+    """Commands to try after a run that did not go well."""
     lines = []
     logs = _logs_command(run)
     if logs is not None:
@@ -300,23 +300,23 @@ def further_lines(run: RunSnapshot) -> list[str]:
 
 
 def _logs_command(run: RunSnapshot) -> str | None:
-    """For a run in which a host failed; first where it made the run fail."""
+    """For a run with a failed host; preferably one that made the run fail."""
     culprit = run.error.step if run.error else None
     for step in sorted(run.steps, key=lambda step: step.name != culprit):
         for name, host in step.hosts.items():
-            if host.status in _NOT_WELL and host.status is not HostStatus.UNREACHABLE:
+            if host.status in _BAD_STATUSES and host.status is not HostStatus.UNREACHABLE:
                 words = ("tenure", "logs", run.run_id, step.name, name)
                 return " ".join(quote(one_line(word)) for word in words)
     return None
 
 
-# Runs, one per line.
+# Table of runs.
 
 
 _TITLES = ("RUN", "STATUS", "WORKFLOW", "TASKS", "TOOK", "CREATED")
 _NAME = _TITLES.index("WORKFLOW")
-_LEAST_NAME = 8
-_GIVE_WAY = (_TITLES.index("TOOK"), _TITLES.index("TASKS"))
+_MIN_NAME_WIDTH = 8
+_OPTIONAL_COLUMNS = (_TITLES.index("TOOK"), _TITLES.index("TASKS"))
 _GAP = "  "
 _BAD = (HostStatus.FAILED, HostStatus.UNREACHABLE, HostStatus.UNKNOWN)
 _OWNER = {
@@ -327,8 +327,8 @@ _OWNER = {
 
 
 def run_table(runs: Sequence[RunSummary], now: datetime) -> list[str]:
-    """As wide as the terminal allows. Where it is narrow the workflow's name gives way, then how
-    long the runs took."""
+    """As wide as the terminal allows: the workflow's name is shortened first, then durations are
+    left out."""
     rows = [_row(run, now) for run in runs]
     widths = _fit([max(map(cells, column)) for column in zip(_TITLES, *rows, strict=True)])
     lines = [dim(_GAP.join(fitted(_TITLES, widths)).rstrip())]
@@ -340,16 +340,16 @@ def run_table(runs: Sequence[RunSummary], now: datetime) -> list[str]:
 
 
 def _fit(widths: list[int]) -> list[int]:
-    """A column without width is left out."""
-    for left_out in (None, *_GIVE_WAY):
+    """A column of width zero is left out."""
+    for left_out in (None, *_OPTIONAL_COLUMNS):
         if left_out is not None:
             widths[left_out] = 0
         shown = [width for width in widths if width]
         spare = get_terminal_size().columns - sum(shown) - len(_GAP) * (len(shown) - 1)
-        if widths[_NAME] + spare >= _LEAST_NAME:
+        if widths[_NAME] + spare >= _MIN_NAME_WIDTH:
             widths[_NAME] += min(spare, 0)
             return widths
-    widths[_NAME] = _LEAST_NAME
+    widths[_NAME] = _MIN_NAME_WIDTH
     return widths
 
 
@@ -367,7 +367,7 @@ def _row(run: RunSummary, now: datetime) -> tuple[str, ...]:
 
 
 def _tasks(run: RunSummary) -> str:
-    """Hosts of steps that ended well, of all there are; and how many did not."""
+    """Hosts of steps that ended well, of all; and how many did not."""
     counts = run.counts
     bad = sum(counts.hosts.get(status, 0) for status in _BAD)
     shown = f"{counts.hosts.get(HostStatus.SUCCESS, 0)}/{counts.hosts_total}"

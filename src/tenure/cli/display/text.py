@@ -1,7 +1,7 @@
-"""Text of strangers, made safe to show.
+"""Text for the terminal: made safe, measured, coloured; times, durations and store URLs.
 
-What hosts print, and names and messages in a record, may hold anything: escape sequences that move
-the cursor or rename the window, characters that reverse what is read, bytes that are no text.
+Output of hosts, and names and messages in a record, may hold anything: escape sequences that move
+the cursor or rename the window, characters that reverse text, bytes that are not text.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _UNSAFE = re.compile(
 
 
 def neutral(text: str) -> str:
-    """Without escape sequences; other characters that steer a terminal show as ``�``."""
+    """Without escape sequences; other terminal control characters show as ``�``."""
     if text.isprintable() or text.replace("\n", "").isprintable():
         return text
     return _UNSAFE.sub("\ufffd", _SEQUENCE.sub("", text))
@@ -42,7 +42,7 @@ def one_line(text: str) -> str:
 
 
 def cells(text: str) -> int:
-    """How many columns of a terminal it takes."""
+    """Its width in terminal columns."""
     if text.isascii():
         return len(text)
     return sum(
@@ -51,7 +51,7 @@ def cells(text: str) -> int:
 
 
 def shorten(text: str, width: int) -> str:
-    """In at most ``width`` columns."""
+    """Shortened to at most ``width`` columns."""
     if cells(text) <= width:
         return text
     kept, used = [], 1
@@ -68,7 +68,7 @@ def padded(text: str, width: int) -> str:
 
 
 def fitted(row: Sequence[str], widths: Sequence[int]) -> list[str]:
-    """The cells of a table's row. A column without width is left out."""
+    """The cells of a table row. A column of width zero is left out."""
     pairs = zip(row, widths, strict=True)
     return [padded(shorten(cell, width), width) for cell, width in pairs if width]
 
@@ -77,8 +77,8 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
-# Colours and signs, one meaning each. A sign always stands beside its word: colour is never the
-# only carrier.
+# Colours and signs, one meaning each. A sign always stands beside its word: colour alone never
+# carries meaning.
 
 
 class Look(NamedTuple):
@@ -108,7 +108,7 @@ def sign(status: str) -> str:
 
 
 def speaks_unicode() -> bool:
-    """Asked of the real stream: a live view puts another in its place."""
+    """Checks the real stream, since a live view replaces it."""
     stream = sys.__stdout__
     return stream is None or (stream.encoding or "").lower().startswith("utf")
 
@@ -129,27 +129,27 @@ def bold(text: str) -> str:
 
 
 def say(text: str = "", *, err: bool = False) -> None:
-    """One or more lines. Values in ``text`` have been made neutral by whoever put it together."""
+    """Print one or more lines. Values in ``text`` must have been made neutral by the caller."""
     file: IO[Any] = sys.stderr if err else sys.stdout
     try:
         click.echo(text, file=file, color=_has_color(file))
     except OSError:
-        if not err:  # an answer that cannot be given; words beside it may go unheard
+        if not err:  # an answer that cannot be written is an error; a message on stderr is not
             raise
 
 
 def fitting(text: str, file: IO[Any]) -> str:
-    """As ``say`` would write it there: without colours where nobody would see them."""
+    """As ``say`` would write it there: without colours if ``file`` shows none."""
     return text if _has_color(file) else click.unstyle(text)
 
 
 def complain(text: str) -> None:
-    """What went wrong, on stderr."""
+    """Print an error to stderr."""
     say(f"{click.style('Error:', fg='red')} {neutral(text)}", err=True)
 
 
 def note(text: str) -> None:
-    """Something worth knowing that is no answer: on stderr, so that programs do not read it."""
+    """Print a note to stderr, so that programs do not read it as the answer."""
     say(dim(text), err=True)
 
 
@@ -160,7 +160,7 @@ def _has_color(file: IO[Any]) -> bool:
     return file.isatty()
 
 
-# Times and durations as people say them.
+# Times and durations.
 
 
 def took(seconds: float) -> str:
@@ -177,7 +177,7 @@ def took(seconds: float) -> str:
 
 
 def between(started: datetime | None, ended: datetime | None) -> str:
-    """Empty while one of them is not known."""
+    """The duration; empty while one of them is unknown."""
     if started is None or ended is None:
         return ""
     return took((ended - started).total_seconds())
@@ -202,7 +202,7 @@ def clock(moment: datetime) -> str:
     return f"{moment.astimezone():%H:%M:%S}"
 
 
-# Store URLs as people read them: short, and never with a password.
+# Store URLs, short and without passwords.
 
 
 def place_of(url: str) -> str:

@@ -1,9 +1,9 @@
-"""What happens to all runs, for all who look.
+"""The feed of all runs, and the loop that polls the store for all viewers.
 
-Cursors of the feed cannot be compared, so a viewer cannot tell whether its own is before or behind
-what is kept here. It is let in by the one task that reads: that first reads to the end of the feed,
-then whatever comes behind the viewer's cursor. From there on the viewer shares what is read next.
-Only what was written between those two readings could come to it a second time, and that is known.
+Cursors of the feed cannot be compared, so a viewer cannot tell whether its own is before or after
+the kept pages. The polling task admits it: it reads to the end of the feed, then from the viewer's
+cursor. From there on the viewer shares the pages that are read next. Only events written between
+those two reads could reach it twice, and they are known.
 """
 
 from __future__ import annotations
@@ -51,29 +51,29 @@ from tenure.ports.store import (
 from tenure.wire.answers import shown_as
 from tenure.wire.runs import ChangePage
 
-_PAGE = 200
-_MOST_PAGES = 20
-"""Read in one look: others want to be let in."""
-_FEW_PAGES = 3
-"""Read for who is let in; who has more to read does so for himself first."""
+_PAGE_VERSIONS = 200
+_MAX_PAGES_PER_LOOK = 20
+"""Pages read in one look, so that viewers waiting to enter are not delayed."""
+_MAX_PAGES_PER_ENTRY = 3
+"""Pages read for a viewer that enters; one with more to catch up reads those itself first."""
 
 
 class Change(NamedTuple):
-    """A page of the feed. ``number`` counts the pages that were read here."""
+    """A page of the feed. ``number`` counts the pages read by this process."""
 
     number: int
     cursor: str
     events: tuple[RecordedEvent, ...]
 
     def without(self, told: dict[str, int]) -> Change:
-        """What is newer than the versions somebody was told."""
+        """The events newer than the given version of each run."""
         new = tuple(each for each in self.events if each.version > told.get(each.run_id, 0))
         return self._replace(events=new)
 
 
 class Entry(NamedTuple):
-    """How a viewer was let in: ``page`` comes first, then what was read here behind ``number``,
-    but for ``told``. ``None``: there is more to read before."""
+    """How a viewer enters: ``page`` first, then the shared pages after ``number`` without the
+    versions in ``told``. ``page`` ``None``: there is too much to catch up with first."""
 
     page: LogPart[str]
     number: int | None
@@ -81,7 +81,7 @@ class Entry(NamedTuple):
 
 
 class AllRuns(GrowingLog[int]):
-    """Places are the numbers of pages."""
+    """The feed. Positions are page numbers."""
 
     def __init__(self, feed: ChangeFeed) -> None:
         super().__init__(0)
@@ -91,7 +91,7 @@ class AllRuns(GrowingLog[int]):
         self._waiting: list[tuple[str | None, asyncio.Future[Entry]]] = []
 
     async def enter(self, cursor: str | None) -> Entry:
-        """``None``: from the beginning."""
+        """Enter at ``cursor``; ``None``: at the beginning."""
         if self.failure is not None:
             raise self.failure
         entered: asyncio.Future[Entry] = asyncio.get_running_loop().create_future()
@@ -125,14 +125,14 @@ class AllRuns(GrowingLog[int]):
     async def _read_on(self) -> None:
         if self._cursor is None:
             self._cursor = await self.feed.newest_change()
-        for _ in range(_MOST_PAGES):
+        for _ in range(_MAX_PAGES_PER_LOOK):
             before = self._cursor
-            found = await self.feed.read_changes(before, limit=_PAGE)
+            found = await self.feed.read_changes(before, limit=_PAGE_VERSIONS)
             self._cursor = found.cursor
             if found.events:
                 change = Change(self.place + 1, found.cursor, found.events)
                 self._changes[change.number] = change
-                self.publish([Frame(change.number, told(found.events, found.cursor))])
+                self.publish([Frame(change.number, encoded_page(found.events, found.cursor))])
                 for number in [n for n in self._changes if n <= self.kept_behind]:
                     del self._changes[number]
             if found.cursor == before:
@@ -141,11 +141,11 @@ class AllRuns(GrowingLog[int]):
     async def _entry(self, cursor: str | None) -> Entry:
         if cursor is not None and cursor == self._cursor:
             return Entry(LogPart(cursor, b""), self.place, {})
-        found = await self.feed.read_changes(cursor, limit=_PAGE)
+        found = await self.feed.read_changes(cursor, limit=_PAGE_VERSIONS)
         events = list(found.events)
-        for _ in range(_FEW_PAGES):
+        for _ in range(_MAX_PAGES_PER_ENTRY):
             cursor = found.cursor
-            found = await self.feed.read_changes(cursor, limit=_PAGE)
+            found = await self.feed.read_changes(cursor, limit=_PAGE_VERSIONS)
             events += found.events
             if found.cursor == cursor:
                 newest = {each.run_id: each.version for each in events}
@@ -154,10 +154,10 @@ class AllRuns(GrowingLog[int]):
 
 
 def _page(events: Sequence[RecordedEvent], cursor: str) -> LogPart[str]:
-    return LogPart(cursor, told(events, cursor) if events else b"")
+    return LogPart(cursor, encoded_page(events, cursor) if events else b"")
 
 
-def told(events: Sequence[RecordedEvent], cursor: str) -> bytes:
+def encoded_page(events: Sequence[RecordedEvent], cursor: str) -> bytes:
     page = ChangePage(events=tuple(events), after=cursor)
     return message(shown_as(ChangePage, page), place=cursor)
 
@@ -165,7 +165,7 @@ def told(events: Sequence[RecordedEvent], cursor: str) -> bytes:
 async def view_all(
     runs: AllRuns, cursor: str | None, hurry: Callable[[], None]
 ) -> AsyncGenerator[LogPart[str], None]:
-    """All that comes behind ``cursor``, without end."""
+    """Everything after ``cursor``, without end."""
     while True:
         async with aclosing(_older(runs.feed, cursor)) as older:
             async for part in older:
@@ -185,12 +185,14 @@ async def view_all(
 
 
 async def _older(feed: ChangeFeed, cursor: str | None) -> AsyncGenerator[LogPart[str], None]:
-    """Page by page, as fast as the viewer takes them, until there is little left."""
+    """Catch up page by page, at the viewer's speed, until little is left."""
     while True:
-        found = await until_answered(partial(feed.read_changes, cursor, limit=_PAGE), ENDLESS)
+        found = await until_answered(
+            partial(feed.read_changes, cursor, limit=_PAGE_VERSIONS), ENDLESS
+        )
         if found.events:
-            yield LogPart(found.cursor, told(found.events, found.cursor))
-        if found.cursor == cursor or len(found.events) < _PAGE:
+            yield LogPart(found.cursor, encoded_page(found.events, found.cursor))
+        if found.cursor == cursor or len(found.events) < _PAGE_VERSIONS:
             return
         cursor = found.cursor
 
@@ -198,14 +200,14 @@ async def _older(feed: ChangeFeed, cursor: str | None) -> AsyncGenerator[LogPart
 async def _shared(
     runs: AllRuns, number: int, known: dict[str, int]
 ) -> AsyncGenerator[LogPart[str], None]:
-    """What is read here, until this viewer is too far behind for what is kept."""
+    """The shared pages, until this viewer has fallen behind what is kept."""
     while number >= runs.kept_behind:
         if known and runs.place > number:
             change = runs.change(number + 1).without(known)
             number += 1
             if change.events:
-                known = {}  # what is new has begun
-                yield LogPart(change.cursor, told(change.events, change.cursor))
+                known = {}  # all further pages are new
+                yield LogPart(change.cursor, encoded_page(change.events, change.cursor))
             continue
         part = runs.behind(number)
         if part.data:
@@ -217,15 +219,13 @@ async def _shared(
             await runs.news()
 
 
-# Which of all that is watched has grown: one question for all runs, one for all output.
-
-
 N = TypeVar("N")
 Question = Callable[[Collection[N]], Awaitable[dict[N, int]]]
 
 
 class Survey:
-    """What a store cannot be asked of many at once is looked at one by one."""
+    """Finds out which watched logs have grown, with one query for all runs and one for all output;
+    without such a query each log is looked at."""
 
     def __init__(self, store: object) -> None:
         self._questions: dict[type[WatchedLog[Any]], Question[Any]] = {}
@@ -235,7 +235,7 @@ class Survey:
             self._questions[TaskOutput] = store.sizes_of
 
     async def take(self, watched: Iterable[GrowingLog[Any]]) -> None:
-        """Tell those it is about. ``StoreUnavailable``."""
+        """Set the sizes of the watched logs. ``StoreUnavailable``."""
         everything = list(watched)
         for kind, question in self._questions.items():
             asked = [each for each in everything if isinstance(each, kind)]
@@ -246,51 +246,50 @@ class Survey:
 
 
 async def _known(question: Question[N], names: Collection[N]) -> dict[N, int]:
-    """What nothing is known of is looked at, and so tells its viewers what is wrong with it."""
+    """Logs without an answer are looked at one by one, and so report their own errors."""
     try:
         return await question(names)
     except StoreUnavailable:
         raise
-    except Exception:  # noqa: BLE001  (it comes again)
+    except Exception:  # noqa: BLE001  (it occurs again in the single look)
         return {}
-
-
-# Asking the store what is new of everything somebody looks at: one task, however many look,
-# and one question as long as nothing happens.
 
 
 G = TypeVar("G", bound=GrowingLog[Any])
 
 _log = logging.getLogger("tenure.gateway")
 
-EVERY = 0.05
-"""Seconds from one round to the next."""
-_REST = 4
-"""Times as long as a round took is waited at least: a slow store is not kept busy by looking."""
-_AT_ONCE = 8
-_LONGEST_REST = 5.0
+POLL_INTERVAL_S = 0.05
+"""Seconds between two polls."""
+_PAUSE_FACTOR = 4
+"""Shortest pause as a multiple of the last poll's duration: spares a slow store."""
+_MAX_PARALLEL_READS = 8
+_MAX_PAUSE_S = 5.0
 
 
 class PollLoop:
-    """``clock`` counts seconds. Begins with the first viewer and ends with the last."""
+    """Polls the store for all viewers: one task, from first to last viewer. ``clock`` counts
+    seconds."""
 
-    def __init__(self, survey: Survey, clock: Callable[[], float], every: float = EVERY) -> None:
+    def __init__(
+        self, survey: Survey, clock: Callable[[], float], every: float = POLL_INTERVAL_S
+    ) -> None:
         self._survey = survey
         self._clock = clock
         self._every = every
         self._watched: dict[Hashable, GrowingLog[Any]] = {}
         self._task: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
-        self._away = False
+        self._store_away = False
 
     @property
     def idle(self) -> bool:
-        """Whether nobody looks, and nothing is asked."""
+        """Whether there are no viewers and no polling."""
         return self._task is None and not self._watched
 
     @asynccontextmanager
     async def viewing(self, key: Hashable, make: Callable[[], G]) -> AsyncIterator[G]:
-        """What is watched under ``key``, made if nobody does yet; looked at while it is entered."""
+        """The log under ``key``, made for the first viewer; polled while this is entered."""
         watched = self._watched.get(key)
         if watched is None:
             watched = self._watched[key] = make()
@@ -306,25 +305,25 @@ class PollLoop:
                 await self._stop()
 
     def hurry(self) -> None:
-        """Go round now."""
+        """Poll now."""
         self._hurry.set()
         if self._task is None:
-            self._task = asyncio.create_task(self._go_on())
+            self._task = asyncio.create_task(self._poll_forever())
 
     async def _stop(self) -> None:
         task, self._task = self._task, None
         if task is not None:
             await end(task)
 
-    async def _go_on(self) -> None:
+    async def _poll_forever(self) -> None:
         while True:
             self._hurry.clear()
             began = self._clock()
-            await self._go_round()
-            rest = min((self._clock() - began) * _REST, _LONGEST_REST)
+            await self._poll()
+            rest = min((self._clock() - began) * _PAUSE_FACTOR, _MAX_PAUSE_S)
             await wait_for_event(self._hurry, max(rest, self._every))
 
-    async def _go_round(self) -> None:
+    async def _poll(self) -> None:
         watched = [w for w in self._watched.values() if not w.over and w.failure is None]
         if not await self._is_answered(self._survey.take(watched)):
             return
@@ -334,51 +333,48 @@ class PollLoop:
             for each in left:
                 await self._look_at(each)
 
-        await asyncio.gather(*(look() for _ in range(_AT_ONCE)))
+        await asyncio.gather(*(look() for _ in range(_MAX_PARALLEL_READS)))
 
     async def _look_at(self, watched: GrowingLog[Any]) -> None:
-        """A store that does not answer is asked again; everything else its viewers are told."""
+        """A store that does not answer is asked again; other errors are passed to the viewers."""
         try:
             await self._is_answered(watched.look())
-        except Exception as error:  # noqa: BLE001  (theirs to tell)
+        except Exception as error:  # noqa: BLE001  (passed to the viewers)
             watched.fail(error)
 
     async def _is_answered(self, question: Awaitable[None]) -> bool:
         try:
             await question
         except StoreUnavailable as error:
-            if not self._away:
+            if not self._store_away:
                 _log.warning("viewers wait: the store does not answer (%s)", error)
-            self._away = True
+            self._store_away = True
             return False
-        if self._away:
-            _log.warning("the store answers again; viewers go on")
-        self._away = False
+        if self._store_away:
+            _log.warning("the store answers again; viewers continue")
+        self._store_away = False
         return True
 
 
-# All that is looked at in this process, and by how many.
-
-
 class Live:
-    """``clock`` counts seconds; ``every`` so many of them the store is asked for news, as long as
-    somebody looks."""
+    """All live streams of this process. ``clock`` counts seconds; the store is polled ``every`` so
+    many of them while there are viewers."""
 
     def __init__(
-        self, store: RunStateStore, clock: Callable[[], float], *, every: float = EVERY
+        self, store: RunStateStore, clock: Callable[[], float], *, every: float = POLL_INTERVAL_S
     ) -> None:
         self._store = store
         self._rounds = PollLoop(Survey(store), clock, every)
 
     @property
     def idle(self) -> bool:
-        """Whether nobody looks, and nothing is asked."""
+        """Whether there are no viewers and no polling."""
         return self._rounds.idle
 
     async def run(
         self, log: EventLog, run: RunSnapshot, after: Position
     ) -> AsyncGenerator[LogPart[Position], None]:
-        """What happens to ``run`` behind ``after``, until it has ended."""
+        """Events of ``run`` after a position, until it has ended."""
         make = partial(RunJournal, log, run, after)
         async with (
             self._rounds.viewing(_journal_key(run), make) as journal,
@@ -390,7 +386,7 @@ class Live:
     async def all_runs(
         self, feed: ChangeFeed, cursor: str | None
     ) -> AsyncGenerator[LogPart[str], None]:
-        """What happens to all runs behind ``cursor``; ``None``: from the beginning."""
+        """Events of all runs after ``cursor``; ``None``: from the beginning."""
         async with (
             self._rounds.viewing("all runs", partial(AllRuns, feed)) as runs,
             aclosing(view_all(runs, cursor, self._rounds.hurry)) as parts,
@@ -401,7 +397,7 @@ class Live:
     async def output(
         self, logs: LogStore, run: RunSnapshot, key: LogKey, offset: int
     ) -> AsyncGenerator[LogPart[int], None]:
-        """What a task prints behind ``offset``, until it has ended."""
+        """Output of a task from ``offset`` on, until it has ended."""
         if not isinstance(self._store, EventLog):
             async with aclosing(self._printed(logs, run, key, offset, None)) as parts:
                 async for part in parts:
@@ -433,5 +429,5 @@ class Live:
 
 
 def _journal_key(run: RunSnapshot) -> tuple[str, str, int | None]:
-    """On a run that has ended something may still be noted: then it is read anew."""
+    """An ended run may still get annotations: then its journal is read anew."""
     return "run", run.run_id, run.version if run.ended else None

@@ -1,4 +1,6 @@
-"""One thing that grows while others look at it."""
+"""Growing logs that many viewers share (journal, output), and sending one to a viewer as
+server-sent events.
+"""
 
 from __future__ import annotations
 
@@ -28,27 +30,24 @@ from tenure.wire.answers import shown_as
 from tenure.wire.masking import is_begun, readable
 from tenure.wire.output import Interrupted, Output, OutputEnded, RunEnded
 
-# Server-sent events as bytes.
-
-
-FRAMES_K = TypeVar("FRAMES_K")
+FrameK = TypeVar("FrameK")
 
 SSE_MEDIA_TYPE = "text/event-stream"
 OPENING = b"retry: 1000\n\n"
-"""Browsers that lose the line come back after a second."""
+"""Browsers reconnect after a second."""
 HEARTBEAT = b": still here\n\n"
 
 
-class Frame(NamedTuple, Generic[FRAMES_K]):
-    """``place``: whoever has it goes on behind it."""
+class Frame(NamedTuple, Generic[FrameK]):
+    """``place``: the position after this frame."""
 
-    place: FRAMES_K
+    place: FrameK
     data: bytes
 
 
 def message(value: Any, *, kind: str | None = None, place: object = None) -> bytes:
-    """JSON has no line breaks of its own, so the data is one line. Without ``kind`` it is what
-    browsers call ``message``."""
+    """One server-sent event. JSON has no line breaks of its own, so the data is one line. Without
+    ``kind`` it is a browser's ``message`` event."""
     head = b"" if place is None else b"id: %b\n" % str(place).encode()
     if kind is not None:
         head += b"event: %b\n" % kind.encode()
@@ -56,24 +55,25 @@ def message(value: Any, *, kind: str | None = None, place: object = None) -> byt
 
 
 K = TypeVar("K", bound=Any)
-"""A place: they can be compared, and are greater the later they are."""
+"""A position: comparable, later ones are greater."""
 
 MAX_KEPT_BYTES = 1 << 20
-"""Of what is kept for all who look; who is further behind reads in the store."""
+"""Kept for all viewers of one log; a viewer further behind reads from the store."""
 CHUNK = 64 << 10
-"""Bytes handed to a viewer at once, if no single frame is larger."""
+"""Bytes passed to a viewer at once, unless a single frame is larger."""
 _place = itemgetter(0)
 
 
 class LogPart(NamedTuple, Generic[K]):
-    """What comes behind some place, up to ``place``; perhaps nothing."""
+    """Data after some position, up to ``place``; may be empty."""
 
     place: K
     data: bytes
 
 
 class GrowingLog(ABC, Generic[K]):
-    """``place``: how far it has been read. ``kept_behind``: all that came after it is kept."""
+    """A log shared by viewers. ``place``: how far it was read. ``kept_behind``: everything after it
+    is kept."""
 
     def __init__(self, place: K) -> None:
         self.place = place
@@ -93,10 +93,10 @@ class GrowingLog(ABC, Generic[K]):
 
     @abstractmethod
     async def look(self) -> None:
-        """Ask the store once what is new, and ``publish`` it."""
+        """Read once what is new, and ``publish`` it."""
 
     def fail(self, error: Exception) -> None:
-        """It cannot be read any more."""
+        """End all viewers with ``error``."""
         self.failure = error
         self.tell()
 
@@ -114,7 +114,7 @@ class GrowingLog(ABC, Generic[K]):
         self.tell()
 
     def tell(self) -> None:
-        """Wake whoever waits."""
+        """Wake all waiting viewers."""
         news, self._news = self._news, asyncio.Event()
         news.set()
 
@@ -122,7 +122,7 @@ class GrowingLog(ABC, Generic[K]):
         await self._news.wait()
 
     def behind(self, place: K) -> LogPart[K]:
-        """What is kept behind it, as much as may be handed over at once."""
+        """The kept data after it, as much as may be passed on at once."""
         start = end = bisect_right(self._frames, place, key=_place)
         size = 0
         while end < len(self._frames) and (size == 0 or size < CHUNK):
@@ -134,7 +134,7 @@ class GrowingLog(ABC, Generic[K]):
         return LogPart(chosen[-1].place, b"".join(frame.data for frame in chosen))
 
     def _forget(self) -> None:
-        """The newest frame stays, however large."""
+        """Drop the oldest frames; the newest stays, however large."""
         gone = 0
         while self._bytes > MAX_KEPT_BYTES and gone < len(self._frames) - 1:
             self._bytes -= len(self._frames[gone].data)
@@ -145,16 +145,16 @@ class GrowingLog(ABC, Generic[K]):
 
 
 class WatchedLog(GrowingLog[K]):
-    """Something with an end, all of which can be read in the store by place. ``name`` is the one by
-    which the store can be asked for how much there is of it."""
+    """A log with an end that can be read from the store at any position. ``name`` identifies it in
+    the store's queries for sizes."""
 
     def __init__(self, name: Hashable, place: K) -> None:
         super().__init__(place)
         self.name = name
         self.size: int | None = None
-        """How much there is of it, in the store's own measure, if somebody asked: ``surveying``."""
+        """Its present size in the store's own measure, if known (``feed.Survey``)."""
         self.size_seen: int | None = None
-        """With how much all was read."""
+        """Its size when everything was read."""
         self._reading: dict[K, asyncio.Task[LogPart[K]]] = {}
 
     @property
@@ -163,14 +163,14 @@ class WatchedLog(GrowingLog[K]):
 
     @abstractmethod
     async def read(self, behind: K) -> LogPart[K]:
-        """What the store has behind a place that is not kept any more, or never was."""
+        """Read from the store after a position that is not kept."""
 
     @abstractmethod
     def last_words(self) -> bytes:
-        """For who has seen all of it."""
+        """The final event for viewers that have everything."""
 
     async def history(self, behind: K) -> LogPart[K]:
-        """``read``, once for all who want the same at the same time."""
+        """``read``, once for all viewers that want the same at the same time."""
         task = self._reading.get(behind)
         if task is None:
             task = self._reading[behind] = asyncio.create_task(self.read(behind))
@@ -180,13 +180,10 @@ class WatchedLog(GrowingLog[K]):
     def _was_read(self, behind: K, done: asyncio.Task[LogPart[K]]) -> None:
         self._reading.pop(behind, None)
         if not done.cancelled():
-            done.exception()  # whoever waits has it; perhaps nobody does any more
+            done.exception()  # mark it as retrieved: the viewers may have left
 
 
-# What happens to one run, for all who look at it.
-
-
-_PAGE = 200
+_PAGE_EVENTS = 200
 _WHOLE_VERSION = 1 << 31
 
 
@@ -195,13 +192,13 @@ class Listener(Protocol):
 
 
 def all_of_version(version: int) -> Position:
-    """Behind it comes what a later version says."""
+    """The position after all events of ``version``."""
     return Position(version, _WHOLE_VERSION)
 
 
 class RunJournal(WatchedLog[Position]):
-    """Over with the event that ends the run, and whatever was noted on it until then; a run that
-    has ended, with all there is."""
+    """The events of one run. Ends with the event that ends the run; for an ended run, with all that
+    were written until now."""
 
     def __init__(self, log: EventLog, run: RunSummary, after: Position) -> None:
         super().__init__(run.run_id, min(after, all_of_version(run.version)))
@@ -215,8 +212,8 @@ class RunJournal(WatchedLog[Position]):
         while True:
             events = await self._events(self.place)
             self._hear(events)
-            self.publish([Frame(event.position, _told(event)) for event in events])
-            if len(events) < _PAGE:
+            self.publish([Frame(event.position, _encoded_event(event)) for event in events])
+            if len(events) < _PAGE_EVENTS:
                 break
         self.size_seen = size
         if self._end is not None:
@@ -225,7 +222,7 @@ class RunJournal(WatchedLog[Position]):
     async def read(self, behind: Position) -> LogPart[Position]:
         data = b""
         for event in await self._events(behind):
-            data += _told(event)
+            data += _encoded_event(event)
             behind = event.position
             if len(data) >= CHUNK:
                 break
@@ -235,7 +232,7 @@ class RunJournal(WatchedLog[Position]):
         return message(RunEnded(run_id=self._run_id, status=str(self._end)), kind="end")
 
     async def _events(self, after: Position) -> list[RecordedEvent]:
-        return await self._log.read_events(self._run_id, after, limit=_PAGE)
+        return await self._log.read_events(self._run_id, after, limit=_PAGE_EVENTS)
 
     def _hear(self, events: Sequence[RecordedEvent]) -> None:
         for event in events:
@@ -245,19 +242,16 @@ class RunJournal(WatchedLog[Position]):
                 listener.hears(event)
 
 
-def _told(event: RecordedEvent) -> bytes:
+def _encoded_event(event: RecordedEvent) -> bytes:
     return message(shown_as(RecordedEvent, event), place=event.position)
 
 
-# What one task prints, for all who look at it.
-
-
-_SLICE = 65536
+_SLICE_BYTES = 65536
 
 
 class TaskOutput(WatchedLog[int]):
-    """Over when its task has ended, or its run. Whether they have is asked again whenever the run's
-    ``journal`` tells of them; without one, always."""
+    """What one task prints. Ends when its task or run has ended, which is checked after events in
+    the run's ``journal``, or each time without one."""
 
     def __init__(
         self,
@@ -288,7 +282,7 @@ class TaskOutput(WatchedLog[int]):
         return super().still and not self._in_doubt
 
     async def look(self) -> None:
-        """All a task printed was there before it was said to have ended: so that is asked first."""
+        """Check for the end first: all output of a task is stored before its end."""
         size = self.size
         if self._in_doubt and not self._ended:
             self._in_doubt = self.journal is None
@@ -312,7 +306,7 @@ class TaskOutput(WatchedLog[int]):
         return message(said, kind="end")
 
     async def _slice(self, offset: int) -> LogSlice:
-        return await self._logs.read(self._run_id, self._key, offset, limit=_SLICE)
+        return await self._logs.read(self._run_id, self._key, offset, limit=_SLICE_BYTES)
 
     def _frame(self, found: LogSlice) -> Frame[int] | None:
         if not found.data or (is_begun(found.data) and not self._ended):
@@ -344,15 +338,12 @@ def has_ended(run: RunSnapshot, key: LogKey) -> bool:
     return item.status in ENDED_HOST or item.attempts > key.attempt
 
 
-# The way of one viewer: what was before it came, then what happens.
-
-
 async def view(watched: WatchedLog[K], place: K) -> AsyncGenerator[LogPart[K], None]:
-    """All that comes behind ``place``, to the end. Raises what ended it otherwise."""
+    """Everything after ``place``, to the end. Raises the error that ended it, if any."""
     while True:
         if place < watched.kept_behind:
             part = await until_answered(partial(watched.history, place), ENDLESS)
-            place = part.place if part.data else watched.kept_behind  # nothing was between
+            place = part.place if part.data else watched.kept_behind  # nothing in between
         else:
             part = watched.behind(place)
             place = part.place
@@ -367,21 +358,15 @@ async def view(watched: WatchedLog[K], place: K) -> AsyncGenerator[LogPart[K], N
             await watched.news()
 
 
-# How long viewers are waited for.
-
-
 class Patience(Struct, frozen=True, kw_only=True):
-    """Seconds."""
+    """Time-outs of a stream, in seconds."""
 
     heartbeat: float = 15.0
-    """Without news, until a sign of life: proxies cut lines on which nothing comes."""
+    """Idle time until a comment is sent: proxies cut idle connections."""
     stalled: float = 20.0
-    """For a viewer to take what was sent to it, before it is hung up on."""
+    """For a viewer to take what was sent, before it is disconnected."""
     farewell: float = 5.0
-    """Then, to take what is on its way."""
-
-
-# A stream on its way to one viewer, who may be slow, leave, or be sent away.
+    """Then, to take what is in flight."""
 
 
 _HEADERS = (
@@ -403,8 +388,8 @@ async def send_stream(
     dismissal: Callable[[], Coroutine[Any, Any, None]],
     patience: Patience,
 ) -> None:
-    """``closing``: whoever looks is sent away, to go on elsewhere. ``dismissal`` ends with an error
-    when this viewer may look no longer."""
+    """Send ``parts`` as server-sent events. ``closing`` ends the stream, so that the client
+    continues at another gateway; ``dismissal`` raises once the viewer's token is invalid."""
     async with aclosing(parts):
         await send({"type": "http.response.start", "status": 200, "headers": list(_HEADERS)})
         if scope["method"] == "HEAD":
@@ -431,7 +416,7 @@ class _Sending:
         closed = asyncio.create_task(closing.wait())
         try:
             last = await self._tell(parts, leaving, closed, dismissed)
-            await parts.aclose()  # whatever the viewer still takes, nobody looks for it any more
+            await parts.aclose()  # polling stops even if the viewer is slow to take the rest
             if last is None:
                 await self._drop()
             elif not leaving.done():
@@ -446,7 +431,7 @@ class _Sending:
         closed: asyncio.Task[Any],
         dismissed: asyncio.Task[None],
     ) -> bytes | None:
-        """What is to be said at the end; ``None`` if the viewer takes nothing any more."""
+        """The final bytes to send; ``None`` if the viewer has stopped reading."""
         step = asyncio.create_task(_next(parts))
         part: LogPart[Any] | None = LogPart(None, OPENING)
         try:
@@ -465,14 +450,14 @@ class _Sending:
                     step = asyncio.create_task(_next(parts))
                 else:
                     part = LogPart(self._place, HEARTBEAT)
-        except Exception as error:  # noqa: BLE001  (the viewer's to know)
+        except Exception as error:  # noqa: BLE001  (reported to the viewer)
             return message(problem_of(error), kind="problem")
         finally:
             await _end(step)
         return b"" if part is None else None
 
     async def _is_taken(self, part: LogPart[Any]) -> bool:
-        """Whether the viewer took what was sent before, in time; ``part`` is then on its way."""
+        """Whether the viewer took the previous part in time; ``part`` is then being sent."""
         try:
             async with asyncio.timeout(self._patience.stalled):
                 await self._send(
@@ -488,8 +473,8 @@ class _Sending:
         return message(Interrupted(after=after), kind=why)
 
     async def _drop(self) -> None:
-        """Tell the viewer its place, if it reads on in time. Else the response ends unfinished, and
-        the server closes the connection."""
+        """Send the viewer its position, if it reads on in time. Otherwise the response ends
+        unfinished, and the server closes the connection."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._patience.farewell):
                 word = self._farewell("dropped")

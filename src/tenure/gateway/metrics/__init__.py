@@ -1,9 +1,9 @@
-"""Numbers for those who watch over many processes, in Prometheus's own format.
+"""Prometheus metrics.
 
-Two kinds. *Counters* are of what this process saw: requests, and whatever went through its store
-(``measured``). Sums over all gateways are right; a worker that talks to the store itself is not in
-them. *Gauges* are of the store (``census``): asked at most every few seconds, however often
-somebody scrapes, and bounded, however much there is. Nothing is written, and no request waits.
+*Counters* are of this process: requests, and calls of its store (``measured``). Sums over all
+gateways are right; a worker that uses the store directly is not in them. *Gauges* are of the store
+(``StoreNumbers``): read at most every few seconds, however often they are scraped, and bounded,
+however large the store. Nothing is written, and no request waits.
 """
 
 from __future__ import annotations
@@ -23,15 +23,12 @@ from tenure.model.status import TERMINAL_RUN
 from tenure.model.update import LeaseRequest, NewRun, Receipt, Update, Write
 from tenure.ports.store import Census, CensusTaking, RunStateStore
 
-# Every number there is, by name.
-
-
-_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
+_DURATION_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+_SIZE_BUCKETS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 
 class Meters:
-    """In a registry of their own: two gateways of one process do not mix."""
+    """Every counter, in a registry of its own: two gateways of one process do not mix."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
@@ -46,7 +43,7 @@ class Meters:
             "tenure_http_request_seconds",
             "From a request to its answer; streams are left out",
             ["route"],
-            buckets=_SECONDS,
+            buckets=_DURATION_BUCKETS_S,
             registry=registry,
         )
         self.streams = Gauge(
@@ -64,11 +61,14 @@ class Meters:
         self.update_seconds = Histogram(
             "tenure_update_seconds",
             "How long the store took for a batch of writes",
-            buckets=_SECONDS,
+            buckets=_DURATION_BUCKETS_S,
             registry=registry,
         )
         self.update_batch = Histogram(
-            "tenure_update_batch_size", "Writes in a batch", buckets=_SIZES, registry=registry
+            "tenure_update_batch_size",
+            "Writes in a batch",
+            buckets=_SIZE_BUCKETS,
+            registry=registry,
         )
         self.claims = Counter("tenure_claims", "Runs claimed", registry=registry)
         self.takeovers = Counter(
@@ -84,9 +84,6 @@ class Meters:
             ["outcome"],
             registry=registry,
         )
-
-
-# A store whose use is counted.
 
 
 S = TypeVar("S")
@@ -109,14 +106,14 @@ _COUNTED = {
 
 
 def measured(store: S, meters: Meters, clock: Callable[[], float]) -> S:
-    """Does what ``store`` does, and has the protocols it has. ``clock`` counts seconds."""
+    """``store`` with its calls counted; it has the same protocols. ``clock`` counts seconds."""
     kind = type(type(store).__name__, (MeasuredStore,), {})  # messages name a store by its class
     return cast(S, kind(store, meters, clock))
 
 
 class MeasuredStore:
     """Everything of the store becomes an attribute of this object, so that ``isinstance`` finds the
-    very protocols; some of it is then put behind a count."""
+    same protocols; the counted calls are then replaced."""
 
     def __init__(self, store: Any, meters: Meters, clock: Callable[[], float]) -> None:
         self._store = store
@@ -190,7 +187,7 @@ class MeasuredStore:
         return claimed
 
     async def _begin_run(self, beginning: Beginning) -> Receipt:
-        """A claim and its owner's first update at once."""
+        """A claim and its owner's first update in one."""
         receipt = await self._write(beginning, self._store.begin_run)
         self._meters.claims.inc()
         return receipt
@@ -235,7 +232,7 @@ class MeasuredStore:
 def _taken(
     settlements: Sequence[Settlement], answers: Sequence[Delivery | TenureError]
 ) -> Iterator[Outcome]:
-    """But for those that will be sent again."""
+    """Outcomes without those that will be sent again."""
     for settlement, answer in zip(settlements, answers, strict=True):
         if not isinstance(answer, StoreUnavailable):
             yield settlement.outcome
@@ -252,17 +249,14 @@ def _outcome(outcome: Receipt | TenureError) -> str:
     return "unknown" if isinstance(outcome, StoreUnavailable) else "refused"
 
 
-# The store's numbers: a moment old, whoever asks how often.
-
-
-FRESH = 5.0
-"""Seconds for which a census is told again."""
-_PATIENCE = 2.0
-"""For the store to answer; then it is told as away."""
+CENSUS_TTL_S = 5.0
+"""Seconds for which a census is cached."""
+_CENSUS_TIMEOUT_S = 2.0
+"""After it the store counts as away."""
 
 
 class StoreNumbers(Collector):
-    """``clock`` counts seconds."""
+    """Gauges of the store, from a cached census. ``clock`` counts seconds."""
 
     def __init__(
         self, store: RunStateStore, registry: CollectorRegistry, clock: Callable[[], float]
@@ -275,14 +269,16 @@ class StoreNumbers(Collector):
         registry.register(self)
 
     async def refresh(self) -> None:
-        """Before they are collected. A store that does not answer has no numbers."""
+        """Read the census, before a scrape. A store that does not answer has no numbers."""
         async with self._taking:
             now = self._clock()
-            if self._store is None or (self._taken_at is not None and now - self._taken_at < FRESH):
+            if self._store is None or (
+                self._taken_at is not None and now - self._taken_at < CENSUS_TTL_S
+            ):
                 return
             self._taken_at = now
             try:
-                async with asyncio.timeout(_PATIENCE):
+                async with asyncio.timeout(_CENSUS_TIMEOUT_S):
                     self._census = await self._store.take_census()
             except (TenureError, TimeoutError):
                 self._census = None
@@ -312,7 +308,7 @@ def _families(census: Census) -> Iterator[Metric]:
     )
     age = GaugeMetricFamily(
         "tenure_queue_oldest_seconds",
-        "For how long the one that became ready first has waited",
+        "How long the run that became ready first has waited",
         labels=["queue"],
     )
     for length in census.queues:

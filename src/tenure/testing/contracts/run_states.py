@@ -473,7 +473,7 @@ class RunApproval(ContractHarness):
         await self.expire_leases()
         ended = await write(store, expire(run))
         assert (ended.status, ended.fence) == (RunStatus.CANCELED, run.fence + 1)
-        assert ended.message == "canceled: nobody approved it in time"
+        assert ended.message == "canceled: not approved in time"
         assert ended.approval == run.approval
         assert (await store.update_run(expire(run))).version == ended.version
 
