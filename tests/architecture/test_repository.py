@@ -136,6 +136,13 @@ def test_every_relative_link_leads_somewhere() -> None:
     assert broken == []
 
 
+def test_every_module_the_architecture_names_is_there() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    named = re.findall(r"`([a-z_/]+\.py)`", page)
+    assert len(named) > 10
+    assert [name for name in named if not (ROOT / "src" / "tenure" / name).is_file()] == []
+
+
 def test_every_page_can_be_reached_from_the_index() -> None:
     start = ROOT / "docs" / "index.md"
     reached, open_pages = {start}, [start]
