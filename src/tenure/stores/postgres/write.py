@@ -62,7 +62,7 @@ from tenure.stores.postgres.rows import (
     steps_of,
     to_write,
 )
-from tenure.stores.run_cache import Known, checked, told_apart
+from tenure.stores.run_cache import Known, checked, without_repeats
 
 Outcome = Receipt | TenureError
 _Work = list[tuple[int, Write]]
@@ -99,7 +99,7 @@ class RunWrites:
         """
         outcomes: dict[int, Outcome] = {}
         work: _Work = []
-        for i, write in enumerate(told_apart(writes)):
+        for i, write in enumerate(without_repeats(writes)):
             if isinstance(write, TenureError):
                 outcomes[i] = write
             else:
