@@ -324,7 +324,7 @@ async def _of_busy_runs(
             shown[each.delivery_id] = kept.seq
     if not shown:
         return set()
-    locked = await session.all("lock_mourned", sorted(set(shown.values())))
+    locked = await session.all("lock_failing_runs", sorted(set(shown.values())))
     return {delivery_id for delivery_id, seq in shown.items() if (seq,) not in locked}
 
 
