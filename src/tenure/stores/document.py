@@ -84,9 +84,7 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     def seen(self, instant: Instant) -> RunSnapshot:
         """For ``get_run``: the record, marked if its owner's lease has expired."""
         return present(
-            self.snapshot,
-            lease_live=self._is_live(instant),
-            expires_at=shown(self.lease_until),
+            self.snapshot, lease_live=self._is_live(instant), expires_at=shown(self.lease_until)
         )
 
     def receipt(self, version: int) -> Receipt:

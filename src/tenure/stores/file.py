@@ -329,10 +329,7 @@ class FileStore:
     def _locked(self) -> Iterator[int]:
         """The directory's descriptor, locked against other processes."""
         give_up_at = monotonic() + LOCK_TIMEOUT_S
-        with (
-            _reported(self._directory),
-            _open(self._directory, os.O_RDONLY | os.O_DIRECTORY) as fd,
-        ):
+        with _reported(self._directory), _open(self._directory, os.O_RDONLY | os.O_DIRECTORY) as fd:
             while not _lock(fd, fcntl.LOCK_EX):
                 if monotonic() > give_up_at:
                     raise StoreUnavailable(

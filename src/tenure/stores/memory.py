@@ -20,13 +20,7 @@ from msgspec.structs import replace
 
 from tenure.model.codec import copied, storable
 from tenure.model.decide import Circumstances, apply, waits_for_approval
-from tenure.model.errors import (
-    DeliveryNotFound,
-    LeaseLost,
-    RunNotFound,
-    StoreRejected,
-    TenureError,
-)
+from tenure.model.errors import DeliveryNotFound, LeaseLost, RunNotFound, StoreRejected, TenureError
 from tenure.model.leases import (
     OLDEST_EVERY,
     Beginning,
@@ -492,9 +486,7 @@ class InMemoryStore:
             expires_at=until.wall,
         )
         return ClaimedRun(
-            lease=lease,
-            snapshot=copied(self._seen(run)),
-            definition_digest=run.definition_digest,
+            lease=lease, snapshot=copied(self._seen(run)), definition_digest=run.definition_digest
         )
 
     async def renew_leases(self, leases: Sequence[Lease], seconds: float) -> list[Renewal]:

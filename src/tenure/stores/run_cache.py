@@ -34,12 +34,7 @@ class Known(Generic[H]):
     """``Steps`` of a cached run: every step, and the hosts that are pending or open. Ended hosts
     are read from the store."""
 
-    def __init__(
-        self,
-        head: H,
-        steps: Iterable[StepState],
-        ended_host: EndedHost[H],
-    ) -> None:
+    def __init__(self, head: H, steps: Iterable[StepState], ended_host: EndedHost[H]) -> None:
         self.head = head
         self._steps: dict[int, StepState] = {}
         self.step = self._steps.get

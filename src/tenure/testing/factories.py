@@ -108,10 +108,7 @@ def lease_request(
     expired: bool = True,
 ) -> LeaseRequest:
     return LeaseRequest(
-        owner_id=owner_id,
-        seconds=seconds,
-        claim_id=claim_id or unique("claim"),
-        expired=expired,
+        owner_id=owner_id, seconds=seconds, claim_id=claim_id or unique("claim"), expired=expired
     )
 
 

@@ -208,8 +208,8 @@ async def _hide(session: Session, older_than: float, limit: int) -> tuple[int, i
 
 
 async def _clear_some(session: Session, after: int, at_once: int) -> tuple[int, int | None]:
-    """Delete a portion of the rows of pruned runs, from the first noted after ``after``. Returns the
-    number of rows and the next ``after``, or ``None`` at the end."""
+    """Delete a portion of the rows of pruned runs, from the first noted after ``after``. Returns
+    the number of rows and the next ``after``, or ``None`` at the end."""
     async with session.undone_on_error():
         *_, found = await session.together(
             ("begin",), ("carefully",), ("pruned", after, RUNS_AT_ONCE)

@@ -14,10 +14,7 @@ from msgspec.structs import replace
 
 from tenure.model.codec import decode
 from tenure.model.decide import NO_STEPS, Circumstances, WholeSteps, decide
-from tenure.model.errors import (
-    RunNotFound,
-    StoreUnavailable,
-)
+from tenure.model.errors import RunNotFound, StoreUnavailable
 from tenure.model.leases import check_repeated, create
 from tenure.model.outbox import origin_of
 from tenure.model.progress import Decision, StepDelta, Steps

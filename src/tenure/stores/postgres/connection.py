@@ -111,10 +111,7 @@ class Connection(psycopg.AsyncConnection[Row]):
 
     def cut(self) -> None:
         """Readers get the end of the stream."""
-        with (
-            suppress(psycopg.Error, OSError),
-            socket.socket(fileno=os.dup(self.fileno())) as line,
-        ):
+        with suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(self.fileno())) as line:
             line.shutdown(socket.SHUT_RDWR)
 
     @property

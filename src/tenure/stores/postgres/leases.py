@@ -255,9 +255,7 @@ class Leases:
             return []
         self._cache.forget_all_of(head.run.run_id for head in heads)
         *_, texts = await session.together(
-            batch.update(),
-            ("commit",),
-            ("runs_by_seq", [head.seq for head in heads]),
+            batch.update(), ("commit",), ("runs_by_seq", [head.seq for head in heads])
         )
         return [text for (text,) in texts]
 

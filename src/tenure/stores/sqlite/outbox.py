@@ -290,9 +290,7 @@ class Outbox:
         return self._in_a_transaction(lambda instant: self._settle(settlements, instant))
 
     def settle_and_claim(
-        self,
-        settlements: Sequence[Settlement],
-        claim: DeliveryClaim,
+        self, settlements: Sequence[Settlement], claim: DeliveryClaim
     ) -> tuple[list[Delivery | TenureError], list[Delivery]]:
         return self._in_a_transaction(
             lambda instant: (self._settle(settlements, instant), self._claim(claim, instant))

@@ -185,11 +185,7 @@ DELIVERY = (
 )
 """One JSON text for many rows: each row fetched on its own costs a switch of the GIL."""
 DELIVERY_TABLES = "deliveries d join runs r on r.seq = d.seq join run_specs s on s.seq = d.seq"
-_FRAGMENTS = {
-    "head": HEAD_COLUMNS,
-    "delivery": DELIVERY,
-    "delivery_tables": DELIVERY_TABLES,
-}
+_FRAGMENTS = {"head": HEAD_COLUMNS, "delivery": DELIVERY, "delivery_tables": DELIVERY_TABLES}
 _NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
 
 

@@ -47,12 +47,7 @@ from tenure.ports.store import Census, LogKey, LogName, LogSlice, StoreReport
 from tenure.stores.lease_clock import LeaseClock
 from tenure.stores.rows import DeliveryClaim
 from tenure.stores.sqlite.admin import Pruner, Registry, Retention, check, facts
-from tenure.stores.sqlite.connection import (
-    BUSY_TIMEOUT_S,
-    DatabaseFile,
-    DatabaseThread,
-    migrate,
-)
+from tenure.stores.sqlite.connection import BUSY_TIMEOUT_S, DatabaseFile, DatabaseThread, migrate
 from tenure.stores.sqlite.leases import ClaimOrder, Leases
 from tenure.stores.sqlite.logs import LogFiles, OutputLogs, streams_of
 from tenure.stores.sqlite.outbox import Outbox

@@ -60,10 +60,7 @@ def lease_of(run: RunSnapshot) -> Lease:
     assert run.owner_id is not None
     assert run.lease_expires_at is not None
     return Lease(
-        run_id=run.run_id,
-        owner_id=run.owner_id,
-        fence=run.fence,
-        expires_at=run.lease_expires_at,
+        run_id=run.run_id, owner_id=run.owner_id, fence=run.fence, expires_at=run.lease_expires_at
     )
 
 

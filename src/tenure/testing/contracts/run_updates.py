@@ -672,12 +672,7 @@ class OperatorUpdates(ContractHarness):
         assert again.callback_error is not None
         assert again.callback_error.event == "run.success"
         assert (
-            replace(
-                again,
-                callback_error=error,
-                version=ended.version,
-                updated_at=ended.updated_at,
-            )
+            replace(again, callback_error=error, version=ended.version, updated_at=ended.updated_at)
             == ended
         )
 
