@@ -194,11 +194,11 @@ class _Wrapper:
             yield self._beside(line)
 
     def _beside(self, line: Any) -> Any:
-        """What this wrapper is to its store, for a line that is kept apart from it."""
+        """This wrapper around ``line``, the store of ``keeping``."""
         raise NotImplementedError
 
     def __getattr__(self, name: str) -> Any:
-        """What is in no protocol (``close`` …) goes straight to the store."""
+        """Members outside the protocols, such as ``close``."""
         if name == "_store":
             raise AttributeError(name)
         return getattr(self._store, name)
@@ -271,7 +271,7 @@ class FaultyStore(_Wrapper):
         return self._random.choice(self._faults)
 
     async def _catch_up(self, call: _Call) -> list[_Call]:
-        """Apply what is late; return the calls that ``call``, repeating them, may overtake."""
+        """Apply late calls; returns those that ``call``, repeating them, overtakes."""
         late, self._late = self._late, []
         overtaken = []
         for earlier in late:
@@ -299,7 +299,7 @@ class FaultyStore(_Wrapper):
 
 
 class FaultAt:
-    """Which writing call of a store, counted from 1, meets which fault; and what was seen of it."""
+    """The fault of one writing call, counted from 1, and what has happened so far."""
 
     def __init__(self, number: int = 0, fault: Fault | None = None) -> None:
         self.number = number
@@ -362,7 +362,7 @@ class OneFaultStore(_Wrapper):
 
 
 async def _drop_answer(call: _Call) -> None:
-    """Apply the call; its answer is lost, also if it refuses the call or its arguments."""
+    """Apply the call; ignore its answer or error."""
     with suppress(TenureError, ValueError):
         await call.send()
 

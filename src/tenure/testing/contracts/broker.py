@@ -27,7 +27,7 @@ A_WHILE = 0.15
 
 
 async def taken(broker: Broker, *queues: str, limit: int = 10) -> list[Hint]:
-    """Whatever comes first, however long it takes."""
+    """The next hints, with a timeout."""
     async with asyncio.timeout(PATIENCE):
         while not (hints := await broker.take(queues or ("q",), limit=limit, wait=0.1)):
             pass
@@ -99,7 +99,6 @@ class BrokerContract:
     async def test_not_more_than_asked_for_of_all_queues_together(
         self, broker: Broker, other: Broker
     ) -> None:
-        """Who has room for one holds one: the others are somebody else's to take."""
         for queue in ("q", "r", "s"):
             for run_id in (ONE, TWO):
                 await broker.publish(queue, run_id)
@@ -201,5 +200,5 @@ class BrokerContract:
         assert ids(await taken(other)) == [ONE]
 
     async def hidden_no_longer(self) -> None:
-        """As long as a hint that was taken is hidden, and a bit."""
+        """Wait until a taken hint is visible again."""
         await asyncio.sleep(self.hidden_for * 1.1)

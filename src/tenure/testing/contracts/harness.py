@@ -38,14 +38,11 @@ SUITE_VERSION = "1.0"
 
 
 class ContractHarness:
-    """Base of every contract. In a hurry: define a fixture ``store`` and nothing else.
+    """Base of every contract; needs a fixture ``store``: a fresh, empty store for each test.
 
-    ``store``: a fresh, empty store for each test.
-
-    Time. Some tests let leases expire. By default they really wait, a little longer than
-    ``lease_seconds`` each; raise it for a store so slow that a lease of one second could run out
-    while the test is still at work. If your store takes a clock, put ``ManualTime`` in front of
-    the contract and build the store with the fixture ``clock``: nothing waits any more.
+    Some tests wait until leases of ``lease_seconds`` expire; raise that for a slow store. With
+    ``ManualTime`` in front of the contract, and a store built with its fixture ``clock``, no test
+    waits.
     """
 
     pytestmark = pytest.mark.asyncio
@@ -57,16 +54,16 @@ class ContractHarness:
     """Whether its clauses hold for a client that sends failed calls again (``FaultSweep``)."""
 
     async def pass_time(self, seconds: float) -> None:
-        """Let ``seconds`` go by for the store."""
+        """Let ``seconds`` pass for the store."""
         await asyncio.sleep(seconds)
 
     async def expire_leases(self) -> None:
-        """Outlive every lease of ``lease_seconds``, given at any moment until now."""
+        """Outlive every lease of ``lease_seconds`` given so far."""
         await self.pass_time(self.lease_seconds * 1.1)
 
 
 class ManualTime(ContractHarness):
-    """For stores that take a clock: time passes by moving it."""
+    """For stores that take a clock: moves it instead of waiting."""
 
     lease_seconds = 30.0
     _manual: ManualClock
@@ -154,7 +151,7 @@ OpenStore = Callable[[], AbstractAsyncContextManager[Any]]
 
 
 class FaultSweep(ContractHarness):
-    """Every clause of a contract, and every clause again for each of its writes that fails.
+    """Runs every clause of a contract, and again with a fault in each of its writes.
 
     Put it in front of a contract and give the fixture ``open_store`` instead of ``store``::
 
@@ -163,14 +160,11 @@ class FaultSweep(ContractHarness):
             def open_store(self, tmp_path_factory):
                 return lambda: MyStore.open(tmp_path_factory.mktemp("runs"))
 
-    ``open_store()`` is an async context manager that yields a fresh, empty store. Each clause is
-    one test. It first runs without a fault, for each of its values, and its writing calls are
-    counted. Then it runs once for every writing call and every kind of fault (``SWEPT``), each time
-    on a fresh store of which exactly that call fails, behind a client that sends the failed call
-    again. A failure names the clause, the call and the fault.
-
-    A clause that needs more than the store (a clock, a second store) runs without faults, and so
-    does a contract that says ``swept = False``.
+    ``open_store()`` is an async context manager that yields a fresh, empty store. Each clause is one
+    test: it runs without a fault, then once for every writing call and every kind of fault
+    (``SWEPT``), on a fresh store, with a client that repeats the failed call. A failure names the
+    clause, the call and the fault. A clause that needs more than the store (a clock, a second store)
+    runs without faults, as does a contract with ``swept = False``.
     """
 
     max_swept_calls: int = 12
@@ -188,14 +182,14 @@ class FaultSweep(ContractHarness):
 
     @pytest.fixture
     async def store(self, open_store: OpenStore) -> Any:
-        """For clauses that run without faults."""
+        """For clauses without faults."""
         async with open_store() as store:
             yield store
 
     @asynccontextmanager
     async def open_with(self, open_store: Any, at: FaultAt) -> Any:
-        """A fresh store that meets ``at``, as its client sees it. Override it to let the fault
-        happen elsewhere, for example behind a gateway."""
+        """A fresh store that meets ``at``, as its client sees it. Override it to inject the fault elsewhere,
+        for example behind a gateway."""
         async with open_store() as store:
             yield RetryingStore(OneFaultStore(store, at))
 
@@ -242,7 +236,7 @@ def _needs_only_the_store(clause: Clause) -> bool:
 
 
 def _variants(clause: Clause) -> Iterator[dict[str, Any]]:
-    """The values of each case that pytest would make of the clause."""
+    """The parameter sets of the clause."""
     tables = [
         [dict(zip(names, row, strict=True)) for row in rows]
         for names, rows in _parametrized(clause)

@@ -59,9 +59,8 @@ def run_store_machine(
 ) -> None:
     """Play ``examples`` random histories of up to ``steps`` operations each.
 
-    Without a ``seed`` every call plays the same ones, so that a red test stays red. ``new_clock``
-    is for a store whose server tells the time: one clock, which nobody sets apart from the time
-    that passes, and which outlives every reboot of a client.
+    Without a ``seed`` every call plays the same ones, so that a failure is reproducible.
+    ``new_clock`` is for a store with the time of a server.
     """
 
     members = {"open_store": staticmethod(open_store), "new_clock": staticmethod(new_clock)}

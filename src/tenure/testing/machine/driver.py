@@ -128,7 +128,7 @@ class StoreDriver(RuleBasedStateMachine):
         return False
 
     def _check_facts(self, error: TenureError) -> None:
-        """What a refusal tells its receiver to decide by."""
+        """The facts in an error by which its receiver decides."""
         if not isinstance(error, VersionConflict | LeaseLost | LeaseHeld):
             return
         run = self.model.runs[error.run_id]
@@ -163,7 +163,7 @@ class StoreDriver(RuleBasedStateMachine):
             assert self.ask("get_definition", run_id) == run.definition
 
     def _learn_time(self, run: Run, seen: Plain) -> None:
-        """A write is stamped by the store's clock, and never before the write it follows."""
+        """A write has the store's time, but is never before the write it follows."""
         if not run.unread:
             return
         assert seen["version"] == run.version, (
@@ -193,7 +193,7 @@ class StoreDriver(RuleBasedStateMachine):
         return read
 
     def _check_expiry(self, run: Run, seen: Plain) -> None:
-        """Without leases, what a store says about the end of an ownership is its own affair."""
+        """Not without leases."""
         if self.has(LeaseStore):
             allowed = self.model.expiries(run)
             told = seen["lease_expires_at"]
@@ -251,7 +251,7 @@ class StoreDriver(RuleBasedStateMachine):
         assert seen.due_at == expected["due_at"], f"callback {seen.id} is due at another time"
 
     def check_receipt(self, receipt: Receipt, version: int) -> None:
-        """The version this write made, and otherwise where the run stands now."""
+        """The version of this write, and the run's current state."""
         now = self.as_read(self.model.runs[receipt.run_id])
         expected = {name: now[name] for name in Receipt.__struct_fields__} | {"version": version}
         check_same(f"receipt for {receipt.run_id}", expected, plain(receipt))

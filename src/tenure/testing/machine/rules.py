@@ -222,7 +222,6 @@ def _next_host(draw: Draw, host: Plain) -> HostChange:
 
 
 def _any_step(draw: Draw, record: Plain) -> dict[int, StepChange]:
-    """Whatever the types allow."""
     index = draw(st.integers(0, len(record["steps"]) + 1))
     if index > len(record["steps"]):  # a gap
         return {index: StepChange(plan=StepState(index=index, name="far off"))}
@@ -272,7 +271,7 @@ def has_runs(machine: Performing) -> bool:
 
 
 def can(protocol: type) -> Rule:
-    """Powers the store lacks are not exercised."""
+    """Only for stores with this protocol."""
     return lambda machine: machine.has(protocol) and has_runs(machine)
 
 
@@ -286,7 +285,7 @@ class RunRules(Performing):
         return self.model.runs[draw.one(names)]
 
     def an_owned_run(self, draw: Draw) -> Run:
-        """One that somebody holds, if there is any."""
+        """One with an owner, if there is any."""
         owned = [name for name, run in self.model.runs.items() if run.record["owner_id"]]
         return self.model.runs[draw.one(owned)] if owned else self.a_run(draw)
 
@@ -331,7 +330,6 @@ class RunRules(Performing):
     @precondition(has_runs)
     @rule(data=st.data())
     def owner_writes(self, data: st.DataObject) -> None:
-        """Often a few in a row: that is what owners do."""
         for _ in range(data.draw(st.integers(1, 3))):
             self.send("update_run", self.owner_update(Draw(data)))
 
@@ -417,7 +415,6 @@ class RunRules(Performing):
     @precondition(lambda self: bool(self.sent))
     @rule(data=st.data())
     def resend(self, data: st.DataObject) -> None:
-        """A slow network: any earlier call, refused ones too, arrives once more."""
         self._resend(data.draw(st.sampled_from(self.sent)))
 
     def _resend(self, call: Call) -> None:
@@ -425,8 +422,8 @@ class RunRules(Performing):
             self.perform(call)
 
     def worth_repeating(self, method: str, args: tuple[Any, ...]) -> bool:
-        """The ports leave open what becomes of a claim that returns after everything it got was
-        given back, and of a relay's claim after its time."""
+        """The ports leave open a repeated claim after all of it was released, and a relay's claim after its
+        end."""
         match method:
             case "claim_runs":
                 runs = self.model.runs.values()
@@ -448,7 +445,6 @@ class TimeRules(Performing):
 
     @rule(seconds=st.sampled_from((-3600, -1, 3600)))
     def wall_clock_is_set(self, seconds: int) -> None:
-        """Ownership must not notice."""
         self.clock.set_wall(self.clock.now() + timedelta(seconds=seconds))
         self._check_all()
 
@@ -519,8 +515,7 @@ class LeaseRules(RunRules):
     @precondition(can(LeaseStore))
     @rule(data=st.data())
     def frozen_owner_thaws(self, data: st.DataObject) -> None:
-        """An owner falls silent, another takes its run over, and the first one comes back with
-        what it had sent before."""
+        """An owner is silent, another takes over, and the first sends an earlier write again."""
         self.clock.advance(max(SECONDS))
         self.claim_one(data, Purpose.EXECUTE)
         writes = [call for call in self.applied if call.method == "update_run"]
@@ -530,7 +525,7 @@ class LeaseRules(RunRules):
     @precondition(can(LeaseStore))
     @rule()
     def reboot(self) -> None:
-        """Whoever held a lease cannot have survived it."""
+        """All leases end."""
         self.clock.reboot()
         for run_id in self.model.runs:
             self.check_run(run_id)
@@ -590,7 +585,7 @@ _NOT_IN_SUMMARIES = ("vars", "callbacks", "steps")
 
 class ReadRules(RunRules):
     def _filter(self, draw: Draw) -> RunFilter:
-        """None or one of the conditions, seldom two."""
+        """At most two conditions."""
         some = [run.record["created_at"] for run in self.model.runs.values()]
         conditions: dict[str, Any] = {
             "statuses": frozenset(draw.some(tuple(RunStatus))),
@@ -649,7 +644,7 @@ class ReadRules(RunRules):
     @precondition(can(EventLog))
     @rule(data=st.data(), limit=st.integers(1, 4))
     def follow(self, data: st.DataObject, limit: int) -> None:
-        """A viewer who comes back asks for what is newer than the last it saw."""
+        """Reads on from the last event seen."""
         run = self.a_run(Draw(data))
         places = [(event["version"], event["seq"]) for event in run.events]
         seen = [(0, -1), *places]
