@@ -1,4 +1,4 @@
-"""A clock that moves only when told."""
+"""A clock set by the test."""
 
 from __future__ import annotations
 

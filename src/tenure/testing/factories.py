@@ -1,7 +1,7 @@
-"""Builders of complete, valid values, so that a test says only what it is about.
+"""Builders of complete, valid values.
 
-An owner's update is built from a snapshot the owner has in hand: it is based on that version
-and signed with that owner and fence.
+An owner's update is built from the owner's snapshot: based on its version, with its owner and
+fence.
 
     run = (await store.claim_run(run_id, lease_request("worker-1"))).snapshot
     await store.update_run(start_step(run, 0))
@@ -37,7 +37,7 @@ from tenure.model.update import (
 
 HOSTS = ("web1", "web2")
 LONG = 3600.0
-"""A lease that outlives every test, even one that lets shorter leases expire."""
+"""A lease that outlives every test."""
 
 HOOK = CallbackTarget(name="hook", url="https://hooks.example/run", events=("run",))
 CHATTY = CallbackTarget(
@@ -136,7 +136,7 @@ def fencing_of(run: RunSnapshot) -> Fencing:
     return Fencing(run.owner_id or "nobody", run.fence)
 
 
-# What an owner writes
+# Updates of owners
 
 
 def owner_update(
@@ -217,7 +217,7 @@ def ending(status: RunStatus) -> RunChange:
             return RunChange(status=status)
 
 
-# What an operator writes: no lease, and any base unless one is named
+# Updates of operators: without a lease, and of any version unless one is given
 
 
 def cancel(run: RunSnapshot, reason: str | None = "stop it", by: str | None = "ops") -> Update:

@@ -1,4 +1,4 @@
-"""The few things nearly every contract does to a store."""
+"""Helpers of the contracts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 E = TypeVar("E", bound=Exception)
 
 UNKNOWN_RUN_IDS = ("never-created", "../../etc/passwd", "", "nul-\0-in-it", "half-a-pair-\ud800")
-"""Nobody has such a run, and nothing worse happens to whoever asks for one."""
+"""Ids without a run, most of them invalid."""
 
 
 async def create(store: RunStateStore, **fields: Any) -> RunSnapshot:

@@ -1,4 +1,4 @@
-"""Which runs can be claimed, by whom, and who is next."""
+"""Claims, claim order, ``Beginnings``, and lists of claimable runs."""
 
 from __future__ import annotations
 
@@ -324,7 +324,7 @@ class ClaimsInBatches(ContractHarness):
         claims = [one for answer in await asyncio.gather(*rounds) for one in answer]
         handed_out = [one.lease.run_id for one in claims]
         assert len(handed_out) == len(set(handed_out))
-        # Claimers that met each other may have come away with less; the rest is still there.
+        # Concurrent claims may get less than their limit.
         claims += await _claim_all(store)
         assert sorted(one.lease.run_id for one in claims) == sorted(run_ids)
         assert {one.lease.fence for one in claims} == {1}

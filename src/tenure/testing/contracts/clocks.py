@@ -1,4 +1,4 @@
-"""What time it is for a store, and by which clock it judges leases."""
+"""``StoreClock``, and leases by the machine's boot-time clock."""
 
 from __future__ import annotations
 
@@ -45,15 +45,10 @@ class StoreClockContract(ContractHarness):
         assert before < run.created_at <= await store.store_time()
 
 
-# For stores that measure time by their machine's boot-time clock (memory, SQLite).
-#
-# Needs ``ManualTime`` in front, and a store built with the fixture ``clock``. A store with a server
-# of its own (PostgreSQL) judges by the server's clock and has nothing to prove here.
-
-
+# For stores that use the machine's boot-time clock (memory, SQLite); needs ``ManualTime`` in front.
 JUMPS = [timedelta(days=-400), timedelta(days=400)]
 BOOTS = [1, 2]
-"""The name of the next boot sorts before the present one's, that of the one after it behind."""
+"""The id of the next boot sorts before the present one, that of the second after it."""
 
 
 class MachineClockContract(ContractHarness):

@@ -1,4 +1,4 @@
-"""``EventLog``, ``ChangeFeed`` and ``Wakeups``: what happened, and hearing of it soon."""
+"""``EventLog``, ``RunVersions``, ``ChangeFeed`` and ``Wakeups``: histories and hints."""
 
 from __future__ import annotations
 
@@ -308,13 +308,9 @@ class RunVersionsContract(ContractHarness):
         assert await store.versions_of([run.run_id]) == {run.run_id: run.version}
 
 
-# ``ChangeFeed``: what happens to all runs, each event once and nothing lost.
-
-
 Journals = dict[str, list[RecordedEvent]]
 
-_SOON = 20.0
-"""Seconds; for a machine that is very busy."""
+_TIMEOUT_S = 20.0
 _WRITERS = 8
 _WRITES = 12
 
@@ -424,7 +420,7 @@ class Reader:
     async def until(self, journals: Journals) -> None:
         """Until these have been read: a feed may lag."""
         wanted = {(event.run_id, event.position) for each in journals.values() for event in each}
-        async with asyncio.timeout(_SOON):
+        async with asyncio.timeout(_TIMEOUT_S):
             while wanted - {(event.run_id, event.position) for event in self.events}:
                 await self.read()
 
@@ -444,9 +440,6 @@ def _by_run(feed: Iterable[RecordedEvent]) -> Journals:
     for event in feed:
         found[event.run_id].append(event)
     return found
-
-
-"""Seconds; for a machine that is very busy."""
 
 
 class WakeupsContract(ContractHarness):
@@ -513,7 +506,7 @@ class WakeupsContract(ContractHarness):
 async def listening(store: Wakeups, *topics: str) -> AsyncIterator[asyncio.Event]:
     """Set by the next hint; the store is listening when this is entered."""
     heard = asyncio.Event()
-    async with store.listen(topics, heard.set), asyncio.timeout(_SOON):
+    async with store.listen(topics, heard.set), asyncio.timeout(_TIMEOUT_S):
         await heard.wait()
         heard.clear()
         yield heard

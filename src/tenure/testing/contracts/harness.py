@@ -1,4 +1,4 @@
-"""What every contract class stands on: how a store is had, and how time passes for it."""
+"""Bases of the contract classes: the store, time, and fault injection."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tenure.testing.clock import ManualClock
 from tenure.testing.faults import SWEPT, FaultAt, OneFaultStore, RetryingStore
 
 SUITE_VERSION = "1.0"
-"""Rises in its first part when a store that passed may fail, in its second when tests are added."""
+"""Major: a store that passed may fail. Minor: tests were added."""
 
 
 class ContractHarness:
@@ -48,10 +48,10 @@ class ContractHarness:
     pytestmark = pytest.mark.asyncio
 
     lease_seconds: float = 1.0
-    """The duration of leases that a test means to outlive."""
+    """Duration of leases that expire in a test."""
 
     swept: bool = True
-    """Whether its clauses hold for a client that sends failed calls again (``FaultSweep``)."""
+    """Whether its clauses hold for a client that repeats failed calls (``FaultSweep``)."""
 
     async def pass_time(self, seconds: float) -> None:
         """Let ``seconds`` pass for the store."""
@@ -77,7 +77,7 @@ class ManualTime(ContractHarness):
         self._manual.advance(seconds)
 
 
-# What the contracts need of a store. (Appends to logs are fenced, so leases come with them.)
+# Stores with the protocols of a contract
 
 
 class BatchingStore(RunStateStore, BatchUpdates, Protocol): ...
@@ -160,16 +160,16 @@ class FaultSweep(ContractHarness):
             def open_store(self, tmp_path_factory):
                 return lambda: MyStore.open(tmp_path_factory.mktemp("runs"))
 
-    ``open_store()`` is an async context manager that yields a fresh, empty store. Each clause is one
-    test: it runs without a fault, then once for every writing call and every kind of fault
+    ``open_store()`` is an async context manager that yields a fresh, empty store. Each clause is
+    one test: it runs without a fault, then once for every writing call and every kind of fault
     (``SWEPT``), on a fresh store, with a client that repeats the failed call. A failure names the
-    clause, the call and the fault. A clause that needs more than the store (a clock, a second store)
-    runs without faults, as does a contract with ``swept = False``.
+    clause, the call and the fault. A clause that needs more than the store (a clock, a second
+    store) runs without faults, as does a contract with ``swept = False``.
     """
 
     max_swept_calls: int = 12
-    """Of a clause with more writing calls, the last so many are swept: the first ones prepare. With
-    0 each clause is one test without faults: enough for a wrapper around a store that was swept."""
+    """Only the last calls of a longer clause are swept. With 0 there are no faults: enough for a
+    wrapper around a store that was swept."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -188,8 +188,8 @@ class FaultSweep(ContractHarness):
 
     @asynccontextmanager
     async def open_with(self, open_store: Any, at: FaultAt) -> Any:
-        """A fresh store that meets ``at``, as its client sees it. Override it to inject the fault elsewhere,
-        for example behind a gateway."""
+        """A fresh store that meets ``at``, as its client sees it. Override it to inject the fault
+        elsewhere, for example behind a gateway."""
         async with open_store() as store:
             yield RetryingStore(OneFaultStore(store, at))
 
@@ -213,7 +213,7 @@ def _swept(clause: Clause) -> Clause:
             await run(values, dry)
             calls = tuple(dry.calls)
             if calls in swept:
-                continue  # Other values, same calls: the same faults.
+                continue
             swept.add(calls)
             first = max(0, len(calls) - self.max_swept_calls) + 1
             for number in range(first, len(calls) + 1):

@@ -212,7 +212,7 @@ async def race_for(frozen: RunSnapshot, owners: LeasingStore, others: LeasingSto
     if isinstance(written, Receipt):
         assert finished
     else:
-        # Lost, but perhaps applied before: its answer may have been.
+        # The update may have been applied before, and its answer lost.
         assert isinstance(written, LeaseLost)
     assert record_of(await owners.get_run(frozen.run_id)) == record_of(taken)
 
@@ -243,8 +243,8 @@ class Takeovers(ContractHarness):
         assert running.steps[0].hosts["web1"].status == HostStatus.SUCCESS
 
     async def test_frozen_worker_thaws(self, store: LeasingStore) -> None:
-        """Claim, freeze, expire, takeover, thaw: every late call is refused and leaves no trace, also the
-        repetition of an applied intent, whose "ok" would start the task beside the new owner's."""
+        """Every late call is refused and leaves no trace, also the repetition of an applied intent,
+        whose "ok" would start the task beside the new owner's."""
         run = await create(store)
         held = await claim(store, run.run_id, "worker-1", seconds=self.lease_seconds)
         intent = start_step(held)
@@ -329,8 +329,8 @@ class Takeovers(ContractHarness):
         assert taken.steps[0].hosts["web1"].status == HostStatus.SUCCESS
 
     async def test_claim_is_never_torn_by_a_late_update(self, store: LeasingStore) -> None:
-        """Either the old owner's result is in the claimed record, or its write is lost; else a finished host
-        would run again."""
+        """Either the old owner's result is in the claimed record, or its write is lost; else a
+        finished host would run again."""
         runs = [await self._started(store) for _ in range(10)]
         await self.expire_leases()
         for frozen in runs:
@@ -529,8 +529,7 @@ async def _reconcile(store: LeasingStore, run_id: str, owner_id: str = "reconcil
 
 T = TypeVar("T")
 
-_SOON = 20.0
-"""Seconds; for a machine that is very busy."""
+_TIMEOUT_S = 20.0
 
 
 class KeptApartContract(ContractHarness):
@@ -580,12 +579,9 @@ def _held_up(store: KeptApart, ask: Callable[[LeaseKeeping], Awaitable[T]]) -> T
 
     thread = Thread(target=lambda: asyncio.run(keep()), daemon=True)
     thread.start()
-    thread.join(_SOON)
+    thread.join(_TIMEOUT_S)
     (answer,) = answers
     return answer
-
-
-# ``LeaseStore``: one owner at a time, and nobody writes under an older fence.
 
 
 class LeaseStoreContract(

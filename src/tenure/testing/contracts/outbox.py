@@ -1,4 +1,4 @@
-"""``Outbox``: callbacks that wait, go out in order, and are never lost."""
+"""``Outbox`` and ``OutboxBatches``: callbacks, sent in order and never lost."""
 
 from __future__ import annotations
 
@@ -817,9 +817,6 @@ def _accepted(answer: Delivery | TenureError) -> Delivery:
 
 def _by_id(delivery: Delivery) -> str:
     return delivery.id
-
-
-# ``Outbox``: callbacks that wait, go out in order, and are never lost.
 
 
 class OutboxContract(DeliveryClaims, OriginClaims, Settling, DeadLetters, DeliveryListing):

@@ -1,4 +1,4 @@
-"""``Retention`` and ``Upkeep``: old runs are forgotten, whole, and nothing else is."""
+"""``Retention`` and ``Upkeep``: old runs are removed completely, and nothing else."""
 
 from __future__ import annotations
 
@@ -55,9 +55,6 @@ from tenure.testing.factories import (
     owner_update,
     unique,
 )
-
-# ``Retention``: old runs are forgotten, whole, and nothing else is.
-
 
 Question = Callable[[], Awaitable[Any]]
 

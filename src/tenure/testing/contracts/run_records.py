@@ -1,4 +1,4 @@
-"""What is read back is the whole record, alone and in lists."""
+"""Whole records, read alone and in lists; lists, pages and filters."""
 
 from __future__ import annotations
 
@@ -61,10 +61,7 @@ from tenure.testing.factories import (
     unique,
 )
 
-# A run in a store, and beside it what the model makes of the very same writes.
-#
-# Whatever a store reads back is compared with that, whole: a field that is lost on the way, in the
-# record or in one of the lists, is seen whether or not anybody thought of it.
+# A run in a store is compared, field by field, with the model's after the same writes.
 
 
 class Listing(Protocol):
@@ -189,10 +186,7 @@ def _moment(receipt: Receipt) -> datetime:
     return receipt.updated_at
 
 
-# Lives of runs that, together, put something into every field a record has.
-#
-# A test of ours walks the fields and names the one that no life fills: whoever adds a field adds it
-# to one of these.
+# Histories that together fill every field of a record; a test names a field that none fills.
 
 
 Life = Callable[[FollowedRun], Awaitable[None]]
@@ -220,7 +214,7 @@ AT_BIRTH: dict[str, Any] = {
     ),
     "retry_of": "run-before-this",
 }
-"""All that whoever makes a run can say of it, but for approval, which only a waiting one asks."""
+"""Every field that a creation can set, except approval."""
 
 ASKS_IN_TIME = Approval(required=True, expires_at=datetime(2040, 1, 1, tzinfo=UTC))
 
@@ -342,8 +336,8 @@ class WholeRecords(ContractHarness):
     async def test_record_and_summary_are_whole_all_along(
         self, store: RunStateStore, life: Life
     ) -> None:
-        """At every version all fields equal those of the model after the same writes; a summary is the same
-        without steps, variables and callbacks."""
+        """At every version all fields equal those of the model; a summary is the same without
+        steps, variables and callbacks."""
         await life(FollowedRun(store))
 
 

@@ -1,4 +1,4 @@
-"""Which statuses may follow which, what an end does to the rest, and runs that wait for a yes."""
+"""Transitions, what the end of a run closes, and approval."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ async def _step_becomes(
     assert (await write(store, change)).steps[0].status == later
 
 
-# What the end of a run, or of a step, does to everything that was still open.
+# What the end of a run or step closes
 
 
 class End(NamedTuple):

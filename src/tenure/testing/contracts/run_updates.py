@@ -1,4 +1,4 @@
-"""Deltas: applied once, whole, and in an order everybody agrees on."""
+"""Updates: applied once, atomically, and checked in a fixed order."""
 
 from __future__ import annotations
 
@@ -332,11 +332,8 @@ def _counts(steps: dict[StepStatus, int], hosts: dict[HostStatus, int]) -> Count
     return Counts(steps=steps, hosts=hosts, steps_total=2, hosts_total=4)
 
 
-# The order of checks: an update with two faults is answered for the earlier one.
-#
-# Each scenario makes an update that breaks two rules which stand one after the other in the
-# order, and says which answer proves that the earlier was asked first. Why the order matters is
-# told in ``tenure.model.decide``.
+# The order of checks (see ``tenure.model.decide``): each scenario's update breaks two neighbouring
+# rules, and its answer shows which is checked first.
 
 
 class Case(NamedTuple):
@@ -564,8 +561,8 @@ class OperatorUpdates(ContractHarness):
     async def test_writes_are_judged_by_the_lease_that_readers_see(
         self, store: RunStateStore
     ) -> None:
-        """A lease may end at a time, which is then shown, or with its process. A cancel ends a run whose
-        owner is lost, and only such a run."""
+        """A lease may end at a time, which is then shown, or with its process. A cancel ends a run
+        whose owner is lost, and only such a run."""
         run = await create_embedded(store, seconds=self.lease_seconds)
         await self.expire_leases()
         seen = await store.get_run(run.run_id)
@@ -633,7 +630,7 @@ class OperatorUpdates(ContractHarness):
         assert not errors
         noted = await store.get_run(run.run_id)
         assert noted.version == run.version + 20
-        # One that was sent again after a lost answer is told where the run stands by then.
+        # A repeated one gets the run's state of then.
         assert {receipt.version for receipt in receipts} <= set(range(2, 22))
         assert sorted(note.data["number"] for note in noted.annotations) == list(range(20))
         moments = [note.at for note in noted.annotations if note.at]

@@ -1,4 +1,4 @@
-"""``RunStateStore``: the one contract every store must keep; ``Definitions`` beside it."""
+"""``RunStateStore``, the contract of every store, and ``Definitions``."""
 
 from __future__ import annotations
 
@@ -355,9 +355,6 @@ def _vandalise(run: RunSnapshot) -> None:
     run.counts.steps[StepStatus.FAILED] = 99
 
 
-# ``Definitions``: what a run executes, to the letter.
-
-
 TEXTS = {
     "plain": "version: v1\nname: deploy\n",
     "line ends and spaces": "a: 1\r\nb:  2 \n\n\t# end \n ",
@@ -450,9 +447,6 @@ class OneRetryContract(ContractHarness):
         assert len(refused) == 4
         assert all(isinstance(each, NotRunnable) for each in refused), refused
         assert len((await store.list_runs()).items) == 1
-
-
-# ``RunStateStore``: the one contract every store must keep.
 
 
 class RunStateStoreContract(

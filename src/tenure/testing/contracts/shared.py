@@ -1,4 +1,4 @@
-"""Stores that outlive a process, and stores that several processes have open."""
+"""Durable stores, and stores that several processes have open."""
 
 from __future__ import annotations
 

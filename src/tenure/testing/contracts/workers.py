@@ -1,4 +1,4 @@
-"""Workers, owners, tokens, and how many runs there are: what operators look at."""
+"""``WorkerRegistry``, ``OwnerListing``, ``CensusTaking`` and ``TokenStore``."""
 
 from __future__ import annotations
 

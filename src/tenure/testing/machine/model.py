@@ -1,6 +1,7 @@
-"""A plain model of a store: records as dictionaries, and what each call makes of them.
+"""A plain model of a store: records as dictionaries, and the effect of each call.
 
-It shares no decision with ``tenure.model``, so that a slip there is found here."""
+It shares values (updates, errors) with ``tenure.model`` and no decision, so that it finds mistakes
+there."""
 
 from __future__ import annotations
 
@@ -44,16 +45,12 @@ from tenure.model.update import (
 from tenure.ports.environment import BootTime, Clock
 from tenure.ports.store import LogKey
 
-# Records as plain data, the status rules as plain tables, and how two records differ.
-#
-# The tables say again, in words of their own, what SPEC 2 says; they share nothing with
-# ``tenure.model.status``, so that a slip there is found here.
-
+# Records as plain data, and the status rules of SPEC 2 as tables
 
 Plain = dict[str, Any]
 
 NOW = "<the instant of this write>"
-"""Stands for a time only the store knows until the record is read back."""
+"""Placeholder for the store's time of a write, until the record is read."""
 
 RUN_ENDS = frozenset({"success", "failed", "canceled", "interrupted"})
 STEP_ENDS = RUN_ENDS | {"skipped"}
@@ -73,7 +70,7 @@ HOST_MAY = {
     "unknown": HOST_ENDS | {"running"},
 }
 
-# What becomes of the rest when a run ends: never reached, and cut short while running.
+# When a run ends: what was never reached, and what was running.
 UNREACHED = {
     "success": "skipped",
     "failed": "skipped",
@@ -125,11 +122,10 @@ def check_same(what: str, expected: Any, seen: Any) -> None:
     assert not found, f"{what}:\n  " + "\n  ".join(found)
 
 
-# What a change does to the steps and hosts of a plain record.
-
+# Changes of steps and hosts
 
 Reached = set[tuple[int, str | None]]
-"""Steps (host ``None``) and hosts that somebody set a status on; only these are counted."""
+"""Steps (host ``None``) and hosts whose status was set; only these are counted."""
 
 _ITEM_FIELDS = (
     "message",
@@ -327,11 +323,7 @@ def _need(allowed: bool) -> None:
         raise Refusal(InvalidTransition)
 
 
-# The plain model of runs: SPEC 4 said again with dictionaries.
-#
-# It decides what a store must answer and how the record must read afterwards. It uses Tenure's
-# values (updates, errors) and none of its decisions (``apply``, ``judge``, ``leasing``).
-
+# Runs: SPEC 4
 
 _TEXTS = ("message", "error", "last_error", "interrupted_reason", "unconfirmed_hosts")
 _SECOND = 1_000_000_000
@@ -347,12 +339,12 @@ class Run:
         self.reached: Reached = set()
         self.until: BootTime | None = None
         self.until_walls: set[datetime] = set()
-        """The same end in wall time, as it looked whenever it was set."""
+        """The same end in wall time, by the wall clock at each renewal."""
         self.claim_id: str | None = None
         self.update_ids: list[str] = []
         self.events: list[Plain] = []
         self.unread = False
-        """Written since it was last read: the times of that write are not known yet."""
+        """Written since the last read: the time of that write is unknown."""
         self.strictly_later = True
         self.last_seen: Plain = {}
 
@@ -390,7 +382,7 @@ class RunModel:
     def __init__(self, clock: Clock, *, leases: bool = True) -> None:
         self.clock = clock
         self.leases = leases
-        """Without them, whoever a run was born to holds it until it gives it back."""
+        """Without leases, a run's first owner holds it until it releases it."""
         self.runs: dict[str, Run] = {}
         self.deliveries: dict[str, Plain] = {}
 
@@ -422,8 +414,8 @@ class RunModel:
         run.until_walls.add(self.clock.now() + timedelta(seconds=seconds))
 
     def expiries(self, run: Run) -> set[datetime | None]:
-        """Allowed answers: the end in wall time when the lease was given, or by the wall clock as it is now;
-        for a lease of another boot, now."""
+        """Allowed answers: the end in wall time when the lease was given, or by the present wall
+        clock; for a lease of another boot, now."""
         if run.until is None:
             return {None}
         boot_id, nanoseconds = self.clock.boot_time()
@@ -479,7 +471,7 @@ class RunModel:
 
     def _created_before(self, run: Run, new: NewRun) -> int:
         if run.update_ids[0] != new.update_id:
-            # Wrong in two ways, it hears of either.
+            # With two errors, either may be raised.
             raise Refusal(RunExists, *[StoreRejected] * self._cannot_be_born(new))
         owner = run.record["owner_id"]
         if new.lease and (run.record["fence"] != 1 or owner not in (None, new.lease.owner_id)):
@@ -609,7 +601,7 @@ class RunModel:
             {**plain(note), "at": NOW} for note in change.annotate if note.id not in known
         ]
 
-    # Callbacks come into being with the write that owes them.
+    # Callbacks are created with their event's write
 
     @staticmethod
     def _targets_known(run: Run, deliveries: tuple[NewDelivery, ...]) -> bool:
@@ -640,9 +632,6 @@ class RunModel:
                 "settled_token": None,
                 "until": None,
             }
-
-
-# The plain model of leases: who may take a run, and what taking it does.
 
 
 class LeaseModel(RunModel):
@@ -778,15 +767,12 @@ def _older(one: Plain, other: Plain) -> bool:
     return bool(one["created_at"] < other["created_at"])
 
 
-# The plain model of callbacks and of output.
-
-
 class StoreModel(LeaseModel):
     def __init__(self, clock: Clock, *, leases: bool = True) -> None:
         super().__init__(clock, leases=leases)
         self.logs: dict[tuple[str, LogKey], bytes] = {}
         self.deaths: list[str] = []
-        """Dead letters by id, in the order in which they died; a redelivered one leaves."""
+        """Dead letters by id, in order of death; removed by a redelivery."""
 
     def due(self) -> list[Plain]:
         """Claimable: the first unsettled of each run and target, if due and not held."""
@@ -857,8 +843,8 @@ class StoreModel(LeaseModel):
     def callback_errors(self, run: Run) -> Iterator[Plain | None]:
         """Dead letters that the run may show; ``None`` is none.
 
-        The newest, or several if they died at one time or the wall clock was set back. One waiting to be
-        sent again may still show, with the error it died of or a later one.
+        The newest, or several if they died at one time or the wall clock was set back. One waiting
+        to be sent again may still show, with the error it died of or a later one.
         """
         mine = [self.deliveries[name] for name in self.deaths]
         mine = [one for one in mine if one["run_id"] == name_of(run)]

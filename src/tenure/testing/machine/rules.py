@@ -1,4 +1,7 @@
-"""What to ask of a store: values that are mostly sensible and sometimes not, and when."""
+"""The calls and their values, mostly sensible and sometimes not.
+
+Most draws look at the model first: guesses would seldom be accepted.
+"""
 
 from __future__ import annotations
 
@@ -57,12 +60,6 @@ from tenure.testing.machine.model import (
     check_same,
     plain,
 )
-
-# What to ask of a store: values that are mostly sensible and sometimes not.
-#
-# Most draws look at the model first, for a machine that only guessed would seldom get a run past
-# its first refusal.
-
 
 T = TypeVar("T")
 
@@ -258,8 +255,7 @@ def plain_callbacks(snapshot: RunSnapshot) -> Plain:
     return {"callbacks": [{"name": target.name} for target in snapshot.callbacks]}
 
 
-# The rules every store is held to: births, writes, time, and calls that arrive twice.
-
+# Rules for every store: creations, writes, time, and repeated calls
 
 Rule = Callable[[Any], bool]
 
@@ -422,8 +418,8 @@ class RunRules(Performing):
             self.perform(call)
 
     def worth_repeating(self, method: str, args: tuple[Any, ...]) -> bool:
-        """The ports leave open a repeated claim after all of it was released, and a relay's claim after its
-        end."""
+        """The ports leave open a repeated claim after all of it was released, and a relay's claim
+        after its end."""
         match method:
             case "claim_runs":
                 runs = self.model.runs.values()
@@ -449,7 +445,7 @@ class TimeRules(Performing):
         self._check_all()
 
 
-# Rules for the powers a store may have beyond keeping runs: leases, callbacks, output.
+# Rules for leases, callbacks and output
 
 
 class LeaseRules(RunRules):
@@ -577,8 +573,7 @@ class LogRules(RunRules):
         self.send("append", run_id, self.fencing(draw, run), key, offset, chunk)
 
 
-# Rules that only read: pages, filters, history by position.
-
+# Rules that only read
 
 _NOT_IN_SUMMARIES = ("vars", "callbacks", "steps")
 
