@@ -18,7 +18,9 @@ from msgspec.structs import asdict, replace
 
 from tenure.model.codec import decode
 from tenure.model.decide import waits_for_approval
+from tenure.model.errors import StoreIncompatible
 from tenure.model.leases import why_not_runnable
+from tenure.model.outbox import Delivery, origin_of
 from tenure.model.progress import StepDelta, Steps, close_hosts, close_step
 from tenure.model.snapshot import (
     Annotation,
@@ -32,6 +34,7 @@ from tenure.model.snapshot import (
     StepState,
 )
 from tenure.model.status import ENDED_STEP, TERMINAL_RUN, HostStatus, Recovery, RunStatus, StepKind
+from tenure.model.update import Event, NewDelivery, record
 
 Text = str | bytes
 """JSON, as a driver returns it."""
@@ -82,6 +85,38 @@ class DeliveryClaim(NamedTuple):
     @property
     def most_per_origin(self) -> int:
         return self.most if self.per_origin is None else max(self.per_origin, 0)
+
+
+class Kept(NamedTuple):
+    """A delivery, the number of its run (``seq``), and its own."""
+
+    delivery: Delivery
+    seq: int
+    number: int
+
+
+def target_of(callbacks: Iterable[CallbackTarget], name: str, delivery_id: str) -> CallbackTarget:
+    for target in callbacks:
+        if target.name == name:
+            return target
+    raise StoreIncompatible(f"callback {delivery_id} goes to a target its run does not have")
+
+
+def delivery_events(
+    run: RunSnapshot, events: Sequence[Event], deliveries: Iterable[NewDelivery], at: datetime
+) -> Iterator[tuple[NewDelivery, str, str]]:
+    """New deliveries with their origin and event."""
+    origins = {target.name: origin_of(target) for target in run.callbacks}
+    for new in deliveries:
+        event = record(
+            events[new.seq],
+            run_id=run.run_id,
+            version=run.version,
+            seq=new.seq,
+            at=at,
+            fence=run.fence,
+        )
+        yield new, origins[new.target], text(event)
 
 
 class PlannedStep(Struct, frozen=True, gc=False, array_like=True):

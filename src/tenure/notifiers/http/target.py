@@ -1,6 +1,4 @@
-"""Callback targets as URL and headers. They are checked again here, because stored ones may be older
-than a rule.
-"""
+"""Callback targets as URL and headers, checked again: a stored one may be older than a rule."""
 
 from __future__ import annotations
 

@@ -16,7 +16,6 @@ from tenure.model.codec import decode
 from tenure.model.decide import NO_STEPS, Circumstances, WholeSteps, decide
 from tenure.model.errors import RunNotFound, StoreUnavailable
 from tenure.model.leases import check_repeated, create
-from tenure.model.outbox import origin_of
 from tenure.model.progress import Decision, StepDelta, Steps
 from tenure.model.query import news
 from tenure.model.snapshot import HostState, ItemState, RunSnapshot, StepState
@@ -30,7 +29,6 @@ from tenure.model.update import (
     Update,
     Write,
     receipt,
-    record,
     run_id_of,
 )
 from tenure.stores import rows
@@ -260,22 +258,9 @@ class RunRows:
         """The journal row of the run added last, and the callbacks of its events."""
         self._runs[-1].update_id = update_id
         self._events[-1] = events
-        if not deliveries:
-            return
-        origins = {target.name: origin_of(target) for target in run.callbacks}
-        for new in deliveries:
-            event = record(
-                events[new.seq],
-                run_id=run.run_id,
-                version=run.version,
-                seq=new.seq,
-                at=run.updated_at or at,
-                fence=run.fence,
-            )
-            origin = origins[new.target]
-            self._deliveries.append(
-                NewDeliveryRow(i, new.id, new.target, new.seq, origin, rows.text(event))
-            )
+        at = run.updated_at or at
+        for new, origin, event in rows.delivery_events(run, events, deliveries, at):
+            self._deliveries.append(NewDeliveryRow(i, new.id, new.target, new.seq, origin, event))
 
 
 class Batch:

@@ -45,13 +45,12 @@ from tenure.stores.postgres.errors import DATA_ERRORS
 from tenure.stores.postgres.pools import Connections, Purpose
 from tenure.stores.postgres.rows import (
     ChangedDeliveryRow,
-    Kept,
     can_be_stored,
     changed_delivery,
     delivery_of,
 )
 from tenure.stores.postgres.statements import FRAGMENTS, Call, Values, newest_of
-from tenure.stores.rows import DeliveryClaim
+from tenure.stores.rows import DeliveryClaim, Kept
 
 _NEWEST = 1 << 62
 _ORIGINS_AT_ONCE = 500

@@ -31,12 +31,14 @@ from tenure.model.status import DeliveryState, Recovery, RunStatus
 from tenure.model.update import RecordedEvent
 from tenure.stores.rows import (
     Detail,
+    Kept,
     PlannedStep,
     SpecSummary,
     StepRow,
     TaskRow,
     Text,
     assembled,
+    target_of,
     text,
 )
 
@@ -346,14 +348,6 @@ class NewDeliveryRow(Struct, gc=False):
 # Callbacks
 
 
-class Kept(NamedTuple):
-    """A delivery, the number of its run (``seq``), and its own."""
-
-    delivery: Delivery
-    seq: int
-    number: int
-
-
 class DeliveryRow(Struct, array_like=True, gc=False):
     """The fragment ``delivery``."""
 
@@ -403,7 +397,7 @@ def delivery_of(found: str) -> Kept:
         id=row.id,
         run_id=row.run_id,
         workflow_name=row.workflow_name,
-        target=_target(row),
+        target=target_of(row.callbacks, row.target, row.id),
         event=row.event,
         run_status=row.run_status,
         state=row.state,
@@ -417,13 +411,6 @@ def delivery_of(found: str) -> Kept:
         settled_token=row.settled_token,
     )
     return Kept(delivery, row.seq, row.number)
-
-
-def _target(row: DeliveryRow) -> CallbackTarget:
-    for target in row.callbacks:
-        if target.name == row.target:
-            return target
-    raise StoreIncompatible(f"callback {row.id} goes to a target its run does not have")
 
 
 def changed_delivery(

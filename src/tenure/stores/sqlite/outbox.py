@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tenure.model.codec import decode, storable
-from tenure.model.errors import DeliveryNotFound, StoreIncompatible, TenureError
+from tenure.model.errors import DeliveryNotFound, TenureError
 from tenure.model.outbox import (
     Delivered,
     Delivery,
@@ -33,19 +33,11 @@ from tenure.model.status import DeliveryState, RunStatus
 from tenure.model.update import RecordedEvent
 from tenure.stores import rows as record_rows
 from tenure.stores.lease_clock import Instant, LeaseClock, LeaseEnd
-from tenure.stores.rows import DeliveryClaim
+from tenure.stores.rows import DeliveryClaim, Kept, target_of
 from tenure.stores.run_cache import Recent
 from tenure.stores.sqlite import rows
 from tenure.stores.sqlite.connection import transaction
 from tenure.stores.sqlite.rows import DELIVERY, DELIVERY_TABLES, Head, Statements
-
-
-class Kept(NamedTuple):
-    """A delivery, the number of its run (``seq``), and its own."""
-
-    delivery: Delivery
-    seq: int
-    number: int
 
 
 class _Row(Struct, array_like=True, gc=False):
@@ -88,7 +80,7 @@ def _kept(row: _Row) -> Kept:
         id=row.id,
         run_id=row.run_id,
         workflow_name=row.workflow_name,
-        target=_target(row),
+        target=target_of(row.callbacks, row.target, row.id),
         event=row.event,
         run_status=row.run_status,
         state=row.state,
@@ -102,13 +94,6 @@ def _kept(row: _Row) -> Kept:
         settled_token=row.settled_token,
     )
     return Kept(delivery, row.seq, row.number)
-
-
-def _target(row: _Row) -> CallbackTarget:
-    for target in row.callbacks:
-        if target.name == row.target:
-            return target
-    raise StoreIncompatible(f"callback {row.id} goes to a target its run does not have")
 
 
 def columns_of(before: Kept, delivery: Delivery, rest: LeaseEnd | None = None) -> tuple[Any, ...]:

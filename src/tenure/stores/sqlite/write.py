@@ -19,7 +19,6 @@ from tenure.model.codec import storable
 from tenure.model.decide import NO_STEPS, Circumstances, choose_effect, decide
 from tenure.model.errors import RunNotFound, StoreIncompatible, StoreRejected, TenureError
 from tenure.model.leases import already_retried, check_repeated, create
-from tenure.model.outbox import origin_of
 from tenure.model.progress import StepDelta, Steps, concerns_steps
 from tenure.model.snapshot import HostState, RunSnapshot, StepState
 from tenure.model.status import StepStatus
@@ -31,7 +30,6 @@ from tenure.model.update import (
     Update,
     Write,
     receipt,
-    record,
     run_id_of,
 )
 from tenure.stores import rows as record_rows
@@ -397,18 +395,7 @@ class RowWriter:
         moment = run.updated_at or at
         stamp, body = rows.micros(moment), record_rows.text(events)
         self._sql.later("insert_journal", seq, run.version, stamp, run.fence, update_id, body)
-        if not deliveries:
-            return
-        origins = {target.name: origin_of(target) for target in run.callbacks}
-        for new in deliveries:
-            event = record(
-                events[new.seq],
-                run_id=run.run_id,
-                version=run.version,
-                seq=new.seq,
-                at=moment,
-                fence=run.fence,
-            )
+        for new, origin, event in record_rows.delivery_events(run, events, deliveries, moment):
             self._sql.later(
                 "insert_delivery",
                 new.id,
@@ -418,8 +405,8 @@ class RowWriter:
                 new.seq,
                 run.status,
                 rows.micros(at),
-                record_rows.text(event),
-                origins[new.target],
+                event,
+                origin,
             )
 
 

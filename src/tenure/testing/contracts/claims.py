@@ -253,19 +253,17 @@ class Claims(ContractHarness):
         await refused(LeaseHeld, store.claim_run(run.run_id, request))
 
     async def test_release_and_claim_again_gives_a_new_fence(self, store: LeasingStore) -> None:
-        run = await create(store)
-        older = await claim(store, run.run_id, "worker-1")
-        await store.release_lease(run.run_id, fencing_of(older), unique("release"))
-        newer = await claim(store, run.run_id, "worker-1")
+        older = await claim(store, (await create(store)).run_id, "worker-1")
+        await store.release_lease(older.run_id, fencing_of(older), unique("release"))
+        newer = await claim(store, older.run_id, "worker-1")
         assert newer.fence == older.fence + 1
         await refused(LeaseLost, store.update_run(start_run(replace(older, version=newer.version))))
         assert (await write(store, start_run(newer))).status == RunStatus.RUNNING
 
     async def test_picking_up_a_released_run_is_no_takeover(self, store: LeasingStore) -> None:
-        run = await create(store)
-        older = await claim(store, run.run_id, "worker-1")
-        await store.release_lease(run.run_id, fencing_of(older), unique("release"))
-        assert (await claim(store, run.run_id, "worker-2")).takeovers == 0
+        older = await claim(store, (await create(store)).run_id, "worker-1")
+        await store.release_lease(older.run_id, fencing_of(older), unique("release"))
+        assert (await claim(store, older.run_id, "worker-2")).takeovers == 0
 
     async def test_operators_applied_status_change_sent_again_under_a_new_owner(
         self, store: LeasingStore
@@ -731,13 +729,12 @@ class RunnableDiscovery(ContractHarness):
     async def test_owned_runs_are_not_runnable_until_their_lease_expires(
         self, store: LeasingStore
     ) -> None:
-        run = await create(store)
-        held = await claim(store, run.run_id, seconds=self.lease_seconds)
+        held = await claim(store, (await create(store)).run_id, seconds=self.lease_seconds)
         assert await _runnable(store) == []
         await store.update_run(start_step(held))
         assert await _runnable(store) == []
         await self.expire_leases()
-        assert await _runnable(store) == [run.run_id]
+        assert await _runnable(store) == [held.run_id]
 
     @pytest.mark.parametrize("status", ["success", "failed", "canceled", "interrupted"])
     async def test_ended_runs_are_not_runnable(self, store: LeasingStore, status: str) -> None:

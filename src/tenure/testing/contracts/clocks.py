@@ -89,13 +89,12 @@ class MachineClockContract(ContractHarness):
         self, store: LeasingStore, clock: ManualClock, boots: int
     ) -> None:
         """No process survives a reboot; times of two boots cannot be compared."""
-        run = await create(store)
-        held = await claim(store, run.run_id, "worker-1", seconds=LONG)
+        held = await claim(store, (await create(store)).run_id, "worker-1", seconds=LONG)
         await store.update_run(start_step(held))
         _reboot(clock, boots)
-        assert (await store.get_run(run.run_id)).owner_lost
-        assert [item.run_id for item in (await store.list_runnable()).items] == [run.run_id]
-        assert (await claim(store, run.run_id, "worker-2")).takeovers == 1
+        assert (await store.get_run(held.run_id)).owner_lost
+        assert [item.run_id for item in (await store.list_runnable()).items] == [held.run_id]
+        assert (await claim(store, held.run_id, "worker-2")).takeovers == 1
 
     @pytest.mark.parametrize("boots", BOOTS)
     async def test_who_is_careful_still_takes_a_lease_from_before_a_reboot(
@@ -120,13 +119,12 @@ class MachineClockContract(ContractHarness):
         self, store: LeasingStore, clock: ManualClock, boots: int
     ) -> None:
         """The owner may be on another machine and still renew before another claim."""
-        run = await create(store)
-        held = await claim(store, run.run_id, "worker-1", seconds=LONG)
+        held = await claim(store, (await create(store)).run_id, "worker-1", seconds=LONG)
         _reboot(clock, boots)
         (renewal,) = await store.renew_leases([lease_of(held)], self.lease_seconds)
         assert renewal.ok
         assert renewal.expires_at == clock.now() + timedelta(seconds=self.lease_seconds)
-        await refused(LeaseHeld, store.claim_run(run.run_id, lease_request("worker-2")))
+        await refused(LeaseHeld, store.claim_run(held.run_id, lease_request("worker-2")))
 
     async def test_updated_at_moves_forward_though_the_wall_clock_goes_back(
         self, store: LeasingStore, clock: ManualClock

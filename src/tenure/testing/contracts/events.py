@@ -270,12 +270,11 @@ class OwnershipEventsContract(ContractHarness):
         assert history[2].data["from"] == "worker-1"
 
     async def test_renewals_leave_no_event(self, store: JournalingLeasingStore) -> None:
-        run = await create(store)
-        claimed = await claim(store, run.run_id, "worker-1", seconds=600)
-        before = await store.read_events(run.run_id)
-        await claim(store, run.run_id, "worker-1", seconds=1200)
-        assert await store.read_events(run.run_id) == before
-        assert (await store.get_run(run.run_id)).version == claimed.version
+        claimed = await claim(store, (await create(store)).run_id, "worker-1", seconds=600)
+        before = await store.read_events(claimed.run_id)
+        await claim(store, claimed.run_id, "worker-1", seconds=1200)
+        assert await store.read_events(claimed.run_id) == before
+        assert (await store.get_run(claimed.run_id)).version == claimed.version
 
     async def test_fence_never_falls_along_the_journal(self, store: JournalingLeasingStore) -> None:
         run = await create(store)

@@ -53,14 +53,13 @@ class Renewals(ContractHarness):
     """Renewing and releasing a lease."""
 
     async def test_worker_renews_a_lease(self, store: LeasingStore) -> None:
-        run = await create(store)
-        held = await claim(store, run.run_id, "worker-1", seconds=600)
+        held = await claim(store, (await create(store)).run_id, "worker-1", seconds=600)
         (renewal,) = await store.renew_leases([lease_of(held)], 1200)
         assert renewal.ok
         assert renewal.expires_at is not None
         assert renewal.expires_at - lease_of(held).expires_at > timedelta(seconds=500)
-        assert (renewal.run_id, renewal.version) == (run.run_id, held.version)
-        assert record_of(await store.get_run(run.run_id)) == record_of(held)
+        assert (renewal.run_id, renewal.version) == (held.run_id, held.version)
+        assert record_of(await store.get_run(held.run_id)) == record_of(held)
 
     async def test_renewed_lease_outlives_its_first_end(self, store: LeasingStore) -> None:
         run = await create(store)
@@ -71,14 +70,13 @@ class Renewals(ContractHarness):
         assert (await store.list_runnable()).items == ()
 
     async def test_renewal_never_shortens_a_lease(self, store: LeasingStore) -> None:
-        run = await create(store)
-        held = await claim(store, run.run_id, "worker-1", seconds=LONG)
+        held = await claim(store, (await create(store)).run_id, "worker-1", seconds=LONG)
         (renewal,) = await store.renew_leases([lease_of(held)], self.lease_seconds)
         assert renewal.ok
         assert renewal.expires_at is not None
         assert abs(renewal.expires_at - lease_of(held).expires_at) < timedelta(seconds=1)
         await self.expire_leases()
-        await refused(LeaseHeld, store.claim_run(run.run_id, lease_request("worker-2")))
+        await refused(LeaseHeld, store.claim_run(held.run_id, lease_request("worker-2")))
 
     async def test_renewal_answers_each_lease_in_order(self, store: LeasingStore) -> None:
         runs = [await claim(store, (await create(store)).run_id) for _ in range(4)]
